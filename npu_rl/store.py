@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_rl.bounded import NO_FILE, open_file, parse_json, read_file
-from npu_rl.disk import (
+from npu_rl.common.bounded import NO_FILE, open_file, parse_json, read_file
+from npu_rl.common.disk import (
     alive,
     disk_errors,
     remove_tree,
@@ -28,11 +28,11 @@ from npu_rl.disk import (
     use_of,
     write_atomically,
 )
-from npu_rl.environment_variables import STORE
-from npu_rl.errors import HostError
+from npu_rl.common.environment_variables import STORE
+from npu_rl.common.errors import HostError
+from npu_rl.common.user_path import user_path
 from npu_rl.git.command import Git, init_bare
 from npu_rl.store_folder import LOCK, first_foreign_in_unit, is_own_name, make_store_folder
-from npu_rl.user_path import user_path
 
 DAY = 86400.0
 _HEAD = '{"sha256": "'

@@ -15,8 +15,8 @@ import shlex
 import stat
 from pathlib import Path
 
-from npu_rl.environment_variables import STORE
-from npu_rl.errors import HostError
+from npu_rl.common.environment_variables import STORE
+from npu_rl.common.errors import HostError
 
 MARK = "npu-rl-store.json"
 LOCK = "in-use.lock"
@@ -71,7 +71,7 @@ def make_store_folder(root: Path) -> None:
 def _require_trust(root: Path, status: os.stat_result) -> None:
     if status.st_uid == os.geteuid() or not stat.S_ISDIR(status.st_mode):
         return
-    from npu_rl.config_file import config_path, read_configuration
+    from npu_rl.common.user_settings import config_path, read_configuration
 
     safe = read_configuration().safe_stores
     real = os.path.realpath(root)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.config.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.judgement.key_check import RecipeWithOrigins, check_keys, read_trainer
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings

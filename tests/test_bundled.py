@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import npu_rl
-from npu_rl.bundled import bundled_manifests, bundled_patchset, data_root, runtime_root
-from npu_rl.errors import ManifestError
+from npu_rl.common.bundled import bundled_manifests, bundled_patchset, data_root, runtime_root
+from npu_rl.common.errors import ManifestError
 from tests.manifest.examples import MINIMAL
 
 PACKAGE = Path(npu_rl.__file__).resolve().parent
@@ -68,7 +68,7 @@ def run(site: Path, code: str, cwd: Path) -> list[str]:
 
 
 WHERE = """
-from npu_rl.bundled import *
+from npu_rl.common.bundled import *
 print(data_root()); print(*bundled_manifests()); print(bundled_patchset('verl/0.5.0')); print(runtime_root())
 """
 
@@ -86,7 +86,7 @@ def test_a_wheel_holds_its_own_data(wheel: Path, tmp_path: Path) -> None:
 EXTEND = """
 from pathlib import Path
 from npu_rl.manifest.load_manifest import load_manifest
-from npu_rl.config.file_digests import unchanged
+from npu_rl.common.yaml_documents.file_digests import unchanged
 for name in ('bigger', './mine.yaml'):
     loaded = load_manifest(name)
     print(loaded.manifest.name, loaded.bundled, *loaded.files, unchanged(loaded.files, loaded.path))
@@ -104,7 +104,7 @@ def test_bundled_manifests_are_named_and_extended(wheel: Path, tmp_path: Path) -
 
 
 REFUSE = """
-from npu_rl.errors import ManifestError
+from npu_rl.common.errors import ManifestError
 from npu_rl.manifest.load_manifest import load_manifest
 for name in ('minmal', 'own-files', 'by-path'):
     try:
@@ -126,8 +126,8 @@ def test_what_a_bundled_manifest_may_not_do(wheel: Path, tmp_path: Path) -> None
 def test_a_broken_installation_says_so(tmp_path: Path) -> None:
     shutil.copytree(PACKAGE, tmp_path / "npu_rl", ignore=shutil.ignore_patterns("__pycache__", "_data"))
     code = """
-from npu_rl.bundled import data_root
-from npu_rl.errors import NpuRlError
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import NpuRlError
 try:
     data_root()
 except NpuRlError as error:

@@ -15,7 +15,7 @@ from tests.support import ROOT
 
 # Contract -> a module, and the import that breaks the contract there.
 VIOLATIONS = {
-    "Arrows point down": ("errors.py", "import npu_rl.store"),
+    "Arrows point down": ("common/errors.py", "import npu_rl.store"),
     "A recipe is judged without a workspace, a workspace is laid without a recipe": (
         "plan/rules/rule.py",
         "import npu_rl.workspace",
@@ -26,7 +26,7 @@ VIOLATIONS = {
         "workspace/file_check.py",
         "import numpy",
     ),
-    "The runtime needs nothing of ours": ("runtime/used.py", "from npu_rl.errors import NpuRlError"),
+    "The runtime needs nothing of ours": ("runtime/used.py", "from npu_rl.common.errors import NpuRlError"),
 }
 
 
@@ -92,4 +92,4 @@ def test_what_runs_in_the_training_interpreter_needs_nothing_of_ours() -> None:
     files = [f for room in ("standins", "tensors") for f in (ROOT / "npu_rl" / room).glob("*/**/*.py")]
     assert len(files) > 40
     assert not [str(f) for f in files if "npu_rl" in imported(f.read_text(encoding="utf-8"))]
-    assert "npu_rl" in imported("def f():\n    from npu_rl.errors import NpuRlError")
+    assert "npu_rl" in imported("def f():\n    from npu_rl.common.errors import NpuRlError")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import data_root
-from npu_rl.environment_variables import NPU_RL, TESTS, VARIABLES, YOU, reserved
+from npu_rl.common.bundled import data_root
+from npu_rl.common.environment_variables import NPU_RL, TESTS, VARIABLES, YOU, reserved
 from npu_rl.sources.git_remote import Network
 from npu_rl.sources.url_rewriting import Rewrites
 from npu_rl.trainer_code.adaptation_switches import known_switches
@@ -55,7 +55,7 @@ def _constants() -> set[str]:
 
 
 def test_every_one_in_it_is_used() -> None:
-    registry = ROOT / "npu_rl" / "environment_variables.py"
+    registry = ROOT / "npu_rl" / "common/environment_variables.py"
     files = [path for place in ("npu_rl", "tests", "docs/benchmarks") for path in (ROOT / place).rglob("*")]
     text = "\n".join(
         path.read_text(encoding="utf-8", errors="replace")

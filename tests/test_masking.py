@@ -11,8 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.errors import NpuRlError
-from npu_rl.masking import Secrets, masked_argument, masked_data, masked_text, masked_value, without_passwords
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.masking import (
+    Secrets,
+    masked_argument,
+    masked_data,
+    masked_text,
+    masked_value,
+    without_passwords,
+)
 from npu_rl.record.record_masking import recorded_environment
 from tests.support import ROOT, cpu_seconds
 

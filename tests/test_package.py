@@ -23,7 +23,7 @@ def test_the_installed_package_has_its_data(tmp_path: Path) -> None:
     if origin.get("dir_info", {}).get("editable"):  # hatchling lists _data there, too; the checkout's is used
         pytest.skip("an editable install has its data beside the package; .ci/run installs it as a wheel")
     code = (
-        "from npu_rl.bundled import bundled_manifests, bundled_patchset, data_root, runtime_root\n"
+        "from npu_rl.common.bundled import bundled_manifests, bundled_patchset, data_root, runtime_root\n"
         "print(data_root()); print(*bundled_manifests()); print(bundled_patchset('verl/0.5.0').is_dir())\n"
         "print((runtime_root() / 'switches.py').is_file())\n"
         "from npu_rl.standins import INJECTED; print((INJECTED / 'sitecustomize.py').is_file())"

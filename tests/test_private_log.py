@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl import private_log
-from npu_rl.private_log import KEPT, PrivateLog, state_folder
+from npu_rl.common import private_log
+from npu_rl.common.private_log import KEPT, PrivateLog, state_folder
 from tests.support import ROOT
 
 
@@ -56,7 +56,7 @@ def test_it_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_several_processes_lose_no_line(folder: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from npu_rl import private_log as p\n"
+        "import sys; from pathlib import Path; from npu_rl.common import private_log as p\n"
         "p.LARGEST, p.KEPT = 2000, 50\n"
         "log = p.PrivateLog(Path(sys.argv[1]), 'log')\n"
         "for n in range(300): assert log.write(f'{sys.argv[2]} {n}\\n')\n"

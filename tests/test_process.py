@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl import process
-from npu_rl.errors import HostError
-from npu_rl.process import RUN_VARIABLE, WorkerProcess, processes_of, run_quietly, start, stop
+from npu_rl.common import process
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import RUN_VARIABLE, WorkerProcess, processes_of, run_quietly, start, stop
 from tests.support import ROOT
 from tests.training.processes import TRAINER, bystander, environment, launch, lives, new_id, pid_of, wait_for
 
@@ -80,7 +80,7 @@ def test_an_id_that_could_be_anyones_is_refused(bad: str) -> None:
 
 
 def test_this_process_is_never_one_of_them(tmp_path: Path, run_id: str) -> None:
-    code = f"from npu_rl.process import processes_of; print(processes_of({run_id!r}))"
+    code = f"from npu_rl.common.process import processes_of; print(processes_of({run_id!r}))"
     env = {**environment(run_id), "PYTHONPATH": str(ROOT)}
     assert run_quietly([sys.executable, "-c", code], env, tmp_path, 20).stdout == "[]\n"
 
@@ -137,7 +137,7 @@ def test_a_second_ctrl_c_ends_the_waiting(tmp_path: Path, run_id: str) -> None:
     script.write_text(
         "import signal, sys\n"
         "from pathlib import Path\n"
-        "from npu_rl.process import start, stop\n"
+        "from npu_rl.common.process import start, stop\n"
         "from tests.training.processes import launch\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background\n"
         "child = launch(Path(sys.argv[1]), sys.argv[2], 'deaf', 'stubborn', 'forever')\n"
@@ -162,7 +162,7 @@ def test_a_driver_started_where_ctrl_c_is_ignored_still_hears_it(tmp_path: Path,
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from npu_rl.process import stop\n"
+        "from npu_rl.common.process import stop\n"
         "from tests.training.processes import launch\n"
         "child = launch(Path(sys.argv[1]), sys.argv[2], 'forever')\n"
         "print(stop(child, sys.argv[2]), child.poll())\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import LockError
+from npu_rl.common.errors import LockError
 from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.resolve.resolve_lock import rebuild_lock
@@ -39,7 +39,11 @@ def regenerate(checkout: Path, tmp_path: Path, *words: str) -> subprocess.Comple
 
 
 PAGES = {
-    "docs/environment.md": ("npu_rl/environment_variables.py", "Seconds without data", "Seconds of silence"),
+    "docs/environment.md": (
+        "npu_rl/common/environment_variables.py",
+        "Seconds without data",
+        "Seconds of silence",
+    ),
     "npu_rl/faults/catalogue.json": (
         "npu_rl/faults/catalogue/dp-engines-never-meet.yaml",
         "takes itself",

@@ -14,14 +14,14 @@ PACKAGE = ROOT / "npu_rl"
 
 # Modules that remove, rename or replace files themselves. All others call these.
 MAY_CHANGE = {
-    "disk.py": "whatever `remove_tree` is called for (see below); its own temporary and lock files",
-    "confined_changes.py": "the known places of a workspace, through no link",
+    "common/disk.py": "whatever `remove_tree` is called for (see below); its own temporary and lock files",
+    "common/confined_changes.py": "the known places of a workspace, through no link",
     "workspace/workspace_lock.py": "the empty folders that a failed setup made",
     "store.py": "units, quarantines and locks in a store that has npu-rl's mark",
     "sources/git_fetch.py": "packs and objects of a transfer, in a quarantine",
     "sources/pypi.py": "the part of a download, in a quarantine",
-    "byte_code.py": "byte code folders in its own cache",
-    "private_log.py": "its own logs, when they are rotated",
+    "common/byte_code.py": "byte code folders in its own cache",
+    "common/private_log.py": "its own logs, when they are rotated",
     "datasets/staged_folder.py": "datasets that prepared.json lists, and its own staging folders",
     "record/record_masking.py": "a log of a run, which its masked version replaces",
     "runtime/weight_transfer_deadline.py": "the shared memory of a weight sync, as verl does",
@@ -37,7 +37,7 @@ MAY_CHANGE = {
 # Modules that have `disk` remove something.
 MAY_REMOVE = {
     "compose/apply_patch.py": "its index, in a quarantine",
-    "config/reading_cache.py": "files with names of its own form, in its own cache",
+    "common/yaml_documents/reading_cache.py": "files with names of its own form, in its own cache",
     "data_check/mindspeed_rl_files.py": "the work folder beside its output, whose name it gives",
     "datasets/prepare_dataset.py": "the Parquet files that it has just written and converted",
     "datasets/staged_folder.py": "its own staging folders",
@@ -51,7 +51,7 @@ MAY_REMOVE = {
     "training/tiny_model.py": "its own staging folder",
     "weights/export_run.py": "its own staging folder",
     "weights/unfinished_files.py": "staging folders of killed exports, whose lock nobody holds",
-    "confined_changes.py": "the known places of a workspace",
+    "common/confined_changes.py": "the known places of a workspace",
     "workspace/local_commits.py": "the temporary view of a repository that it made",
 }
 
@@ -120,7 +120,7 @@ def test_only_these_modules_remove_or_rename() -> None:
     direct = {name: found for name, tree in trees.items() if (found := list(changes(tree)))}
     assert {name: found for name, found in direct.items() if name not in MAY_CHANGE} == {}
     through = {name: found for name, tree in trees.items() if (found := list(removals(tree)))}
-    through.pop("disk.py")
+    through.pop("common/disk.py")
     assert {name: found for name, found in through.items() if name not in MAY_REMOVE} == {}
     stale = (MAY_CHANGE.keys() - direct.keys()) | (MAY_REMOVE.keys() - through.keys())
     assert stale == set(), "these modules remove nothing any more"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.disk import disk_errors, remove_tree, write_atomically
-from npu_rl.errors import HostError
+from npu_rl.common.disk import disk_errors, remove_tree, write_atomically
+from npu_rl.common.errors import HostError
 from npu_rl.git.command import Git
 from npu_rl.store import DAY, Store, Unit, default_root, pack_loose, unit_key
 from npu_rl.store_folder import MARK
@@ -579,7 +579,7 @@ def test_where_the_store_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 
 READ_ONLY = """
 from pathlib import Path
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 from npu_rl.store import Store
 import sys
 store = Store(Path(sys.argv[1]))
@@ -649,7 +649,7 @@ def test_remove_tree_removes_whatever_its_permissions(tmp_path: Path) -> None:
         folder.chmod(0)
     before = tmp_path.stat().st_mode
     done = _without_privileges(
-        [sys.executable, "-c", "import sys; from pathlib import Path; from npu_rl.disk import remove_tree; "
+        [sys.executable, "-c", "import sys; from pathlib import Path; from npu_rl.common.disk import remove_tree; "
          "remove_tree(Path(sys.argv[1]))", str(tmp_path / "a")], tmp_path
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

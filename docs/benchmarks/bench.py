@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.common.errors import NpuRlError, UsageError
 
 from . import report, scenarios
 from .copies import VARIABLE

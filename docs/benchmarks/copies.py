@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 
 from .pins import UPSTREAMS, Upstream
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 
 from .measure import Command
 from .pins import UPSTREAMS, Upstream

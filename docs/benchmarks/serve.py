@@ -19,7 +19,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 
 from .copies import Copies, git
 from .proxy import read_counters

@@ -66,7 +66,7 @@ def _run() -> int:
     """Run the command; its exit code."""
     from npu_rl.cli import streams
     from npu_rl.cli.app import app
-    from npu_rl.errors import NpuRlError
+    from npu_rl.common.errors import NpuRlError
 
     try:
         app(_with_level(sys.argv[1:]), prog_name="npu-rl")
@@ -78,7 +78,7 @@ def _run() -> int:
     except BrokenPipeError:
         return 1
     except MemoryError:
-        from npu_rl.errors import HostError
+        from npu_rl.common.errors import HostError
 
         streams.complain(str(HostError("There is not enough memory", why=_LIMIT)))
         return HostError.exit_code
@@ -93,7 +93,7 @@ def _log_of(error: BaseException) -> str:
     """Where the git commands are logged, if one of them is why this error came."""
     if not sys.modules.get("npu_rl.git.command"):
         return ""
-    from npu_rl.errors import SourceError
+    from npu_rl.common.errors import SourceError
     from npu_rl.git import command_log
     from npu_rl.git.messages import GitError
 
@@ -114,7 +114,7 @@ def _words(error: OSError) -> str:
         try:
             os.getcwd()
         except FileNotFoundError:
-            from npu_rl.errors import HostError
+            from npu_rl.common.errors import HostError
 
             hint = "Go to another (cd), or name every path in full, as in --workspace /DIR"
             return str(HostError("The current folder does not exist any more", hint=hint))

@@ -112,9 +112,9 @@ def prepare(
     index in prepared.json.
     """
     from npu_rl.cli.show import print_json
+    from npu_rl.common.user_path import user_path
     from npu_rl.datasets.prepare_dataset import REPORT, prepare_dataset, report
     from npu_rl.datasets.staged_folder import staged_folder
-    from npu_rl.user_path import user_path
 
     wanted = _wanted(dataset, template, input, test, valid, seed)
     folder = user_path(output, "--output").absolute()
@@ -136,7 +136,7 @@ def prepare(
 
 
 def _refuse_workspace(workspace: Path | None) -> None:
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
 
     if workspace is not None:
         raise UsageError(
@@ -152,9 +152,9 @@ def _token_counter(
     """Return what counts the prompts' tokens; None without a tokenizer."""
     import sys
 
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.user_path import user_path
     from npu_rl.data_check.prompt_lengths import prompt_lengths, require_tokenizer
-    from npu_rl.errors import UsageError
-    from npu_rl.user_path import user_path
 
     if tokenizer is None:
         if limit or python:
@@ -172,10 +172,10 @@ def _converter(
     """Return what makes MindSpeed-RL's files, with the preprocessor of the workspace's tree."""
     from npu_rl.cli import proving
     from npu_rl.cli.show import tell
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.user_path import user_path
     from npu_rl.data_check.mindspeed_rl_files import preprocess, template_of
     from npu_rl.data_check.prompt_lengths import require_tokenizer
-    from npu_rl.errors import UsageError
-    from npu_rl.user_path import user_path
     from npu_rl.verification.require_locked import require_locked
     from npu_rl.workspace.chosen_interpreter import choose
     from npu_rl.workspace.discovery import open_workspace
@@ -204,11 +204,11 @@ def _converter(
 def _wanted(
     dataset: str, template: str | None, input: Path, test: Path | None, valid: float, seed: int
 ) -> Wanted:
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.user_path import user_path
     from npu_rl.datasets.known_datasets import DATASETS
     from npu_rl.datasets.prepare_dataset import Wanted
     from npu_rl.datasets.prompt_templates import TEMPLATES
-    from npu_rl.errors import UsageError
-    from npu_rl.user_path import user_path
 
     if dataset not in DATASETS:
         raise UsageError(

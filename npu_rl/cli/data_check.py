@@ -11,7 +11,7 @@ from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, Overrides, Python, Tokenizer, Workspace
 
 if TYPE_CHECKING:
-    from npu_rl.config.finding import Finding
+    from npu_rl.common.yaml_documents.finding import Finding
     from npu_rl.data_check.check_data import Checked
     from npu_rl.recipes.load_recipe import LoadedRecipe
     from npu_rl.workspace.layout import Layout
@@ -42,11 +42,11 @@ def check(
     """
     from npu_rl.cli import judged, proving
     from npu_rl.cli.show import print_json, tell
-    from npu_rl.config.finding import Severity
+    from npu_rl.common.user_path import user_path
+    from npu_rl.common.yaml_documents.finding import Severity
     from npu_rl.data_check.check_data import Checked, data_findings
     from npu_rl.data_check.gather import gather
     from npu_rl.data_check.packed_files import UNCHECKED, data_path_key, read_packed_files
-    from npu_rl.user_path import user_path
     from npu_rl.verification.require_locked import require_locked
     from npu_rl.workspace.discovery import open_workspace_if_any
 
@@ -91,7 +91,7 @@ def check(
 
 
 def _require_same_manifest(loaded: LoadedRecipe, layout: Layout) -> None:
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
     from npu_rl.workspace.locked_manifest import stack_of
 
     wanted, stack = loaded.manifest_facts.name, stack_of(layout)
@@ -115,7 +115,7 @@ def _file_row(file: Any) -> dict[str, Any]:
 def _say(checked: Checked, findings: list[Finding]) -> None:
     from npu_rl.cli import judged
     from npu_rl.cli.show import say
-    from npu_rl.config.finding import Severity
+    from npu_rl.common.yaml_documents.finding import Severity
 
     for file in checked.files:
         sources = ", ".join(f"{count} of {source}" for source, count in sorted(file.sources.items()))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _manifest_names(incomplete: str) -> list[str]:
-    from npu_rl.bundled import bundled_manifests
+    from npu_rl.common.bundled import bundled_manifests
 
     return [name for name in bundled_manifests() if name.startswith(incomplete)]
 
@@ -50,7 +50,7 @@ def faults(
     or with MANIFEST a lock's from the store. Exit 1 if a fault with a wrong result is open, a file can't be read, or a
     witness disagrees.
     """
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
 
     if manifest is not None and (workspace is not None or run):
         conflicting = "--workspace" if workspace is not None else "--run"
@@ -85,7 +85,7 @@ def faults(
 
 def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
     """Return the verdicts on the tree of a manifest's lock, whose files come from the store."""
-    from npu_rl.errors import SourceError
+    from npu_rl.common.errors import SourceError
     from npu_rl.faults.fault import known_faults
     from npu_rl.faults.verdict import judge_files
     from npu_rl.lock import lock_model

@@ -77,9 +77,9 @@ def _get(
 ) -> None:
     import re
 
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.user_path import user_path
     from npu_rl.downloads.known_downloads import of_kind
-    from npu_rl.errors import UsageError
-    from npu_rl.user_path import user_path
 
     known = of_kind(kind)
     if name not in known:

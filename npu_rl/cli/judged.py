@@ -14,8 +14,8 @@ _OF_TRAINER = r"is set with (overrides\.[\w.-]+)=\.\.\.$"
 _MEANT = rf"^unknown key; did you mean ({_QUOTED}(?: or {_QUOTED})*)\?"
 
 if TYPE_CHECKING:
-    from npu_rl.config.finding import Finding
-    from npu_rl.config.problems import Problem
+    from npu_rl.common.yaml_documents.finding import Finding
+    from npu_rl.common.yaml_documents.problems import Problem
     from npu_rl.judgement.judge import AssembledTree, Judgement
     from npu_rl.recipes.load_recipe import LoadedRecipe
     from npu_rl.sizing.machine import Machine
@@ -40,7 +40,7 @@ def judge_in(
     workspace: Path | None, loaded: LoadedRecipe, machine: Machine | None = None
 ) -> tuple[Judgement, AssembledTree | None]:
     """Judge a recipe by the tree of the workspace named, or of the one that is found, if there is one."""
-    from npu_rl.bundled import bundled_manifests
+    from npu_rl.common.bundled import bundled_manifests
     from npu_rl.judgement.judge import AssembledTree, judge
     from npu_rl.workspace.discovery import open_workspace_if_any
     from npu_rl.workspace.locked_manifest import stack_of
@@ -59,7 +59,7 @@ def judge_in(
 
 def _validated(judgement: Judgement, loaded: LoadedRecipe, layout: Layout) -> Judgement:
     """Have the trainer's own function validate the recipe, if the workspace equals its lock; else note why not."""
-    from npu_rl.errors import NpuRlError
+    from npu_rl.common.errors import NpuRlError
     from npu_rl.training.trainer_validation import not_validated, validated
     from npu_rl.verification.require_locked import require_locked
     from npu_rl.workspace.chosen_interpreter import choose
@@ -77,7 +77,7 @@ def _validated(judgement: Judgement, loaded: LoadedRecipe, layout: Layout) -> Ju
 
 def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Findings for programs, without secrets."""
-    from npu_rl.masking import masked_text
+    from npu_rl.common.masking import masked_text
 
     return [
         {name: masked_text(value) if name in ("message", "fix") else value for name, value in row.items()}
@@ -87,7 +87,7 @@ def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 def say_findings(findings: Iterable[Finding]) -> None:
     """One line each, without secrets."""
-    from npu_rl.masking import masked_text
+    from npu_rl.common.masking import masked_text
 
     for found in findings:
         say(masked_text(found.line()))
@@ -113,8 +113,8 @@ def faults_of(loaded: LoadedRecipe, code: Path) -> str:
 
 
 def _problems(error: Any) -> list[dict[str, Any]]:
-    from npu_rl.config.finding import Finding, Severity
-    from npu_rl.config.problems import place
+    from npu_rl.common.yaml_documents.finding import Finding, Severity
+    from npu_rl.common.yaml_documents.problems import place
 
     return rows(
         Finding(
@@ -126,7 +126,7 @@ def _problems(error: Any) -> list[dict[str, Any]]:
 
 def _fix(problem: Problem) -> str:
     """What the message asks whether it was meant, as an instruction; "" if it asks nothing."""
-    from npu_rl.config.problems import dotted
+    from npu_rl.common.yaml_documents.problems import dotted
 
     meant, trainers = re.search(_MEANT, problem.message), re.search(_OF_TRAINER, problem.message)
     if meant is None and trainers is None:
@@ -137,6 +137,6 @@ def _fix(problem: Problem) -> str:
 
 def _name(name: str, problem: Problem) -> str:
     """A key in full: what is only spelled otherwise stands where the wrong one does."""
-    from npu_rl.config.problems import dotted
+    from npu_rl.common.yaml_documents.problems import dotted
 
     return name if "." in name or len(problem.path) < 2 else f"{dotted(problem.path[:-1])}.{name}"

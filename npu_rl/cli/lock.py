@@ -53,7 +53,7 @@ def lock(
 
     Every ref, pull request, merge, patch and tree, written to NAME.lock.json. Exit 1 if --check finds it stale.
     """
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
     from npu_rl.resolve import relock
     from npu_rl.sources.git_remote import Network
     from npu_rl.sources.url_rewriting import load_rewrites
@@ -72,7 +72,7 @@ def lock(
 def _demand_environment(manifest: str) -> None:
     """Raise ManifestError for a variable that no run could have; tell of one that is likely a typing error."""
     from npu_rl.cli.manifest_environment import notes_and_errors
-    from npu_rl.errors import ManifestError
+    from npu_rl.common.errors import ManifestError
     from npu_rl.manifest.load_manifest import load_manifest
 
     loaded = load_manifest(manifest)

@@ -33,9 +33,9 @@ def list_manifests(json: Json = False) -> None:
 
     With what was verified of each against its upstreams, and at which levels its recipes were rehearsed.
     """
-    from npu_rl.bundled import bundled_manifests
     from npu_rl.cli.show import print_json, say
-    from npu_rl.errors import LockError
+    from npu_rl.common.bundled import bundled_manifests
+    from npu_rl.common.errors import LockError
     from npu_rl.git.objects import short
     from npu_rl.lock import lock_model
     from npu_rl.lock.verification_record import read_record, record_path
@@ -154,9 +154,9 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     """
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.cli.show import print_json, say, tell
+    from npu_rl.common.masking import masked_text
     from npu_rl.manifest.load_manifest import load_manifest
     from npu_rl.manifest.manifest_kind import InvalidManifest, find_manifest
-    from npu_rl.masking import masked_text
 
     try:
         loaded = load_manifest(manifest)
@@ -211,7 +211,7 @@ def schema() -> None:
     """Print the JSON Schema of manifests."""
     import sys
 
-    from npu_rl.config.json_schema import export_schema
+    from npu_rl.common.yaml_documents.json_schema import export_schema
     from npu_rl.manifest.schema import Manifest
 
     sys.stdout.write(export_schema(Manifest, "npu-rl manifest", appends=True))

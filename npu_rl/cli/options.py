@@ -9,13 +9,13 @@ import typer
 
 
 def _manifest_names(incomplete: str) -> list[str]:
-    from npu_rl.bundled import bundled_manifests
+    from npu_rl.common.bundled import bundled_manifests
 
     return [name for name in bundled_manifests() if name.startswith(incomplete)]
 
 
 def _recipe_names(incomplete: str) -> list[str]:
-    from npu_rl.bundled import bundled_recipes
+    from npu_rl.common.bundled import bundled_recipes
 
     return [name for name in bundled_recipes() if name.startswith(incomplete)]
 
@@ -28,7 +28,7 @@ def dataset_names(incomplete: str) -> list[str]:
 
 
 def _program(given: str | None) -> str | None:
-    from npu_rl.user_path import program_path
+    from npu_rl.common.user_path import program_path
 
     return None if given is None else program_path(given)
 

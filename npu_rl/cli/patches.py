@@ -21,7 +21,7 @@ app = group(
 
 
 def _names(incomplete: str) -> list[str]:
-    from npu_rl.bundled import data_root
+    from npu_rl.common.bundled import data_root
 
     paths = sorted((data_root() / "patchsets").rglob("*.patch"))
     return [path.stem for path in paths if path.stem.startswith(incomplete)]
@@ -61,8 +61,8 @@ def show(
     json: Json = False,
 ) -> None:
     """Print a bundled patch, header first."""
-    from npu_rl.bundled import data_root
     from npu_rl.cli.show import print_json, say_text
+    from npu_rl.common.bundled import data_root
 
     wanted = patch.removesuffix(".patch")
     rows = _rows()
@@ -90,15 +90,15 @@ def table(as_json: bool) -> None:
 
 
 def _rows() -> list[PatchRow]:
-    from npu_rl.bundled import data_root
+    from npu_rl.common.bundled import data_root
     from npu_rl.patches.patch_table import patch_rows
 
     return patch_rows(data_root() / "patchsets")
 
 
 def _unknown(patch: str, rows: list[PatchRow]) -> Exception:
-    from npu_rl.config.suggest import did_you_mean
-    from npu_rl.errors import PatchError
+    from npu_rl.common.errors import PatchError
+    from npu_rl.common.yaml_documents.suggest import did_you_mean
 
     names = [name for row in rows for name in (row.patch.removesuffix(".patch"), *row.adaptation)]
     return PatchError(

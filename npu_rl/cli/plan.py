@@ -68,9 +68,9 @@ def plan(
 
     from npu_rl.cli import judged
     from npu_rl.cli.show import print_json, say_text
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.masking import masked_text
     from npu_rl.judgement.plan_report import plan_json, plan_text
-    from npu_rl.masking import masked_text
     from npu_rl.sizing.machine import Machine
     from npu_rl.weights.recipe_weights import with_weights
 

@@ -34,7 +34,7 @@ app = group(
 )
 def list_recipes(json: Json = False) -> None:
     """List the bundled recipes."""
-    from npu_rl.bundled import bundled_recipes
+    from npu_rl.common.bundled import bundled_recipes
     from npu_rl.recipes.load_recipe import load_recipe
 
     rows = []
@@ -80,8 +80,8 @@ def show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> Non
 
 
 def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
-    from npu_rl.config.problems import dotted
-    from npu_rl.masking import masked_data
+    from npu_rl.common.masking import masked_data
+    from npu_rl.common.yaml_documents.problems import dotted
 
     return {
         "name": loaded.recipe.name,
@@ -173,7 +173,7 @@ def schema() -> None:
     """Print the JSON Schema of recipes."""
     import sys
 
-    from npu_rl.config.json_schema import export_schema
+    from npu_rl.common.yaml_documents.json_schema import export_schema
     from npu_rl.recipes.schema import Recipe as Model
 
     sys.stdout.write(export_schema(Model, "npu-rl recipe"))

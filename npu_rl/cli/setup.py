@@ -86,7 +86,7 @@ def _absolute(python: str | None) -> str | None:
     import os
     import shutil
 
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
 
     if python is None:
         return None

@@ -11,7 +11,7 @@ import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.printable import one_line, printable
+from npu_rl.common.printable import one_line, printable
 
 if TYPE_CHECKING:
     from npu_rl.sources.progress import Watcher
@@ -46,7 +46,7 @@ def tell(message: str) -> None:
 
 def tell_text(text: str) -> None:
     """News of several lines: whole, from whichever thread, where `print` writes their ends on their own."""
-    from npu_rl.masking import masked_text  # not every command has news
+    from npu_rl.common.masking import masked_text  # not every command has news
 
     with _speaking:
         sys.stderr.write(printable(masked_text(text)) + "\n")

@@ -25,7 +25,7 @@ def prepare() -> None:
 
 def complain(message: str) -> None:
     """Say on standard error why the command failed."""
-    from npu_rl.printable import printable
+    from npu_rl.common.printable import printable
 
     flush()
     with contextlib.suppress(OSError):  # nobody can be told

@@ -43,7 +43,7 @@ def summary(
     from the code before and after it. Of a workspace, or of a manifest's lock.
     """
     from npu_rl.cli.show import print_json, say
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
     from npu_rl.summary.stack_summary import stack_summary
     from npu_rl.summary.summary_text import markdown_lines, summary_lines
 

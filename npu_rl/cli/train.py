@@ -101,7 +101,7 @@ def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
     given = [("--dry-run", dry_run), ("--rehearse", rehearse is not None), ("--resume", resume)]
     both = [name for name, is_given in given if is_given]
     if len(both) > 1:
-        from npu_rl.errors import UsageError
+        from npu_rl.common.errors import UsageError
 
         raise UsageError(
             f"{both[0]} conflicts with {both[1]}",

@@ -59,8 +59,8 @@ def cast(
     """
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.cli.weights_progress import watching
-    from npu_rl.errors import UsageError
-    from npu_rl.user_path import user_path
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.user_path import user_path
     from npu_rl.weights.cast_weights import cast_weights
     from npu_rl.weights.worker_pool import pool_of
 
@@ -88,7 +88,7 @@ def interpreter(python: str | None, workspace: Path | None) -> str:
 
 def _cast_text(report: CastReport) -> str:
     from npu_rl.cli.weights_progress import hosts_text
-    from npu_rl.printable import one_line
+    from npu_rl.common.printable import one_line
 
     figures = report.plan.to_json()
     tensors = figures["tensors"]

@@ -61,7 +61,7 @@ def audit(
 
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.cli.weights_progress import watching
-    from npu_rl.user_path import user_path
+    from npu_rl.common.user_path import user_path
     from npu_rl.weights.audit_weights import AuditOptions, audit_weights
     from npu_rl.weights.worker_pool import pool_of
 

@@ -52,8 +52,8 @@ def check(
     from npu_rl.cli import judged
     from npu_rl.cli.show import print_json
     from npu_rl.cli.weights import interpreter
-    from npu_rl.errors import UsageError
-    from npu_rl.user_path import user_path
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.user_path import user_path
     from npu_rl.weights.check_weights import check_weights, is_checkpoint
     from npu_rl.weights.worker_pool import pool_of
 

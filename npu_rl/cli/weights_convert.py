@@ -61,7 +61,7 @@ def convert(
     """
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.cli.weights_progress import watching
-    from npu_rl.user_path import user_path
+    from npu_rl.common.user_path import user_path
     from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
     from npu_rl.weights.worker_pool import pool_of
 
@@ -81,7 +81,7 @@ def convert(
 
 
 def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
     from npu_rl.recipes.load_recipe import load_recipe
     from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
     from npu_rl.weights.recipe_layout import recipe_layout

@@ -51,7 +51,7 @@ def export(
 
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.cli.weights_progress import watching
-    from npu_rl.user_path import user_path
+    from npu_rl.common.user_path import user_path
     from npu_rl.weights.export_run import ExportOptions, export_run
     from npu_rl.weights.run_checkpoint import run_checkpoint, run_record
     from npu_rl.weights.worker_pool import pool_of
@@ -77,8 +77,8 @@ def _runs(workspace: Path | None) -> Path | None:
     import os
 
     from npu_rl.cli.show import tell
-    from npu_rl.environment_variables import RUNS
-    from npu_rl.user_path import user_path
+    from npu_rl.common.environment_variables import RUNS
+    from npu_rl.common.user_path import user_path
     from npu_rl.workspace.discovery import open_workspace_if_any
 
     named = os.environ.get(RUNS.name)

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from npu_rl.common.disk import remove_tree
+from npu_rl.common.errors import PatchError
 from npu_rl.compose.git_trees import Trees
-from npu_rl.disk import remove_tree
-from npu_rl.errors import PatchError
 from npu_rl.git.command import Git
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import SYMLINK

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from npu_rl.common.errors import ComposeError
 from npu_rl.compose.dist_info import dist_info
 from npu_rl.compose.git_trees import Collision, Trees
 from npu_rl.compose.runtime_tree import NAME as RUNTIME
-from npu_rl.errors import ComposeError
 from npu_rl.git.objects import EMPTY_TREE, FILE, TREE, Entry, format_commit, short
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedMerge, LockedPatch
 

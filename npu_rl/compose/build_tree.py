@@ -7,19 +7,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from npu_rl.common.errors import ComposeError
+from npu_rl.common.portable_names import invalid_name_reason
 from npu_rl.compose import assemble
 from npu_rl.compose.apply_patch import AS_LOCKED, Applied, Tolerance, apply_patch
 from npu_rl.compose.git_trees import Trees, check_links, taken_tree
 from npu_rl.compose.portable_tree import check_collisions, check_pointers, check_started_by_python
 from npu_rl.compose.replay_merge import content_allowance, replay
 from npu_rl.compose.runtime_tree import write_runtime
-from npu_rl.errors import ComposeError
 from npu_rl.git.objects import TREE, Entry, nested, short
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.patches.carry_hunks import trace_hunks
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Patch as ParsedPatch
-from npu_rl.portable_names import invalid_name_reason
 
 TextOf = Callable[[LockedPatch, dict[str, str]], bytes]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.errors import ComposeError
+from npu_rl.common.errors import ComposeError
 from npu_rl.git.command import Git
 from npu_rl.lock.lock_model import Lock
 from npu_rl.store import Store, Unit, pack_loose, unit_key

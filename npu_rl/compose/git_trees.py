@@ -8,7 +8,7 @@ import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from npu_rl.errors import ComposeError
+from npu_rl.common.errors import ComposeError
 from npu_rl.git.command import Git, ObjectReader
 from npu_rl.git.objects import (
     EMPTY_TREE,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from npu_rl.bounded import NO_FILE, read_file
-from npu_rl.bundled import data_root
+from npu_rl.common.bounded import NO_FILE, read_file
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import PatchError
+from npu_rl.common.yaml_documents.text_checks import is_local
 from npu_rl.compose.git_trees import Trees
-from npu_rl.config.text_checks import is_local
-from npu_rl.errors import PatchError
 from npu_rl.lock.lock_model import LockedPatch
 from npu_rl.store import Store
 

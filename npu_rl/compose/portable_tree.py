@@ -6,8 +6,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
+from npu_rl.common.errors import ComposeError
 from npu_rl.compose.git_trees import Trees
-from npu_rl.errors import ComposeError
 from npu_rl.git.objects import SYMLINK
 
 _REMOVE = "Do not take that path, or delete it with a patch."

@@ -10,8 +10,8 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from npu_rl.common.errors import ComposeError
 from npu_rl.compose.git_trees import Draft, Trees
-from npu_rl.errors import ComposeError
 from npu_rl.git.objects import Entry
 from npu_rl.lock.lock_model import Record
 from npu_rl.lock.packed_bytes import Allowance, MiB

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from npu_rl.bundled import runtime_root
+from npu_rl.common.bundled import runtime_root
 from npu_rl.compose.git_trees import Trees
 from npu_rl.git.objects import FILE, Entry, nested
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.config.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.data_check.reward_trial import Trial
 from npu_rl.datasets.prompt_templates import BOXED, HASHES
 from npu_rl.datasets.trainer_files import TrainerFile

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from npu_rl import standins
-from npu_rl.bounded import open_file, parse_yaml, read_file
-from npu_rl.callers_path import callers_path
-from npu_rl.disk import disk_errors, remove_tree
-from npu_rl.errors import DataError, HostError, WorkspaceError
-from npu_rl.process import run_quietly
+from npu_rl.common.bounded import open_file, parse_yaml, read_file
+from npu_rl.common.callers_path import callers_path
+from npu_rl.common.disk import disk_errors, remove_tree
+from npu_rl.common.errors import DataError, HostError, WorkspaceError
+from npu_rl.common.process import run_quietly
 from npu_rl.training import host_facts
 
 CONFIG = "deepscaler"

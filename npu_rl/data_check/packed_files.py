@@ -6,12 +6,12 @@ import struct
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.bounded import open_file
-from npu_rl.config.finding import Finding, Severity
+from npu_rl.common.bounded import open_file
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import DataError
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.data_check.mindspeed_rl_files import MAGIC
 from npu_rl.datasets.trainer_files import TrainerFile
-from npu_rl.disk import disk_errors
-from npu_rl.errors import DataError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute
 from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings

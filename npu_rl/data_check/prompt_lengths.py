@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from npu_rl.errors import HostError, UsageError
-from npu_rl.process import run_quietly
+from npu_rl.common.errors import HostError, UsageError
+from npu_rl.common.process import run_quietly
 from npu_rl.standins import INJECTED
 
 _TIMEOUT = 3600.0  # seconds; 40,000 prompts of deepscaler take well under a minute

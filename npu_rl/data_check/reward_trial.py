@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import standins
-from npu_rl.callers_path import callers_path
+from npu_rl.common.callers_path import callers_path
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import run_quietly
 from npu_rl.datasets.prompt_templates import BOXED, HASHES
-from npu_rl.errors import HostError
-from npu_rl.process import run_quietly
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import function_file, split_function
 from npu_rl.recipes.trainer_command import switch

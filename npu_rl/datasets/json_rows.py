@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
-from npu_rl.errors import DataError
+from npu_rl.common.errors import DataError
 
 CHUNK = 1 << 20  # bytes read at once
 LONGEST_ROW = 1 << 24  # characters; a row of deepscaler has about a thousand

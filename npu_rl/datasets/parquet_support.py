@@ -6,7 +6,7 @@ import shlex
 import sys
 from typing import Any
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 
 
 def pyarrow() -> tuple[Any, Any]:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from npu_rl.disk import disk_errors
+from npu_rl.common.disk import disk_errors
 
 
 class PlainRows:

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common.disk import disk_errors, remove_tree
+from npu_rl.common.errors import DataError
 from npu_rl.datasets.input_rows import InputRows, Progress
 from npu_rl.datasets.known_datasets import Dataset, dataset_like, text_of
 from npu_rl.datasets.plain_rows import PlainRows
 from npu_rl.datasets.prompt_templates import Template
 from npu_rl.datasets.staged_folder import file_sha256
 from npu_rl.datasets.trainer_parquet import TrainerParquet
-from npu_rl.disk import disk_errors, remove_tree
-from npu_rl.errors import DataError
 
 TRAIN, TEST, REPORT = "train.parquet", "test.parquet", "prepared.json"
 _PLAIN = ("train.jsonl", "test.jsonl")

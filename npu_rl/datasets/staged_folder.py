@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import chunks, open_file, read_json
-from npu_rl.disk import alive, disk_errors, remove_tree, take_over
-from npu_rl.errors import UsageError
+from npu_rl.common.bounded import chunks, open_file, read_json
+from npu_rl.common.disk import alive, disk_errors, remove_tree, take_over
+from npu_rl.common.errors import UsageError
 
 _PARTIAL, _REPLACED, _LOCK = ".partial", ".replaced", ".lock"
 

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.bounded import chunks, open_file, parse_json, read_file, read_json
-from npu_rl.disk import disk_errors
-from npu_rl.errors import DataError
+from npu_rl.common.bounded import chunks, open_file, parse_json, read_file, read_json
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import DataError
 
 _METADATA = Path(".cache") / "huggingface" / "download"
 _INDEX = "model.safetensors.index.json"

@@ -9,11 +9,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import shown
+from npu_rl.common.masking import masked_value
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import shown
 from npu_rl.environment import environment_table
 from npu_rl.environment.environment_values import InvalidValue
-from npu_rl.masking import masked_value
 from npu_rl.trainer_code.answer_cache import AnswerCache
 
 if TYPE_CHECKING:

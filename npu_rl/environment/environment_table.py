@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from npu_rl.common.environment_variables import reserved
 from npu_rl.environment.environment_values import (
     ValueCheck,
     compared_switch,
@@ -19,7 +20,6 @@ from npu_rl.environment.environment_values import (
     switch,
     whole_number,
 )
-from npu_rl.environment_variables import reserved
 
 SOURCES: Mapping[str, str] = {
     "HCCL_": "HCCL user guide, docs/zh/user_guide/hccl_env @ hicann/hccl 09300b70",

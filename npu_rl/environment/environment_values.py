@@ -103,7 +103,7 @@ def one_of(*names: str, fold: bool = False, certain: bool = False) -> ValueCheck
     def test(value: str) -> InvalidValue | None:
         if value in names or (fold and value.lower() in {name.lower() for name in names}):
             return None
-        from npu_rl.config.suggest import nearest
+        from npu_rl.common.yaml_documents.suggest import nearest
 
         return InvalidValue(
             f"is none of {', '.join(names)}",
@@ -193,7 +193,7 @@ def key_value_pairs(
             if not colon or not text:
                 return InvalidValue(f"has {item!r} where KEY:VALUE is read", "", "KEY:VALUE,KEY:VALUE")
             if key not in keys:
-                from npu_rl.config.suggest import nearest
+                from npu_rl.common.yaml_documents.suggest import nearest
 
                 near = nearest(key, keys)
                 if near is None:

@@ -9,8 +9,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import read_file
-from npu_rl.errors import NpuRlError
+from npu_rl.common.bounded import read_file
+from npu_rl.common.errors import NpuRlError
 from npu_rl.faults.fault import KnownFault, parse_fault
 
 CATALOGUE = Path(__file__).resolve().parent / "catalogue"

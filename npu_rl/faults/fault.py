@@ -12,8 +12,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_rl.bounded import read_json
-from npu_rl.errors import NpuRlError
+from npu_rl.common.bounded import read_json
+from npu_rl.common.errors import NpuRlError
 from npu_rl.trainer_code.citations import Place
 
 WRONG_RESULT = "wrong result"

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import read_json
-from npu_rl.byte_code import NOWHERE, place
-from npu_rl.disk import write_atomically
+from npu_rl.common.bounded import read_json
+from npu_rl.common.byte_code import NOWHERE, place
+from npu_rl.common.disk import write_atomically
 
 _ROOM = Path(__file__).resolve().parent
 _SETTLED_NS = 2 * 10**9  # a file changed as long ago cannot change again under the same time of change
@@ -43,7 +43,7 @@ def faults_line(code: Path, off: Collection[str] = (), strategy: str | None = ""
 
 
 def _judge(code: Path, off: Collection[str], strategy: str | None, file: Path | None, catalogue: str) -> str:
-    from npu_rl.errors import NpuRlError
+    from npu_rl.common.errors import NpuRlError
     from npu_rl.faults.fault import known_faults
     from npu_rl.faults.verdict import count_line, judge_tree
 

@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 from npu_rl.git import command_log
 from npu_rl.git.environment import Credentials, local_environment, network_environment
 from npu_rl.git.messages import GitError, GitStopped, MessageStream, check_disk, not_started

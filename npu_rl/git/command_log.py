@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from npu_rl.common.masking import Secrets
+    from npu_rl.common.private_log import PrivateLog
     from npu_rl.git.environment import Credentials
-    from npu_rl.masking import Secrets
-    from npu_rl.private_log import PrivateLog
 
 FILE = "git.log"
 _MOST_WORDS = 50
@@ -115,7 +115,7 @@ def _record(
 def _append(text: str) -> None:
     global _log
     if _log is None:
-        from npu_rl.private_log import PrivateLog, state_folder
+        from npu_rl.common.private_log import PrivateLog, state_folder
 
         folder = state_folder()
         if folder is None:
@@ -131,7 +131,7 @@ def _append(text: str) -> None:
 
 def _beginning() -> str:
     import npu_rl
-    from npu_rl.masking import masked_argument
+    from npu_rl.common.masking import masked_argument
 
     # One by one: in running text a secret may reach to the end of the line.
     words = [shlex.quote(masked_argument(_without_known(word))) for word in _command_line or ()]
@@ -148,7 +148,7 @@ def _indented(text: str) -> str:
 
 def _safe(text: str, credentials: Credentials | None = None) -> str:
     """The text without secrets and control characters."""
-    from npu_rl.masking import Secrets, masked_text
+    from npu_rl.common.masking import Secrets, masked_text
 
     if credentials is not None:
         words = {"USERNAME_SECRET": credentials.username, "PASSWORD": credentials.password}
@@ -158,8 +158,8 @@ def _safe(text: str, credentials: Credentials | None = None) -> str:
 
 def _without_known(text: str) -> str:
     """The text without control characters and the secrets of the environment."""
-    from npu_rl.masking import Secrets
-    from npu_rl.printable import printable
+    from npu_rl.common.masking import Secrets
+    from npu_rl.common.printable import printable
 
     global _known
     if _known is None:

@@ -8,8 +8,8 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from npu_rl.errors import HostError, NpuRlError
-from npu_rl.printable import printable
+from npu_rl.common.errors import HostError, NpuRlError
+from npu_rl.common.printable import printable
 
 _MAXIMUM_LINES = 200  # of a remote's messages
 _DISK_FULL = re.compile(
@@ -21,7 +21,9 @@ _DISK_FULL = re.compile(
 
 def redact(text: str) -> str:
     """Mask passwords and tokens in URLs."""
-    from npu_rl.masking import without_passwords  # its patterns take milliseconds, and git rarely complains
+    from npu_rl.common.masking import (
+        without_passwords,  # its patterns take milliseconds, and git rarely complains
+    )
 
     return without_passwords(text)
 

@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from npu_rl.errors import NpuRlError
-from npu_rl.portable_names import MAXIMUM_DEPTH
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.portable_names import MAXIMUM_DEPTH
 
 TREE = "40000"
 FILE = "100644"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from npu_rl.bounded import open_file, read_file
+from npu_rl.common.bounded import open_file, read_file
 
 _OID = "[0-9a-f]{40}"
 _LARGEST = 1 << 20  # bytes; a longer file is not read, and counts as a user's

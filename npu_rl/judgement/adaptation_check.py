@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath, shown
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath, shown
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.trainer_code.adaptation_switches import given_switches, known_switches, switches_without_patch
 from npu_rl.trainer_code.answer_cache import AnswerCache

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath
-from npu_rl.config.suggest import did_you_mean
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.faults.fault import known_faults
 from npu_rl.faults.verdict import Verdict, judge_tree
 from npu_rl.recipes.load_recipe import LoadedRecipe

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.environment.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.environment.environment_check import environment_findings
 from npu_rl.judgement.adaptation_check import RULE as ADAPTATION_RULE

@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath, dotted
-from npu_rl.config.suggest import nearest
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath, dotted
+from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.judgement.unsupported import find_unsupported
 from npu_rl.recipes.benchmark_only import HINT, find_benchmark_settings
 from npu_rl.recipes.key_map import allowed_names, check_range, recipe_key_of

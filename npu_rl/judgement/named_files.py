@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath, shown
-from npu_rl.config.suggest import nearest
-from npu_rl.errors import UsageError
+from npu_rl.common.errors import UsageError
+from npu_rl.common.masking import without_passwords
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath, shown
+from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.judgement import reward_function
 from npu_rl.judgement.missing_files import is_expected_here, prepare_command
-from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, function_file, is_outside, split_function
 from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings

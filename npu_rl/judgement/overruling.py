@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath
-from npu_rl.config.suggest import did_you_mean
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.recipes.load_recipe import LoadedRecipe
 
 

@@ -10,13 +10,13 @@ import glob
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath
-from npu_rl.config.suggest import nearest_names, question
-from npu_rl.errors import UsageError
+from npu_rl.common.errors import UsageError
+from npu_rl.common.masking import without_passwords
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.suggest import nearest_names, question
 from npu_rl.judgement.key_check import KeyChecker, RecipeWithOrigins
 from npu_rl.judgement.missing_files import is_expected_here, own_prepare_command
-from npu_rl.masking import without_passwords
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, is_outside
 from npu_rl.recipes.schema import Recipe

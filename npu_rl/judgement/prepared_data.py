@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import open_file, read_file, read_json
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.errors import UsageError
+from npu_rl.common.bounded import open_file, read_file, read_json
+from npu_rl.common.errors import UsageError
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, is_outside, split_function
 from npu_rl.trainer_code.overlong_prompts import where_cut_left

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import syntax_tree
+from npu_rl.common.bounded import syntax_tree
 from npu_rl.trainer_code.source_files import read_source, source_texts
 from npu_rl.trainer_code.source_index import Module, Parser, SourceIndex
 

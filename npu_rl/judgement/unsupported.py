@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import get_args
 
-from npu_rl.config.problems import KeyPath
+from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.schema_rollout import Engine
 from npu_rl.recipes.trainer_settings import OVERRIDES, Setting

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
-from npu_rl.errors import LockError
+from npu_rl.common.errors import LockError
 from npu_rl.git.objects import TREE, Entry, MalformedObject, commit_tree_id, object_id, parse_tree
 from npu_rl.lock.packed_bytes import Allowance, pack_bytes
 

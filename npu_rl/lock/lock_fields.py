@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable
 from typing import Annotated
 
-from npu_rl.config import text_checks
-from npu_rl.config.git_url import check_git_url
-from npu_rl.portable_names import MAXIMUM_DEPTH, invalid_name_reason
+from npu_rl.common.portable_names import MAXIMUM_DEPTH, invalid_name_reason
+from npu_rl.common.yaml_documents import text_checks
+from npu_rl.common.yaml_documents.git_url import check_git_url
 
 
 def _pattern(pattern: str, what: str) -> Callable[[str], str]:

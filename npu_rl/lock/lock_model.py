@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import NO_FILE, open_file, parse_json
-from npu_rl.errors import LockError
+from npu_rl.common.bounded import NO_FILE, open_file, parse_json
+from npu_rl.common.errors import LockError
 from npu_rl.git.objects import GITLINK, Entry
 from npu_rl.lock import lock_fields as t
 from npu_rl.lock.inclusion_proof import check_proof

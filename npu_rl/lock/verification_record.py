@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import read_json
-from npu_rl.bundled import data_root
-from npu_rl.config.file_digests import BUNDLED, read_bounded, sha256
-from npu_rl.errors import LockError
+from npu_rl.common.bounded import read_json
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import LockError
+from npu_rl.common.yaml_documents.file_digests import BUNDLED, read_bounded, sha256
 from npu_rl.lock import lock_fields as t
 from npu_rl.lock.strict_json import UnexpectedShape, build, plain
 

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bundled import bundled_patchset
-from npu_rl.config import reading_cache, text_checks
-from npu_rl.config.file_digests import BUNDLED, sha256, unchanged
-from npu_rl.config.find_file import find_bundled
+from npu_rl.common.bundled import bundled_patchset
+from npu_rl.common.yaml_documents import reading_cache, text_checks
+from npu_rl.common.yaml_documents.file_digests import BUNDLED, sha256, unchanged
+from npu_rl.common.yaml_documents.find_file import find_bundled
 from npu_rl.manifest.manifest_kind import MANIFEST
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.bundled import bundled_manifests
-from npu_rl.config.document_kind import DocumentKind
-from npu_rl.config.find_file import find
-from npu_rl.config.problems import Invalid
-from npu_rl.errors import ManifestError
+from npu_rl.common.bundled import bundled_manifests
+from npu_rl.common.errors import ManifestError
+from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.find_file import find
+from npu_rl.common.yaml_documents.problems import Invalid
 
 
 class InvalidManifest(Invalid, ManifestError):

@@ -6,10 +6,10 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from npu_rl.config import text_checks
-from npu_rl.config.document import Document, Plain
-from npu_rl.config.layers import APPEND
-from npu_rl.config.problems import KeyPath, Problem
+from npu_rl.common.yaml_documents import text_checks
+from npu_rl.common.yaml_documents.document import Document, Plain
+from npu_rl.common.yaml_documents.layers import APPEND
+from npu_rl.common.yaml_documents.problems import KeyPath, Problem
 
 _Visit = Callable[[str, KeyPath], str]
 

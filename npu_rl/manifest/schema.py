@@ -11,11 +11,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema
 
-from npu_rl.config import scalar_types as f
-from npu_rl.config import text_checks
-from npu_rl.config.problems import shown
-from npu_rl.config.strict_model import Fault, Strict
-from npu_rl.config.suggest import did_you_mean
+from npu_rl.common.yaml_documents import scalar_types as f
+from npu_rl.common.yaml_documents import text_checks
+from npu_rl.common.yaml_documents.problems import shown
+from npu_rl.common.yaml_documents.strict_model import Fault, Strict
+from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.manifest import schema_rules
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from npu_rl.bounded import NO_FILE, open_file
+from npu_rl.common.bounded import NO_FILE, open_file
 from npu_rl.monitor.log_lines import speaker_and_message
 from npu_rl.monitor.symptoms import SYMPTOMS, Symptom
 

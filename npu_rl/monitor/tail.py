@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.bounded import NO_FILE, open_file
-from npu_rl.errors import NpuRlError
+from npu_rl.common.bounded import NO_FILE, open_file
+from npu_rl.common.errors import NpuRlError
 
 LARGEST_LOG = 8 << 30  # bytes; one of a terabyte costs nothing to make, and hours to read
 _CHUNK = 1 << 20

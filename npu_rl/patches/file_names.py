@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 from npu_rl.patches import patch_paths
 from npu_rl.patches.scan_hunks import REGENERATE, RawFile
 

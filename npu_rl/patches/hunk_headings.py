@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from npu_rl.bounded import parse_python
+from npu_rl.common.bounded import parse_python
 from npu_rl.patches.key_headings import in_other_section, moved_to_other_section
 from npu_rl.patches.key_paths import SUFFIXES
 from npu_rl.patches.patch_model import Hunk

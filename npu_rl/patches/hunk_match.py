@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 from npu_rl.patches.patch_model import FilePatch, Hunk
 
 Kind = Literal["exact", "offset", "ambiguous", "whitespace_only", "already_applied", "missing"]

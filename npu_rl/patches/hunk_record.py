@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 from npu_rl.patches.hunk_places import CONTEXT, Edge, Piece
 
 State = Literal["in place", "superseded", "missing", "shifted", "altered"]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from npu_rl.errors import PatchError, UsageError
+from npu_rl.common.errors import PatchError, UsageError
 from npu_rl.patches import patch_paths
 from npu_rl.patches.file_names import FileNames
 from npu_rl.patches.patch_model import FilePatch, Hunk, HunkLine, Patch, Tag

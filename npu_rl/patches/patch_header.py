@@ -19,7 +19,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from npu_rl.config.suggest import nearest
+from npu_rl.common.yaml_documents.suggest import nearest
 
 WHY = "Why"
 HOW = "How"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 
 DEV_NULL = b"/dev/null"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 
 REGENERATE = "Regenerate the patch with `git diff` or `git format-patch`."
 TEXT_ONLY = "Patches may only change text; leave the file out (`git diff -- . ':!<path>'`)."

@@ -14,9 +14,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import read_file
-from npu_rl.disk import disk_errors
-from npu_rl.errors import PatchError
+from npu_rl.common.bounded import read_file
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import PatchError
 
 SERIES = "series"
 _NAME = re.compile(r"\d{4}-[a-z0-9-]+\.patch")

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import KeyPath
-from npu_rl.errors import RecipeError
+from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.memory.memory_by_phase import Memory, memory_of
 from npu_rl.plan.disk_and_tokens import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
 from npu_rl.plan.rules.adaptation_rules import adaptation_rules

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import NO_FILE, read_file
-from npu_rl.bundled import data_root
-from npu_rl.config.find_file import find_bundled
-from npu_rl.disk import disk_errors, remove_tree
-from npu_rl.errors import UsageError
+from npu_rl.common.bounded import NO_FILE, read_file
+from npu_rl.common.bundled import data_root
+from npu_rl.common.disk import disk_errors, remove_tree
+from npu_rl.common.errors import UsageError
+from npu_rl.common.yaml_documents.find_file import find_bundled
 from npu_rl.recipes.recipe_kind import RECIPE
 
 SCHEMA = "recipe.schema.json"

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from npu_rl.config.document import Plain
-from npu_rl.config.layers import Origin
-from npu_rl.config.problems import KeyPath
-from npu_rl.config.quoted_text import Quoted
+from npu_rl.common.yaml_documents.document import Plain
+from npu_rl.common.yaml_documents.layers import Origin
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.recipes.load_recipe import LoadedRecipe, recipe_digest
 from npu_rl.recipes.recipe_fields import read_scalar
 from npu_rl.recipes.schema import Recipe

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from npu_rl.config.document import Plain
-from npu_rl.config.problems import KeyPath
-from npu_rl.config.quoted_text import Quoted
-from npu_rl.masking import masked_argument, masked_data
+from npu_rl.common.masking import masked_argument, masked_data
+from npu_rl.common.yaml_documents.document import Plain
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.recipes.load_recipe import LoadedRecipe
 
 _PLAIN = re.compile(r"(?!-+$)[A-Za-z0-9_./+-][A-Za-z0-9_./+@%=-]*(:[A-Za-z0-9_./+@%=-]+)*")

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
-from npu_rl.config.problems import KeyPath
-from npu_rl.config.suggest import did_you_mean, nearest, question
-from npu_rl.config.validation_errors import model_of
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.suggest import did_you_mean, nearest, question
+from npu_rl.common.yaml_documents.validation_errors import model_of
 from npu_rl.recipes.recipe_fields import Key
 from npu_rl.recipes.schema import Recipe
 

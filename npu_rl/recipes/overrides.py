@@ -21,14 +21,14 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from npu_rl.config.document import DEPTH_LIMIT, Document, Plain
-from npu_rl.config.layers import Node, overlay
-from npu_rl.config.problems import KeyPath, Problem, shown
-from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.suggest import nearest, question
-from npu_rl.config.validation_errors import unknown_key
-from npu_rl.errors import UsageError
-from npu_rl.masking import masked_argument
+from npu_rl.common.errors import UsageError
+from npu_rl.common.masking import masked_argument
+from npu_rl.common.yaml_documents.document import DEPTH_LIMIT, Document, Plain
+from npu_rl.common.yaml_documents.layers import Node, overlay
+from npu_rl.common.yaml_documents.problems import KeyPath, Problem, shown
+from npu_rl.common.yaml_documents.quoted_text import Quoted
+from npu_rl.common.yaml_documents.suggest import nearest, question
+from npu_rl.common.yaml_documents.validation_errors import unknown_key
 from npu_rl.recipes.key_map import did_you_mean_key, sections, suggest_keys, suggested_key
 from npu_rl.recipes.recipe_paths import make_absolute
 from npu_rl.recipes.schema import SECTIONS_OF_VERL, Recipe
@@ -164,7 +164,7 @@ def _parse(text: str) -> CommandLineOverride:
     if not equals:
         _refuse(text, "it has no '='")
     path = _path(text, key)
-    from npu_rl.config.yaml_reader import NotYaml, read_value
+    from npu_rl.common.yaml_documents.yaml_reader import NotYaml, read_value
 
     try:
         value, places, null_words = read_value(raw)

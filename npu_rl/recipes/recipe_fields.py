@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.scalar_types import AnyText, Name, OrOne, Switch, Text, Variable, text_shape
+from npu_rl.common.yaml_documents.quoted_text import Quoted
+from npu_rl.common.yaml_documents.scalar_types import AnyText, Name, OrOne, Switch, Text, Variable, text_shape
 
 __all__ = [
     "AboveZero",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from npu_rl.bundled import bundled_recipes
-from npu_rl.config.document_kind import DocumentKind
-from npu_rl.config.problems import Invalid
-from npu_rl.errors import RecipeError
+from npu_rl.common.bundled import bundled_recipes
+from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.problems import Invalid
 
 
 class InvalidRecipe(Invalid, RecipeError):

@@ -6,11 +6,11 @@ import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 
-from npu_rl.config import text_checks
-from npu_rl.config.document import Document, Plain
-from npu_rl.config.problems import KeyPath, Problem
+from npu_rl.common.user_path import user_path
+from npu_rl.common.yaml_documents import text_checks
+from npu_rl.common.yaml_documents.document import Document, Plain
+from npu_rl.common.yaml_documents.problems import KeyPath, Problem
 from npu_rl.manifest.manifest_paths import moved_path
-from npu_rl.user_path import user_path
 
 _PathEdit = Callable[[str, KeyPath], str]
 _PATH_KEYS = (("model", "path"), ("model", "checkpoint"), ("reward", "function"))

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from npu_rl.config import scalar_types
-from npu_rl.config.strict_model import Fault, Strict
-from npu_rl.errors import RecipeError
+from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents import scalar_types
+from npu_rl.common.yaml_documents.strict_model import Fault, Strict
 from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
 from npu_rl.recipes.schema_model_and_data import Data, Model, Reward

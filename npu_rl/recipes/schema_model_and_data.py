@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from npu_rl.config.strict_model import Fault, Strict
+from npu_rl.common.yaml_documents.strict_model import Fault, Strict
 from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
 

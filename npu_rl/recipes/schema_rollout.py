@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
-from npu_rl.config.strict_model import Strict
+from npu_rl.common.yaml_documents.strict_model import Strict
 from npu_rl.recipes import recipe_fields as f
 from npu_rl.recipes.recipe_fields import key
 

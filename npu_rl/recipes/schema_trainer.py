@@ -7,8 +7,8 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from npu_rl.config import scalar_types
-from npu_rl.config.strict_model import Fault, Strict
+from npu_rl.common.yaml_documents import scalar_types
+from npu_rl.common.yaml_documents.strict_model import Fault, Strict
 from npu_rl.recipes import recipe_fields as f
 
 _OF_OWN_KEYS = ("arguments", "resume", "sections", "paths", "layout", "validate", "log", "metrics")

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl import byte_code
-from npu_rl.callers_path import callers_path
+from npu_rl.common import byte_code
+from npu_rl.common.callers_path import callers_path
 from npu_rl.recipes.checkpoints_kept import settle_checkpoints
 from npu_rl.recipes.own_keys import run_settings
 from npu_rl.recipes.recipe_paths import absolute, function_file, split_function

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from npu_rl.config.problems import KeyPath, dotted
+from npu_rl.common.yaml_documents.problems import KeyPath, dotted
 from npu_rl.recipes.recipe_fields import Key
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.schema_trainer import OwnKeys

@@ -12,9 +12,9 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from npu_rl.bounded import NO_FILE, read_json
-from npu_rl.disk import disk_errors, private, write_atomically
-from npu_rl.masking import Secrets
+from npu_rl.common.bounded import NO_FILE, read_json
+from npu_rl.common.disk import disk_errors, private, write_atomically
+from npu_rl.common.masking import Secrets
 from npu_rl.monitor.metrics import read_metrics
 from npu_rl.record.record_masking import mask_files
 

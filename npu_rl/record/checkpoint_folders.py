@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from npu_rl.bounded import read_file
+from npu_rl.common.bounded import read_file
 
 LATEST = "latest_checkpointed_iteration.txt"
 _LONGEST = 64  # bytes

@@ -22,13 +22,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import NO_FILE, read_json
-from npu_rl.config.suggest import nearest_names
-from npu_rl.disk import disk_errors, put_in_place, remove_tree
-from npu_rl.errors import NpuRlError, UsageError, WorkspaceError
-from npu_rl.masking import Secrets, masked_argument, masked_data
+from npu_rl.common.bounded import NO_FILE, read_json
+from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
+from npu_rl.common.errors import NpuRlError, UsageError, WorkspaceError
+from npu_rl.common.masking import Secrets, masked_argument, masked_data
+from npu_rl.common.process import processes_of, stop_remaining
+from npu_rl.common.yaml_documents.suggest import nearest_names
 from npu_rl.monitor.metrics import Point, curve
-from npu_rl.process import processes_of, stop_remaining
 from npu_rl.record.attempt import Attempt, attempts_in, now, write_json, write_private
 from npu_rl.record.checkpoint_folders import latest_step, recorded_step
 from npu_rl.record.record_masking import recorded_environment

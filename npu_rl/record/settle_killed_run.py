@@ -8,9 +8,9 @@ import re
 import socket
 from collections import Counter
 
-from npu_rl.bounded import read_json
-from npu_rl.disk import remove_tree
-from npu_rl.masking import Secrets
+from npu_rl.common.bounded import read_json
+from npu_rl.common.disk import remove_tree
+from npu_rl.common.masking import Secrets
 from npu_rl.monitor.metrics import MetricsWriter, parse_line, read_metrics
 from npu_rl.monitor.tail import follow, require_bounded_log
 from npu_rl.record.attempt import Attempt

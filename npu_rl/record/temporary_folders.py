@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.disk import disk_errors, remove_tree
+from npu_rl.common.disk import disk_errors, remove_tree
 
 _MARK = "npu-rl-run"  # a file that holds the mark of the run the folder belongs to
 _ID = re.compile(r"[0-9a-f]{32}(-[0-9a-f]{16})?")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from npu_rl.bounded import chunks, open_file
-from npu_rl.disk import private
+from npu_rl.common.bounded import chunks, open_file
+from npu_rl.common.disk import private
 
 _LOG_LIMIT = 32 << 20  # bytes kept of one worker's log
 _MAXIMUM_LOGS = 4096

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from npu_rl.errors import HostError, NpuRlError
-from npu_rl.process import RUN_VARIABLE, run_quietly
+from npu_rl.common.errors import HostError, NpuRlError
+from npu_rl.common.process import RUN_VARIABLE, run_quietly
 from npu_rl.record.temporary_folders import run_folder
 from npu_rl.standins import INJECTED
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from npu_rl import tensors
-from npu_rl.disk import disk_errors, put_in_place, remove_tree
+from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.training.made_folders import keep_made, place_for
 from npu_rl.training.prepare import Prepared

@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from npu_rl.bounded import parse_yaml
-from npu_rl.errors import NpuRlError
+from npu_rl.common.bounded import parse_yaml
+from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.tree_modules import modules_of
 

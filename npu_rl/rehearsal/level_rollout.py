@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.errors import NpuRlError, RecipeError
+from npu_rl.common.errors import NpuRlError, RecipeError
 from npu_rl.monitor.screen import Screen
 from npu_rl.monitor.watch import DIFFERENCE
 from npu_rl.record.run_record import RunRecord

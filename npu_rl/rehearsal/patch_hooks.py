@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import read_file
+from npu_rl.common.bounded import read_file
 from npu_rl.verification.verify import Report
 
 

@@ -11,11 +11,11 @@ from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
-from npu_rl.bounded import read_file, syntax_tree
-from npu_rl.bundled import data_root
-from npu_rl.config.suggest import did_you_mean
-from npu_rl.disk import write_atomically
-from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.common.bounded import read_file, syntax_tree
+from npu_rl.common.bundled import data_root
+from npu_rl.common.disk import write_atomically
+from npu_rl.common.errors import NpuRlError, UsageError
+from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.monitor.screen import Screen
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import config_location

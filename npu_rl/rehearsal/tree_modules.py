@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 
 
 def modules_of(code: Path, packages: Sequence[str]) -> list[str]:

@@ -14,7 +14,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from npu_rl.config.suggest import did_you_mean
+from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.requirements.environments import Environment, applies, environments, python_range
 from npu_rl.requirements.reading import PYTHON
 from npu_rl.requirements.version_ranges import exclude_each_other

@@ -10,7 +10,7 @@ import posixpath
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from npu_rl.config.text_checks import split_requirement_file
+from npu_rl.common.yaml_documents.text_checks import split_requirement_file
 from npu_rl.requirements.project_table import read_project_table
 from npu_rl.requirements.reading import Reading
 from npu_rl.requirements.requirement_file import read_requirement_file

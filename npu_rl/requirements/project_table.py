@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from npu_rl.bounded import parse_toml
+from npu_rl.common.bounded import parse_toml
 from npu_rl.requirements.reading import Reading, bounds_of, joined, python_bound
 
 

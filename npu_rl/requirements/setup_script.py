@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Collection
 
-from npu_rl.bounded import parse_python
+from npu_rl.common.bounded import parse_python
 from npu_rl.requirements.reading import Reading, bounds_of, joined, python_bound
 from npu_rl.requirements.script_names import FileLines, Unknown
 from npu_rl.requirements.script_values import ScriptValues

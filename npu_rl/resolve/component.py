@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from npu_rl.common.errors import LockError
 from npu_rl.compose.build_tree import base_tree, taken_paths
 from npu_rl.compose.git_trees import Draft, Trees, taken_tree
-from npu_rl.errors import LockError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import EMPTY_TREE, GITLINK, Entry
 from npu_rl.lock import lock_model

@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from npu_rl.common.errors import LockError
+from npu_rl.common.yaml_documents.text_checks import split_requirement_file
 from npu_rl.compose.git_trees import Trees
-from npu_rl.config.text_checks import split_requirement_file
-from npu_rl.errors import LockError
 from npu_rl.git.objects import Entry, commit_tree_id
 from npu_rl.lock.lock_model import LockedComponent
 from npu_rl.requirements.declared import LARGEST, Declared, ReadFiles, counted_files, declared_requirements

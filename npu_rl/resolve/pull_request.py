@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_rl.errors import DriftError, LockError
+from npu_rl.common.errors import DriftError, LockError
 from npu_rl.git.command import Git, commit_subjects
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import EMPTY_TREE, format_commit, short

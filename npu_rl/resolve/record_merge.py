@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from itertools import product, takewhile
 
+from npu_rl.common.errors import LockError
 from npu_rl.compose.git_trees import Trees
 from npu_rl.compose.replay_merge import merge_file, replay
-from npu_rl.errors import LockError
 from npu_rl.git.command import MERGE_TREE_VERSION, require_git
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import Entry, format_commit, object_id

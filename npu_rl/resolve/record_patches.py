@@ -9,12 +9,12 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
+from npu_rl.common.errors import LockError, PatchError
 from npu_rl.compose.apply_patch import Tolerance
 from npu_rl.compose.assemble import code_paths, upstream_paths
 from npu_rl.compose.build_tree import parse_locked, run_patch, taken_paths
 from npu_rl.compose.git_trees import Trees
 from npu_rl.compose.patch_texts import MAXIMUM_SIZE
-from npu_rl.errors import LockError, PatchError
 from npu_rl.git.objects import EXECUTABLE, FILE
 from npu_rl.lock import lock_model
 from npu_rl.patches.patch_model import Patch as ParsedPatch

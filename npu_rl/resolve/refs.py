@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from npu_rl.errors import SourceError
+from npu_rl.common.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
 from npu_rl.sources.git_remote import Network, ls_remote, remote

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from npu_rl.common.errors import LockError
 from npu_rl.compose.git_trees import Trees, taken_tree
-from npu_rl.errors import LockError
 from npu_rl.git.command import Git
 from npu_rl.lock import lock_model
 from npu_rl.resolve.declare import declare_release, release_files

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from npu_rl.disk import disk_errors, named_file, write_named
-from npu_rl.errors import LockError, SourceError, UsageError
+from npu_rl.common.disk import disk_errors, named_file, write_named
+from npu_rl.common.errors import LockError, SourceError, UsageError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
 from npu_rl.lock import lock_model

@@ -8,12 +8,12 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from npu_rl.common.errors import LockError
 from npu_rl.compose import assemble
 from npu_rl.compose.build_tree import check_new_tree, compose, list_files
 from npu_rl.compose.git_trees import Trees
 from npu_rl.compose.patch_texts import locked_text
 from npu_rl.compose.runtime_tree import write_runtime
-from npu_rl.errors import LockError
 from npu_rl.git.command import Git
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock

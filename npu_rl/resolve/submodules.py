@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from npu_rl.errors import SourceError
+from npu_rl.common.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import commit_tree_id, short

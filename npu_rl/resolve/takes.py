@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from npu_rl.common.errors import LockError
 from npu_rl.compose.git_trees import Trees
-from npu_rl.errors import LockError
 from npu_rl.git.objects import GITLINK, SYMLINK, TREE, Entry
 from npu_rl.lock import lock_model
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from npu_rl.common.errors import LockError, SourceError
 from npu_rl.compose.git_trees import Trees
-from npu_rl.errors import LockError, SourceError
 from npu_rl.git.command import Git
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import commit_tree_id, short

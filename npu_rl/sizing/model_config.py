@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from npu_rl.bounded import read_json
-from npu_rl.errors import RecipeError
+from npu_rl.common.bounded import read_json
+from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 
 

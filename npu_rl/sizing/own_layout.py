@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_rl.errors import RecipeError
+from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
 from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from npu_rl.config.problems import KeyPath
-from npu_rl.errors import NpuRlError, RecipeError
+from npu_rl.common.errors import NpuRlError, RecipeError
+from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_settings import Setting, flatten_mappings, last_settings, list_settings

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from npu_rl.masking import MASK
+from npu_rl.common.masking import MASK
 
 HIDDEN = MASK
 _USERINFO = re.compile(r"(?<=://)[^/?#\n]*@")  # a space is invalid there, but users write it

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from npu_rl.errors import SourceError
+from npu_rl.common.errors import SourceError
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedSource
 from npu_rl.sources import git_fetch as git_source
 from npu_rl.sources.git_fetch import GitRequest

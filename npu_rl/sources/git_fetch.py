@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from npu_rl.bounded import open_file
-from npu_rl.disk import remove_tree
-from npu_rl.errors import SourceError
+from npu_rl.common.bounded import open_file
+from npu_rl.common.disk import remove_tree
+from npu_rl.common.errors import SourceError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import short

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from npu_rl.environment_variables import BACKOFF, RETRIES, STALL, Variable
-from npu_rl.errors import SourceError, UsageError
+from npu_rl.common.environment_variables import BACKOFF, RETRIES, STALL, Variable
+from npu_rl.common.errors import SourceError, UsageError
 from npu_rl.git.command import Git, Result
 from npu_rl.git.environment import Credentials
 from npu_rl.git.messages import GitError, GitStopped

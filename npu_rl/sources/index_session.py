@@ -23,8 +23,8 @@ from unearth.collector import is_secure_origin
 from unearth.fetchers import PyPIClient
 from unearth.link import Link
 
-from npu_rl.bounded import parse_json
-from npu_rl.errors import HostError
+from npu_rl.common.bounded import parse_json
+from npu_rl.common.errors import HostError
 from npu_rl.sources.credentials import scrub
 from npu_rl.sources.pip_config import PipSettings
 

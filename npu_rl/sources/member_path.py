@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from npu_rl.portable_names import MAXIMUM_DEPTH, invalid_name_reason
+from npu_rl.common.portable_names import MAXIMUM_DEPTH, invalid_name_reason
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 from npu_rl.sources.credentials import secrets_in, strip_credentials
 
 DEFAULT_INDEX = "https://pypi.org/simple"

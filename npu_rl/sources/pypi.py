@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from npu_rl.bounded import open_file
-from npu_rl.errors import HostError, SourceError
+from npu_rl.common.bounded import open_file
+from npu_rl.common.errors import HostError, SourceError
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.sdist_search import (
     SHA256,

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from npu_rl.bounded import open_file
-from npu_rl.errors import SourceError
+from npu_rl.common.bounded import open_file
+from npu_rl.common.errors import SourceError
 from npu_rl.sources.member_path import PathLedger, shown
 
 MiB = 1024 * 1024

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from npu_rl.errors import SourceError
+from npu_rl.common.errors import SourceError
+from npu_rl.common.user_path import user_path
 from npu_rl.sources.credentials import HIDDEN, scrub, strip_credentials
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.sdist import SUFFIX, is_sdist_name
-from npu_rl.user_path import user_path
 
 if TYPE_CHECKING:
     from unearth.link import Link

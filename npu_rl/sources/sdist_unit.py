@@ -15,7 +15,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from npu_rl.errors import SourceError
+from npu_rl.common.errors import SourceError
 from npu_rl.git.command import Git
 from npu_rl.git.objects import short
 from npu_rl.lock.lock_model import LockedComponent, LockedSource

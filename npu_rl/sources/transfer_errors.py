@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from enum import Enum
 
-from npu_rl.errors import SourceError
+from npu_rl.common.errors import SourceError
 from npu_rl.git.messages import GitError
 
 

@@ -13,11 +13,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from urllib.parse import quote, unquote
 
-from npu_rl.config_file import read_configuration
-from npu_rl.environment_variables import REWRITE
-from npu_rl.errors import UsageError
+from npu_rl.common.environment_variables import REWRITE
+from npu_rl.common.errors import UsageError
+from npu_rl.common.masking import MASK
+from npu_rl.common.user_settings import read_configuration
 from npu_rl.git.environment import Credentials
-from npu_rl.masking import MASK
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 _HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from npu_rl.bounded import syntax_tree
+from npu_rl.common.bounded import syntax_tree
 
 Kind = Literal["class", "function", "method", "module attribute", "class attribute", "import", "statement"]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.bounded import syntax_tree
+from npu_rl.common.bounded import syntax_tree
 from npu_rl.git.command import Git, ObjectReader
 
 # Assignments to attributes of self and cls stand in nearly every file.

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from npu_rl.common.errors import PatchError
+from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.compose.assemble import code_paths
-from npu_rl.config.suggest import did_you_mean
-from npu_rl.errors import PatchError
 from npu_rl.git.command import Git, ObjectReader
 from npu_rl.lock.lock_model import Lock
 from npu_rl.summary.file_changes import FileChange, file_changes

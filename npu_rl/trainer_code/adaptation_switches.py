@@ -9,8 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from npu_rl.bundled import data_root, runtime_root
-from npu_rl.environment_variables import VARIABLES
+from npu_rl.common.bundled import data_root, runtime_root
+from npu_rl.common.environment_variables import VARIABLES
 from npu_rl.patches.patch_header import HOW, parse_header
 from npu_rl.trainer_code.source_files import line_numbers, read_source, read_source_text, source_texts
 
@@ -110,7 +110,7 @@ class _Calls(NamedTuple):
             name.encode() in content for name in (self.variable, *self.modules)
         ):
             return False
-        from npu_rl.bounded import syntax_tree
+        from npu_rl.common.bounded import syntax_tree
 
         tree = syntax_tree(content)
         return tree is not None and any(map(self._is_use, ast.walk(tree)))

@@ -15,9 +15,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from npu_rl.bounded import read_json
-from npu_rl.byte_code import NOWHERE, place
-from npu_rl.disk import write_atomically
+from npu_rl.common.bounded import read_json
+from npu_rl.common.byte_code import NOWHERE, place
+from npu_rl.common.disk import write_atomically
 
 _MOST = 2048  # answers in a file; the flagship's recipe has 180
 _LARGEST = 16 * 1024 * 1024

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from npu_rl.bundled import runtime_root
+from npu_rl.common.bundled import runtime_root
 from npu_rl.trainer_code.source_files import read_source_text, source_files
 
 _RUNTIME = "npu_rl_runtime/"

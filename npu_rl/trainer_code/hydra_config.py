@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import YAML_DEPTH
+from npu_rl.common.bounded import YAML_DEPTH
 from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigFault, ConfigTree
 from npu_rl.trainer_code.hydra_yaml import ConfigFile, ConfigNode, ConfigSection, ConfigValue, read_config
 from npu_rl.trainer_code.source_files import is_source

@@ -6,7 +6,7 @@ import ast
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import syntax_tree
+from npu_rl.common.bounded import syntax_tree
 from npu_rl.trainer_code.config_tree import ModuleFault
 from npu_rl.trainer_code.source_files import read_source
 

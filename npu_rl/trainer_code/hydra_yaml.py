@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from npu_rl.bounded import UnboundedYaml, read_file, require_bounded_yaml
+from npu_rl.common.bounded import UnboundedYaml, read_file, require_bounded_yaml
 from npu_rl.trainer_code.config_tree import ConfigFault
 
 _FLOAT = re.compile(

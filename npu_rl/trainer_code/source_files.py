@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import AnyStr
 
-from npu_rl.bounded import NO_FILE, read_file
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.bounded import NO_FILE, read_file
+from npu_rl.common.errors import WorkspaceError
 
 _LARGEST = 2 << 20  # bytes; the largest of the pinned trees has 0.33 MB
 _LARGEST_SUM = 256 << 20  # bytes that are held at once; the largest pinned tree has 78 MB of Python

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import LARGEST_PYTHON, python_cost, syntax_tree
+from npu_rl.common.bounded import LARGEST_PYTHON, python_cost, syntax_tree
 from npu_rl.trainer_code.source_files import read_source, source_texts, too_much_code
 
 _MAX_DEPTH = 12

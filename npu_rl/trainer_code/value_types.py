@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.bounded import syntax_tree
-from npu_rl.config.problems import shown
+from npu_rl.common.bounded import syntax_tree
+from npu_rl.common.yaml_documents.problems import shown
 from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
 
 _NAMES = {

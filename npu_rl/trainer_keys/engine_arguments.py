@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from npu_rl.bounded import syntax_tree
-from npu_rl.config.suggest import nearest
+from npu_rl.common.bounded import syntax_tree
+from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.trainer_code.source_files import source_texts
 from npu_rl.trainer_code.source_index import SourceField, SourceIndex
 from npu_rl.trainer_code.value_types import ExpectedType, field_type

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from npu_rl.config.suggest import nearest
+from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.trainer_code.source_index import Module, SourceField, SourceIndex
 from npu_rl.trainer_code.value_types import ANY, field_type
 from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue, unknown

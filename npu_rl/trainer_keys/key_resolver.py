@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.config.suggest import nearest
+from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.config_location import ConfigLocation
 from npu_rl.trainer_code.config_tree import ConfigTree

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.config.problems import shown
+from npu_rl.common.yaml_documents.problems import shown
 from npu_rl.trainer_code.value_types import ANY, ExpectedType
 
 

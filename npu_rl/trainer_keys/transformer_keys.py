@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from npu_rl.config.suggest import alike, nearest
+from npu_rl.common.yaml_documents.suggest import alike, nearest
 from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.trainer_code.source_files import read_source, read_source_text
 from npu_rl.trainer_code.source_index import SourceField, SourceIndex

@@ -9,8 +9,8 @@ import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from npu_rl.bounded import open_file
-from npu_rl.errors import UsageError, WorkspaceError
+from npu_rl.common.bounded import open_file
+from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.record.attempt import write_json, write_private
 from npu_rl.verification.diff import patches_of, place_in_tree
 from npu_rl.verification.verify import Drift, Report

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from npu_rl.common.process import Child, processes_of, start, stop
 from npu_rl.monitor.explain_failure import Explanation, explain
 from npu_rl.monitor.log_lines import speaker_and_message
 from npu_rl.monitor.metrics import MetricsWriter, seconds
@@ -18,7 +19,6 @@ from npu_rl.monitor.screen import Screen
 from npu_rl.monitor.step_lines import StepLines
 from npu_rl.monitor.tail import follow
 from npu_rl.monitor.watch import Alarm, Watch
-from npu_rl.process import Child, processes_of, start, stop
 from npu_rl.record.attempt import Attempt
 from npu_rl.record.worker_logs import keep_worker_logs
 from npu_rl.training.node_reports import fetch_worker_logs

@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.disk import disk_errors
-from npu_rl.errors import UsageError
-from npu_rl.masking import Secrets, masked_argument, masked_data, masked_value
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import UsageError
+from npu_rl.common.masking import Secrets, masked_argument, masked_data, masked_value
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe_fields import split_address
 from npu_rl.recipes.schema import Recipe

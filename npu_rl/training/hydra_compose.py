@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from npu_rl.errors import HostError, RecipeError
+from npu_rl.common.errors import HostError, RecipeError
 from npu_rl.standins import INJECTED
 
 RunCommand = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str, str]]

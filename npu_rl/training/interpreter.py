@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.errors import HostError
-from npu_rl.process import run_quietly
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import run_quietly
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement

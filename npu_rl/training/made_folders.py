@@ -13,8 +13,8 @@ import itertools
 import os
 from pathlib import Path
 
-from npu_rl.bounded import open_file
-from npu_rl.user_state import keep_facts, kept_facts
+from npu_rl.common.bounded import open_file
+from npu_rl.common.user_state import keep_facts, kept_facts
 
 _KIND, _SUBJECT = "made", "folder"
 _BLOCK = 1 << 20

@@ -7,10 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from npu_rl.bounded import read_json
-from npu_rl.errors import HostError
-from npu_rl.printable import printable
-from npu_rl.process import run_quietly
+from npu_rl.common.bounded import read_json
+from npu_rl.common.errors import HostError
+from npu_rl.common.printable import printable
+from npu_rl.common.process import run_quietly
 from npu_rl.record.attempt import Attempt
 from npu_rl.training.tiny_model import MAKER_ENVIRONMENT
 

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl import byte_code, standins
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.confined_changes import LinkOnTheWay, first_link
-from npu_rl.environment_variables import RUNS
-from npu_rl.errors import HostError, NpuRlError, RecipeError, UsageError
+from npu_rl import standins
+from npu_rl.common import byte_code
+from npu_rl.common.confined_changes import LinkOnTheWay, first_link
+from npu_rl.common.environment_variables import RUNS
+from npu_rl.common.errors import HostError, NpuRlError, RecipeError, UsageError
+from npu_rl.common.masking import Secrets, masked_value
+from npu_rl.common.process import run_quietly
+from npu_rl.common.user_path import user_path
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.lock.lock_model import Lock
-from npu_rl.masking import Secrets, masked_value
-from npu_rl.process import run_quietly
 from npu_rl.recipes.derived_recipe import derive_recipe
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
@@ -28,7 +30,6 @@ from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reaso
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.plain_config import plain_config
 from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
-from npu_rl.user_path import user_path
 from npu_rl.verification.require_locked import drift_error
 from npu_rl.verification.verify import Progress, Report, verify
 from npu_rl.weights.recipe_weights import with_weights, without_missing_files

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from npu_rl.disk import disk_errors
-from npu_rl.errors import NpuRlError
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.schema import Recipe
 from npu_rl.record.attempt import write_private
 from npu_rl.record.checkpoint_folders import LATEST

@@ -8,9 +8,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from npu_rl.disk import disk_errors, put_in_place, remove_tree
-from npu_rl.errors import HostError
-from npu_rl.process import run_quietly
+from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import run_quietly
 from npu_rl.recipes.schema import Recipe
 from npu_rl.standins import INJECTED
 from npu_rl.training.interpreter import Interpreter

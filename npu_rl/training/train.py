@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from npu_rl.bounded import read_file, read_json
-from npu_rl.errors import NpuRlError
-from npu_rl.masking import masked_data
+from npu_rl.common.bounded import read_file, read_json
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.masking import masked_data
 from npu_rl.monitor.metrics import Point, rewards
 from npu_rl.monitor.screen import Screen
 from npu_rl.monitor.step_lines import StepLines

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import standins
-from npu_rl.callers_path import callers_path
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.errors import NpuRlError
+from npu_rl.common.callers_path import callers_path
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.masking import Secrets
+from npu_rl.common.process import run_quietly
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.judgement.judge import Judgement
 from npu_rl.judgement.own_keys_check import NOT_VALIDATED, VALIDATION
-from npu_rl.masking import Secrets
-from npu_rl.process import run_quietly
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.own_keys import run_settings
 from npu_rl.recipes.trainer_command import argument

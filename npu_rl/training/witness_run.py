@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl import standins
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import run_quietly
 from npu_rl.faults.fault import KnownFault, Witness
-from npu_rl.process import run_quietly
 
 TIMEOUT = 600.0  # seconds; the slowest, with two ranks that import vLLM, took 133 on two busy cores
 

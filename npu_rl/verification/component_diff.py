@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from npu_rl.common.errors import UsageError
 from npu_rl.compose.assemble import code_paths
-from npu_rl.errors import UsageError
 from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.sources.progress import Notify
 from npu_rl.verification.diff import fit_for_patch, patch_of

@@ -11,8 +11,8 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from npu_rl.confined_changes import Confined, LinkOnTheWay
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.confined_changes import Confined, LinkOnTheWay
+from npu_rl.common.errors import WorkspaceError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.patches.key_headings import with_key_paths
 from npu_rl.sources.progress import Notify

@@ -12,11 +12,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from npu_rl import byte_code
-from npu_rl.bounded import read_file
-from npu_rl.confined_changes import LinkOnTheWay
-from npu_rl.disk import disk_errors
-from npu_rl.errors import NpuRlError, WorkspaceError
+from npu_rl.common import byte_code
+from npu_rl.common.bounded import read_file
+from npu_rl.common.confined_changes import LinkOnTheWay
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import NpuRlError, WorkspaceError
 from npu_rl.git.objects import Entry, MalformedObject, nested
 from npu_rl.lock.lock_model import Lock, LockedComponent
 from npu_rl.sources.progress import Notify

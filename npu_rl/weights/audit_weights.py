@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import npu_rl
-from npu_rl.errors import UsageError
+from npu_rl.common.errors import UsageError
 from npu_rl.weights.cast_weights import CastProgress
 from npu_rl.weights.worker_pool import Task, Workers
 

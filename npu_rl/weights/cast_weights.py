@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import npu_rl
-from npu_rl.disk import disk_errors, write_atomically
+from npu_rl.common.disk import disk_errors, write_atomically
 from npu_rl.tensors.npu_rl_tensors.cast_plan import PlannedShard, cast_config, cast_rules
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError

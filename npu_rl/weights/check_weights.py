@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.errors import HostError, NpuRlError
+from npu_rl.common.errors import HostError, NpuRlError
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.sizing.model_config import PUBLISHED, read_shape
 from npu_rl.tensors.npu_rl_tensors.cast_plan import SCALE_SUFFIX

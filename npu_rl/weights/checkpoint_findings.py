@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.config.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.tensors.npu_rl_tensors.cast_plan import FP8, SCALE_SUFFIX, is_beyond
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint, listed
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import npu_rl
-from npu_rl.disk import disk_errors
+from npu_rl.common.disk import disk_errors
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 from npu_rl.weights.cast_journal import CONVERT_NAME, CastJournal

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import npu_rl
-from npu_rl.bounded import read_json
-from npu_rl.disk import alive, disk_errors, put_in_place, remove_tree, write_atomically
-from npu_rl.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.common.bounded import read_json
+from npu_rl.common.disk import alive, disk_errors, put_in_place, remove_tree, write_atomically
+from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.record.run_record import RunRecord
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 from npu_rl.weights.audit_weights import AuditOptions, audit_weights

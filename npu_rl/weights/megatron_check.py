@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from npu_rl.config.finding import Severity
-from npu_rl.errors import HostError, NpuRlError, RecipeError
+from npu_rl.common.errors import HostError, NpuRlError, RecipeError
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import INDEX, listed
 from npu_rl.weights.cast_journal import CONVERT_NAME, finished_sizes

@@ -6,8 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import chunks, open_file
-from npu_rl.disk import disk_errors
+from npu_rl.common.bounded import chunks, open_file
+from npu_rl.common.disk import disk_errors
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX
 from npu_rl.tensors.npu_rl_tensors.part_file import part_of
 from npu_rl.weights.cast_journal import CONVERT_NAME, NAME

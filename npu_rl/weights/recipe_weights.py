@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.errors import UsageError
+from npu_rl.common.errors import UsageError
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.judgement.missing_files import RULES as MISSING
 from npu_rl.recipes.recipe_paths import absolute, is_outside
 from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 
-from npu_rl.disk import disk_errors, remove_tree, take_over
+from npu_rl.common.disk import disk_errors, remove_tree, take_over
 
 _UNFINISHED = re.compile(r"(?P<of>.+?)(\.[0-9a-f]{8})?\.part(\.places\.json((\.[0-9a-f]{8})?\.part)?)?")
 _TEMPORARY = re.compile(

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from npu_rl.bounded import read_json
-from npu_rl.bundled import bundled_recipes
-from npu_rl.config.finding import Finding
+from npu_rl.common.bounded import read_json
+from npu_rl.common.bundled import bundled_recipes
+from npu_rl.common.errors import RecipeError, UsageError
+from npu_rl.common.yaml_documents.finding import Finding
 from npu_rl.downloads.known_downloads import of_kind
-from npu_rl.errors import RecipeError, UsageError
 from npu_rl.plan.disk_and_tokens import Disk
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute

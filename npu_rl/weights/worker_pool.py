@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from npu_rl import tensors
-from npu_rl.callers_path import callers_path
-from npu_rl.disk import disk_errors
-from npu_rl.errors import HostError, NpuRlError, WeightsError
-from npu_rl.process import WorkerProcess
+from npu_rl.common.callers_path import callers_path
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import HostError, NpuRlError, WeightsError
+from npu_rl.common.process import WorkerProcess
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
 
 _MOST = 16  # workers by default: more wait for one disk

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.errors import HostError, WorkspaceError
-from npu_rl.printable import one_line
-from npu_rl.user_state import keep_facts, kept_facts
+from npu_rl.common.errors import HostError, WorkspaceError
+from npu_rl.common.printable import one_line
+from npu_rl.common.user_state import keep_facts, kept_facts
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt, setup_hint
 

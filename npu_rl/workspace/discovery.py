@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from npu_rl.confined_changes import LinkOnTheWay
-from npu_rl.disk import disk_errors
-from npu_rl.errors import WorkspaceError
-from npu_rl.user_path import user_path
+from npu_rl.common.confined_changes import LinkOnTheWay
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import WorkspaceError
+from npu_rl.common.user_path import user_path
 from npu_rl.workspace.layout import DEFAULT_NAME, Layout
 
 
@@ -81,7 +81,7 @@ def require_trust(layout: Layout) -> None:
     import json
     import shlex
 
-    from npu_rl.config_file import config_path, read_configuration
+    from npu_rl.common.user_settings import config_path, read_configuration
 
     safe = read_configuration().safe_workspaces
     root = os.path.realpath(layout.root)

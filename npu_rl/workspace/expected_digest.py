@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from npu_rl.errors import UsageError, WorkspaceError
+from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.lock.lock_model import Lock
 from npu_rl.workspace.layout import Layout
 

@@ -20,8 +20,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.bounded import parse_json
-from npu_rl.confined_changes import Confined
+from npu_rl.common.bounded import parse_json
+from npu_rl.common.confined_changes import Confined
 from npu_rl.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
 from npu_rl.workspace.untracked_files import ExpectedTree, is_byte_code, why_ignored
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace import swap
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt, setup_hint

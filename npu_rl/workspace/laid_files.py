@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import open_file
+from npu_rl.common.bounded import open_file
 from npu_rl.workspace.file_check import OPEN_FLAGS, Difference, Stat, stat_of
 from npu_rl.workspace.layout import repository_name
 

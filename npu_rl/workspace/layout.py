@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.confined_changes import Confined
+from npu_rl.common.confined_changes import Confined
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.confined_changes import Confined, LinkOnTheWay
-from npu_rl.disk import remove_tree
+from npu_rl.common.confined_changes import Confined, LinkOnTheWay
+from npu_rl.common.disk import remove_tree
 from npu_rl.git.command import ATTRIBUTES, Git, bare_settings, init_bare
 from npu_rl.git.messages import GitError
 from npu_rl.git.objects import short

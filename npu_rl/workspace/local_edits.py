@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.confined_changes import Confined, LinkOnTheWay
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.confined_changes import Confined, LinkOnTheWay
+from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_receipt

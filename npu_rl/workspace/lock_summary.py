@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.config.file_digests import unchanged
+from npu_rl.common.yaml_documents.file_digests import unchanged
 from npu_rl.git.objects import short
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.workspace.layout import Layout
@@ -92,7 +92,7 @@ def manifest_changed(lock: Lock, manifest: Path) -> bool:
     """
     if unchanged(lock.manifest_files, manifest):
         return False
-    from npu_rl.errors import NpuRlError
+    from npu_rl.common.errors import NpuRlError
     from npu_rl.manifest.load_manifest import load_manifest
 
     try:

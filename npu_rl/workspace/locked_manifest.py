@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from npu_rl.config import reading_cache
-from npu_rl.config.file_digests import sha256
+from npu_rl.common.yaml_documents import reading_cache
+from npu_rl.common.yaml_documents.file_digests import sha256
 from npu_rl.manifest.manifest_facts import ManifestFacts, from_json
 from npu_rl.workspace.layout import Layout
 

@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from npu_rl import byte_code
-from npu_rl.errors import HostError
+from npu_rl.common import byte_code
+from npu_rl.common.errors import HostError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.messages import GitError
 from npu_rl.store import Unit

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import parse_json
-from npu_rl.errors import LockError, WorkspaceError
+from npu_rl.common.bounded import parse_json
+from npu_rl.common.errors import LockError, WorkspaceError
+from npu_rl.common.printable import one_line
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
-from npu_rl.printable import one_line
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt_schema import check_receipt
 
@@ -71,7 +71,7 @@ def bundled_manifest(setup: Mapping[str, Any]) -> str | None:
 
     That of another installation is known by its place in a wheel, or by having this one's lock.
     """
-    from npu_rl.bundled import bundled_manifests
+    from npu_rl.common.bundled import bundled_manifests
 
     named = Path(str(setup.get("manifest", "")))
     here = bundled_manifests().get(named.stem)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from npu_rl.config import text_checks
+from npu_rl.common.yaml_documents import text_checks
 from npu_rl.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
 from npu_rl.lock.lock_fields import check_upstream_path
 

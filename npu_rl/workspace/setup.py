@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import npu_rl
-from npu_rl.confined_changes import LinkOnTheWay
-from npu_rl.disk import disk_errors
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.confined_changes import LinkOnTheWay
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import WorkspaceError
+from npu_rl.common.printable import one_line
 from npu_rl.git.command import git_version
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
-from npu_rl.printable import one_line
 from npu_rl.store import Store, Unit
 from npu_rl.workspace import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.editor_settings import split_settings

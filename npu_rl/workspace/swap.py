@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bounded import parse_json
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.bounded import parse_json
+from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.layout import MOVED, Layout
 
 # Moves what is to be saved from the old parts (the first folder) to the second, which may not exist yet.

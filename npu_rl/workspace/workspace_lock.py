@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.disk import disk_errors
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import WorkspaceError
 from npu_rl.sources.progress import Notify
 from npu_rl.workspace.layout import Layout
 

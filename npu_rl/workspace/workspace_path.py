@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.errors import WorkspaceError
 
 
 def check_path(root: Path) -> None:

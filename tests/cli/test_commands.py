@@ -118,7 +118,7 @@ def test_show_has_the_versions_of_the_host(tmp_path: Path) -> None:
 
 
 def test_schema_prints_the_committed_schema(tmp_path: Path) -> None:
-    from npu_rl.bundled import data_root
+    from npu_rl.common.bundled import data_root
 
     done = run_cli(["schema"], clean_env(tmp_path))
     assert done.stdout == (data_root() / "manifests" / "manifest.schema.json").read_text(encoding="utf-8")

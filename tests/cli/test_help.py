@@ -178,7 +178,7 @@ def test_manifests_check_lists_what_is_invalid_for_programs_too(tmp_path: Path) 
 
 
 def test_patches_show_prints_the_file(tmp_path: Path) -> None:
-    from npu_rl.bundled import data_root
+    from npu_rl.common.bundled import data_root
 
     (file,) = (data_root() / "patchsets").rglob("0001-attention-scale.patch")
     for name in ("0001-attention-scale", "0001-attention-scale.patch", "attention-scale"):

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import typer
 
-from npu_rl.callers_path import callers_path
 from npu_rl.cli import app
 from npu_rl.cli.command_group import LazyGroup
-from npu_rl.errors import NpuRlError
+from npu_rl.common.callers_path import callers_path
+from npu_rl.common.errors import NpuRlError
 from npu_rl.weights.worker_pool import Workers
 from npu_rl.workspace import chosen_interpreter
 from npu_rl.workspace.layout import Layout

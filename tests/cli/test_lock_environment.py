@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests
+from npu_rl.common.bundled import bundled_manifests
 from tests.support import clean_env, run_cli
 
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests
 from npu_rl.cli.lock import _print
+from npu_rl.common.bundled import bundled_manifests
 from npu_rl.lock import lock_model
 from tests.support import clean_env
 

@@ -9,7 +9,7 @@ from subprocess import CompletedProcess
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes, data_root
+from npu_rl.common.bundled import bundled_recipes, data_root
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.workspace.receipt import Receipt
 from tests.cli.test_commands import modules_after

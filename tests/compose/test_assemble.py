@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import ComposeError, ManifestError
+from npu_rl.common.errors import ComposeError, ManifestError
 from tests.resolve.world import Composition, World, component, pull, request, takes
 from tests.support import Files, Repo
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 from tests.resolve.world import World, component, takes
 from tests.support import File
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import ComposeError, LockError, ManifestError, PatchError
+from npu_rl.common.errors import ComposeError, LockError, ManifestError, PatchError
 from npu_rl.lock.lock_model import Lock, dump
 from npu_rl.store import Store
 from tests.compose.test_bad_patches import CONTENT, GOOD, edit, hunk

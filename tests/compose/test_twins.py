@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.errors import PatchError
 from npu_rl.compose.assemble import assemble
 from npu_rl.compose.git_trees import Trees
-from npu_rl.errors import PatchError
 from npu_rl.git.command import Git
 from npu_rl.lock.lock_model import Lock
 from tests.resolve.world import World, component

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.config.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.document_kind import DocumentKind
 from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe

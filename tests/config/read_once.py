@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import pytest
 
-from npu_rl.config import yaml_reader
+from npu_rl.common.yaml_documents import yaml_reader
 
 _read = lru_cache(maxsize=64)(yaml_reader._read)
 

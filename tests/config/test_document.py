@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests, bundled_recipes
-from npu_rl.config import reading_cache, yaml_reader
-from npu_rl.config.document import Document, Plain
-from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.read_document import read_document
-from npu_rl.errors import RecipeError
+from npu_rl.common.bundled import bundled_manifests, bundled_recipes
+from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents import reading_cache, yaml_reader
+from npu_rl.common.yaml_documents.document import Document, Plain
+from npu_rl.common.yaml_documents.quoted_text import Quoted
+from npu_rl.common.yaml_documents.read_document import read_document
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.recipe_kind import RECIPE
 

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
+from npu_rl.common.printable import printable
 from npu_rl.git import command, command_log
 from npu_rl.git.command import Git, ObjectReader, commit_subjects, git_version, init_bare, require_git
 from npu_rl.git.environment import Credentials, local_environment, network_environment
 from npu_rl.git.messages import GitError, GitStopped, MessageStream, redact
-from npu_rl.printable import printable
 from tests.support import File, Repo, clean_env, run_cli
 
 # -- the same whoever runs it --------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl import cli
-from npu_rl.errors import LockError
+from npu_rl.common.errors import LockError
 from npu_rl.git import command_log
 from npu_rl.git.command import Git, GitError, ObjectReader, init_bare
 from npu_rl.git.environment import Credentials
@@ -178,7 +178,7 @@ def test_an_error_of_another_kind_names_none(tmp_path: Path) -> None:
 def test_an_unexpected_error_names_the_log_and_stands_in_it(tmp_path: Path) -> None:
     code = (
         "import sys\nsys.argv = ['npu-rl', 'manifests', 'list', '--json']\n"
-        "import npu_rl.cli as cli, npu_rl.bundled as bundled\n"
+        "import npu_rl.cli as cli, npu_rl.common.bundled as bundled\n"
         f"def broken(): raise ZeroDivisionError('with {TOKEN}')\n"
         "bundled.bundled_manifests = broken\n"
         "cli.main()\n"
@@ -200,8 +200,14 @@ def test_help_writes_and_imports_no_log(tmp_path: Path) -> None:
 
     env = clean_env(tmp_path)
     for words in (["--version"], ["--help"], ["verify", "--help"]):
-        assert not modules_after(words, env, tmp_path) & {"npu_rl.private_log", "npu_rl.git.command_log"}
-    assert not modules_after(["manifests", "list"], env, tmp_path) & {"npu_rl.private_log", "npu_rl.masking"}
+        assert not modules_after(words, env, tmp_path) & {
+            "npu_rl.common.private_log",
+            "npu_rl.git.command_log",
+        }
+    assert not modules_after(["manifests", "list"], env, tmp_path) & {
+        "npu_rl.common.private_log",
+        "npu_rl.common.masking",
+    }
     assert os.listdir(tmp_path / "home") == []
 
 

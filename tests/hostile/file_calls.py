@@ -18,7 +18,7 @@ BOUNDED = {
         "parse_toml",
         "parse_yaml",
         "require_bounded_yaml",
-    ),  # npu_rl/bounded.py
+    ),  # npu_rl/common/bounded.py
     *("open_handle", "open_regular", "read_regular"),  # tensors/npu_rl_tensors/regular_file.py
     *("read_source", "read_source_text", "source_texts"),  # trainer_code/source_files.py
     *("read_bounded", "read_pickle", "Confined"),

@@ -2,7 +2,7 @@
 
 A stranger's file comes with a download, a checkpoint, a workspace, a record or a manifest of somebody else. Its reader
 names the kind of the mutator (test_mutations.py, test_file_mutations.py) that breaks such files. A call that is none of
-npu_rl/bounded.py and its like (`file_calls.BOUNDED`) has a reason.
+npu_rl/common/bounded.py and its like (`file_calls.BOUNDED`) has a reason.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class Reader(NamedTuple):
 
 R = Reader
 READERS = {
-    "bounded.py": R("any", STRANGER, "a_killed_record", "is what bounds the others"),
-    "byte_code.py": R(
+    "common/bounded.py": R("any", STRANGER, "a_killed_record", "is what bounds the others"),
+    "common/byte_code.py": R(
         "the mark of a folder of byte code", OWN, "", "in a cache that only its user can write"
     ),
     "cli/patches.py": R("a bundled patch", OWN, "", PACKAGED),
@@ -49,13 +49,13 @@ READERS = {
     "compose/git_trees.py": R("objects of the store", OWN, "", WRITES),
     "compose/patch_texts.py": R("a patch beside a manifest", STRANGER, "a_patch"),
     "compose/runtime_tree.py": R("the runtime's modules", OWN, "", PACKAGED),
-    "config/extends_chain.py": R("a manifest or recipe", STRANGER, "a_manifest"),
-    "config/file_digests.py": R("a manifest or recipe", STRANGER, "a_manifest"),
-    "config/reading_cache.py": R("parsed texts of bundled recipes", OWN),
-    "config/yaml_reader.py": R(
+    "common/yaml_documents/extends_chain.py": R("a manifest or recipe", STRANGER, "a_manifest"),
+    "common/yaml_documents/file_digests.py": R("a manifest or recipe", STRANGER, "a_manifest"),
+    "common/yaml_documents/reading_cache.py": R("parsed texts of bundled recipes", OWN),
+    "common/yaml_documents/yaml_reader.py": R(
         "YAML", STRANGER, "a_manifest", "takes events, whose number and depth it bounds"
     ),
-    "config_file.py": R("config.yaml", USER, "a_configuration"),
+    "common/user_settings.py": R("config.yaml", USER, "a_configuration"),
     "data_check/mindspeed_rl_files.py": R("an index of tokens", STRANGER, "packed_files"),
     "data_check/packed_files.py": R("an index of tokens", STRANGER, "packed_files"),
     "data_check/prompt_lengths.py": R("a worker's answer", OWN, "", PRINTED),
@@ -71,7 +71,7 @@ READERS = {
     "datasets/trainer_files.py": R(
         "Parquet", STRANGER, "a_trainers_parquet", "parses JSON that it has just written"
     ),
-    "disk.py": R("locks and temporary files", OWN, "", WRITES),
+    "common/disk.py": R("locks and temporary files", OWN, "", WRITES),
     "downloads/verify_download.py": R("a download", STRANGER, "a_download"),
     "faults/catalogue_files.py": R("the catalogue of faults", OWN, "", PACKAGED),
     "faults/fault.py": R("catalogue.json", OWN),
@@ -95,7 +95,7 @@ READERS = {
         "takes events, which need no recursion; 1 MiB, 50,000 keys",
     ),
     "patches/series.py": R("a patchset", STRANGER, "a_series"),
-    "private_log.py": R("npu-rl's own log", OWN, "", WRITES),
+    "common/private_log.py": R("npu-rl's own log", OWN, "", WRITES),
     "recipes/copy_recipe.py": R("a schema beside the new recipe", USER, "", "else reads what is bundled"),
     "record/attempt.py": R("driver.json, end.json", STRANGER, "a_killed_record"),
     "record/checkpoint_folders.py": R("the tracker of checkpoints", STRANGER, "checkpoint_folders"),
@@ -202,13 +202,15 @@ READERS = {
     "weights/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
     "weights/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
     "weights/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),
-    "user_state.py": R(
+    "common/user_state.py": R(
         "what this user chose or made",
         OWN,
         "",
         "1 MB of a regular file, in a folder that only its user can write",
     ),
-    "confined_changes.py": R("files of a workspace", STRANGER, "a_journal", "is what bounds the others"),
+    "common/confined_changes.py": R(
+        "files of a workspace", STRANGER, "a_journal", "is what bounds the others"
+    ),
     "workspace/file_check.py": R(
         "files of a workspace",
         STRANGER,

@@ -20,7 +20,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
 from tests.hostile.mutate import Mutator, Unchanged
 from tests.support import ROOT

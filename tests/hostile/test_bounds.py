@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.errors import PatchError
 from npu_rl.compose.apply_patch import Tolerance
 from npu_rl.compose.build_tree import run_patch
 from npu_rl.compose.git_trees import Trees
-from npu_rl.errors import PatchError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
 from npu_rl.lock import lock_model

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.disk import disk_errors
+from npu_rl.common.disk import disk_errors
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import run_cases
@@ -407,7 +407,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
 
 def a_hydra_file(folder: Path, m: Mutator) -> None:
     """A tree's own Hydra files."""
-    from npu_rl.errors import UsageError
+    from npu_rl.common.errors import UsageError
     from npu_rl.trainer_code.config_tree import ConfigFault
     from npu_rl.trainer_code.hydra_config import compose_files
     from npu_rl.trainer_code.hydra_entry import entry_point

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.errors import HostError
 from npu_rl.datasets.input_rows import InputRows
 from npu_rl.datasets.staged_folder import file_sha256
 from npu_rl.downloads.verify_download import verify_download
-from npu_rl.errors import HostError
 from npu_rl.record.worker_logs import keep_worker_logs
 from npu_rl.weights.hash_list import write_hashes
 from npu_rl.weights.other_files import other_files

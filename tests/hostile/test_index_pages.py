@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import SourceError
+from npu_rl.common.errors import SourceError
 from npu_rl.sources.pip_config import PipSettings
 from npu_rl.sources.pypi import download_sdist, find_sdist
 

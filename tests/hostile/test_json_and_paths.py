@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bounded import parse_json, read_file, read_json
-from npu_rl.errors import NpuRlError, SourceError, UsageError
+from npu_rl.common.bounded import parse_json, read_file, read_json
+from npu_rl.common.errors import NpuRlError, SourceError, UsageError
 from npu_rl.git.objects import FILE, Entry, MalformedObject, format_tree, nested
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.sources.sdist import read_sdist

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bounded import (
+from npu_rl.common.bounded import (
     JSON_VALUES,
     LARGEST_PYTHON,
     PYTHON_COST,
@@ -20,7 +20,7 @@ from npu_rl.bounded import (
     read_json,
     syntax_tree,
 )
-from npu_rl.errors import WeightsError, WorkspaceError
+from npu_rl.common.errors import WeightsError, WorkspaceError
 from npu_rl.patches.hunk_headings import _definitions
 from npu_rl.requirements.declared import declared_requirements
 from npu_rl.requirements.requirement_file import read_requirement_file

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests, bundled_recipes, data_root
+from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
 from npu_rl.compose.git_trees import Trees
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.objects import EMPTY_TREE, FILE, Entry

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.errors import HostError, LockError, NpuRlError, PatchError, SourceError, WorkspaceError
+from npu_rl.common.masking import Secrets
 from npu_rl.compose.patch_texts import locked_text
 from npu_rl.data_check.mindspeed_rl_files import sequences
 from npu_rl.data_check.packed_files import _read
-from npu_rl.errors import HostError, LockError, NpuRlError, PatchError, SourceError, WorkspaceError
 from npu_rl.lock.lock_model import LockedPatch, read_text
 from npu_rl.lock.verification_record import read_record
-from npu_rl.masking import Secrets
 from npu_rl.monitor.metrics import curve, read_metrics
 from npu_rl.patches.series import read_patchset
 from npu_rl.record.attempt import Attempt

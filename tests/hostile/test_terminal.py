@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import NpuRlError
-from npu_rl.printable import one_line, printable
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.printable import one_line, printable
 from tests.hostile.test_bounds import seal
 from tests.resolve.world import World
 from tests.support import File, run_cli

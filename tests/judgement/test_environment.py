@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests, bundled_recipes
-from npu_rl.config.finding import Severity
+from npu_rl.common.bundled import bundled_manifests, bundled_recipes
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.environment.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.environment.environment_check import EnvironmentFault, environment_faults, near_name
 from npu_rl.environment.environment_reads import EnvironmentReads

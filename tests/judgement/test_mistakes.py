@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.config.finding import Finding, Severity
-from npu_rl.config.problems import dotted
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import InvalidRecipe

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes, runtime_root
-from npu_rl.config.finding import Finding, Severity
+from npu_rl.common.bundled import bundled_recipes, runtime_root
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.judgement import reward_function
 from npu_rl.judgement.judge import judge
 from npu_rl.judgement.named_files import named_file_findings

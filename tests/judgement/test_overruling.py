@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.config.finding import Severity
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.judgement.judge import Judgement, judge
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import load_recipe

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.config.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.judgement.plan_report import plan_json, plan_text
 from npu_rl.recipes.load_recipe import load_recipe

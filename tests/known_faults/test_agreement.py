@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests, data_root, runtime_root
+from npu_rl.common.bundled import bundled_manifests, data_root, runtime_root
 from npu_rl.faults.fault import KnownFault, known_faults
 from npu_rl.faults.verdict import ABSENT, judge_tree
 from npu_rl.lock import lock_model

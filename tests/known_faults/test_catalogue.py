@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.bundled import data_root
-from npu_rl.errors import NpuRlError
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import NpuRlError
 from npu_rl.faults.catalogue_files import CATALOGUE, catalogue_json, read_catalogue, read_fault
 from npu_rl.faults.fault import WITNESSES, known_faults, parse_fault
 from npu_rl.faults.fault_counts import faults_line
@@ -190,7 +190,7 @@ def test_the_cached_line_follows_an_edit(tmp_path: Path) -> None:
 FIRST_LINE = """
 import sys, time
 from pathlib import Path
-import npu_rl.cli.setup, npu_rl.errors, dataclasses, hashlib, json, npu_rl.faults.fault_counts as counts
+import npu_rl.cli.setup, npu_rl.common.errors, dataclasses, hashlib, json, npu_rl.faults.fault_counts as counts
 started = time.process_time()
 print(counts.faults_line(Path(sys.argv[1])))
 print(1000 * (time.process_time() - started))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.errors import LockError
+from npu_rl.common.errors import LockError
 from npu_rl.git.objects import FILE, GITLINK, TREE, Entry, format_commit, format_tree, object_id
 from npu_rl.lock import lock_model
 from npu_rl.lock.inclusion_proof import pack

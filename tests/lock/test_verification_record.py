@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests, data_root
-from npu_rl.config.file_digests import sha256
-from npu_rl.errors import LockError
+from npu_rl.common.bundled import bundled_manifests, data_root
+from npu_rl.common.errors import LockError
+from npu_rl.common.yaml_documents.file_digests import sha256
 from npu_rl.lock.verification_record import (
     VerificationRecord,
     VerifiedRecipe,

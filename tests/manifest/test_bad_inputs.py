@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import ManifestError
+from npu_rl.common.errors import ManifestError
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.manifest.manifest_kind import InvalidManifest
 from tests.config.documents import ids

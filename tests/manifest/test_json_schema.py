@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from npu_rl.bundled import data_root
-from npu_rl.config.json_schema import export_schema
-from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.common.bundled import data_root
+from npu_rl.common.yaml_documents.json_schema import export_schema
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.manifest.schema import Manifest
 from tests.config.data_edits import at, changed, places, without

@@ -9,7 +9,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.config.yaml_reader import Plain, read_yaml
+from npu_rl.common.yaml_documents.yaml_reader import Plain, read_yaml
 from npu_rl.manifest.load_manifest import data_digest, load_manifest
 from npu_rl.manifest.manifest_kind import MANIFEST
 from tests.config.documents import write

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests
-from npu_rl.errors import ManifestError
+from npu_rl.common.bundled import bundled_manifests
+from npu_rl.common.errors import ManifestError
 from npu_rl.manifest import load_manifest as loading
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.manifest.manifest_facts import manifest_facts

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests
+from npu_rl.common.bundled import bundled_manifests
 from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.manifest.schema import Host

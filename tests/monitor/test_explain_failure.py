@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.common.process import run_quietly
 from npu_rl.monitor.explain_failure import Explanation, explain
 from npu_rl.monitor.symptoms import SYMPTOMS
-from npu_rl.process import run_quietly
 from tests.training.processes import TRAINER, environment
 
 REMOTE = """\

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 from npu_rl.patches.carry_hunks import trace_hunks
 from npu_rl.patches.hunk_match import apply_exact, split_lines
 from npu_rl.patches.hunk_record import HunkRecord

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 from npu_rl.patches.hunk_match import apply_exact, explain, locate, split_lines
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import FilePatch, Hunk

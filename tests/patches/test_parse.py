@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from npu_rl.errors import NpuRlError, PatchError
+from npu_rl.common.errors import NpuRlError, PatchError
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.patch_model import Hunk
 from tests.patches.helpers import COMMON, contents, edits, git, git_apply, git_diff

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import PatchError
+from npu_rl.common.errors import PatchError
 from npu_rl.patches.series import FolderPatches, read_patchset, read_patchset_text
 from tests.patches.test_header import GOOD
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.bundled import bundled_patchset
+from npu_rl.common.bundled import bundled_patchset
 from npu_rl.patches.hunk_match import apply_exact
 from npu_rl.patches.parse_patch import parse_patch
 from npu_rl.patches.series import read_patchset

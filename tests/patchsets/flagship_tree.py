@@ -23,7 +23,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bundled import bundled_patchset
+from npu_rl.common.bundled import bundled_patchset
 from npu_rl.compose.dist_info import dist_info
 from npu_rl.compose.runtime_tree import NAME, runtime_files
 from npu_rl.lock import lock_model

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests, data_root
+from npu_rl.common.bundled import bundled_manifests, data_root
 from npu_rl.compose.git_trees import Trees
 from npu_rl.compose.runtime_tree import write_runtime
 from npu_rl.git.command import Git, init_bare

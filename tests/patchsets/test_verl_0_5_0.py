@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.bundled import runtime_root
-from npu_rl.errors import SourceError
+from npu_rl.common.bundled import runtime_root
+from npu_rl.common.errors import SourceError
 from npu_rl.faults.fault import WITNESSES
 from npu_rl.lock import lock_model
 from npu_rl.manifest.manifest_kind import find_manifest

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.bundled import data_root
+from npu_rl.common.bundled import data_root
 from tests.patchsets.flagship_tree import run, tree, used
 from tests.support import ROOT
 

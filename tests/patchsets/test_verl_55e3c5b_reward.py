@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.bundled import runtime_root
+from npu_rl.common.bundled import runtime_root
 from tests.patchsets.conftest import Patched
 from tests.support import git
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes
+from npu_rl.common.bundled import bundled_recipes
 from npu_rl.judgement.judge import judge
 from npu_rl.judgement.plan_report import plan_text
 from npu_rl.plan.plan import plan_of

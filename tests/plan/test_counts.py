@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.config.finding import Severity
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.memory.memory_by_phase import Memory
 from npu_rl.memory.memory_parts import Part
 from npu_rl.plan.disk_and_tokens import Disk, disk_of

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import RecipeError
+from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.schema_model_and_data import Model
 from npu_rl.sizing.model_config import PUBLISHED as ARCHITECTURES

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.config.finding import Severity
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import InvalidRecipe

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes
-from npu_rl.errors import RecipeError
+from npu_rl.common.bundled import bundled_recipes
+from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import InvalidRecipe
 from tests.config.documents import ids, write

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes, data_root
-from npu_rl.errors import HostError, RecipeError, UsageError
+from npu_rl.common.bundled import bundled_recipes, data_root
+from npu_rl.common.errors import HostError, RecipeError, UsageError
 from npu_rl.recipes.copy_recipe import copy_recipe
 from npu_rl.recipes.load_recipe import load_recipe
 

@@ -12,8 +12,8 @@ from typing import Any, Optional
 import pytest
 import yaml
 
-from npu_rl.bundled import bundled_manifests, bundled_recipes, data_root
-from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.lock.lock_model import lock_path
 from npu_rl.lock.lock_model import read as read_lock
 from npu_rl.manifest.manifest_kind import MANIFEST

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes
+from npu_rl.common.bundled import bundled_recipes
 from npu_rl.recipes.derived_recipe import derive_recipe
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe

@@ -10,10 +10,10 @@ import yaml
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.common.masking import masked_data
+from npu_rl.common.yaml_documents.quoted_text import Quoted
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.manifest.manifest_kind import MANIFEST
-from npu_rl.masking import masked_data
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.recipe_fields import read_scalar

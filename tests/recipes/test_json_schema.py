@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
 
-from npu_rl.bundled import bundled_recipes, data_root
-from npu_rl.config.json_schema import export_schema
-from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.common.bundled import bundled_recipes, data_root
+from npu_rl.common.yaml_documents.json_schema import export_schema
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.key_map import dotted_keys
 from npu_rl.recipes.schema import Recipe

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes, data_root
-from npu_rl.config.find_file import find
-from npu_rl.errors import RecipeError
+from npu_rl.common.bundled import bundled_recipes, data_root
+from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents.find_file import find
 from npu_rl.manifest.manifest_kind import find_manifest
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import RECIPE, InvalidRecipe
@@ -172,7 +172,7 @@ def test_a_bundled_recipe_cannot_name_files_beside_it(
     (tmp_path / "manifests").mkdir()
     write(tmp_path / "recipes" / "beside.yaml", BESIDE)
     write(tmp_path / "recipes" / "path.yaml", "extends: ./beside.yaml\n")
-    monkeypatch.setattr("npu_rl.bundled._PACKAGE", tmp_path / "npu_rl")
+    monkeypatch.setattr("npu_rl.common.bundled._PACKAGE", tmp_path / "npu_rl")
     with pytest.raises(InvalidRecipe, match="6 errors") as caught:
         load_recipe("beside")
     assert str(caught.value).count("a bundled recipe can't name files beside it") == 6

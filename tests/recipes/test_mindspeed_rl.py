@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.bundled import bundled_recipes, data_root
-from npu_rl.config.finding import Severity
-from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.common.bundled import bundled_recipes, data_root
+from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.load_recipe import load_recipe

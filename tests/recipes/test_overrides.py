@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.errors import RecipeError, UsageError
+from npu_rl.common.errors import RecipeError, UsageError
 from npu_rl.recipes.key_map import dotted_keys, recipe_key_of, sections
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.overrides import CommandLineOverride, parse_overrides

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes.dump_recipe import recipe_yaml
 from npu_rl.recipes.load_recipe import load_recipe

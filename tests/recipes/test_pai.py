@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.bundled import bundled_recipes, data_root
-from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.common.bundled import bundled_recipes, data_root
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.lock import lock_model
 from npu_rl.manifest.load_manifest import load_manifest

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from npu_rl.config.quoted_text import Quoted
-from npu_rl.config.yaml_reader import NotYaml, read_value, read_yaml
+from npu_rl.common.yaml_documents.quoted_text import Quoted
+from npu_rl.common.yaml_documents.yaml_reader import NotYaml, read_value, read_yaml
 from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.manifest.manifest_kind import MANIFEST
 from npu_rl.recipes import recipe_fields

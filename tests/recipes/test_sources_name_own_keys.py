@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import data_root
+from npu_rl.common.bundled import data_root
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.trainer_command import Folders, _own_settings, list_settings
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
-from npu_rl.bundled import bundled_recipes
-from npu_rl.config.yaml_reader import read_yaml
+from npu_rl.common.bundled import bundled_recipes
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import RECIPE

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.common.errors import NpuRlError, UsageError
+from npu_rl.common.process import processes_of, stop
 from npu_rl.monitor.metrics import MetricsWriter
-from npu_rl.process import processes_of, stop
 from npu_rl.record.attempt import Attempt
 from npu_rl.record.checkpoint_folders import LATEST
 from npu_rl.record.run_record import RunRecord
@@ -122,7 +122,7 @@ def test_of_many_at_once_one_gets_the_name(root: Path) -> None:
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from npu_rl.errors import NpuRlError\n"
+        "from npu_rl.common.errors import NpuRlError\n"
         "from npu_rl.record.run_record import RunRecord\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
@@ -253,7 +253,7 @@ def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> Non
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from npu_rl.errors import NpuRlError\n"
+        "from npu_rl.common.errors import NpuRlError\n"
         "from npu_rl.record.run_record import RunRecord\n"
         "look = RunRecord.load(Path(sys.argv[1]), 'demo')\n"
         "print(look.attempts[-1].outcome)\n"

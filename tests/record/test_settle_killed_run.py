@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import NpuRlError
-from npu_rl.masking import Secrets
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.masking import Secrets
+from npu_rl.common.process import processes_of
 from npu_rl.monitor.metrics import MetricsWriter, read_metrics
-from npu_rl.process import processes_of
 from npu_rl.record.run_record import RunRecord
 from npu_rl.record.settle_killed_run import recover_metrics
 from npu_rl.record.temporary_folders import folder_of, remaining_folders, remove_remaining, run_folder

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.process import RUN_VARIABLE
+from npu_rl.common.process import RUN_VARIABLE
 from tests.training.processes import new_id
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import WeightsError
+from npu_rl.common.errors import WeightsError
 from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
 from npu_rl.weights.audit_weights import AuditOptions, audit_weights
 from tests.weights.inline_workers import InlineWorkers

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.bundled import data_root
-from npu_rl.errors import NpuRlError
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal.level_imports import ImportFailure, ImportReport, compare, read_expected
 from npu_rl.standins import INJECTED
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import NpuRlError
-from npu_rl.process import RUN_VARIABLE
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
 from tests.support import ROOT
 from tests.training.processes import lives, new_id, wait_for

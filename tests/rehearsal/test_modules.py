@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal.tree_modules import modules_of
 
 

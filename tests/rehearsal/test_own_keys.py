@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import RecipeError, UsageError
+from npu_rl.common.errors import RecipeError, UsageError
 from npu_rl.monitor.screen import PlainScreen
 from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.rehearsal import rehearse

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import UsageError
+from npu_rl.common.errors import UsageError
 from npu_rl.lock import lock_model
 from npu_rl.resolve import relock
 from npu_rl.sources.progress import Silent

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from npu_rl.errors import LockError
+from npu_rl.common.errors import LockError
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
 from tests.resolve.test_releases import index, publish

@@ -9,9 +9,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npu_rl.common.errors import LockError
 from npu_rl.compose.git_trees import Trees
 from npu_rl.compose.replay_merge import replay
-from npu_rl.errors import LockError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.resolve.record_merge import merge_trees, record
 from tests.support import File, Files, Repo

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import LockError, SourceError, UsageError
+from npu_rl.common.errors import LockError, SourceError, UsageError
 from tests.resolve.world import World, component, pull, request
 from tests.support import serve
 

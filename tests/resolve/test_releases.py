@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import LockError, SourceError
+from npu_rl.common.errors import LockError, SourceError
 from tests.resolve.world import World, component, pull, request, sdist, takes
 from tests.sources.package_index import PackageIndex
 from tests.support import Repo

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.bundled import bundled_recipes
+from npu_rl.common.bundled import bundled_recipes
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.trainer_command import split_function
 from tests.patchsets.flagship_tree import tree

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import SourceError, UsageError
+from npu_rl.common.errors import SourceError, UsageError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.lock.lock_model import Lock, LockedComponent, LockedSource, LockedSubmodule, LockedTake
 from npu_rl.sources.deliver import Deliverer

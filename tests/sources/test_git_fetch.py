@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import HostError, SourceError, UsageError
+from npu_rl.common.errors import HostError, SourceError, UsageError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.messages import GitStopped
 from npu_rl.sources.git_fetch import GitRequest, fetch_bundle, fetch_commits, fetch_from, missing

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 from npu_rl.sources.pip_config import DEFAULT_INDEX, PipSettings, read_pip_settings
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import HostError, SourceError
+from npu_rl.common.errors import HostError, SourceError
 from npu_rl.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.sources.pypi import DownloadedSdist, download_sdist, find_sdist
 from npu_rl.sources.sdist import read_sdist

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import SourceError
+from npu_rl.common.errors import SourceError
 from npu_rl.git.command import Git, init_bare
 from npu_rl.git.messages import GitStopped
 from npu_rl.git.objects import Entry, nested, object_id

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.config_file import config_path
-from npu_rl.errors import UsageError
+from npu_rl.common.errors import UsageError
+from npu_rl.common.user_settings import config_path
 from npu_rl.git.messages import redact
 from npu_rl.sources.url_rewriting import (
     Rewrites,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests
+from npu_rl.common.bundled import bundled_manifests
 from npu_rl.lock import lock_model
 from tests.support import ROOT, clean_env, rewrites, run_cli
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import HostError, UsageError
+from npu_rl.common.errors import HostError, UsageError
 from npu_rl.tensors.npu_rl_tensors import ray_driver, ray_host
 from npu_rl.weights.ray_workers import RayWorkers
 from npu_rl.weights.worker_pool import Task, pool_of

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from npu_rl.bounded import parse_yaml
+from npu_rl.common.bounded import parse_yaml
 from npu_rl.trainer_code.config_tree import ConfigFault
 from npu_rl.trainer_code.hydra_config import compose_files
 from tests.support import cpu_seconds
@@ -95,7 +95,12 @@ def test_every_other_reader_of_yaml_refuses_them(read: Callable[[str], object]) 
 
 def test_yaml_is_read_in_one_place() -> None:
     """Others call it through `bounded`, but for files of npu-rl's own."""
-    own = {"bounded.py", "config/yaml_reader.py", "trainer_code/hydra_yaml.py", "faults/catalogue_files.py"}
+    own = {
+        "common/bounded.py",
+        "common/yaml_documents/yaml_reader.py",
+        "trainer_code/hydra_yaml.py",
+        "faults/catalogue_files.py",
+    }
     own.add("patches/key_paths.py")  # takes events, whose number and depth it bounds, with their lines
     room = Path(__file__).parents[2] / "npu_rl"
     found = {

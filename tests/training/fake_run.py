@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from npu_rl.bundled import data_root
-from npu_rl.errors import NpuRlError
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import NpuRlError
 from npu_rl.judgement.judge import judge
 from npu_rl.lock import lock_model
 from npu_rl.monitor.screen import PlainScreen

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from npu_rl.process import RUN_VARIABLE, Child, start
+from npu_rl.common.process import RUN_VARIABLE, Child, start
 
 TRAINER = Path(__file__).with_name("fake_trainer.py")
 

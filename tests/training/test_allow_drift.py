@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import UsageError, WorkspaceError
+from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.training.allow_drift import (

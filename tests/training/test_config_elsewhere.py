@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import RecipeError
+from npu_rl.common.errors import RecipeError
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.trainer_command import Command, Folders, render

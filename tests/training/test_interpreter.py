@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import HostError
+from npu_rl.common.errors import HostError
 from npu_rl.training.interpreter import Interpreter, probe, require
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.process import processes_of
 from npu_rl.monitor.metrics import curve, read_metrics, rewards
-from npu_rl.process import processes_of
 from npu_rl.record.checkpoint_folders import LATEST
 from tests.faults.tracer import Tracer
 from tests.support import ROOT, byte_code, clean_env, run_cli

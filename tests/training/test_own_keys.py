@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.recipes.recipe_kind import InvalidRecipe

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.process import processes_of
 from npu_rl.monitor.metrics import curve, read_metrics, rewards
-from npu_rl.process import processes_of
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.record.run_record import RunRecord
 from npu_rl.record.temporary_folders import remaining_folders

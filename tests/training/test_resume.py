@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.record.run_record import RunRecord
 from npu_rl.training import train
 from npu_rl.training.prepare import Prepared, run_facts

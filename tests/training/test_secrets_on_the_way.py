@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.masking import Secrets
+from npu_rl.common.masking import Secrets
 from npu_rl.training.dry_run import export_line, quote_argument
 from tests.in_process import run_here
 from tests.support import clean_env, run_cli

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import NpuRlError, UsageError
+from npu_rl.common.errors import NpuRlError, UsageError
 from npu_rl.weights.audit_weights import AuditOptions, AuditReport, audit_weights
 from npu_rl.weights.cast_weights import cast_weights
 from npu_rl.weights.worker_pool import Workers

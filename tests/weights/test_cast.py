@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.cli.weights_progress import watching
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.weights.cast_weights import CastReport, cast_weights
 from npu_rl.weights.worker_pool import Workers
 from tests.weights.documented import documented_keys

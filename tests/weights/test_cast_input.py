@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import HostError, NpuRlError, UsageError, WeightsError
+from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.weights.cast_weights import cast_weights, plan_cast
 from npu_rl.weights.worker_pool import Workers
 from tests.weights.inline_workers import InlineWorkers

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.errors import HostError, NpuRlError, UsageError, WeightsError
+from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.tensors.npu_rl_tensors.part_file import SampledSum
 from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
 from npu_rl.weights.other_files import OtherFiles

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.tensors.npu_rl_tensors.conversion import units
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.config.finding import Severity
-from npu_rl.errors import HostError, NpuRlError
+from npu_rl.common.errors import HostError, NpuRlError
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.check_weights import check_weights

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import HostError, NpuRlError, UsageError, WeightsError
+from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.record.run_record import RunRecord
 from npu_rl.tensors.npu_rl_tensors.safetensors_file import read_header
 from npu_rl.weights.export_run import REPORT, ExportOptions, ExportReport, export_run

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import WeightsError
+from npu_rl.common.errors import WeightsError
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from npu_rl.weights.audit_weights import AuditOptions, audit_weights

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import Lock
 from npu_rl.sources.git_remote import Network

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl import byte_code
+from npu_rl.common import byte_code
 from npu_rl.standins import INJECTED
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt
@@ -291,7 +291,7 @@ def test_byte_code_is_told_of_in_both_forms(stack: Stack, layout: Layout) -> Non
 
 def test_the_rule_needs_nothing_but_the_standard_library() -> None:
     """`sitecustomize` loads it in interpreters that have no npu-rl."""
-    spec = importlib.util.find_spec("npu_rl.byte_code")
+    spec = importlib.util.find_spec("npu_rl.common.byte_code")
     assert spec is not None and spec.origin is not None
     code = f"import runpy; print(runpy.run_path({spec.origin!r})['NOWHERE'])"
     assert run([sys.executable, "-I", "-S", "-c", code], {}) == f"{byte_code.NOWHERE}\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.confined_changes import Confined, LinkOnTheWay
-from npu_rl.disk import remove_tree
+from npu_rl.common.confined_changes import Confined, LinkOnTheWay
+from npu_rl.common.disk import remove_tree
 
 
 @pytest.fixture

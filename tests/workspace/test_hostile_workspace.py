@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from npu_rl.cli import app
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.workspace import swap
 from npu_rl.workspace.layout import MOVED, Layout
 from tests.hostile.limits import assert_told, limited_cli

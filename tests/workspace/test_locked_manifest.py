@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests, data_root
-from npu_rl.errors import LockError
+from npu_rl.common.bundled import bundled_manifests, data_root
+from npu_rl.common.errors import LockError
 from npu_rl.lock import lock_model
 from npu_rl.lock.lock_model import lock_path
 from npu_rl.workspace import receipt

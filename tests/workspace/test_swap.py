@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests
-from npu_rl.confined_changes import Confined
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.bundled import bundled_manifests
+from npu_rl.common.confined_changes import Confined
+from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace import local_edits, swap
 from npu_rl.workspace.interrupted_setup import interrupted_error
 from npu_rl.workspace.layout import MOVED, Layout

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.workspace_lock import exclusive, settled
 from tests.workspace.stack import Stack, found, leftovers, look

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.bundled import bundled_manifests
-from npu_rl.errors import LockError, NpuRlError, WorkspaceError
+from npu_rl.common.bundled import bundled_manifests
+from npu_rl.common.errors import LockError, NpuRlError, WorkspaceError
 from npu_rl.lock import lock_model
 from npu_rl.verification.require_locked import require_locked
 from npu_rl.workspace.layout import Layout

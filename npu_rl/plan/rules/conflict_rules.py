@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from npu_rl.config.problems import dotted
+from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.plan.rules.rule import Rule
 from npu_rl.recipes.benchmark_only import find_benchmark_settings
 from npu_rl.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_rl.config.problems import KeyPath
+from npu_rl.common.yaml_documents.problems import KeyPath
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Bounded opening of files that anybody may have written, as npu_rl/bounded.py does it where npu-rl is."""
+"""Bounded opening of files that anybody may have written, as npu_rl/common/bounded.py does it where npu-rl is."""
 
 from __future__ import annotations
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
-from npu_rl.config.document import Document, Plain
-from npu_rl.config.problems import KeyPath, Problem, place
+from npu_rl.common.yaml_documents.document import Document, Plain
+from npu_rl.common.yaml_documents.problems import KeyPath, Problem, place
 
 APPEND = "append"
 NO_PARENT = f"`{APPEND}:` needs a parent (`extends:`) whose list it adds to: write the list itself"

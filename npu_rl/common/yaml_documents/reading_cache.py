@@ -16,11 +16,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import read_json
-from npu_rl.byte_code import NOWHERE, place
-from npu_rl.disk import remove_tree, write_atomically
+from npu_rl.common.bounded import read_json
+from npu_rl.common.byte_code import NOWHERE, place
+from npu_rl.common.disk import remove_tree, write_atomically
 
-_ROOMS = ("config", "manifest", "lock")
+_ROOMS = ("common/yaml_documents", "manifest", "lock")
 _MOST = 64  # files
 _LARGEST = 8 * 1024 * 1024
 _OWN = re.compile(r"[a-z]+-[0-9a-f]+\.json")
@@ -60,7 +60,7 @@ def _file(kind: str, key: str) -> Path | None:
 @cache
 def _readers() -> str:
     """Identify the code that reads the files. The folder of a package changes with each one that is installed there."""
-    own = Path(__file__).parents[1]
+    own = Path(__file__).parents[2]
     files = [entry.path for room in _ROOMS for entry in os.scandir(own / room) if entry.name.endswith(".py")]
     rows = []
     for path in (*sorted(files), *sys.path):

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.bundled import data_root
-from npu_rl.config import text_checks
-from npu_rl.config.document import Document, Plain
-from npu_rl.config.document_kind import DocumentKind
-from npu_rl.config.file_digests import BUNDLED, read_bounded, sha256
-from npu_rl.config.find_file import find_bundled
-from npu_rl.config.problems import Problem, shown
-from npu_rl.config.read_document import read_document
+from npu_rl.common.bundled import data_root
+from npu_rl.common.yaml_documents import text_checks
+from npu_rl.common.yaml_documents.document import Document, Plain
+from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.file_digests import BUNDLED, read_bounded, sha256
+from npu_rl.common.yaml_documents.find_file import find_bundled
+from npu_rl.common.yaml_documents.problems import Problem, shown
+from npu_rl.common.yaml_documents.read_document import read_document
 
 PARENT_LIMIT = 8
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from npu_rl.config.problems import shown
+from npu_rl.common.yaml_documents.problems import shown
 
 SCHEMES = ("https", "http", "ssh", "git", "file")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Union
 
-from npu_rl.bounded import YAML_DEPTH
-from npu_rl.config.problems import KeyPath
+from npu_rl.common.bounded import YAML_DEPTH
+from npu_rl.common.yaml_documents.problems import KeyPath
 
 DEPTH_LIMIT = YAML_DEPTH
 

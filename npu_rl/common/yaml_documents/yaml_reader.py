@@ -14,12 +14,12 @@ from typing import NoReturn
 
 import yaml
 
-from npu_rl.bounded import YAML_VALUES
-from npu_rl.config.document import DEPTH_LIMIT, Document, Plain
-from npu_rl.config.document_kind import DocumentKind
-from npu_rl.config.file_digests import SIZE_LIMIT
-from npu_rl.config.problems import KeyPath, shown
-from npu_rl.config.quoted_text import Quoted
+from npu_rl.common.bounded import YAML_VALUES
+from npu_rl.common.yaml_documents.document import DEPTH_LIMIT, Document, Plain
+from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.file_digests import SIZE_LIMIT
+from npu_rl.common.yaml_documents.problems import KeyPath, shown
+from npu_rl.common.yaml_documents.quoted_text import Quoted
 
 NODE_LIMIT = YAML_VALUES
 

@@ -10,9 +10,9 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from npu_rl.config.layers import Layer
-from npu_rl.config.problems import KeyPath, Problem, shown
-from npu_rl.config.suggest import did_you_mean, question
+from npu_rl.common.yaml_documents.layers import Layer
+from npu_rl.common.yaml_documents.problems import KeyPath, Problem, shown
+from npu_rl.common.yaml_documents.suggest import did_you_mean, question
 
 _KEY = "[key]"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from npu_rl.config import reading_cache
-from npu_rl.config.document import Document, Plain
-from npu_rl.config.document_kind import DocumentKind
-from npu_rl.config.file_digests import sha256
-from npu_rl.config.problems import KeyPath
-from npu_rl.config.quoted_text import Quoted
+from npu_rl.common.yaml_documents import reading_cache
+from npu_rl.common.yaml_documents.document import Document, Plain
+from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.file_digests import sha256
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.quoted_text import Quoted
 
 
 def read_document(raw: bytes, name: str, kind: DocumentKind, bundled: bool) -> Document:
@@ -25,7 +25,7 @@ def read_document(raw: bytes, name: str, kind: DocumentKind, bundled: bool) -> D
     key, keeps = sha256(raw), bundled and kind.kept
     if keeps and (kept := _from_json(name, reading_cache.recall("document", key))):
         return kept
-    from npu_rl.config.yaml_reader import read_yaml
+    from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 
     document = read_yaml(raw, name, kind)
     if keeps:

@@ -10,8 +10,8 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from npu_rl.bounded import open_file
-from npu_rl.bundled import data_root
+from npu_rl.common.bounded import open_file
+from npu_rl.common.bundled import data_root
 
 SIZE_LIMIT = 256 * 1024
 BUNDLED = "bundled:"

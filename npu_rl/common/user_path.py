@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from npu_rl.errors import UsageError
+from npu_rl.common.errors import UsageError
 
 _MAXIMUM_PATH, _MAXIMUM_COMPONENT = 4095, 255  # bytes, on Linux and on all its file systems
 

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-from npu_rl.config import text_checks
-from npu_rl.config.git_url import URL_PATTERN, check_git_url
-from npu_rl.config.problems import shown
+from npu_rl.common.yaml_documents import text_checks
+from npu_rl.common.yaml_documents.git_url import URL_PATTERN, check_git_url
+from npu_rl.common.yaml_documents.problems import shown
 
 _PATH_PATTERN = r"^(\.|(?![-/~])(?!(.*/)?(\.\.?|\.[gG][iI][tT])?(/|$))[^\\]+)$"
 _REF_PATTERN = r"^([0-9a-f]{40}$|refs/[^ ]+$)"

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, WithJsonSchema
 from pydantic.fields import FieldInfo
 
-from npu_rl.config.layers import APPEND
-from npu_rl.config.scalar_types import OrOne
+from npu_rl.common.yaml_documents.layers import APPEND
+from npu_rl.common.yaml_documents.scalar_types import OrOne
 
 _Shape = dict[str, Any]
 _PART = "Part"

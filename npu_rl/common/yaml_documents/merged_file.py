@@ -8,12 +8,12 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from npu_rl.config.document import Document
-from npu_rl.config.document_kind import DocumentKind
-from npu_rl.config.extends_chain import ChainFile
-from npu_rl.config.layers import Layer, Lists, Node, overlay
-from npu_rl.config.problems import Problem
-from npu_rl.config.validation_errors import Suggest, explain, no_suggestion
+from npu_rl.common.yaml_documents.document import Document
+from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.extends_chain import ChainFile
+from npu_rl.common.yaml_documents.layers import Layer, Lists, Node, overlay
+from npu_rl.common.yaml_documents.problems import Problem
+from npu_rl.common.yaml_documents.validation_errors import Suggest, explain, no_suggestion
 
 Rebase = Callable[[Document, "Path | None", Path], "list[Problem]"]
 Model = TypeVar("Model", bound=BaseModel)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from npu_rl.config.problems import KeyPath
-from npu_rl.config.quoted_text import Quoted
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.quoted_text import Quoted
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -5,7 +5,7 @@ Every message answers four questions: what failed, where, why, and what to do ne
 
 from __future__ import annotations
 
-from npu_rl.printable import one_line, printable
+from npu_rl.common.printable import one_line, printable
 
 
 class NpuRlError(Exception):
@@ -37,7 +37,7 @@ class NpuRlError(Exception):
                 first, *rest = printable(text).split("\n")
                 lines.append(f"  {label + ':':<7}{first}")
                 lines.extend(f"         {line}" for line in rest)
-        from npu_rl.masking import masked_text  # few commands end in an error
+        from npu_rl.common.masking import masked_text  # few commands end in an error
 
         return masked_text("\n".join(lines))
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import parse_yaml, read_file
-from npu_rl.environment_variables import CONFIG
-from npu_rl.errors import UsageError
-from npu_rl.user_path import user_path
+from npu_rl.common.bounded import parse_yaml, read_file
+from npu_rl.common.environment_variables import CONFIG
+from npu_rl.common.errors import UsageError
+from npu_rl.common.user_path import user_path
 
 _MAXIMUM_SIZE = 1 << 20  # bytes
 _SHAPE = (

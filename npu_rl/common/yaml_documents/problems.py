@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
 
 KeyPath = tuple[str | int, ...]
 
@@ -68,7 +68,9 @@ def dotted(path: KeyPath) -> str:
 
 def shown(value: str) -> str:
     """Return a value for a message: quoted, escaped, shortened, and without the credentials of a URL."""
-    from npu_rl.masking import without_passwords  # its patterns take milliseconds, and few values are shown
+    from npu_rl.common.masking import (
+        without_passwords,  # its patterns take milliseconds, and few values are shown
+    )
 
     text = repr(without_passwords(value))
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}...'"

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.config.problems import Invalid
-from npu_rl.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.yaml_documents.problems import Invalid
 
 
 @dataclass(frozen=True)

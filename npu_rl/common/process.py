@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from npu_rl.disk import private
-from npu_rl.errors import HostError
+from npu_rl.common.disk import private
+from npu_rl.common.errors import HostError
 
 if TYPE_CHECKING:
     from psutil import Process

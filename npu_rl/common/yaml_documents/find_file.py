@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.config.document_kind import DocumentKind
-from npu_rl.config.problems import shown
-from npu_rl.config.suggest import did_you_mean
-from npu_rl.config.text_checks import is_manifest_path
-from npu_rl.user_path import user_path
+from npu_rl.common.user_path import user_path
+from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.problems import shown
+from npu_rl.common.yaml_documents.suggest import did_you_mean
+from npu_rl.common.yaml_documents.text_checks import is_manifest_path
 
 
 def find(kind: DocumentKind, name_or_path: str) -> Path:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from npu_rl.config.problems import KeyPath, dotted
+from npu_rl.common.yaml_documents.problems import KeyPath, dotted
 
 
 class Severity(str, Enum):

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.bounded import parse_json
-from npu_rl.disk import write_atomically
-from npu_rl.private_log import own_folder, state_folder
+from npu_rl.common.bounded import parse_json
+from npu_rl.common.disk import write_atomically
+from npu_rl.common.private_log import own_folder, state_folder
 
 _LARGEST = 1024 * 1024  # bytes
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

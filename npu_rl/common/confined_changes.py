@@ -17,8 +17,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.disk import remove_in
-from npu_rl.errors import WorkspaceError
+from npu_rl.common.disk import remove_in
+from npu_rl.common.errors import WorkspaceError
 
 # O_PATH needs no permission to list the folder; macOS has none.
 _FOLDER = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC

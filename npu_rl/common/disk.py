@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.errors import HostError, UsageError
+from npu_rl.common.errors import HostError, UsageError
 
 _FREE = "Free some space (`npu-rl store gc` may help), then run again."
 _OWNER = "Check who owns the folder, or choose another."

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from npu_rl.config.problems import shown
-from npu_rl.portable_names import MAXIMUM_DEPTH, invalid_name_reason, is_dot_git
+from npu_rl.common.portable_names import MAXIMUM_DEPTH, invalid_name_reason, is_dot_git
+from npu_rl.common.yaml_documents.problems import shown
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
 PIN_PATTERN = r"^[0-9a-f]{40}$"
