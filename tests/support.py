@@ -78,7 +78,7 @@ def require_untouched(workspace: Path) -> None:
 
 def rewrites(upstreams: Path, manifest: str) -> str:
     """NPU_RL_REWRITE that leads every git URL of a manifest to its copy OWNER+NAME/repo, else to one of that name."""
-    from npu_rl.manifest.load_manifest import load_manifest
+    from npu_rl.stack.manifest.load_manifest import load_manifest
 
     copies = sorted(upstreams.glob("*+*/repo"))
     folders = {path.parent.name.partition("+")[2].lower(): path for path in copies}

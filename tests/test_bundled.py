@@ -85,7 +85,7 @@ def test_a_wheel_holds_its_own_data(wheel: Path, tmp_path: Path) -> None:
 
 EXTEND = """
 from pathlib import Path
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.common.yaml_documents.file_digests import unchanged
 for name in ('bigger', './mine.yaml'):
     loaded = load_manifest(name)
@@ -105,7 +105,7 @@ def test_bundled_manifests_are_named_and_extended(wheel: Path, tmp_path: Path) -
 
 REFUSE = """
 from npu_rl.common.errors import ManifestError
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.manifest.load_manifest import load_manifest
 for name in ('minmal', 'own-files', 'by-path'):
     try:
         load_manifest(name)

@@ -15,12 +15,12 @@ from tests.support import ROOT
 
 # Contract -> a module, and the import that breaks the contract there.
 VIOLATIONS = {
-    "Arrows point down": ("common/errors.py", "import npu_rl.store"),
+    "Arrows point down": ("common/errors.py", "import npu_rl.stack.store"),
     "A recipe is judged without a workspace, a workspace is laid without a recipe": (
         "plan/rules/rule.py",
         "import npu_rl.workspace",
     ),
-    "One file runs git": ("patches/patch_model.py", "import subprocess"),
+    "One file runs git": ("stack/patches/patch_model.py", "import subprocess"),
     "One file starts processes of a run": ("record/run_record.py", "import subprocess"),
     "npu-rl itself imports nothing of the training interpreter's": (
         "workspace/file_check.py",

@@ -15,9 +15,9 @@ import typer
 import yaml
 
 from npu_rl.cli.app import app
-from npu_rl.manifest.load_manifest import load_manifest
-from npu_rl.patches.patch_table import patch_rows
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.patches.patch_table import patch_rows
 from tests.doc_pages import (
     NEEDS_INDEX,
     NEEDS_UPSTREAMS,

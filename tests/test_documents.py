@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes
-from npu_rl.patches.patch_table import patch_rows
+from npu_rl.stack.patches.patch_table import patch_rows
 from tests.support import ROOT
 from tests.test_docs import parse
 

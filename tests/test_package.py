@@ -44,7 +44,7 @@ def test_the_installed_package_has_its_data(tmp_path: Path) -> None:
 
 def test_the_extra_is_what_the_quickstart_requires() -> None:
     """One list of versions that were run together, written in two places."""
-    from npu_rl.manifest.load_manifest import load_manifest
+    from npu_rl.stack.manifest.load_manifest import load_manifest
 
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extra = text.partition("rehearsal = [\n")[2].partition("]\n")[0]

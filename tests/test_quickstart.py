@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.lock import lock_model
+from npu_rl.stack.lock import lock_model
 from tests.support import ROOT, clean_env, run_cli
 
 pytestmark = pytest.mark.pypi

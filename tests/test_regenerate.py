@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import LockError
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
-from npu_rl.resolve.resolve_lock import rebuild_lock
-from npu_rl.resolve.upstream_repository import Context
-from npu_rl.sources.git_remote import Network
-from npu_rl.sources.progress import Silent
-from npu_rl.store import Store
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.resolve.resolve_lock import rebuild_lock
+from npu_rl.stack.resolve.upstream_repository import Context
+from npu_rl.stack.sources.git_remote import Network
+from npu_rl.stack.sources.progress import Silent
+from npu_rl.stack.store import Store
 from tests.support import ROOT, clean_env, run_cli
 
 PARTS = (".ci", "npu_rl", "manifests", "patchsets", "recipes", "docs")
@@ -50,9 +50,9 @@ PAGES = {
         "mistakes itself",
     ),
     "docs/faults.md": ("npu_rl/faults/fault_page.py", "# Known faults", "# All known faults"),
-    "patchsets/README.md": ("npu_rl/patches/patch_table.py", "# Patches", "# All patches"),
+    "patchsets/README.md": ("npu_rl/stack/patches/patch_table.py", "# Patches", "# All patches"),
     "manifests/manifest.schema.json": (
-        "npu_rl/manifest/schema.py",
+        "npu_rl/stack/manifest/schema.py",
         "Version of the manifest's",
         "The manifest's",
     ),

@@ -17,9 +17,9 @@ MAY_CHANGE = {
     "common/disk.py": "whatever `remove_tree` is called for (see below); its own temporary and lock files",
     "common/confined_changes.py": "the known places of a workspace, through no link",
     "workspace/workspace_lock.py": "the empty folders that a failed setup made",
-    "store.py": "units, quarantines and locks in a store that has npu-rl's mark",
-    "sources/git_fetch.py": "packs and objects of a transfer, in a quarantine",
-    "sources/pypi.py": "the part of a download, in a quarantine",
+    "stack/store.py": "units, quarantines and locks in a store that has npu-rl's mark",
+    "stack/sources/git_fetch.py": "packs and objects of a transfer, in a quarantine",
+    "stack/sources/pypi.py": "the part of a download, in a quarantine",
     "common/byte_code.py": "byte code folders in its own cache",
     "common/private_log.py": "its own logs, when they are rotated",
     "datasets/staged_folder.py": "datasets that prepared.json lists, and its own staging folders",
@@ -36,7 +36,7 @@ MAY_CHANGE = {
 }
 # Modules that have `disk` remove something.
 MAY_REMOVE = {
-    "compose/apply_patch.py": "its index, in a quarantine",
+    "stack/compose/apply_patch.py": "its index, in a quarantine",
     "common/yaml_documents/reading_cache.py": "files with names of its own form, in its own cache",
     "data_check/mindspeed_rl_files.py": "the work folder beside its output, whose name it gives",
     "datasets/prepare_dataset.py": "the Parquet files that it has just written and converted",
@@ -46,8 +46,8 @@ MAY_REMOVE = {
     "record/settle_killed_run.py": "unfinished tiny models with the process id of a killed run",
     "record/temporary_folders.py": "the temporary folders that it made",
     "rehearsal/dist_checkpoint.py": "its own staging folder",
-    "sources/git_fetch.py": "its folder for one way to fetch, in a quarantine",
-    "store.py": "units, quarantines and leftovers with names of the store's own form",
+    "stack/sources/git_fetch.py": "its folder for one way to fetch, in a quarantine",
+    "stack/store.py": "units, quarantines and leftovers with names of the store's own form",
     "training/tiny_model.py": "its own staging folder",
     "weights/export_run.py": "its own staging folder",
     "weights/unfinished_files.py": "staging folders of killed exports, whose lock nobody holds",

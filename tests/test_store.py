@@ -16,9 +16,9 @@ import pytest
 
 from npu_rl.common.disk import disk_errors, remove_tree, write_atomically
 from npu_rl.common.errors import HostError
-from npu_rl.git.command import Git
-from npu_rl.store import DAY, Store, Unit, default_root, pack_loose, unit_key
-from npu_rl.store_folder import MARK
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.store import DAY, Store, Unit, default_root, pack_loose, unit_key
+from npu_rl.stack.store_folder import MARK
 from tests.support import ROOT, clean_env, run_cli
 
 KEY = unit_key("test", ["a"])
@@ -103,7 +103,7 @@ def test_the_second_of_two_publishers_gets_the_firsts_unit(store: Store) -> None
 RACE = """
 import sys
 from pathlib import Path
-from npu_rl.store import Store
+from npu_rl.stack.store import Store
 from tests.test_store import KEY, fill
 store = Store(Path(sys.argv[1]))
 for i in range(20):
@@ -247,7 +247,7 @@ def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path: Path)
 HOLD = """
 import sys
 from pathlib import Path
-from npu_rl.store import Store
+from npu_rl.stack.store import Store
 store = Store(Path(sys.argv[1]))
 with store.quarantine() as folder:
     (folder / "objects" / "pack" / "half.pack").write_bytes(b"PACK")
@@ -580,7 +580,7 @@ def test_where_the_store_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
 READ_ONLY = """
 from pathlib import Path
 from npu_rl.common.errors import HostError
-from npu_rl.store import Store
+from npu_rl.stack.store import Store
 import sys
 store = Store(Path(sys.argv[1]))
 unit = store.find(sys.argv[2])

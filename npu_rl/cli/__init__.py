@@ -91,11 +91,11 @@ def _run() -> int:
 
 def _log_of(error: BaseException) -> str:
     """Where the git commands are logged, if one of them is why this error came."""
-    if not sys.modules.get("npu_rl.git.command"):
+    if not sys.modules.get("npu_rl.stack.git.command"):
         return ""
     from npu_rl.common.errors import SourceError
-    from npu_rl.git import command_log
-    from npu_rl.git.messages import GitError
+    from npu_rl.stack.git import command_log
+    from npu_rl.stack.git.messages import GitError
 
     log, at = command_log.written(), error
     seen: set[int] = set()  # `raise error from error` makes an error its own cause
@@ -155,7 +155,7 @@ def _unexpected(kind: type[BaseException], error: BaseException, trace: object) 
     try:
         import traceback
 
-        from npu_rl.git import command_log
+        from npu_rl.stack.git import command_log
 
         log = command_log.note("".join(traceback.format_exception(error)))
     except Exception:  # noqa: BLE001  a log must not hide the error

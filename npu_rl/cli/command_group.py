@@ -43,7 +43,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command between the first and the last entry of the log of git commands."""
-        from npu_rl.git import command_log
+        from npu_rl.stack.git import command_log
 
         command_log.begin(sys.argv[1:])
         started = time.monotonic()
@@ -152,6 +152,6 @@ def _verbose() -> TyperOption:
 def _be_verbose(_context: Any, _option: Any, value: bool) -> None:
     if value:
         from npu_rl.cli.show import tell
-        from npu_rl.git import command_log
+        from npu_rl.stack.git import command_log
 
         command_log.echo = tell

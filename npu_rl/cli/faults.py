@@ -88,11 +88,11 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
     from npu_rl.common.errors import SourceError
     from npu_rl.faults.fault import known_faults
     from npu_rl.faults.verdict import judge_files
-    from npu_rl.lock import lock_model
-    from npu_rl.manifest.manifest_kind import find_manifest
-    from npu_rl.sources.git_remote import Network
-    from npu_rl.sources.progress import Silent
-    from npu_rl.sources.url_rewriting import load_rewrites
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.stack.manifest.manifest_kind import find_manifest
+    from npu_rl.stack.sources.git_remote import Network
+    from npu_rl.stack.sources.progress import Silent
+    from npu_rl.stack.sources.url_rewriting import load_rewrites
     from npu_rl.summary import summary_sources
 
     path = find_manifest(name)

@@ -12,7 +12,7 @@ from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite
 from npu_rl.cli.show import say, tell, watcher
 
 if TYPE_CHECKING:
-    from npu_rl.lock.lock_model import Lock
+    from npu_rl.stack.lock.lock_model import Lock
 
 _LISTED = 10  # paths of a merge outside what is taken
 
@@ -54,9 +54,9 @@ def lock(
     Every ref, pull request, merge, patch and tree, written to NAME.lock.json. Exit 1 if --check finds it stale.
     """
     from npu_rl.common.errors import UsageError
-    from npu_rl.resolve import relock
-    from npu_rl.sources.git_remote import Network
-    from npu_rl.sources.url_rewriting import load_rewrites
+    from npu_rl.stack.resolve import relock
+    from npu_rl.stack.sources.git_remote import Network
+    from npu_rl.stack.sources.url_rewriting import load_rewrites
 
     if check and update:
         raise UsageError("--check writes nothing, so there is nothing to --update", hint="Give one of them.")
@@ -73,7 +73,7 @@ def _demand_environment(manifest: str) -> None:
     """Raise ManifestError for a variable that no run could have; tell of one that is likely a typing error."""
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.common.errors import ManifestError
-    from npu_rl.manifest.load_manifest import load_manifest
+    from npu_rl.stack.manifest.load_manifest import load_manifest
 
     loaded = load_manifest(manifest)
     notes, wrong = notes_and_errors(loaded)
@@ -89,7 +89,7 @@ def _demand_environment(manifest: str) -> None:
 
 
 def _print(lock: Lock) -> None:
-    from npu_rl.git.objects import short
+    from npu_rl.stack.git.objects import short
     from npu_rl.workspace.lock_summary import patch_line
 
     for name, component in lock.components.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_rl.environment.environment_check import environment_faults
-from npu_rl.manifest.load_manifest import LoadedManifest
+from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
 
 def notes_and_errors(loaded: LoadedManifest) -> tuple[list[str], list[str]]:

@@ -9,8 +9,8 @@ from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, NamedManifest
 
 if TYPE_CHECKING:
-    from npu_rl.lock.verification_record import VerificationRecord, VerifiedStep
-    from npu_rl.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.lock.verification_record import VerificationRecord, VerifiedStep
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
 app = group(
     "List, show and check manifests.",
@@ -36,9 +36,9 @@ def list_manifests(json: Json = False) -> None:
     from npu_rl.cli.show import print_json, say
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.common.errors import LockError
-    from npu_rl.git.objects import short
-    from npu_rl.lock import lock_model
-    from npu_rl.lock.verification_record import read_record, record_path
+    from npu_rl.stack.git.objects import short
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.stack.lock.verification_record import read_record, record_path
 
     rows = []
     for name, path in bundled_manifests().items():
@@ -65,7 +65,7 @@ def list_manifests(json: Json = False) -> None:
 
 def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iterator[str]:
     """Yield what was verified, a line for the manifest and one for each recipe."""
-    from npu_rl.git.objects import short
+    from npu_rl.stack.git.objects import short
 
     if record is None:
         yield "not verified"
@@ -79,7 +79,7 @@ def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iter
 
 def _steps_line(steps: Sequence[VerifiedStep]) -> str:
     """Return the last date and the names of the steps: passed, rehearsed at a level, failed."""
-    from npu_rl.lock.verification_record import REHEARSAL
+    from npu_rl.stack.lock.verification_record import REHEARSAL
 
     levels = [
         step.name.removeprefix(REHEARSAL) for step in steps if step.passed and step.name.startswith(REHEARSAL)
@@ -105,8 +105,8 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     has them.
     """
     from npu_rl.cli.show import print_json, say, tell
-    from npu_rl.lock import lock_model
-    from npu_rl.manifest.manifest_kind import find_manifest
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.lock_summary import manifest_changed, stack_json, stack_lines
 
     path = find_manifest(manifest)
@@ -155,8 +155,8 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.cli.show import print_json, say, tell
     from npu_rl.common.masking import masked_text
-    from npu_rl.manifest.load_manifest import load_manifest
-    from npu_rl.manifest.manifest_kind import InvalidManifest, find_manifest
+    from npu_rl.stack.manifest.load_manifest import load_manifest
+    from npu_rl.stack.manifest.manifest_kind import InvalidManifest, find_manifest
 
     try:
         loaded = load_manifest(manifest)
@@ -189,8 +189,8 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
 
 def _compared_bounds(loaded: LoadedManifest, notes: list[str], errors: list[str]) -> int | None:
     """Add what a comparison with the lock beside a manifest finds; return how many bounds it compared."""
-    from npu_rl.lock import lock_model
-    from npu_rl.requirements.bound_check import compare_bounds
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.stack.requirements.bound_check import compare_bounds
 
     path = lock_model.lock_path(loaded.path)
     if not path.exists():
@@ -212,6 +212,6 @@ def schema() -> None:
     import sys
 
     from npu_rl.common.yaml_documents.json_schema import export_schema
-    from npu_rl.manifest.schema import Manifest
+    from npu_rl.stack.manifest.schema import Manifest
 
     sys.stdout.write(export_schema(Manifest, "npu-rl manifest", appends=True))

@@ -11,7 +11,7 @@ from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json
 
 if TYPE_CHECKING:
-    from npu_rl.patches.patch_table import PatchRow
+    from npu_rl.stack.patches.patch_table import PatchRow
 
 
 app = group(
@@ -80,7 +80,7 @@ def show(
 def table(as_json: bool) -> None:
     """Print every bundled patch as the Markdown table of patchsets/README.md."""
     from npu_rl.cli.show import print_json, say_text
-    from npu_rl.patches.patch_table import patch_table
+    from npu_rl.stack.patches.patch_table import patch_table
 
     rows = _rows()
     if as_json:
@@ -91,7 +91,7 @@ def table(as_json: bool) -> None:
 
 def _rows() -> list[PatchRow]:
     from npu_rl.common.bundled import data_root
-    from npu_rl.patches.patch_table import patch_rows
+    from npu_rl.stack.patches.patch_table import patch_rows
 
     return patch_rows(data_root() / "patchsets")
 

@@ -11,7 +11,7 @@ from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, Workspace
 
 if TYPE_CHECKING:
-    from npu_rl.lock.lock_model import Lock
+    from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.workspace.layout import Layout
     from npu_rl.workspace.up_to_date import Outcome
 
@@ -49,8 +49,8 @@ def setup(
     import time
 
     from npu_rl.cli.show import print_json, tell
-    from npu_rl.lock import lock_model
-    from npu_rl.manifest.manifest_kind import find_manifest
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.discovery import named_folder, require_trust
     from npu_rl.workspace.layout import DEFAULT_NAME, Layout
     from npu_rl.workspace.lock_summary import manifest_changed, setup_json
@@ -123,8 +123,8 @@ def _set_up(
     python: str | None,
 ) -> Outcome:
     from npu_rl.cli.show import tell, watcher
-    from npu_rl.sources.git_remote import Network
-    from npu_rl.sources.url_rewriting import load_rewrites
+    from npu_rl.stack.sources.git_remote import Network
+    from npu_rl.stack.sources.url_rewriting import load_rewrites
     from npu_rl.workspace import setup
 
     network = Network.from_environment(load_rewrites(rewrite), offline=offline)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from npu_rl.common.printable import one_line, printable
 
 if TYPE_CHECKING:
-    from npu_rl.sources.progress import Watcher
+    from npu_rl.stack.sources.progress import Watcher
 
 
 def print_json(value: Any) -> None:

@@ -34,7 +34,7 @@ def gc(
     Workspaces do not need it: what is dropped is fetched again when a setup or lock asks for it.
     """
     from npu_rl.cli.show import amount, print_json, say
-    from npu_rl.store import Store
+    from npu_rl.stack.store import Store
 
     store = Store()
     gone, freed, foreign = store.gc(days=days, dry_run=dry_run)

@@ -70,10 +70,10 @@ def _objects(
         from npu_rl.workspace.discovery import open_workspace
 
         return summary_sources.of_workspace(open_workspace(workspace, tell))
-    from npu_rl.lock import lock_model
-    from npu_rl.manifest.manifest_kind import find_manifest
-    from npu_rl.sources.git_remote import Network
-    from npu_rl.sources.url_rewriting import load_rewrites
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.stack.manifest.manifest_kind import find_manifest
+    from npu_rl.stack.sources.git_remote import Network
+    from npu_rl.stack.sources.url_rewriting import load_rewrites
 
     path = find_manifest(manifest)
     place = lock_model.lock_path(path)

@@ -22,13 +22,13 @@ from npu_rl.judgement.named_files import named_file_findings
 from npu_rl.judgement.overruling import overrule
 from npu_rl.judgement.prepared_data import RULES as DATA_RULES
 from npu_rl.judgement.prepared_data import prepared_data_findings
-from npu_rl.manifest.manifest_facts import ManifestFacts
 from npu_rl.plan.plan import Plan, plan_of
 from npu_rl.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.sizing.machine import Machine
 from npu_rl.sizing.plan_inputs import run_environment
+from npu_rl.stack.manifest.manifest_facts import ManifestFacts
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_keys.key_resolver import KeyResolver
 

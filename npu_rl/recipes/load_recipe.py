@@ -16,12 +16,12 @@ from npu_rl.common.yaml_documents.extends_chain import read_chain, recorded_name
 from npu_rl.common.yaml_documents.layers import Origin, flatten
 from npu_rl.common.yaml_documents.merged_file import checked, merge
 from npu_rl.common.yaml_documents.problems import KeyPath, Problem
-from npu_rl.manifest.manifest_facts import ManifestFacts, manifest_facts
 from npu_rl.recipes.key_map import suggested_key
 from npu_rl.recipes.overrides import has_own_keys, keep_trainer_nulls, parse_overrides
 from npu_rl.recipes.recipe_kind import RECIPE
 from npu_rl.recipes.recipe_paths import own_path_keys, rebase
 from npu_rl.recipes.schema import Recipe
+from npu_rl.stack.manifest.manifest_facts import ManifestFacts, manifest_facts
 
 
 @dataclass(frozen=True)

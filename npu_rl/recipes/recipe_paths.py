@@ -10,7 +10,7 @@ from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.common.yaml_documents.document import Document, Plain
 from npu_rl.common.yaml_documents.problems import KeyPath, Problem
-from npu_rl.manifest.manifest_paths import moved_path
+from npu_rl.stack.manifest.manifest_paths import moved_path
 
 _PathEdit = Callable[[str, KeyPath], str]
 _PATH_KEYS = (("model", "path"), ("model", "checkpoint"), ("reward", "function"))

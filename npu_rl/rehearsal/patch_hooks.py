@@ -53,7 +53,7 @@ def patch_uses(report: Report, hooks: Counter[str] | None) -> list[PatchUse]:
 
 
 def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
-    from npu_rl.patches.patch_header import parse_header
+    from npu_rl.stack.patches.patch_header import parse_header
 
     texts = {
         hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest(): text

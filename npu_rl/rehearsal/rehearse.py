@@ -33,7 +33,7 @@ from npu_rl.rehearsal.scale_rollout import CASES
 from npu_rl.sizing.own_layout import own_layout
 from npu_rl.sizing.parallelism import Parallelism, layout_of
 from npu_rl.sizing.plan_inputs import facts_of
-from npu_rl.sources.progress import Notify
+from npu_rl.stack.sources.progress import Notify
 from npu_rl.standins import APEX, INJECTED, NPU, VLLM
 from npu_rl.trainer_code.answer_cache import AnswerCache
 from npu_rl.trainer_code.load_configuration import load_configuration

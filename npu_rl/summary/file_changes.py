@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.git.command import Git
-from npu_rl.git.objects import GITLINK, SYMLINK
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.objects import GITLINK, SYMLINK
 from npu_rl.summary.compare import DefinitionChange, compare
 
 _STATES = {"A": "added", "D": "removed", "M": "changed", "T": "changed"}

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.common.bounded import syntax_tree
-from npu_rl.git.command import Git, ObjectReader
+from npu_rl.stack.git.command import Git, ObjectReader
 
 # Assignments to attributes of self and cls stand in nearly every file.
 _WORTH_PARSING = re.compile(

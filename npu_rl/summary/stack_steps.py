@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from npu_rl.compose.build_tree import parse_locked
-from npu_rl.git.objects import short
-from npu_rl.lock.lock_model import Lock, LockedComponent, LockedMerge, LockedPatch
-from npu_rl.patches.patch_header import WHY, parse_header
+from npu_rl.stack.compose.build_tree import parse_locked
+from npu_rl.stack.git.objects import short
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedMerge, LockedPatch
+from npu_rl.stack.patches.patch_header import WHY, parse_header
 
 How = Literal["merge", "pick", "patch", "tree patch"]
 

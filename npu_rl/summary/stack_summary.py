@@ -8,9 +8,9 @@ from typing import Any
 
 from npu_rl.common.errors import PatchError
 from npu_rl.common.yaml_documents.suggest import did_you_mean
-from npu_rl.compose.assemble import code_paths
-from npu_rl.git.command import Git, ObjectReader
-from npu_rl.lock.lock_model import Lock
+from npu_rl.stack.compose.assemble import code_paths
+from npu_rl.stack.git.command import Git, ObjectReader
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.summary.file_changes import FileChange, file_changes
 from npu_rl.summary.rebindings import Rebinding, rebindings_in_tree
 from npu_rl.summary.stack_steps import Step, stack_steps

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.git.command import Git, init_bare
-from npu_rl.lock.lock_model import Lock
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.verification.diff import git_objects
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_lock, read_receipt
 from npu_rl.workspace.setup import deliver
 
 if TYPE_CHECKING:
-    from npu_rl.sources.git_remote import Network
-    from npu_rl.sources.progress import Watcher
+    from npu_rl.stack.sources.git_remote import Network
+    from npu_rl.stack.sources.progress import Watcher
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class StackObjects:
     @contextmanager
     def code_files(self) -> Iterator[Callable[[str], bytes | None]]:
         """Provide a function that reads a file of the code tree by its path; None if the tree does not have it."""
-        from npu_rl.compose.git_trees import Trees
+        from npu_rl.stack.compose.git_trees import Trees
 
         trees = Trees(self.repository)
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from npu_rl.common.bundled import data_root, runtime_root
 from npu_rl.common.environment_variables import VARIABLES
-from npu_rl.patches.patch_header import HOW, parse_header
+from npu_rl.stack.patches.patch_header import HOW, parse_header
 from npu_rl.trainer_code.source_files import line_numbers, read_source, read_source_text, source_texts
 
 _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")

@@ -18,13 +18,13 @@ from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.judgement.judge import AssembledTree, Judgement, judge
-from npu_rl.lock.lock_model import Lock
 from npu_rl.recipes.derived_recipe import derive_recipe
 from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.schema import Recipe
 from npu_rl.recipes.trainer_command import Command, Folders, render
 from npu_rl.sizing.machine import Machine
-from npu_rl.sources.progress import Notify
+from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.sources.progress import Notify
 from npu_rl.training import host_facts, interpreter, tiny_model
 from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.interpreter import Interpreter
@@ -253,7 +253,7 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
     """
     if not rehearse or lock.device == "cpu" or host_facts.devices(lock.device, root):
         return lock.requirements
-    from npu_rl.manifest.load_manifest import load_manifest
+    from npu_rl.stack.manifest.load_manifest import load_manifest
 
     return tuple(load_manifest("quickstart").manifest.requirements)
 

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator
 
 from npu_rl.common.errors import UsageError
-from npu_rl.compose.assemble import code_paths
-from npu_rl.lock.lock_model import Lock, LockedComponent
-from npu_rl.sources.progress import Notify
+from npu_rl.stack.compose.assemble import code_paths
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent
+from npu_rl.stack.sources.progress import Notify
 from npu_rl.verification.diff import fit_for_patch, patch_of
 from npu_rl.verification.file_origin import upstream_path
 from npu_rl.verification.verify import verify

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from npu_rl.common.confined_changes import Confined, LinkOnTheWay
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.git.command import Git, init_bare
-from npu_rl.patches.key_headings import with_key_paths
-from npu_rl.sources.progress import Notify
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.hunks.key_headings import with_key_paths
+from npu_rl.stack.sources.progress import Notify
 from npu_rl.verification.file_origin import origins_comment
 from npu_rl.verification.verify import Drift, Report, verify
 from npu_rl.workspace.layout import Layout

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from npu_rl.compose.assemble import upstream_paths
-from npu_rl.lock.lock_model import Lock, LockedComponent
+from npu_rl.stack.compose.assemble import upstream_paths
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent
 from npu_rl.verification.verify import owner
 
 

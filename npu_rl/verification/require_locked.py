@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.sources.progress import Notify
+from npu_rl.stack.sources.progress import Notify
 from npu_rl.verification.verify import Progress, Report, verify
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import setup_hint

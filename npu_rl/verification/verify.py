@@ -17,9 +17,9 @@ from npu_rl.common.bounded import read_file
 from npu_rl.common.confined_changes import LinkOnTheWay
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import NpuRlError, WorkspaceError
-from npu_rl.git.objects import Entry, MalformedObject, nested
-from npu_rl.lock.lock_model import Lock, LockedComponent
-from npu_rl.sources.progress import Notify
+from npu_rl.stack.git.objects import Entry, MalformedObject, nested
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent
+from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt, setup_hint
@@ -254,7 +254,7 @@ def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
 
 
 def _dist_owner(lock: Lock, folder: str) -> str | None:
-    from npu_rl.compose.dist_info import dist_info
+    from npu_rl.stack.compose.dist_info import dist_info
 
     for name, component in lock.components.items():
         if component.dist and any(p.startswith(folder + "/") for p in dist_info(component.dist)):
@@ -301,8 +301,8 @@ def _judge_hunks(
 
 
 def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
-    from npu_rl.patches.hunk_record import HunkRecord
-    from npu_rl.patches.hunk_states import hunk_state
+    from npu_rl.stack.hunks.hunk_record import HunkRecord
+    from npu_rl.stack.hunks.hunk_states import hunk_state
 
     plain = {k: v for k, v in record.items() if k != "root"}
     try:

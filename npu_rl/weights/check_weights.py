@@ -197,7 +197,7 @@ def _compare_version(checked: CheckedFolder, loaded: LoadedRecipe, version: str)
     """Say so if the interpreter's transformers is not the one of the recipe's manifest: in the tree, or required."""
     from packaging.requirements import Requirement
 
-    from npu_rl.manifest.load_manifest import load_manifest
+    from npu_rl.stack.manifest.load_manifest import load_manifest
 
     manifest = load_manifest(loaded.manifest).manifest
     for name, component in manifest.components.items():

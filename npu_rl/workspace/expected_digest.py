@@ -6,7 +6,7 @@ import re
 import shlex
 
 from npu_rl.common.errors import UsageError, WorkspaceError
-from npu_rl.lock.lock_model import Lock
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.workspace.layout import Layout
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -18,10 +18,10 @@ from pathlib import Path
 
 from npu_rl.common.confined_changes import Confined, LinkOnTheWay
 from npu_rl.common.disk import remove_tree
-from npu_rl.git.command import ATTRIBUTES, Git, bare_settings, init_bare
-from npu_rl.git.messages import GitError
-from npu_rl.git.objects import short
-from npu_rl.git.repository_files import has_gits_content, has_gits_name
+from npu_rl.stack.git.command import ATTRIBUTES, Git, bare_settings, init_bare
+from npu_rl.stack.git.messages import GitError
+from npu_rl.stack.git.objects import short
+from npu_rl.stack.git.repository_files import has_gits_content, has_gits_name
 from npu_rl.workspace.editor_settings import split_settings
 from npu_rl.workspace.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 from npu_rl.workspace.layout import repository_name

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.yaml_documents.file_digests import unchanged
-from npu_rl.git.objects import short
-from npu_rl.lock.lock_model import Lock, LockedComponent, LockedPatch
+from npu_rl.stack.git.objects import short
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.workspace.layout import Layout
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def manifest_changed(lock: Lock, manifest: Path) -> bool:
     if unchanged(lock.manifest_files, manifest):
         return False
     from npu_rl.common.errors import NpuRlError
-    from npu_rl.manifest.load_manifest import load_manifest
+    from npu_rl.stack.manifest.load_manifest import load_manifest
 
     try:
         return load_manifest(str(manifest)).digest != lock.manifest_digest

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.yaml_documents import reading_cache
 from npu_rl.common.yaml_documents.file_digests import sha256
-from npu_rl.manifest.manifest_facts import ManifestFacts, from_json
+from npu_rl.stack.manifest.manifest_facts import ManifestFacts, from_json
 from npu_rl.workspace.layout import Layout
 
 if TYPE_CHECKING:
-    from npu_rl.lock.lock_model import Lock
+    from npu_rl.stack.lock.lock_model import Lock
 
 _LARGEST = 32 * 1024 * 1024
 

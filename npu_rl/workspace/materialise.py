@@ -10,9 +10,9 @@ from pathlib import Path
 
 from npu_rl.common import byte_code
 from npu_rl.common.errors import HostError
-from npu_rl.git.command import Git, init_bare
-from npu_rl.git.messages import GitError
-from npu_rl.store import Unit
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.messages import GitError
+from npu_rl.stack.store import Unit
 from npu_rl.workspace.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 
 

@@ -13,8 +13,8 @@ from typing import Any
 from npu_rl.common.bounded import parse_json
 from npu_rl.common.errors import LockError, WorkspaceError
 from npu_rl.common.printable import one_line
-from npu_rl.lock import lock_model
-from npu_rl.lock.lock_model import Lock
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt_schema import check_receipt
 

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from npu_rl.common.yaml_documents import text_checks
-from npu_rl.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
-from npu_rl.lock.lock_fields import check_upstream_path
+from npu_rl.stack.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
+from npu_rl.stack.lock.lock_fields import check_upstream_path
 
 _MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
 _STATES = ("in place", "superseded")  # states of hunks in a locked tree

@@ -16,10 +16,10 @@ from npu_rl.common.confined_changes import LinkOnTheWay
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.printable import one_line
-from npu_rl.git.command import git_version
-from npu_rl.lock import lock_model
-from npu_rl.lock.lock_model import Lock
-from npu_rl.store import Store, Unit
+from npu_rl.stack.git.command import git_version
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.editor_settings import split_settings
 from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
@@ -31,9 +31,9 @@ from npu_rl.workspace.workspace_lock import exclusive
 from npu_rl.workspace.workspace_path import check_path
 
 if TYPE_CHECKING:
-    from npu_rl.compose.composed_unit import ComposedUnit
-    from npu_rl.sources.git_remote import Network
-    from npu_rl.sources.progress import Watcher
+    from npu_rl.stack.compose.composed_unit import ComposedUnit
+    from npu_rl.stack.sources.git_remote import Network
+    from npu_rl.stack.sources.progress import Watcher
 
 
 _LARGEST_CONFIG = 1 << 20  # bytes
@@ -118,8 +118,8 @@ def deliver(lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, j
         ComposeError, PatchError: If they don't give the lock's trees.
     """
     # Only a setup that has something to do pays for these imports.
-    from npu_rl.compose.composed_unit import composed
-    from npu_rl.sources.deliver import Deliverer
+    from npu_rl.stack.compose.composed_unit import composed
+    from npu_rl.stack.sources.deliver import Deliverer
 
     store = Store()
     store.sweep()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.lock.lock_model import MAXIMUM_SIZE
+from npu_rl.stack.lock.lock_model import MAXIMUM_SIZE
 from npu_rl.workspace import file_check, laid_files, swap
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import Receipt, read_receipt

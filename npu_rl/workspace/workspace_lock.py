@@ -13,7 +13,7 @@ from pathlib import Path
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.sources.progress import Notify
+from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.layout import Layout
 
 _LOCK = "busy.lock"

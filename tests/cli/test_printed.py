@@ -12,7 +12,7 @@ import pytest
 
 from npu_rl.cli.lock import _print
 from npu_rl.common.bundled import bundled_manifests
-from npu_rl.lock import lock_model
+from npu_rl.stack.lock import lock_model
 from tests.support import clean_env
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import ComposeError, LockError, ManifestError, PatchError
-from npu_rl.lock.lock_model import Lock, dump
-from npu_rl.store import Store
+from npu_rl.stack.lock.lock_model import Lock, dump
+from npu_rl.stack.store import Store
 from tests.compose.test_bad_patches import CONTENT, GOOD, edit, hunk
 from tests.resolve.world import World, component, takes
 from tests.support import File, Files

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.common.errors import ComposeError
-from npu_rl.compose.portable_tree import check_collisions, check_started_by_python
+from npu_rl.stack.compose.portable_tree import check_collisions, check_started_by_python
 from tests.resolve.world import World, component, takes
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 12\n"

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import PatchError
-from npu_rl.compose.assemble import assemble
-from npu_rl.compose.git_trees import Trees
-from npu_rl.git.command import Git
-from npu_rl.lock.lock_model import Lock
+from npu_rl.stack.compose.assemble import assemble
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.lock.lock_model import Lock
 from tests.resolve.world import World, component
 
 BODY = "    x = prepare()\n    x = finish(x)\n    return x\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.yaml_documents.file_digests import SIZE_LIMIT, sha256, unchanged
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.manifest.examples import MINIMAL
 
 
@@ -69,7 +69,7 @@ def test_a_large_file_is_a_change(tmp_path: Path) -> None:
 
 def test_no_heavy_import() -> None:
     code = (
-        "import sys, npu_rl.manifest, npu_rl.common.bundled,"
+        "import sys, npu_rl.stack.manifest, npu_rl.common.bundled,"
         "npu_rl.common.yaml_documents.file_digests, npu_rl.common.yaml_documents.text_checks;"
         "print(sorted({'pydantic', 'yaml', 'subprocess', 'packaging', 'difflib'} & set(sys.modules)))"
     )

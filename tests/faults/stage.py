@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.lock import lock_model
-from npu_rl.lock.lock_model import Lock
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.workspace import swap
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt

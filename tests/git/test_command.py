@@ -16,10 +16,10 @@ import pytest
 
 from npu_rl.common.errors import HostError
 from npu_rl.common.printable import printable
-from npu_rl.git import command, command_log
-from npu_rl.git.command import Git, ObjectReader, commit_subjects, git_version, init_bare, require_git
-from npu_rl.git.environment import Credentials, local_environment, network_environment
-from npu_rl.git.messages import GitError, GitStopped, MessageStream, redact
+from npu_rl.stack.git import command, command_log
+from npu_rl.stack.git.command import Git, ObjectReader, commit_subjects, git_version, init_bare, require_git
+from npu_rl.stack.git.environment import Credentials, local_environment, network_environment
+from npu_rl.stack.git.messages import GitError, GitStopped, MessageStream, redact
 from tests.support import File, Repo, clean_env, run_cli
 
 # -- the same whoever runs it --------------------------------------------------------------------------
@@ -451,7 +451,7 @@ def fifo(tmp_path: Path) -> Iterator[tuple[Path, int]]:
 def test_silence_ends_the_process_and_all_it_started(
     deaf: str, fake: Path, tmp_path: Path, fifo: tuple[Path, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npu_rl.git.command._GRACE", 0.2)
+    monkeypatch.setattr("npu_rl.stack.git.command._GRACE", 0.2)
     _script(fake, f"{deaf}echo from >&2\n( {deaf}printf x; exec sleep 60 ) >{fifo[0]} & wait; sleep 60")
     started = time.monotonic()
     with pytest.raises(GitError) as caught:

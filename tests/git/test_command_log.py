@@ -14,9 +14,9 @@ import pytest
 
 from npu_rl import cli
 from npu_rl.common.errors import LockError
-from npu_rl.git import command_log
-from npu_rl.git.command import Git, GitError, ObjectReader, init_bare
-from npu_rl.git.environment import Credentials
+from npu_rl.stack.git import command_log
+from npu_rl.stack.git.command import Git, GitError, ObjectReader, init_bare
+from npu_rl.stack.git.environment import Credentials
 from npu_rl.workspace.layout import Layout
 from tests.support import clean_env, run_cli
 from tests.workspace.conftest import layout, stack, template
@@ -202,7 +202,7 @@ def test_help_writes_and_imports_no_log(tmp_path: Path) -> None:
     for words in (["--version"], ["--help"], ["verify", "--help"]):
         assert not modules_after(words, env, tmp_path) & {
             "npu_rl.common.private_log",
-            "npu_rl.git.command_log",
+            "npu_rl.stack.git.command_log",
         }
     assert not modules_after(["manifests", "list"], env, tmp_path) & {
         "npu_rl.common.private_log",

@@ -1,4 +1,4 @@
-"""What `npu_rl.git.objects` computes is what git computes: real git is the oracle."""
+"""What `npu_rl.stack.git.objects` computes is what git computes: real git is the oracle."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from npu_rl.git.command import Git, init_bare
-from npu_rl.git.objects import (
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.objects import (
     EMPTY_TREE,
     EXECUTABLE,
     FILE,

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import PatchError
-from npu_rl.compose.apply_patch import Tolerance
-from npu_rl.compose.build_tree import run_patch
-from npu_rl.compose.git_trees import Trees
-from npu_rl.git.command import Git, init_bare
-from npu_rl.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
-from npu_rl.lock import lock_model
 from npu_rl.recipes.schema_run import Cluster
+from npu_rl.stack.compose.apply_patch import Tolerance
+from npu_rl.stack.compose.build_tree import run_patch
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
+from npu_rl.stack.lock import lock_model
 from tests.hostile.limits import assert_told, limited_cli, measured_cli
 from tests.resolve.world import World
 from tests.support import clean_env, cpu_seconds

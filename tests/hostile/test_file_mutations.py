@@ -157,7 +157,7 @@ def packed_files(folder: Path, m: Mutator) -> None:
 
 
 def a_verification_record(folder: Path, m: Mutator) -> None:
-    from npu_rl.lock.verification_record import read_record
+    from npu_rl.stack.lock.verification_record import read_record
 
     place = fresh(folder) / "m.verified.json"
     place.write_bytes(encoded(m, json.loads(_VERIFIED.read_text())))
@@ -508,8 +508,8 @@ def a_heading(folder: Path, m: Mutator) -> None:
 
 
 def _find_heading(path: str, m: Mutator) -> None:
-    from npu_rl.patches.hunk_headings import misplaced, moved_to_twin
-    from npu_rl.patches.patch_model import Hunk, HunkLine
+    from npu_rl.stack.hunks.hunk_headings import misplaced, moved_to_twin
+    from npu_rl.stack.patches.patch_model import Hunk, HunkLine
 
     content = m.bytes(m.random.choice(_DEEP) if m.random.random() < 0.1 else _TWINS[path])
     known = ("def f(self):", "class B:", "b:", "a.x", '"b": {', "[b]", "[[b]]", "b.x.y", "x" * 39)
@@ -539,9 +539,9 @@ _DECLARING = {
 
 def declaring_files(folder: Path, m: Mutator) -> None:
     """The files of a component that declare its requirements, as a lock reads them."""
-    from npu_rl.lock import lock_fields
-    from npu_rl.lock.strict_json import build
-    from npu_rl.requirements.declared import declared_requirements
+    from npu_rl.stack.lock import lock_fields
+    from npu_rl.stack.lock.strict_json import build
+    from npu_rl.stack.requirements.declared import declared_requirements
 
     deep = (b"setup(install_requires=" + b"(" * 9000, b"[project]\na = " + b"[" * 90_000, b"\\\n" * 99_000)
     files = {path: m.bytes(text) for path, text in _DECLARING.items()}

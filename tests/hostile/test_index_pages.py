@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import SourceError
-from npu_rl.sources.pip_config import PipSettings
-from npu_rl.sources.pypi import download_sdist, find_sdist
+from npu_rl.stack.sources.pip_config import PipSettings
+from npu_rl.stack.sources.pypi import download_sdist, find_sdist
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nConnection: close\r\n"
 HTML = HEAD % b"text/html" + b"\r\n"

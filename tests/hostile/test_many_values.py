@@ -21,9 +21,9 @@ from npu_rl.common.bounded import (
     syntax_tree,
 )
 from npu_rl.common.errors import WeightsError, WorkspaceError
-from npu_rl.patches.hunk_headings import _definitions
-from npu_rl.requirements.declared import declared_requirements
-from npu_rl.requirements.requirement_file import read_requirement_file
+from npu_rl.stack.hunks.hunk_headings import _definitions
+from npu_rl.stack.requirements.declared import declared_requirements
+from npu_rl.stack.requirements.requirement_file import read_requirement_file
 from npu_rl.summary.definitions import definitions_in
 from npu_rl.tensors.npu_rl_tensors import safetensors_file
 from npu_rl.trainer_code.source_index import SourceIndex

@@ -19,15 +19,15 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
-from npu_rl.compose.git_trees import Trees
-from npu_rl.git.command import Git, init_bare
-from npu_rl.git.objects import EMPTY_TREE, FILE, Entry
-from npu_rl.lock import lock_model
-from npu_rl.sources.git_fetch import GitRequest
-from npu_rl.sources.git_remote import Network
-from npu_rl.sources.pip_config import PipSettings
-from npu_rl.sources.progress import Silent
-from npu_rl.store import Store
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.objects import EMPTY_TREE, FILE, Entry
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.sources.git_fetch import GitRequest
+from npu_rl.stack.sources.git_remote import Network
+from npu_rl.stack.sources.pip_config import PipSettings
+from npu_rl.stack.sources.progress import Silent
+from npu_rl.stack.store import Store
 from npu_rl.workspace.layout import Layout
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
@@ -148,7 +148,7 @@ def sealed(body: dict[str, Any], m: Mutator) -> str:
 
 
 def a_manifest(stage: Stage, m: Mutator) -> None:
-    from npu_rl.manifest.load_manifest import load_manifest
+    from npu_rl.stack.manifest.load_manifest import load_manifest
 
     sample = m.random.choice([*bundled_manifests().values(), stage.world.root / "project" / "m.yaml"])
     place = stage.folder / "m.yaml"
@@ -183,8 +183,8 @@ def a_recipe(stage: Stage, m: Mutator) -> None:
 
 def an_override(stage: Stage, m: Mutator) -> None:
     from npu_rl.judgement.judge import AssembledTree, judge
-    from npu_rl.manifest.load_manifest import load_manifest
     from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.stack.manifest.load_manifest import load_manifest
 
     names = [
         "optimizer.lr",
@@ -227,8 +227,8 @@ def a_lock(stage: Stage, m: Mutator) -> None:
     lock.content_id()
     store = Store()
     network = replace(Network(), offline=True)
-    from npu_rl.compose.composed_unit import composed
-    from npu_rl.sources.deliver import Deliverer
+    from npu_rl.stack.compose.composed_unit import composed
+    from npu_rl.stack.sources.deliver import Deliverer
 
     beside = stage.world.root / "project"
     delivered = Deliverer(store, network, beside, Silent()).deliver(lock, 1)
@@ -318,7 +318,7 @@ def a_run_record(stage: Stage, m: Mutator) -> None:
 
 
 def an_sdist(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.sdist import read_sdist
+    from npu_rl.stack.sources.sdist import read_sdist
 
     files = {
         "pkg-1.0/PKG-INFO": b"Name: pkg\n",
@@ -353,11 +353,11 @@ def checksummed(tar: bytes) -> bytes:
 
 
 def a_patch(stage: Stage, m: Mutator) -> None:
-    from npu_rl.compose.apply_patch import AS_LOCKED, Tolerance
-    from npu_rl.compose.build_tree import run_patch
-    from npu_rl.compose.patch_texts import locked_text
-    from npu_rl.patches.parse_patch import parse_patch
-    from npu_rl.patches.patch_header import parse_header
+    from npu_rl.stack.compose.apply_patch import AS_LOCKED, Tolerance
+    from npu_rl.stack.compose.build_tree import run_patch
+    from npu_rl.stack.compose.patch_texts import locked_text
+    from npu_rl.stack.patches.parse_patch import parse_patch
+    from npu_rl.stack.patches.patch_header import parse_header
 
     samples = [PATCH, *(p.read_bytes() for p in sorted(data_root().glob("patchsets/*/*/*.patch"))[:6])]
     data = m.bytes(m.random.choice([PATCH, PATCH, *samples]))
@@ -374,7 +374,7 @@ def a_patch(stage: Stage, m: Mutator) -> None:
 
 
 def a_series(stage: Stage, m: Mutator) -> None:
-    from npu_rl.patches.series import read_patchset
+    from npu_rl.stack.patches.series import read_patchset
 
     folder = stage.folder / "patchset"
     shutil.rmtree(folder, ignore_errors=True)
@@ -387,7 +387,7 @@ def a_series(stage: Stage, m: Mutator) -> None:
 
 
 def an_index_page(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.pypi import find_sdist
+    from npu_rl.stack.sources.pypi import find_sdist
 
     if m.random.random() < 0.5:
         files = [
@@ -413,7 +413,7 @@ def an_index_page(stage: Stage, m: Mutator) -> None:
 
 
 def a_bundle(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.git_fetch import fetch_bundle
+    from npu_rl.stack.sources.git_fetch import fetch_bundle
 
     place = stage.folder / "up.bundle"
     place.write_bytes(m.bytes((stage.world.root / "project" / "up.bundle").read_bytes()))
@@ -424,7 +424,7 @@ def a_bundle(stage: Stage, m: Mutator) -> None:
 
 
 def a_configuration(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.url_rewriting import load_rewrites
+    from npu_rl.stack.sources.url_rewriting import load_rewrites
 
     body = {"rewrite": {"https://github.com/": "https://mirror.example/", "git://": "/srv/git/"}}
     text = m.text(m.value(body)).encode("utf-8", "surrogatepass")
@@ -438,8 +438,8 @@ def a_configuration(stage: Stage, m: Mutator) -> None:
 
 
 def a_variable(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.url_rewriting import load_rewrites
-    from npu_rl.store import default_root
+    from npu_rl.stack.sources.url_rewriting import load_rewrites
+    from npu_rl.stack.store import default_root
     from npu_rl.training.prepare import runs_folder
 
     names = ["STORE", "CONFIG", "STALL", "RETRIES", "BACKOFF", "REWRITE", "RUNS"]
@@ -454,8 +454,8 @@ def a_variable(stage: Stage, m: Mutator) -> None:
 
 
 def a_pip_configuration(stage: Stage, m: Mutator) -> None:
-    from npu_rl.sources.index_session import open_session
-    from npu_rl.sources.pip_config import read_pip_settings
+    from npu_rl.stack.sources.index_session import open_session
+    from npu_rl.stack.sources.pip_config import read_pip_settings
 
     text = b"[global]\nindex-url = https://u:p@h/simple\ntimeout = 5\nretries = 2\nproxy = http://h:1\n"
     text += b"[install]\ncert = x\nno-index = no\nfind-links = /x\n  ~/y\ntrusted-host = h\n"

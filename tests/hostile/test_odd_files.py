@@ -12,19 +12,19 @@ import pytest
 
 from npu_rl.common.errors import HostError, LockError, NpuRlError, PatchError, SourceError, WorkspaceError
 from npu_rl.common.masking import Secrets
-from npu_rl.compose.patch_texts import locked_text
 from npu_rl.data_check.mindspeed_rl_files import sequences
 from npu_rl.data_check.packed_files import _read
-from npu_rl.lock.lock_model import LockedPatch, read_text
-from npu_rl.lock.verification_record import read_record
 from npu_rl.monitor.metrics import curve, read_metrics
-from npu_rl.patches.series import read_patchset
 from npu_rl.record.attempt import Attempt
 from npu_rl.record.run_record import RunRecord
 from npu_rl.record.saved_steps import RoleFiles, SavedLayout, fault_of
 from npu_rl.record.settle_killed_run import complete_record, recover_metrics
 from npu_rl.rehearsal.patch_hooks import read_usage
-from npu_rl.sources.sdist import read_sdist
+from npu_rl.stack.compose.patch_texts import locked_text
+from npu_rl.stack.lock.lock_model import LockedPatch, read_text
+from npu_rl.stack.lock.verification_record import read_record
+from npu_rl.stack.patches.series import read_patchset
+from npu_rl.stack.sources.sdist import read_sdist
 from npu_rl.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
 from npu_rl.trainer_code.source_files import read_source
 from npu_rl.trainer_code.source_index import SourceIndex
@@ -62,7 +62,7 @@ def test_a_patch_of_a_series(odd: Callable[[Path], None], tmp_path: Path) -> Non
 
 @ODD
 def test_a_locked_patch(odd: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from npu_rl.store import Store
+    from npu_rl.stack.store import Store
 
     odd(tmp_path / "a.patch")
     patch = LockedPatch("a", "./a.patch", "0" * 64, "", 0, ())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.store import Store
+from npu_rl.stack.store import Store
 from tests.hostile.limits import assert_told, limited_cli
 from tests.resolve.world import World
 from tests.support import clean_env, run_cli

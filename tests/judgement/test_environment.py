@@ -15,9 +15,9 @@ from npu_rl.environment.environment_reads import EnvironmentReads
 from npu_rl.environment.environment_table import NAMES, OWNED, TYPES, source_of
 from npu_rl.judgement.judge import AssembledTree, judge
 from npu_rl.judgement.named_files import RULES as FILE_RULES
-from npu_rl.manifest.load_manifest import load_manifest
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.runtime.deepscaler.score import VARIANTS
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.code_trees import archive, lay
 
 ROOT = Path(__file__).parents[2] / "npu_rl"

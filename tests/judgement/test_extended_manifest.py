@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
 from npu_rl.cli.judged import judge_in
-from npu_rl.manifest.manifest_facts import manifest_facts
 from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.stack.manifest.manifest_facts import manifest_facts
 from npu_rl.training.prepare import prepare
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.locked_manifest import stack_of

@@ -13,8 +13,8 @@ import pytest
 from npu_rl.common.bundled import bundled_manifests, data_root, runtime_root
 from npu_rl.faults.fault import KnownFault, known_faults
 from npu_rl.faults.verdict import ABSENT, judge_tree
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.training.witness_run import HAS_FAULT, HAS_NONE, run_witness
 from tests.patchsets.flagship_tree import tree
 from tests.support import byte_code, git

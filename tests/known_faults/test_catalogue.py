@@ -29,8 +29,8 @@ from npu_rl.faults.verdict import (
     judge_files,
     judge_tree,
 )
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.patch_header import parse_header
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_header import parse_header
 from tests.in_process import run_here
 from tests.support import ROOT, clean_env
 

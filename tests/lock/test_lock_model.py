@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import LockError
-from npu_rl.git.objects import FILE, GITLINK, TREE, Entry, format_commit, format_tree, object_id
-from npu_rl.lock import lock_model
-from npu_rl.lock.inclusion_proof import pack
-from npu_rl.lock.lock_model import (
+from npu_rl.stack.git.objects import FILE, GITLINK, TREE, Entry, format_commit, format_tree, object_id
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.inclusion_proof import pack
+from npu_rl.stack.lock.lock_model import (
     Lock,
     LockedComponent,
     LockedDist,

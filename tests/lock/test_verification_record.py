@@ -10,7 +10,7 @@ import pytest
 from npu_rl.common.bundled import bundled_manifests, data_root
 from npu_rl.common.errors import LockError
 from npu_rl.common.yaml_documents.file_digests import sha256
-from npu_rl.lock.verification_record import (
+from npu_rl.stack.lock.verification_record import (
     VerificationRecord,
     VerifiedRecipe,
     VerifiedStep,

@@ -8,9 +8,9 @@ import pytest
 
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.errors import ManifestError
-from npu_rl.manifest import load_manifest as loading
-from npu_rl.manifest.load_manifest import load_manifest
-from npu_rl.manifest.manifest_facts import manifest_facts
+from npu_rl.stack.manifest import load_manifest as loading
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.manifest.manifest_facts import manifest_facts
 
 PIN = "1" * 40
 PARENT = f"""schema: 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from packaging.requirements import Requirement
 
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.manifest.load_manifest import load_manifest
 
 MANIFEST = "pai-megatron-deepseek-v3"
 # Line 9 of the document, without `-i`.

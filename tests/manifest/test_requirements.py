@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
-from npu_rl.manifest.schema import Host
-from npu_rl.requirements.bound_check import compare_bounds
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.manifest.schema import Host
+from npu_rl.stack.requirements.bound_check import compare_bounds
 from tests.support import clean_env, rewrites, run_cli
 
 STACKS = sorted(name for name in bundled_manifests() if name.startswith("deepseek"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.patches.patch_header import FIELDS, lint_header, parse_header
+from npu_rl.stack.patches.patch_header import FIELDS, lint_header, parse_header
 
 GOOD = """Subject: Keep the first KV cache configuration
 

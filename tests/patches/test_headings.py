@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.patches.hunk_headings import misplaced, moved_to_twin
-from npu_rl.patches.hunk_match import locate
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.patch_model import Hunk
+from npu_rl.stack.hunks.hunk_headings import misplaced, moved_to_twin
+from npu_rl.stack.hunks.hunk_match import locate
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_model import Hunk
 from tests.patches.helpers import git
 
 BODY = ("    x = prepare()", "    x = finish(x)", "    if x:", "        x = 2", "    return x", "")

@@ -8,12 +8,12 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import PatchError
-from npu_rl.patches.carry_hunks import trace_hunks
-from npu_rl.patches.hunk_match import apply_exact, split_lines
-from npu_rl.patches.hunk_record import HunkRecord
-from npu_rl.patches.hunk_states import hunk_state
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.patch_model import Hunk, Patch
+from npu_rl.stack.hunks.carry_hunks import trace_hunks
+from npu_rl.stack.hunks.hunk_match import apply_exact, split_lines
+from npu_rl.stack.hunks.hunk_record import HunkRecord
+from npu_rl.stack.hunks.hunk_states import hunk_state
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_model import Hunk, Patch
 from tests.patches.helpers import PATH, contents, edits, git_apply, plain_diff
 
 BASE = b"".join(b"line %d\n" % n for n in range(1, 31))

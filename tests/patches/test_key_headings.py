@@ -13,12 +13,12 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.patches.hunk_headings import misplaced, moved_to_twin
-from npu_rl.patches.hunk_match import locate
-from npu_rl.patches.key_headings import with_key_paths
-from npu_rl.patches.key_paths import Names, read_keys
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.patch_model import Hunk
+from npu_rl.stack.hunks.hunk_headings import misplaced, moved_to_twin
+from npu_rl.stack.hunks.hunk_match import locate
+from npu_rl.stack.hunks.key_headings import with_key_paths
+from npu_rl.stack.hunks.key_paths import Names, read_keys
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_model import Hunk
 from tests.patches.helpers import git
 
 EXAMPLES = int(os.environ.get("NPU_RL_HEADINGS", "25"))

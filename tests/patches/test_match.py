@@ -5,9 +5,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import PatchError
-from npu_rl.patches.hunk_match import apply_exact, explain, locate, split_lines
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.patch_model import FilePatch, Hunk
+from npu_rl.stack.hunks.hunk_match import apply_exact, explain, locate, split_lines
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_model import FilePatch, Hunk
 from tests.patches.helpers import contents, edits, git_apply, git_diff, plain_diff
 
 BASE = b"".join(b"line %d\n" % n for n in range(1, 31))

@@ -11,8 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import NpuRlError, PatchError
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.patch_model import Hunk
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_model import Hunk
 from tests.patches.helpers import COMMON, contents, edits, git, git_apply, git_diff
 
 BAD = Path(__file__).parent / "bad"
@@ -376,7 +376,7 @@ def test_a_damaged_patch_is_refused_or_still_exact(data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(good) - 1))
     gone = data.draw(st.integers(0, 3))
     damaged = good[:at] + data.draw(st.binary(max_size=2)) + good[at + gone :]
-    from npu_rl.patches.hunk_match import apply_exact
+    from npu_rl.stack.hunks.hunk_match import apply_exact
 
     try:
         (file,) = parse(damaged).files
@@ -390,8 +390,8 @@ def test_a_damaged_patch_is_refused_or_still_exact(data: st.DataObject) -> None:
 def test_importing_the_parser_is_cheap() -> None:
     code = (
         "import sys; before = set(sys.modules);"
-        "import npu_rl.patches.parse_patch, npu_rl.patches.hunk_states;"
-        "import npu_rl.patches.series, npu_rl.patches.patch_header;"
+        "import npu_rl.stack.patches.parse_patch, npu_rl.stack.hunks.hunk_states;"
+        "import npu_rl.stack.patches.series, npu_rl.stack.patches.patch_header;"
         "heavy = {'difflib', 'email', 'pydantic', 'yaml', 'subprocess'};"
         "print(sorted(heavy & (set(sys.modules) - before)))"
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import PatchError
-from npu_rl.patches.series import FolderPatches, read_patchset, read_patchset_text
+from npu_rl.stack.patches.series import FolderPatches, read_patchset, read_patchset_text
 from tests.patches.test_header import GOOD
 
 DIFF = b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-x\n+y\n"

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from npu_rl.common.bundled import data_root
-from npu_rl.patches.patch_table import PatchRow, patch_rows, patch_table
+from npu_rl.stack.patches.patch_table import PatchRow, patch_rows, patch_table
 from tests.support import ROOT, run_cli
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import bundled_patchset
-from npu_rl.patches.hunk_match import apply_exact
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.series import read_patchset
+from npu_rl.stack.hunks.hunk_match import apply_exact
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.series import read_patchset
 
 WITHOUT = "NPU_RL_TEST_WITHOUT"
 """Names a patch that every test is to go without, to see that its own tests fail then (test_each_is_needed.py)."""

@@ -24,15 +24,15 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bundled import bundled_patchset
-from npu_rl.compose.dist_info import dist_info
-from npu_rl.compose.runtime_tree import NAME, runtime_files
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
-from npu_rl.patches.hunk_match import apply_exact
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.series import read_patchset
-from npu_rl.sources.pip_config import read_pip_settings
-from npu_rl.sources.pypi import download_sdist
+from npu_rl.stack.compose.dist_info import dist_info
+from npu_rl.stack.compose.runtime_tree import NAME, runtime_files
+from npu_rl.stack.hunks.hunk_match import apply_exact
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.series import read_patchset
+from npu_rl.stack.sources.pip_config import read_pip_settings
+from npu_rl.stack.sources.pypi import download_sdist
 from npu_rl.standins import INJECTED, NPU
 from tests.patchsets.conftest import WITHOUT
 from tests.support import byte_code

@@ -12,9 +12,9 @@ from xml.etree import ElementTree
 import pytest
 
 from npu_rl.common.bundled import data_root
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.patch_header import parse_header
-from npu_rl.patches.series import PatchSource, read_patchset
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_header import parse_header
+from npu_rl.stack.patches.series import PatchSource, read_patchset
 from tests.patchsets.conftest import WITHOUT
 from tests.support import ROOT
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, data_root
-from npu_rl.compose.git_trees import Trees
-from npu_rl.compose.runtime_tree import write_runtime
-from npu_rl.git.command import Git, init_bare
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
-from npu_rl.patches.parse_patch import parse_patch
-from npu_rl.patches.patch_header import parse_header
-from npu_rl.patches.series import SERIES, read_patchset
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.compose.runtime_tree import write_runtime
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_header import parse_header
+from npu_rl.stack.patches.series import SERIES, read_patchset
 from tests.support import ROOT
 
 PATCHSETS = sorted(path for path in (data_root() / "patchsets").glob("*/*") if path.is_dir())

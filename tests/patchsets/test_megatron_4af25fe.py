@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.faults.fault import WITNESSES
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.patchsets.conftest import Patched
 from tests.support import byte_code
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.patchsets.conftest import Patched
 from tests.patchsets.flagship_tree import run, tree, used
 from tests.support import ROOT

@@ -16,11 +16,11 @@ import pytest
 from npu_rl.common.bundled import runtime_root
 from npu_rl.common.errors import SourceError
 from npu_rl.faults.fault import WITNESSES
-from npu_rl.lock import lock_model
-from npu_rl.manifest.manifest_kind import find_manifest
-from npu_rl.sources.pip_config import read_pip_settings
-from npu_rl.sources.pypi import download_sdist
-from npu_rl.sources.sdist import read_sdist
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.manifest_kind import find_manifest
+from npu_rl.stack.sources.pip_config import read_pip_settings
+from npu_rl.stack.sources.pypi import download_sdist
+from npu_rl.stack.sources.sdist import read_sdist
 from tests.patchsets.conftest import Patched
 
 RUNNER = WITNESSES / "hf_rollout_repeats_twice.py"

@@ -6,7 +6,7 @@ from typing import Any
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
-from npu_rl.manifest.manifest_kind import MANIFEST
+from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.recipes.test_deepseek_r1_zero import ROW
 
 

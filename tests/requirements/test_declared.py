@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.requirements.declared import LARGEST, Declared, ReadFiles, declared_requirements
+from npu_rl.stack.requirements.declared import LARGEST, Declared, ReadFiles, declared_requirements
 from tests.support import ROOT
 
 BAD = sorted((ROOT / "tests" / "fixtures" / "bad_requirements").iterdir())

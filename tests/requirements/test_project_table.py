@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.requirements.project_table import read_project_table
-from npu_rl.requirements.reading import Reading
+from npu_rl.stack.requirements.project_table import read_project_table
+from npu_rl.stack.requirements.reading import Reading
 
 # In the form of Megatron-LM's at core_v0.16.1.
 MEGATRON = """

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from packaging.requirements import Requirement
 
-from npu_rl.requirements.requirement_file import read_requirement_file
+from npu_rl.stack.requirements.requirement_file import read_requirement_file
 
 # vLLM 0.18.0's requirements/common.txt, verl's and vllm-ascend's have lines of these forms.
 TEXT = """\

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.requirements.reading import Reading
-from npu_rl.requirements.setup_script import read_setup_script
+from npu_rl.stack.requirements.reading import Reading
+from npu_rl.stack.requirements.setup_script import read_setup_script
 
 # In the form of verl's setup.py at 7aed6b230776.
 VERL = """

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import Version
 
-from npu_rl.requirements.version_ranges import exclude_each_other
+from npu_rl.stack.requirements.version_ranges import exclude_each_other
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import LoadedManifest, load_manifest
-from npu_rl.requirements.bound_check import Comparison, compare_bounds
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import LoadedManifest, load_manifest
+from npu_rl.stack.requirements.bound_check import Comparison, compare_bounds
 from tests.resolve.world import World, component
 from tests.support import clean_env, run_cli
 

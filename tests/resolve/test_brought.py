@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from npu_rl.common.errors import LockError
-from npu_rl.lock import lock_model
+from npu_rl.stack.lock import lock_model
 from tests.resolve.world import World, component, pull, request, takes
 from tests.support import File
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import UsageError
-from npu_rl.lock import lock_model
-from npu_rl.resolve import relock
-from npu_rl.sources.progress import Silent
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.resolve import relock
+from npu_rl.stack.sources.progress import Silent
 from tests.resolve.world import World, component, pull, request, takes
 from tests.support import ROOT, Repo, clean_env, run_cli
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from npu_rl.common.errors import LockError
-from npu_rl.lock import lock_model
-from npu_rl.lock.lock_model import Lock
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock
 from tests.resolve.test_releases import index, publish
 from tests.resolve.world import World, component, pull, request
 from tests.sources.package_index import PackageIndex

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.in_process import run_here
 from tests.resolve.world import World, component, takes
 

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import LockError
-from npu_rl.compose.git_trees import Trees
-from npu_rl.compose.replay_merge import replay
-from npu_rl.git.command import Git, init_bare
-from npu_rl.resolve.record_merge import merge_trees, record
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.compose.replay_merge import replay
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.resolve.record_merge import merge_trees, record
 from tests.support import File, Files, Repo
 
 WORDS = st.sampled_from(["", "", "}", "return x", "x = 1", "y = 2", "def f():", "def g():", "else:"])

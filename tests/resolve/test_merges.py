@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import DriftError, LockError
-from npu_rl.lock.lock_model import Lock, Record
+from npu_rl.stack.lock.lock_model import Lock, Record
 from tests.resolve.world import World, component, pull, request, takes, text
 from tests.support import File, Repo
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import SourceError
-from npu_rl.lock.lock_model import LockedSource
+from npu_rl.stack.lock.lock_model import LockedSource
 from tests.resolve.world import World, component, pull, request
 from tests.support import Daemon, File, Repo, serve
 

@@ -209,7 +209,7 @@ def test_offline_asks_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> N
     world.locked({"up": component(up, oid)})
     options = world.options()
     offline = type(options)(**{**vars(options), "network": type(options.network)(offline=True)})
-    from npu_rl.resolve import relock
+    from npu_rl.stack.resolve import relock
 
     with serve(Path(world.root)) as daemon:
         world.manifest({"up": component(up, oid, sources=[{"git": daemon.url("upstream/up.git")}])})

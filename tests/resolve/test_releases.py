@@ -191,7 +191,7 @@ def test_a_release_that_is_not_there(world: World, index: PackageIndex) -> None:
 def test_offline_asks_no_index(world: World, index: PackageIndex) -> None:
     publish(index)
     world.manifest({"demo": release()})
-    from npu_rl.resolve import relock
+    from npu_rl.stack.resolve import relock
 
     options = world.options()
     offline = replace(options, network=replace(options.network, offline=True))

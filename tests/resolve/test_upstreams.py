@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.lock import lock_model
-from npu_rl.manifest.load_manifest import load_manifest
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.support import clean_env, git, rewrites, run_cli
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]

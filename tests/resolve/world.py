@@ -13,16 +13,16 @@ from typing import Any
 
 import pytest
 
-from npu_rl.compose.composed_unit import composed
-from npu_rl.git.command import Git, ObjectReader
-from npu_rl.lock import lock_model
-from npu_rl.lock.lock_model import Lock
-from npu_rl.resolve import relock
-from npu_rl.sources.deliver import Deliverer
-from npu_rl.sources.git_remote import Network
-from npu_rl.sources.progress import Silent
-from npu_rl.sources.url_rewriting import load_rewrites
-from npu_rl.store import Store
+from npu_rl.stack.compose.composed_unit import composed
+from npu_rl.stack.git.command import Git, ObjectReader
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.resolve import relock
+from npu_rl.stack.sources.deliver import Deliverer
+from npu_rl.stack.sources.git_remote import Network
+from npu_rl.stack.sources.progress import Silent
+from npu_rl.stack.sources.url_rewriting import load_rewrites
+from npu_rl.stack.store import Store
 from tests.support import Files, Repo, clean_env
 
 Tree = dict[str, bytes]

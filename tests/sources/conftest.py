@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.store import Store
+from npu_rl.stack.store import Store
 from tests.sources.mirrors import Upstream, left_behind, make_upstream
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.git.command import Git
-from npu_rl.sources.git_fetch import GitRequest
-from npu_rl.sources.git_remote import Network
-from npu_rl.sources.url_rewriting import Rewrites
-from npu_rl.store import Store, Unit
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.sources.git_fetch import GitRequest
+from npu_rl.stack.sources.git_remote import Network
+from npu_rl.stack.sources.url_rewriting import Rewrites
+from npu_rl.stack.store import Store, Unit
 from tests.support import Repo
 
 NOISE = random.Random(7).randbytes(200_000)  # does not compress: a pack that can break in the middle

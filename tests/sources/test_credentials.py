@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.sources.credentials import HIDDEN, scrub, secrets_in, strip_credentials
+from npu_rl.stack.sources.credentials import HIDDEN, scrub, secrets_in, strip_credentials
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import SourceError, UsageError
-from npu_rl.git.command import Git, init_bare
-from npu_rl.lock.lock_model import Lock, LockedComponent, LockedSource, LockedSubmodule, LockedTake
-from npu_rl.sources.deliver import Deliverer
-from npu_rl.sources.parallel import in_parallel
-from npu_rl.store import Store
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource, LockedSubmodule, LockedTake
+from npu_rl.stack.sources.deliver import Deliverer
+from npu_rl.stack.sources.parallel import in_parallel
+from npu_rl.stack.store import Store
 from tests.sources.mirrors import Notes, Upstream, left_behind, network, objects_of, reached
 from tests.sources.package_index import PackageIndex
 from tests.sources.test_sdist import member, tar_bytes

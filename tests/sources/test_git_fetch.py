@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError, SourceError, UsageError
-from npu_rl.git.command import Git, init_bare
-from npu_rl.git.messages import GitStopped
-from npu_rl.sources.git_fetch import GitRequest, fetch_bundle, fetch_commits, fetch_from, missing
-from npu_rl.sources.git_remote import ls_remote
-from npu_rl.sources.progress import Silent
-from npu_rl.sources.transfer_errors import NotDelivered
-from npu_rl.store import Store, Unit
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.messages import GitStopped
+from npu_rl.stack.sources.git_fetch import GitRequest, fetch_bundle, fetch_commits, fetch_from, missing
+from npu_rl.stack.sources.git_remote import ls_remote
+from npu_rl.stack.sources.progress import Silent
+from npu_rl.stack.sources.transfer_errors import NotDelivered
+from npu_rl.stack.store import Store, Unit
 from tests.sources.mirrors import (
     NOISE,
     Notes,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.common.errors import UsageError
-from npu_rl.sources.git_remote import Network, remote
-from npu_rl.sources.url_rewriting import Rewrites
+from npu_rl.stack.sources.git_remote import Network, remote
+from npu_rl.stack.sources.url_rewriting import Rewrites
 from tests.sources.mirrors import network
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError
-from npu_rl.sources.pip_config import DEFAULT_INDEX, PipSettings, read_pip_settings
+from npu_rl.stack.sources.pip_config import DEFAULT_INDEX, PipSettings, read_pip_settings
 
 
 class Machine:

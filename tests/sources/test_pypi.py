@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError, SourceError
-from npu_rl.sources.pip_config import PipSettings, read_pip_settings
-from npu_rl.sources.pypi import DownloadedSdist, download_sdist, find_sdist
-from npu_rl.sources.sdist import read_sdist
+from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
+from npu_rl.stack.sources.pypi import DownloadedSdist, download_sdist, find_sdist
+from npu_rl.stack.sources.sdist import read_sdist
 
 from .package_index import Cut, PackageIndex, Redirect, Status
 
@@ -108,7 +108,7 @@ def at(*indexes: PackageIndex | str, **options: object) -> PipSettings:
 
 def test_importing_the_module_does_not_import_unearth() -> None:
     code = (
-        "import sys, npu_rl.sources.pypi\n"
+        "import sys, npu_rl.stack.sources.pypi\n"
         "sys.exit(any(m in sys.modules for m in ('unearth', 'httpx', 'httpx2')))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

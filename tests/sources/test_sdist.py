@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import SourceError
-from npu_rl.sources.sdist import SdistFile, SdistLimits, read_sdist, select
+from npu_rl.stack.sources.sdist import SdistFile, SdistLimits, read_sdist, select
 
 
 def member(

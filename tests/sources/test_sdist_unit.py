@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import SourceError
-from npu_rl.git.command import Git, init_bare
-from npu_rl.git.messages import GitStopped
-from npu_rl.git.objects import Entry, nested, object_id
-from npu_rl.lock.lock_model import LockedComponent, LockedSource, LockedTake
-from npu_rl.sources.git_fetch import GitRequest
-from npu_rl.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
-from npu_rl.store import Store, Unit
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.messages import GitStopped
+from npu_rl.stack.git.objects import Entry, nested, object_id
+from npu_rl.stack.lock.lock_model import LockedComponent, LockedSource, LockedTake
+from npu_rl.stack.sources.git_fetch import GitRequest
+from npu_rl.stack.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
+from npu_rl.stack.store import Store, Unit
 from tests.sources.mirrors import Notes, forge, network, objects_of
 from tests.sources.package_index import Cut, PackageIndex
 from tests.sources.test_sdist import member, tar_bytes

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from npu_rl.git.messages import GitError
-from npu_rl.sources.transfer_errors import Fault, fault_of, is_retryable, main_message
+from npu_rl.stack.git.messages import GitError
+from npu_rl.stack.sources.transfer_errors import Fault, fault_of, is_retryable, main_message
 
 WORDS = {
     "fatal: remote error: upload-pack: not our ref 123": Fault.REFUSED,

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from npu_rl.common.errors import UsageError
 from npu_rl.common.user_settings import config_path
-from npu_rl.git.messages import redact
-from npu_rl.sources.url_rewriting import (
+from npu_rl.stack.git.messages import redact
+from npu_rl.stack.sources.url_rewriting import (
     Rewrites,
     check_url,
     hide_credentials,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests
-from npu_rl.lock import lock_model
+from npu_rl.stack.lock import lock_model
 from tests.support import ROOT, clean_env, rewrites, run_cli
 
 MANIFEST = "verl-npu-plugin"

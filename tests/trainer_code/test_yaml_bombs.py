@@ -101,7 +101,7 @@ def test_yaml_is_read_in_one_place() -> None:
         "trainer_code/hydra_yaml.py",
         "faults/catalogue_files.py",
     }
-    own.add("patches/key_paths.py")  # takes events, whose number and depth it bounds, with their lines
+    own.add("stack/hunks/key_paths.py")  # takes events, whose number and depth it bounds, with their lines
     room = Path(__file__).parents[2] / "npu_rl"
     found = {
         path.relative_to(room).as_posix()

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.lock import lock_model
-from npu_rl.lock.lock_model import Lock
-from npu_rl.sources.git_remote import Network
-from npu_rl.sources.progress import Silent
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.sources.git_remote import Network
+from npu_rl.stack.sources.progress import Silent
 from npu_rl.verification.verify import Report, verify
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.setup import Request

@@ -25,7 +25,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError, WorkspaceError
-from npu_rl.lock import lock_model
+from npu_rl.stack.lock import lock_model
 from npu_rl.workspace import file_check, laid_files
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.local_edits import find_edits

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
+from npu_rl.stack.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
 from npu_rl.workspace import file_check
 from npu_rl.workspace.file_check import Difference, blob_on_disk, examine
 

@@ -10,7 +10,7 @@ import os
 import random
 from pathlib import Path
 
-from npu_rl.git.objects import FILE, object_id
+from npu_rl.stack.git.objects import FILE, object_id
 from npu_rl.workspace.file_check import Findings, examine
 
 STEMS = (

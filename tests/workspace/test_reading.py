@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.cli import proving
-from npu_rl.git.objects import FILE, object_id
+from npu_rl.stack.git.objects import FILE, object_id
 from npu_rl.verification.verify import verify
 from npu_rl.workspace import file_check
 from npu_rl.workspace.layout import Layout

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.compose.composed_unit import COMPOSE_FORMAT
-from npu_rl.store import Store, unit_key
+from npu_rl.stack.compose.composed_unit import COMPOSE_FORMAT
+from npu_rl.stack.store import Store, unit_key
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt
 from npu_rl.workspace.setup import _are_valid

@@ -16,7 +16,7 @@ import pytest
 
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.errors import LockError, NpuRlError, WorkspaceError
-from npu_rl.lock import lock_model
+from npu_rl.stack.lock import lock_model
 from npu_rl.verification.require_locked import require_locked
 from npu_rl.workspace.layout import Layout
 from npu_rl.workspace.receipt import read_receipt, setup_hint

@@ -20,7 +20,7 @@ from npu_rl.common.bounded import read_json
 from npu_rl.common.byte_code import NOWHERE, place
 from npu_rl.common.disk import remove_tree, write_atomically
 
-_ROOMS = ("common/yaml_documents", "manifest", "lock")
+_ROOMS = ("common/yaml_documents", "stack/manifest", "stack/lock")
 _MOST = 64  # files
 _LARGEST = 8 * 1024 * 1024
 _OWN = re.compile(r"[a-z]+-[0-9a-f]+\.json")

@@ -1,0 +1,1 @@
+"""From a manifest to one tree: sources, merges, patches and the lock."""

@@ -1,0 +1,118 @@
+"""The composed objects of a lock as a unit of the store, made once per lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_rl.common.errors import ComposeError
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.store import Store, Unit, pack_loose, unit_key
+
+if TYPE_CHECKING:
+    from npu_rl.stack.compose.build_tree import Composition
+
+COMPOSE_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ComposedUnit:
+    """The composed unit, its tree and commit, and the facts that `composed` describes."""
+
+    unit: Unit
+    tree: str
+    commit: str
+    facts: Mapping[str, Any]
+
+
+def composed(
+    store: Store,
+    lock: Lock,
+    units: list[Unit],
+    manifest_folder: Path,
+    valid: Callable[[Mapping[str, Any]], bool] = bool,
+) -> ComposedUnit:
+    """Return the composed objects of a lock, from the store or composed now.
+
+    facts: `files` (root, e.g. "code" or "src/NAME" → list of [path, mode, id]), `src` (component → commit),
+    `hunks` (records for verify), `texts` (patch SHA-256 → text).
+    Raises ComposeError, PatchError.
+
+    Args:
+        valid: Whether facts are those of a unit that npu-rl has made; others are composed again.
+    """
+    key = unit_key("composed", [lock.content_id(), str(COMPOSE_FORMAT)])
+    unit = store.find(key)
+    if unit is not None and not valid(unit.facts()):
+        store.discard(unit)
+        unit = None
+    unit = unit or _make(store, lock, units, manifest_folder, key)
+    facts = unit.facts()
+    return ComposedUnit(unit, facts["tree"], facts["commit"], facts)
+
+
+def _make(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path, key: str) -> Unit:
+    # A setup from a warm store does not need these.
+    from npu_rl.stack.compose.build_tree import compose, list_files
+    from npu_rl.stack.compose.git_trees import Trees
+    from npu_rl.stack.compose.patch_texts import locked_text
+
+    runtime_unit = _runtime_unit(store, lock)
+    borrowed = [u.objects for u in units] + ([runtime_unit.objects] if runtime_unit else [])
+    with store.quarantine() as folder:
+        repository = Git(folder, alternates=tuple(borrowed))
+        trees = Trees(repository)
+        try:
+            composition = compose(
+                trees, lock, lambda patch, done: locked_text(patch, manifest_folder, store, trees, done)
+            )
+            _check(composition, lock)
+            files = list_files(trees, lock, composition)
+        finally:
+            trees.close()
+        pack_loose(repository)
+        facts = {
+            "tree": composition.tree,
+            "commit": composition.commit,
+            "src": composition.src,
+            "hunks": composition.hunks,
+            "texts": {
+                sha: data.decode("utf-8", "surrogateescape") for sha, data in composition.texts.items()
+            },
+            "files": files,
+        }
+        return store.publish(folder, key, facts)
+
+
+def _check(composition: Composition, lock: Lock) -> None:
+    if (composition.tree, composition.commit) != (lock.tree, lock.commit):
+        raise ComposeError(
+            "The composed tree does not match the lock",
+            why=f"Locked {lock.tree} (commit {lock.commit}), found {composition.tree} (commit {composition.commit}).",
+            hint="Please report this as a bug, with your git version.",
+        )
+
+
+def _runtime_unit(store: Store, lock: Lock) -> Unit | None:
+    """Return the unit of the locked runtime; the store keeps every version, so an old lock works after an upgrade."""
+    if lock.runtime is None:
+        return None
+    key = unit_key("runtime", [lock.runtime])
+    unit = store.find(key)
+    if unit is not None:
+        return unit
+    from npu_rl.stack.compose.git_trees import Trees
+    from npu_rl.stack.compose.runtime_tree import write_runtime
+
+    with store.quarantine() as folder:
+        repository = Git(folder)
+        trees = Trees(repository)
+        found = write_runtime(trees)
+        trees.close()
+        if found != lock.runtime:
+            return None
+        pack_loose(repository)
+        return store.publish(folder, key, {"runtime": found})

@@ -1,0 +1,211 @@
+"""Replay of a stack of patches that follows each hunk's lines and places to the final text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from npu_rl.stack.hunks.hunk_match import apply_exact, split_lines
+from npu_rl.stack.hunks.hunk_places import CONTEXT, Edge, find_all, text_of
+from npu_rl.stack.hunks.hunk_record import IN_PLACE, SUPERSEDED, HunkRecord, State, pieces_of
+from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
+
+
+@dataclass
+class _Change:
+    """One change of one hunk.
+
+    Attributes:
+        order: The hunk's place in the stack.
+        removed: The lines that it removes.
+        adds: Whether it adds lines.
+        at: Its place: the number of lines above it.
+        swallowed: Whether a later change removed its place.
+    """
+
+    order: int
+    removed: list[str]
+    adds: bool
+    at: int
+    swallowed: bool = False
+
+
+class _OriginLine:
+    """A line with the change that added it; two lines with the same text stay distinct."""
+
+    __slots__ = ("owner", "raw")
+
+    def __init__(self, raw: bytes, owner: _Change | None = None) -> None:
+        self.raw, self.owner = raw, owner
+
+
+@dataclass
+class _TracedFile:
+    exists: bool
+    lines: list[_OriginLine]
+    changes: list[_Change] = field(default_factory=list)
+
+    def content(self) -> bytes | None:
+        return b"".join(line.raw for line in self.lines) if self.exists else None
+
+
+class _TracedHunk(NamedTuple):
+    patch: str
+    number: int
+    path: str
+    changes: list[_Change]
+
+
+def trace_hunks(
+    stack: Sequence[tuple[str, Patch]],
+    base: Callable[[str], bytes | None],
+    *,
+    component: str | None = None,
+    offsets: Mapping[tuple[str, int], int] | None = None,
+) -> list[HunkRecord]:
+    """Replay patches in order and record what each hunk is in the result, in the order of the stack.
+
+    Args:
+        stack: Each patch with its key, the name that records carry.
+        base: Returns the content of a path before the first patch; None if there is no such file.
+        component: The component's name, for the records.
+        offsets: Accepted offsets by patch key and hunk number.
+
+    Raises:
+        PatchError: If a patch does not apply exactly.
+    """
+    files: dict[str, _TracedFile] = {}
+    hunks: list[_TracedHunk] = []
+    for key, patch in stack:
+        accepted = {number: n for (owner, number), n in (offsets or {}).items() if owner == key}
+        for file_patch in patch.files:
+            path = file_patch.path
+            if path not in files:
+                content = base(path)
+                raw = [] if content is None else split_lines(content)
+                files[path] = _TracedFile(content is not None, [_OriginLine(line) for line in raw])
+            replay = _Replay(files[path], file_patch, accepted, key)
+            for hunk in file_patch.hunks:
+                hunks.append(_TracedHunk(key, hunk.number, path, replay.apply_hunk(hunk, len(hunks))))
+            replay.finish()
+    return [_record(traced, files[traced.path], component) for traced in hunks]
+
+
+class _Replay:
+    """The application of one file's hunks to lines with origins."""
+
+    def __init__(self, file: _TracedFile, patch: FilePatch, offsets: Mapping[int, int], name: str) -> None:
+        self.file, self.patch, self.offsets, self.name = file, patch, offsets, name
+        self.shift = 0
+        # One exact applier decides what fits, and says why if it does not.
+        apply_exact(file.content(), patch, name=name, offsets=offsets)
+        if patch.old_path is None:
+            file.exists = True
+            self._swallow_all()
+
+    def _swallow_all(self) -> None:
+        for change in self.file.changes:
+            change.swallowed = True
+
+    def finish(self) -> None:
+        """Remove the file if the patch deletes it."""
+        if self.patch.new_path is None:
+            self.file.exists = False
+
+    def apply_hunk(self, hunk: Hunk, order: int) -> list[_Change]:
+        """Apply a hunk and return its changes. Deleting the file removes the place of all earlier changes."""
+        if self.patch.new_path is None:
+            self._swallow_all()
+        start = hunk.old_index + self.offsets.get(hunk.number, 0) + self.shift
+        changes: list[_Change] = []
+        growth = 0
+        for at, removed, added in hunk.changes():
+            first = start + at + growth
+            last = first + len(removed)
+            change = _Change(order, [text_of(raw) for raw in removed], bool(added), first)
+            for earlier in self.file.changes:
+                _carry(earlier, first, last, len(added))
+            self.file.lines[first:last] = [_OriginLine(raw, change) for raw in added]
+            changes.append(change)
+            self.file.changes.append(change)
+            growth += len(added) - len(removed)
+        self.shift += growth
+        return changes
+
+
+def _carry(change: _Change, first: int, last: int, added: int) -> None:
+    """Move a change's place through the replacement of lines [first, last) by `added` lines."""
+    if first < change.at < last:
+        change.swallowed = True
+        change.at = first
+    elif change.at >= last and change.at > first:
+        change.at += added - (last - first)
+
+
+def _record(traced: _TracedHunk, file: _TracedFile, component: str | None) -> HunkRecord:
+    changes = {id(change) for change in traced.changes}
+    own_lines = [
+        i for i, line in enumerate(file.lines) if line.owner is not None and id(line.owner) in changes
+    ]
+    for i in reversed(own_lines):  # what a change removed stood above what is left of its own lines
+        owner = file.lines[i].owner
+        assert owner is not None
+        owner.at = i
+    surviving = {id(file.lines[i].owner) for i in own_lines}
+    live = [c for c in traced.changes if id(c) in surviving or (not c.adds and not _undone(c, file))]
+    line = min(c.at for c in live or traced.changes) + 1 if file.exists else 0
+    state: State = IN_PLACE if live else SUPERSEDED
+    head = HunkRecord(traced.patch, traced.number, traced.path, line, state, component)
+    return _with_lines(head, file, live, own_lines) if live else head
+
+
+def _undone(change: _Change, file: _TracedFile) -> bool:
+    """Return whether nothing is left of a deletion: its place is gone, or later patches restored its lines."""
+    if change.swallowed:
+        return True
+    count = len(change.removed)
+    for start in (change.at, change.at - count):
+        span = file.lines[max(start, 0) : start + count]
+        later = all(line.owner is not None and line.owner.order > change.order for line in span)
+        if later and [text_of(line.raw) for line in span] == change.removed:
+            return True
+    return False
+
+
+def _with_lines(head: HunkRecord, file: _TracedFile, live: list[_Change], own_lines: list[int]) -> HunkRecord:
+    own, texts = set(own_lines), [text_of(line.raw) for line in file.lines]
+    first = min(c.at for c in live)
+    end = max([c.at for c in live] + [i + 1 for i in own_lines])
+    tagged: list[tuple[str, str]] = []
+    for i in range(first, end + 1):
+        for change in live:
+            if change.at == i:
+                tagged += [("-", text) for text in change.removed]
+        if i < end:
+            tagged.append(("+" if i in own else " ", texts[i]))
+    lines: list[Edge] = [None, *texts, None]
+    new = [text for tag, text in tagged if tag != "-"]
+    old = [text for tag, text in tagged if tag != "+"]
+    above, below = lines[first::-1], lines[end + 1 :]
+    before = tuple(above[: _distinct_context(old[::-1], new[::-1], above)][::-1])
+    after = tuple(below[: _distinct_context(old, new, below)])
+    pieces = pieces_of(first + 1, before, tuple(tagged), after)
+    copies = (
+        len(find_all(lines, [*before, *new, *after])),
+        len(find_all(lines, [*before, *old, *after])),
+        *(len(find_all(lines, piece.new)) for piece in pieces),
+    )
+    return replace(head, before=before, lines=tuple(tagged), after=after, copies=copies)
+
+
+def _distinct_context(old: list[str], new: list[str], around: list[Edge]) -> int:
+    """Return how many lines to keep on one side so that hunk and preimage can't both fit one place.
+
+    Among equal lines three are not enough: a line added to a run of equal ones can only be told at the run's end.
+    """
+    new_side, old_side = [*new, *around], [*old, *around]
+    common = next(
+        (i for i, (a, b) in enumerate(zip(new_side, old_side, strict=False)) if a != b), len(new_side)
+    )
+    return max(CONTEXT, common + 1 - len(new))

@@ -1,0 +1,241 @@
+"""Location of a hunk in a text, and an explanation of why it does not fit.
+
+`apply_exact` is the smallest possible applier: no fuzz, and no offset unless it is given. The tests compare it with
+`git apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from npu_rl.common.errors import PatchError
+from npu_rl.stack.patches.patch_model import FilePatch, Hunk
+
+Kind = Literal["exact", "offset", "ambiguous", "whitespace_only", "already_applied", "missing"]
+
+_NEAR_ENOUGH = 24  # places compared line by line when a preimage is nowhere
+_NEAREST = 4  # of these, compared letter by letter, which is slow
+_LETTERS = 2000  # of a place, at most
+_LINES = 200  # of a preimage: enough to tell where it belongs, and to show
+_SIMILAR = 0.25  # a difflib ratio below which a place is not worth showing
+
+
+@dataclass(frozen=True)
+class Location:
+    """The place of a hunk's preimage. Lines count from 1.
+
+    Attributes:
+        kind: `exact`: at the stated line; `offset`: once, elsewhere; `ambiguous`: at several places, none of them the
+            stated one; `whitespace_only`: there if white space is ignored; `already_applied`: the postimage is at the
+            stated line; `missing`.
+        line: The place; for `missing` the most similar one, None if nothing is similar.
+        offset: The line minus the stated line.
+        lines: Every place, for `ambiguous`.
+        ratio: How similar the place is, 0 to 1.
+    """
+
+    kind: Kind
+    line: int | None
+    offset: int = 0
+    lines: tuple[int, ...] = ()
+    ratio: float = 1.0
+
+
+def split_lines(content: bytes) -> list[bytes]:
+    """Return lines with their ends. Only a line feed ends a line: a lone carriage return or a form feed does not."""
+    lines = content.split(b"\n")
+    last = lines.pop()
+    return [line + b"\n" for line in lines] + ([last] if last else [])
+
+
+def fits(lines: Sequence[bytes], hunk: Hunk, index: int) -> bool:
+    """Return whether the preimage follows the first `index` lines, and ends the file where it must."""
+    old = hunk.old_lines
+    end = index + len(old)
+    if index < 0 or end > len(lines) or (hunk.ends_the_file and end != len(lines)):
+        return False
+    return lines[index:end] == old
+
+
+def locate(content: bytes, hunk: Hunk) -> Location:
+    """Find a hunk's preimage in the file as it is before the whole patch."""
+    lines = split_lines(content)
+    stated = hunk.old_index
+    if fits(lines, hunk, stated):
+        return Location("exact", stated + 1, ratio=1.0)
+    if _is_applied(lines, hunk):
+        return Location("already_applied", hunk.new_index + 1)
+    found = [i for i in _find_all(lines, hunk.old_lines) if fits(lines, hunk, i)]
+    if len(found) == 1:
+        return Location("offset", found[0] + 1, offset=found[0] - stated)
+    if found:
+        nearest = min(found, key=lambda i: abs(i - stated))
+        return Location("ambiguous", nearest + 1, nearest - stated, tuple(i + 1 for i in found))
+    squeezed = [_without_space(line) for line in lines]
+    loose = _find_all(squeezed, [_without_space(line) for line in hunk.old_lines])
+    if loose and any(_without_space(line) for line in hunk.old_lines):
+        nearest = min(loose, key=lambda i: abs(i - stated))
+        exact = lines[nearest : nearest + len(hunk.old_lines)] == hunk.old_lines
+        return Location("missing" if exact else "whitespace_only", nearest + 1, nearest - stated)
+    return _most_similar(lines, hunk)
+
+
+def _is_applied(lines: list[bytes], hunk: Hunk) -> bool:
+    new = hunk.new_lines
+    if not new:
+        return not lines
+    return any(lines[i : i + len(new)] == new for i in {hunk.new_index, hunk.old_index})
+
+
+def _find_all(lines: Sequence[bytes], pattern: Sequence[bytes]) -> list[int]:
+    if not pattern:
+        return []
+    last = len(lines) - len(pattern)
+    first = pattern[0]
+    return [
+        i
+        for i, line in enumerate(lines[: last + 1] if last >= 0 else ())
+        if line == first and list(lines[i : i + len(pattern)]) == list(pattern)
+    ]
+
+
+def _without_space(line: bytes) -> bytes:
+    return b"".join(line.split())
+
+
+def _as_text(lines: Sequence[bytes]) -> str:
+    return b"".join(lines).decode("latin-1")[:_LETTERS]
+
+
+def _most_similar(lines: list[bytes], hunk: Hunk) -> Location:
+    """Return the place with the best difflib ratio, among those that share most lines with the preimage."""
+    from difflib import SequenceMatcher
+
+    old = hunk.old_lines[:_LINES]
+    if not old or not lines:
+        return Location("missing", None, ratio=0.0)
+    wanted = {squeezed for line in old if (squeezed := _without_space(line))}
+    shared = [_without_space(line) in wanted for line in lines]
+    width = min(len(old), len(lines))
+    counts: list[tuple[int, int]] = []
+    running = sum(shared[:width])
+    for start in range(len(lines) - width + 1):
+        if start:
+            running += shared[start + width - 1] - shared[start - 1]
+        counts.append((-running, start))
+    stated = hunk.old_index
+    best = sorted(counts, key=lambda c: (c[0], abs(c[1] - stated)))[:_NEAR_ENOUGH]
+    bare_lines = [_without_space(line) for line in lines]
+    by_line = SequenceMatcher(None, bare_lines[:0], [_without_space(line) for line in old], autojunk=False)
+    by_letter = SequenceMatcher(None, "", _as_text(old), autojunk=False)
+
+    def equal_lines(start: int) -> float:
+        by_line.set_seq1(bare_lines[start : start + width])
+        return by_line.ratio()
+
+    def similarity(start: int) -> tuple[float, float, int]:
+        """Return a sort key. Equal lines count first: among `x = 1`, `x = 2`, … letters alone mislead."""
+        by_letter.set_seq1(_as_text(lines[start : start + width]))
+        return equal_lines(start), by_letter.ratio(), -abs(start - stated)
+
+    closest = sorted(best, key=lambda c: -equal_lines(c[1]))[:_NEAREST]
+    (_, ratio, _), place = max((similarity(start), start) for _, start in closest)
+    if ratio < _SIMILAR:
+        return Location("missing", None, ratio=0.0)
+    return Location("missing", place + 1, offset=place - stated, ratio=round(ratio, 3))
+
+
+def explain(content: bytes, hunk: Hunk, location: Location) -> str:
+    """Return plain text: where the hunk fits, or expected and found lines side by side."""
+    from npu_rl.stack.hunks.side_by_side import side_by_side
+
+    stated = hunk.old_index + 1
+    line, offset = location.line, f"{location.offset:+d} lines from the stated line {stated}"
+    if location.kind == "exact":
+        return f"The hunk fits at line {stated}."
+    if location.kind == "already_applied":
+        return f"The change is already there, at line {line}."
+    if location.kind == "offset":
+        return f"The hunk fits at line {line} only, {offset}."
+    if location.kind == "ambiguous":
+        places = ", ".join(map(str, location.lines))
+        return f"The hunk does not fit at line {stated}, but at {len(location.lines)} others: {places}."
+    if location.kind == "whitespace_only":
+        summary = f"Only white space differs at line {line}; tabs are shown as →, spaces as ·."
+    elif line is None:
+        return f"Nothing in the file is similar to the lines expected at line {stated}."
+    elif location.ratio == 1.0:
+        return (
+            f"The lines are there at line {line}, but the hunk has no context below its change,\n"
+            "so it only fits the end of the file; regenerate it with `git diff -U3`."
+        )
+    else:
+        summary = f"The most similar place is line {line}, {offset} ({location.ratio:.0%} alike)."
+    start = line or stated
+    old = hunk.old_lines
+    found = split_lines(content)[start - 1 : start - 1 + len(old)]
+    same = next((i for i, (a, b) in enumerate(zip(old, found, strict=False)) if a != b), 0)
+    skip = max(0, same - 3)
+    table = side_by_side(
+        old[skip : skip + _LINES],
+        found[skip : skip + _LINES],
+        stated=stated + skip,
+        line=start + skip,
+        show_space=location.kind == "whitespace_only",
+    )
+    return "\n".join([summary, *table])
+
+
+def apply_exact(
+    content: bytes | None, file_patch: FilePatch, *, name: str = "", offsets: Mapping[int, int] | None = None
+) -> bytes | None:
+    """Return the file after the patch; None is an absent file.
+
+    Args:
+        content: The file before the patch.
+        file_patch: The patch of this file.
+        name: The patch's name, for messages.
+        offsets: Accepted offsets by hunk number; every other hunk must stand at its stated line.
+
+    Raises:
+        PatchError: If a hunk does not fit; with the patch's line, and expected and found lines side by side.
+    """
+    offsets = offsets or {}
+    if (content is None) != (file_patch.old_path is None):
+        state = "does not exist" if content is None else "exists already"
+        raise PatchError(
+            f"{file_patch.path} {state}",
+            where=f"{name}:{file_patch.line}",
+            hint="Check that the patch is for this version of the component.",
+        )
+    lines = split_lines(content or b"")
+    result: list[bytes] = []
+    done = 0
+    for hunk in file_patch.hunks:
+        index = hunk.old_index + offsets.get(hunk.number, 0)
+        if index < done or not fits(lines, hunk, index):
+            raise _refusal(content or b"", hunk, file_patch.path, name)
+        result += lines[done:index] + hunk.new_lines
+        done = index + hunk.old_count
+    result += lines[done:]
+    if file_patch.new_path is not None:
+        return b"".join(result)
+    if result:
+        raise PatchError(
+            f"{file_patch.path} holds more than the patch deletes",
+            where=f"{name}:{file_patch.line}",
+            why=f"{len(result)} of its {len(lines)} lines would be left.",
+            hint="Check that the patch is for this version of the component.",
+        )
+    return None
+
+
+def _refusal(content: bytes, hunk: Hunk, path: str, name: str) -> PatchError:
+    return PatchError(
+        f"Hunk {hunk.number} does not fit {path} at line {hunk.old_index + 1}",
+        where=f"{name}:{hunk.line}, hunk {hunk.number}",
+        why=explain(content, hunk, locate(content, hunk)),
+        hint="Check that the patch is for this version of the component, and port it if it is not.",
+    )

@@ -1,0 +1,131 @@
+"""What was verified of a bundled manifest: each step that was really run against the upstreams, for which tree.
+
+`.ci/verify_stack NAME` writes NAME.verified.json beside the lock, and `manifests list` shows it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_rl.common.bounded import read_json
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import LockError
+from npu_rl.common.yaml_documents.file_digests import BUNDLED, read_bounded, sha256
+from npu_rl.stack.lock import lock_fields as t
+from npu_rl.stack.lock.strict_json import UnexpectedShape, build, plain
+
+RECORD_FORMAT = 1
+MAXIMUM_SIZE = 1024 * 1024  # bytes
+REHEARSAL = "rehearse "  # what the name of a rehearsal's step begins with
+
+
+@dataclass(frozen=True)
+class VerifiedStep:
+    """One command that was run.
+
+    Attributes:
+        name: Such as "verify --deep"; of a rehearsal REHEARSAL and its level.
+        date: UTC.
+        reason: Why it failed, in one line.
+    """
+
+    name: t.Text
+    outcome: t.Outcome
+    date: t.Day
+    seconds: float
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether the command ended with 0."""
+        return self.outcome == "passed"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the documented JSON."""
+        return {
+            "step": self.name,
+            "outcome": self.outcome,
+            "date": self.date,
+            "seconds": self.seconds,
+            "reason": self.reason,
+        }
+
+
+@dataclass(frozen=True)
+class VerifiedRecipe:
+    """The steps of one recipe. files: SHA-256 of the recipe and of those that it extends, by portable name."""
+
+    files: dict[str, t.Sha256]
+    steps: tuple[VerifiedStep, ...] = ()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the recipe's files still have the bytes that were verified."""
+        return all(map(_is_unchanged, self.files, self.files.values()))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the documented JSON."""
+        return {"current": self.is_current, "steps": [step.to_json() for step in self.steps]}
+
+
+@dataclass(frozen=True)
+class VerificationRecord:
+    """What was verified of the stack with one tree: steps of the manifest, and of each recipe by name."""
+
+    record_format: int
+    manifest: t.Name
+    tree: t.Id
+    steps: tuple[VerifiedStep, ...] = ()
+    recipes: dict[t.Name, VerifiedRecipe] = field(default_factory=dict)
+
+    def to_json(self, tree: str | None) -> dict[str, Any]:
+        """Return the documented JSON. tree: The lock's, for which the record has to be current."""
+        return {
+            "tree": self.tree,
+            "current": self.tree == tree,
+            "steps": [step.to_json() for step in self.steps],
+            "recipes": {name: recipe.to_json() for name, recipe in self.recipes.items()},
+        }
+
+
+def _is_unchanged(name: str, digest: str) -> bool:
+    """Return whether a bundled recipe file has this digest."""
+    file = name.removeprefix(BUNDLED)
+    if file == name or "/" in file:
+        return False
+    try:
+        return sha256(read_bounded(data_root() / "recipes" / file)) == digest
+    except (OSError, ValueError):
+        return False
+
+
+def record_path(manifest_path: Path) -> Path:
+    """Return the path of a manifest's record: NAME.verified.json next to NAME.yaml."""
+    return manifest_path.with_name(manifest_path.stem + ".verified.json")
+
+
+def read_record(path: Path) -> VerificationRecord | None:
+    """Read a record; None if there is none. Raises LockError if it is damaged."""
+    name = path.name.removesuffix(".verified.json")
+    hint = f"Restore it from version control, or make a new one: .ci/verify_stack {name}"
+    try:
+        data = read_json(path, MAXIMUM_SIZE)
+        if not isinstance(data, Mapping) or data.get("record_format") != RECORD_FORMAT:
+            raise UnexpectedShape(f"record_format: expected {RECORD_FORMAT}")
+        record: VerificationRecord = build(VerificationRecord, data, "record")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, UnexpectedShape) as error:
+        raise LockError(
+            "A record of what was verified can't be read", where=str(path), why=str(error), hint=hint
+        ) from error
+    return record
+
+
+def dump_record(record: VerificationRecord) -> str:
+    """Return the record as JSON text."""
+    return json.dumps(plain(record), indent=1, ensure_ascii=False) + "\n"

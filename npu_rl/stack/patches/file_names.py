@@ -1,0 +1,92 @@
+"""The names that a patch gives one file, and the one path that they have to agree on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+
+from npu_rl.common.errors import PatchError
+from npu_rl.stack.patches import patch_paths
+from npu_rl.stack.patches.scan_hunks import REGENERATE, RawFile
+
+_EPOCH = re.compile(rb"\t(?:1970-01-01|1969-12-31) \d\d:\d\d:\d\d")
+
+
+class FileNames:
+    """The names of one file, as the patch has them.
+
+    Attributes:
+        pair: Those of the `diff --git` line.
+        old: That of the `---` line.
+        new: That of the `+++` line.
+    """
+
+    def __init__(self, raw: RawFile, strip: int, directory: str, where: str) -> None:
+        self.raw, self.strip, self.directory, self.where = raw, strip, directory, where
+        self.pair = None if raw.names is None else patch_paths.git_names(raw.names, strip, where)
+        self.old = None if raw.old is None else patch_paths.read_name(raw.old, where)
+        self.new = None if raw.new is None else patch_paths.read_name(raw.new, where)
+
+    def is_new(self) -> bool:
+        """Return whether the patch creates the file."""
+        if self.raw.names is not None:
+            return b"new file mode " in self.raw.extended
+        return self.old == patch_paths.DEV_NULL or self._is_absent(self.raw.old, self.raw.hunks[0].old_count)
+
+    def is_deleted(self) -> bool:
+        """Return whether the patch deletes the file."""
+        if self.raw.names is not None:
+            return b"deleted file mode " in self.raw.extended
+        return self.new == patch_paths.DEV_NULL or self._is_absent(self.raw.new, self.raw.hunks[0].new_count)
+
+    def _is_absent(self, rest: bytes | None, count: int) -> bool:
+        """Return whether a side is absent: GNU `diff -N` names an absent file and dates it at the epoch."""
+        return not count and rest is not None and _EPOCH.search(rest) is not None
+
+    def path(self) -> str:
+        """Return the target path. Raises PatchError unless all names agree on one, and it is safe."""
+        named = [n for n in (*(self.pair or ()), self.old, self.new) if n not in (None, patch_paths.DEV_NULL)]
+        if not named:
+            raise PatchError("Both sides are /dev/null", where=self.where, hint=REGENERATE)
+        targets = {
+            patch_paths.target(n, strip=self.strip, directory=self.directory, where=self.where)
+            for n in named
+            if n is not None
+        }
+        if len(targets) > 1 or (self.raw.names is not None and self.pair is None):
+            raise self._disagree()
+        return targets.pop()
+
+    def excluded_by(self, patterns: Sequence[str]) -> str | None:
+        """Return the path if a pattern matches it. An excluded file is not checked in any way."""
+        if not patterns:
+            return None
+        names = [
+            n for n in (self.new, self.old, *(self.pair or ())[::-1]) if n not in (None, patch_paths.DEV_NULL)
+        ]
+        moved = self.raw.extended.get(b"rename to ") or self.raw.extended.get(b"copy to ")
+        if names:
+            rest = patch_paths.stripped(names[0] or b"", self.strip)
+        else:  # these two lines have no a/ and b/
+            rest = (
+                patch_paths.stripped(patch_paths.read_name(moved, self.where), max(self.strip - 1, 0))
+                if moved
+                else None
+            )
+        if rest is None:
+            return None
+        path = rest.decode("utf-8", "replace")
+        path = f"{self.directory.rstrip('/')}/{path}" if self.directory else path
+        return path if any(fnmatchcase(path, pattern) for pattern in patterns) else None
+
+    def _disagree(self) -> PatchError:
+        written = [n for n in (self.raw.names, self.raw.old, self.raw.new) if n is not None]
+        return PatchError(
+            "The names of a file differ",
+            where=self.where,
+            why="\n".join(n.decode("utf-8", "replace") for n in written)
+            + f"\nname no single file after `strip: {self.strip}`.",
+            hint="Set `strip` of the patch entry (1 drops a/ and b/, 0 is for `git diff --no-prefix`). "
+            "Write a rename as a deletion and a new file (`git diff --no-renames`).",
+        )

@@ -1,0 +1,278 @@
+"""Parsing of a patch to its files and hunks, or a refusal that names the line.
+
+The structure and the counts of hunks have been checked by `scan_hunks`; here names, modes and kinds of change are
+checked. A patch may not leave the tree, reach into `.git`, change binaries, symlinks, submodules or only modes,
+rename or copy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from typing import Literal, cast
+
+from npu_rl.common.errors import PatchError, UsageError
+from npu_rl.stack.patches import patch_paths
+from npu_rl.stack.patches.file_names import FileNames
+from npu_rl.stack.patches.patch_model import FilePatch, Hunk, HunkLine, Patch, Tag
+from npu_rl.stack.patches.scan_hunks import REGENERATE, RawFile, RawHunk, Scanner
+
+MODES = ("100644", "100755")
+_LINKS = {"120000": "a symlink", "160000": "a submodule"}
+# The ids of the empty blob, in SHA-1 and SHA-256.
+_EMPTY = (
+    b"e69de29bb2d1d6434b8b29ae775ad8c2e48c5391",
+    b"473a0f4c3be8a93681a267e3b1e9a7dcda1185436fe141f7749120a303721813",
+)
+_INDEX = re.compile(rb"([0-9a-f]{4,64})\.\.([0-9a-f]{4,64})(?: (\d{6}))?$")
+_BOMS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
+
+def parse_patch(
+    data: bytes,
+    *,
+    name: str,
+    strip: int = 1,
+    directory: str = "",
+    exclude: Sequence[str] = (),
+    allow: frozenset[str] = frozenset(),
+) -> Patch:
+    """Parse a patch as `git diff`, `git format-patch` or GNU `diff -u` write it.
+
+    Args:
+        data: The patch.
+        name: Its name, for messages.
+        strip: Leading folders to drop from names, as `-p` does.
+        directory: The folder of the tree that the names are relative to.
+        exclude: Patterns (`*` crosses folders); files whose target path matches are left out unchecked.
+        allow: Guarded names (`.gitattributes`, `.gitmodules`) or whole paths that may be touched.
+
+    Raises:
+        PatchError: If anything is malformed or not allowed, with `name:line`.
+    """
+    if strip < 0:
+        raise UsageError(f"strip is {strip}", where=name, hint="Use 0 or more.")
+    _check_bytes(data, name)
+    scanner = Scanner(data, name)
+    preamble, raw_files = scanner.scan()
+    files: list[FilePatch] = []
+    excluded: list[str] = []
+    seen: dict[str, int] = {}
+    number = 1
+    for raw in raw_files:
+        where = scanner.where(raw.line)
+        path = FileNames(raw, strip, directory, where).excluded_by(exclude)
+        if path is not None:
+            excluded.append(path)
+        else:
+            file = _file(raw, strip=strip, directory=directory, allow=allow, name=name, number=number)
+            if file.path in seen:
+                raise PatchError(
+                    f"{file.path} stands twice in one patch",
+                    where=where,
+                    why=f"It is already changed at line {seen[file.path]}.",
+                    hint="Merge the two parts, or split them into two patches.",
+                )
+            seen[file.path] = raw.line
+            files.append(file)
+        number += len(raw.hunks)
+    header = preamble.decode("utf-8", "replace")
+    return Patch(name, hashlib.sha256(data).hexdigest(), header, tuple(files), tuple(excluded))
+
+
+def _check_bytes(data: bytes, name: str) -> None:
+    for mark, encoding in _BOMS.items():
+        if data.startswith(mark):
+            raise PatchError(
+                f"The patch begins with a {encoding} byte-order mark",
+                where=f"{name}:1",
+                why="Some editors and PowerShell's `>` write one; it does not belong to a patch.",
+                hint="Save the patch as UTF-8 without a byte-order mark.",
+            )
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise PatchError(
+            "The patch holds a NUL byte",
+            where=f"{name}:{data.count(10, 0, nul) + 1}",
+            why="It is not text, or it changes a binary file.",
+            hint=REGENERATE,
+        )
+
+
+def _file(
+    raw: RawFile, *, strip: int, directory: str, allow: frozenset[str], name: str, number: int
+) -> FilePatch:
+    where = f"{name}:{raw.line}"
+    for prefix, word in ((b"rename from ", "renames"), (b"copy from ", "copies")):
+        if prefix in raw.extended:
+            raise PatchError(
+                f"The patch {word} a file",
+                where=where,
+                why=raw.extended[prefix].decode("utf-8", "replace"),
+                hint="Write it as a deletion and a new file: `git diff --no-renames`.",
+            )
+    names = FileNames(raw, strip, directory, where)
+    path = names.path()
+    if (guard := patch_paths.guarded(path, allow)) is not None:
+        raise PatchError(
+            f"The patch changes {path}",
+            where=where,
+            why=f"A {guard} file changes how git reads the whole tree.",
+            hint=f"Leave the file out (`exclude`), or allow {guard} for this patch entry.",
+        )
+    mode = _mode(raw, path, where)
+    if raw.binary is not None:
+        raise PatchError(
+            f"The patch changes the binary file {path}",
+            where=f"{name}:{raw.binary}",
+            hint="Patches may only change text; leave the file out (`exclude`).",
+        )
+    is_new, is_deleted = names.is_new(), names.is_deleted()
+    _check_sides(raw, names, is_new, is_deleted, path, where)
+    hunks = _hunks(raw, name, number)
+    if is_new and mode is None:
+        mode = MODES[0]
+    old_path, new_path = None if is_new else path, None if is_deleted else path
+    return FilePatch(path, old_path, new_path, None if is_deleted else mode, hunks, raw.line)
+
+
+def _mode(raw: RawFile, path: str, where: str) -> str | None:
+    """Return the file's new mode, None if it keeps its own. Every mode named must be a plain file's."""
+    named = {k: v.decode("ascii", "replace") for k, v in raw.extended.items() if k.endswith(b"mode ")}
+    index = raw.extended.get(b"index ")
+    if index is not None:
+        found = _INDEX.match(index)
+        if found is None:
+            raise PatchError("An `index` line is malformed", where=where, hint=REGENERATE)
+        if found[3] is not None:
+            named[b"index "] = found[3].decode()
+    for mode in named.values():
+        if mode in _LINKS:
+            raise PatchError(
+                f"The patch touches {_LINKS[mode]}, {path}",
+                where=where,
+                why=f"Mode {mode}. A link can lead anywhere.",
+                hint="Leave the file out (`exclude`); name submodules in the manifest instead.",
+            )
+        if mode not in MODES:
+            raise PatchError(
+                f"{path} has mode {mode}",
+                where=where,
+                why=f"A file's mode is {MODES[0]} or {MODES[1]}.",
+                hint=REGENERATE,
+            )
+    if (b"old mode " in named) != (b"new mode " in named):
+        raise PatchError("`old mode` and `new mode` must come together", where=where, hint=REGENERATE)
+    return named.get(b"new mode ") or named.get(b"new file mode ")
+
+
+def _check_sides(
+    raw: RawFile, names: FileNames, is_new: bool, is_deleted: bool, path: str, where: str
+) -> None:
+    """Require that a new file has no old side, a deleted one no new side, and that something changes."""
+    if is_new and is_deleted:
+        raise PatchError(f"{path} is both new and deleted", where=where, hint=REGENERATE)
+    if not raw.hunks:
+        _check_empty(raw, is_new, is_deleted, path, where)
+        return
+    absent = {"old": names.old == patch_paths.DEV_NULL, "new": names.new == patch_paths.DEV_NULL}
+    if raw.names is not None and absent != {"old": is_new, "new": is_deleted}:
+        raise PatchError(
+            f"The header of {path} contradicts itself",
+            where=where,
+            why="`new file mode` goes with `--- /dev/null`, `deleted file mode` with `+++ /dev/null`.",
+            hint=REGENERATE,
+        )
+    for gone, word, counts in (
+        (is_new, "A new file has no old lines", [h.old_count for h in raw.hunks]),
+        (is_deleted, "A deleted file keeps no lines", [h.new_count for h in raw.hunks]),
+    ):
+        if gone and counts != [0]:
+            raise PatchError(
+                f"The hunks of {path} contradict its header", where=where, why=f"{word}.", hint=REGENERATE
+            )
+
+
+def _check_empty(raw: RawFile, is_new: bool, is_deleted: bool, path: str, where: str) -> None:
+    if b"new mode " in raw.extended:
+        raise PatchError(
+            f"The patch only changes the mode of {path}",
+            where=where,
+            why="A patch must change text.",
+            hint="Leave the file out (`exclude`).",
+        )
+    found = _INDEX.match(raw.extended.get(b"index ", b""))
+    side: Literal[1, 2] = 2 if is_new else 1
+    empty = found is None or any(blob.startswith(found[side]) for blob in _EMPTY)
+    if not (is_new or is_deleted) or not empty:
+        raise PatchError(
+            f"The patch names {path} and changes nothing in it",
+            where=where,
+            why="There is no hunk; the patch may be cut off.",
+            hint=REGENERATE,
+        )
+
+
+def _hunks(raw: RawFile, name: str, number: int) -> tuple[Hunk, ...]:
+    """Return the hunks of one file, checked for order and line numbers."""
+    hunks: list[Hunk] = []
+    for source in raw.hunks:
+        hunk = Hunk(
+            number + len(hunks),
+            source.line,
+            source.old_start,
+            source.old_count,
+            source.new_start,
+            source.new_count,
+            source.section.decode("utf-8", "replace"),
+            _lines(source),
+        )
+        _check_hunk(hunk, hunks, f"{name}:{source.line}, hunk {hunk.number}")
+        hunks.append(hunk)
+    return tuple(hunks)
+
+
+def _lines(source: RawHunk) -> tuple[HunkLine, ...]:
+    """Return lines without markers. An empty line is an empty context line that lost its space to an editor."""
+    lines: list[HunkLine] = []
+    for line in source.body:
+        tag = line[:1].decode() or " "
+        if tag == "\\":
+            lines[-1] = lines[-1]._replace(has_newline=False)
+        else:
+            lines.append(HunkLine(cast(Tag, tag), line[1:], True))
+    return tuple(lines)
+
+
+def _check_hunk(hunk: Hunk, before: Sequence[Hunk], where: str) -> None:
+    if all(line.tag == " " for line in hunk.lines):
+        raise PatchError("A hunk changes nothing", where=where, hint=REGENERATE)
+    if (hunk.old_count and not hunk.old_start) or (hunk.new_count and not hunk.new_start):
+        raise PatchError("A hunk starts at line 0", where=where, why="Lines count from 1.", hint=REGENERATE)
+    shift = sum(h.new_count - h.old_count for h in before)
+    if before:
+        last = before[-1]
+        if hunk.old_index < last.old_index + last.old_count:
+            raise PatchError(
+                "Hunks overlap or are out of order",
+                where=where,
+                why=f"Hunk {last.number} reaches to line {last.old_index + last.old_count} of the old file.",
+                hint=REGENERATE,
+            )
+        if not all(line.has_newline for line in last.lines):
+            raise PatchError(
+                "A hunk follows the end of the file",
+                where=where,
+                why=f"Hunk {last.number} holds a `\\ No newline at end of file`.",
+                hint=REGENERATE,
+            )
+    if hunk.new_index != hunk.old_index + shift:
+        right = hunk.old_index + shift + (1 if hunk.new_count else 0)
+        raise PatchError(
+            "The line numbers of a hunk contradict each other",
+            where=where,
+            why=f"After the hunks above, its new side starts at line {right}, not {hunk.new_start}; "
+            "the two sides name different places.",
+            hint=REGENERATE,
+        )

@@ -1,0 +1,243 @@
+"""Comparison of what components declare with what a manifest installs, and with its `overrides`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Container, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from packaging.markers import Marker
+from packaging.requirements import Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from npu_rl.common.yaml_documents.suggest import did_you_mean
+from npu_rl.stack.requirements.environments import Environment, applies, environments, python_range
+from npu_rl.stack.requirements.reading import PYTHON
+from npu_rl.stack.requirements.version_ranges import exclude_each_other
+
+if TYPE_CHECKING:
+    from npu_rl.stack.lock.lock_model import Lock, LockedComponent
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.manifest.schema import Component as Spec
+    from npu_rl.stack.manifest.schema import Override
+
+_NAME = re.compile(r"[^A-Za-z0-9._-]")
+HOST_PACKAGES = ("torch", "torch_npu", "torchvision", "torchaudio", "triton_ascend")
+
+
+@dataclass
+class Comparison:
+    """The result of a comparison.
+
+    Attributes:
+        compared: How many declared bounds were compared with an installed version.
+        errors: Bounds that are broken and not named, and overrides that name nothing broken; each with its place.
+        notes: What was not compared, and overrides of a parent that name nothing broken.
+    """
+
+    compared: int = 0
+    errors: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class _Installed(NamedTuple):
+    """A version, or a range, that the stack has of a package."""
+
+    package: str
+    text: str
+    specifier: SpecifierSet
+    marker: Marker | None
+    place: str
+
+
+class _Bound(NamedTuple):
+    """A bound that a component declares."""
+
+    component: str
+    file: str
+    package: str
+    text: str
+    specifier: SpecifierSet
+    marker: Marker | None
+
+
+def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
+    """Compare the bounds that a lock has of a manifest's components with the manifest. Nothing is fetched."""
+    found = Comparison()
+    if loaded.digest != lock.manifest_digest:
+        found.notes.append(
+            f"{loaded.path.name} has changed since its lock was made, whose bounds are compared"
+        )
+    components = dict(_comparable(loaded, lock, found))
+    stack_environments = environments(loaded.manifest.host.python)
+    declared = {_package(text) for one in components.values() for texts in _texts(one) for text in texts}
+    overridden = {canonicalize_name(override.package) for override in loaded.manifest.overrides}
+    installed: dict[str, list[_Installed]] = {}
+    for one in _installed(loaded, declared | overridden):
+        installed.setdefault(one.package, []).append(one)
+    broken: list[tuple[_Bound, _Installed]] = []
+    packages = {*installed, *overridden}
+    bounds = [bound for name, component in components.items() for bound in _bounds(name, component, packages)]
+    for bound in bounds:
+        against = [one for one in installed.get(bound.package, ()) if _meet(bound, one, stack_environments)]
+        found.compared += bool(against)
+        broken += [(bound, one) for one in against if exclude_each_other(one.specifier, bound.specifier)]
+    named = {_key(override) for override in loaded.manifest.overrides}
+    for bound, one in broken:
+        if (bound.component, bound.file, bound.package, bound.specifier) not in named:
+            found.errors.append(_unnamed(bound, one))
+    for number, override in enumerate(loaded.manifest.overrides):
+        reason = ""
+        if override.component in components:
+            reason = _why_wrong(override, components[override.component], bounds, broken, installed)
+        elif override.component not in loaded.manifest.components:
+            near = did_you_mean(override.component, list(loaded.manifest.components))
+            reason = f"unknown component {override.component!r}{near}"
+        if reason and loaded.is_inherited("overrides", number):  # of what this manifest has changed
+            reason = reason.partition("; fix: ")[0]
+            found.notes.append(f"{loaded.where('overrides', number)}: no longer needed: {reason}")
+        elif reason:
+            found.errors.append(f"{loaded.where('overrides', number)}: overrides[{number}]: {reason}")
+    return found
+
+
+def _comparable(
+    loaded: LoadedManifest, lock: Lock, found: Comparison
+) -> Iterator[tuple[str, LockedComponent]]:
+    """Yield the components whose bounds the lock has of the pin that the manifest names; note the others."""
+    older = []
+    for name, spec in loaded.manifest.components.items():
+        component = lock.components.get(name)
+        if component is None or _other_pin(spec, component):
+            found.notes.append(f"{name}: its requirements were not compared: its pin is not the lock's")
+        elif component.declares is None:
+            older.append(name)
+        else:
+            found.notes += [f"{name}: not read, so not compared: {reason}" for reason in component.unread]
+            yield name, component
+    if older:
+        found.notes.append(
+            f"{', '.join(older)}: requirements were not compared: the lock is of an earlier npu-rl; lock it again"
+        )
+
+
+def _other_pin(spec: Spec, component: LockedComponent) -> bool:
+    wanted = [source.pypi for source in spec.sources], {p: one.ref for p, one in spec.submodules.items()}
+    locked = (
+        [source.pypi for source in component.sources],
+        {one.path: one.pin for one in component.submodules},
+    )
+    return (spec.ref, *wanted) != (component.ref, *locked)
+
+
+def _texts(component: LockedComponent) -> Collection[tuple[str, ...]]:
+    return (component.declares or {}).values()
+
+
+def _package(text: str) -> str:
+    """Return the package of a requirement. To parse it would take a tenth of a millisecond."""
+    return canonicalize_name(_NAME.split(text.lstrip(), maxsplit=1)[0])
+
+
+@lru_cache(maxsize=512)
+def _parsed(text: str) -> Requirement:
+    """Return a requirement; files of one component have many in common."""
+    return Requirement(text)
+
+
+def _installed(loaded: LoadedManifest, packages: Container[str]) -> Iterator[_Installed]:
+    """Yield what the manifest installs of some packages, the host's and the components themselves included."""
+    manifest = loaded.manifest
+    for number, text in enumerate(manifest.requirements):
+        package = _package(text)
+        requirement = _parsed(text) if package in packages else None
+        if requirement is not None and requirement.specifier:
+            yield _Installed(
+                package,
+                text.partition(";")[0].strip(),
+                requirement.specifier,
+                requirement.marker,
+                loaded.where("requirements", number),
+            )
+    host = {name: getattr(manifest.host, name) for name in (*HOST_PACKAGES, PYTHON)}
+    for name, version in host.items():
+        specifier = python_range(version) if name == PYTHON else _version_or_range(version)
+        if specifier:
+            shown = f"{name.replace('_', '-')}{specifier}"
+            yield _Installed(canonicalize_name(name), shown, specifier, None, loaded.where("host", name))
+    for name, component in manifest.components.items():
+        if component.dist is not None:
+            specifier = SpecifierSet(f"=={component.dist.version}")
+            place = loaded.where("components", name, "dist", "version")
+            shown = f"{component.dist.name}=={component.dist.version}"
+            yield _Installed(canonicalize_name(component.dist.name), shown, specifier, None, place)
+
+
+def _version_or_range(text: str | None) -> SpecifierSet | None:
+    """Return a host's version as a set of specifiers; None for a text that is neither a version nor a range."""
+    try:
+        return SpecifierSet(f"=={Version(text)}") if text is not None else None
+    except InvalidVersion:
+        pass
+    try:
+        return SpecifierSet(text or "")
+    except InvalidSpecifier:
+        return None
+
+
+def _bounds(name: str, component: LockedComponent, packages: Container[str]) -> Iterator[_Bound]:
+    """Yield what a component declares of some packages."""
+    for file, texts in (component.declares or {}).items():
+        for text in texts:
+            package = _package(text)
+            if package in packages:
+                requirement = _parsed(text)
+                yield _Bound(name, file, package, text, requirement.specifier, requirement.marker)
+
+
+def _meet(bound: _Bound, one: _Installed, stack_environments: Sequence[Environment]) -> bool:
+    """Return whether both count in one environment."""
+    if bound.marker is None and one.marker is None:
+        return True
+    return any(applies(bound.marker, each) and applies(one.marker, each) for each in stack_environments)
+
+
+def _key(override: Override) -> tuple[str, str, str, SpecifierSet]:
+    package = canonicalize_name(override.package)
+    return override.component, override.file, package, SpecifierSet(override.bound)
+
+
+def _unnamed(bound: _Bound, one: _Installed) -> str:
+    named = f"component: {bound.component}, package: {bound.package}, file: {bound.file}"
+    return (
+        f'{one.place}: {one.text} breaks "{bound.text}" of {bound.component} ({bound.file}); fix: change the version, '
+        f'or name it under overrides: {{{named}, bound: "{bound.specifier}", why: ...}}'
+    )
+
+
+def _why_wrong(
+    override: Override,
+    component: LockedComponent,
+    bounds: Sequence[_Bound],
+    broken: Sequence[tuple[_Bound, _Installed]],
+    installed: dict[str, list[_Installed]],
+) -> str:
+    """Return why an override names nothing that is broken; empty if it does."""
+    key = name, file, package, specifier = _key(override)
+    if any((one.component, one.file, one.package, one.specifier) == key for one, _ in broken):
+        return ""
+    files = component.declares or {}
+    if file not in files:
+        return f"no file {file} of {name} was read (read: {', '.join(files) or 'none'})"
+    declared = [one for one in bounds if (one.component, one.file, one.package) == (name, file, package)]
+    if not any(one.specifier == specifier for one in declared):
+        has = ", ".join(f'"{one.text}"' for one in declared) or f"no bound of {package}"
+        return f"{file} of {name} does not declare {package}{override.bound}; it has {has}"
+    versions = ", ".join(one.text for one in installed.get(package, ()))
+    if not versions:
+        return f"nothing is broken: the manifest names no version of {package}; fix: remove the override"
+    return f"{versions} is not shown to break {package}{override.bound}; fix: remove the override"

@@ -1,0 +1,308 @@
+"""Locking of one component: its pin, taken paths and merges, without its patches."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.common.errors import LockError
+from npu_rl.stack.compose.build_tree import base_tree, taken_paths
+from npu_rl.stack.compose.git_trees import Draft, Trees, taken_tree
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.objects import EMPTY_TREE, GITLINK, Entry
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.inclusion_proof import pack
+from npu_rl.stack.resolve import takes as taking
+from npu_rl.stack.resolve.declare import declare, declaring_blobs, deliver_blobs
+from npu_rl.stack.resolve.pull_request import IncomingCommits
+from npu_rl.stack.resolve.record_merge import merge_trees, record
+from npu_rl.stack.resolve.release import check_releases, lock_release, sources_of
+from npu_rl.stack.resolve.submodules import lock_submodules
+from npu_rl.stack.resolve.upstream_repository import Context, Upstream
+from npu_rl.stack.sources.deliver import Deliverer
+from npu_rl.stack.sources.git_fetch import GitRequest
+from npu_rl.stack.store import Unit
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.schema import Component as Spec
+    from npu_rl.stack.manifest.schema import Merge as MergeSpec
+
+
+@dataclass(frozen=True)
+class _Request:
+    """One merge of the manifest with its resolved commits; `base_tip` is the head of its base branch."""
+
+    spec: MergeSpec
+    head: str
+    base_tip: str
+    incoming: IncomingCommits
+
+    @property
+    def base(self) -> str:
+        return self.incoming.merge_base
+
+
+def lock_component(
+    context: Context,
+    name: str,
+    spec: Spec,
+    device: str,
+    held: Sequence[str],
+    kept: lock_model.LockedComponent | None,
+) -> lock_model.LockedComponent:
+    """Lock a component without its patches.
+
+    Raises SourceError, LockError, DriftError.
+
+    Args:
+        device: The manifest's, for which its requirements count.
+        held: Paths that contain patches and are not taken.
+        kept: Its earlier lock, if its ids are to be kept.
+    """
+    if spec.ref is None:
+        return lock_release(context, name, spec, device, held, kept, _dist(spec))
+    with context.store.quarantine() as folder:
+        component = _from_git(context, name, spec, device, held, kept, Git(folder))
+    return replace(component, sources=check_releases(context, name, component))
+
+
+def _from_git(
+    context: Context,
+    name: str,
+    spec: Spec,
+    device: str,
+    held: Sequence[str],
+    kept: lock_model.LockedComponent | None,
+    quarantine: Git,
+) -> lock_model.LockedComponent:
+    upstream = Upstream(context, name, spec)
+    assert spec.ref is not None
+    ids = upstream.ids(quarantine, kept)
+    pin = ids[spec.ref]
+    requests = [
+        _Request(m, ids[m.ref], ids[m.base], incoming)
+        for m, incoming in zip(spec.merge, upstream.incoming(ids), strict=True)
+    ]
+    sides = list(dict.fromkeys([pin, *(r.head for r in requests), *(r.base for r in requests)]))
+    upstream.fetch(quarantine, sides, contents="blob:none", depth=1)
+    trees = Trees(quarantine)
+    try:
+        roots = {oid: upstream.root(trees, oid) for oid in sides}
+        component = _pinned(context, name, spec, held, kept, trees, pin, roots[pin])
+        parts = {oid: taking.parts_of(trees, spec, held, root) for oid, root in roots.items()}
+        changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
+        declaring = declaring_blobs(trees, roots[pin], spec, device)
+    finally:
+        trees.close()
+    units = _fetch_objects(context, name, component, [r.spec.ref for r in requests], parts)
+    units += deliver_blobs(context, name, component, declaring)
+    with _scratch_trees(context, [*(u.objects for u in units), quarantine.git_dir / "objects"]) as trees:
+        component = declare(context, name, spec, device, component, trees, declaring)
+        component = replace(component, tree=base_tree(trees, component))
+        side_trees = {
+            oid: taking.without(
+                trees,
+                taking.modules_in(trees, taken_tree(trees, part), component.submodules),
+                component.skipped,
+            )
+            for oid, part in parts.items()
+        }
+        merges = _merges(trees, name, component.tree, requests, side_trees, changes)
+        tree = merges[-1].tree if merges else component.tree
+        taking.check_merged_takes(trees, name, component.take, roots[pin], tree)
+        taking.check_gitlinks(name, taking.gitlinks(trees, tree), ())
+        merged_root = None
+        if spec.expect is not None:
+            pairs = [(roots[r.base], roots[r.head]) for r in requests]
+            merged_root = merged_repository_tree(trees, roots[pin], pairs, taken_paths(component), tree)
+            _check_expected_tree(name, spec.expect, merged_root)
+    return replace(component, merges=merges, result=tree, repository=merged_root)
+
+
+def _pinned(
+    context: Context,
+    name: str,
+    spec: Spec,
+    held: Sequence[str],
+    kept: lock_model.LockedComponent | None,
+    trees: Trees,
+    pin: str,
+    root: str,
+) -> lock_model.LockedComponent:
+    """Return the component at its pin; `tree` still has gitlinks in place of submodules."""
+    takes = taking.look_up(trees, name, spec, root)
+    manifest_folder = taking.look_up_held(trees, name, held, root)
+    tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
+    links = taking.gitlinks(trees, tree)
+    skipped = tuple(sorted(set(links) - set(spec.submodules))) if spec.other_submodules == "skip" else ()
+    modules = lock_submodules(
+        context, name, spec, {path: oid for path, oid in links.items() if path not in skipped}
+    )
+    return lock_model.LockedComponent(
+        sources=sources_of(spec, kept),
+        ref=spec.ref,
+        pin=pin,
+        root=root if spec.checkout == "full" else None,
+        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in manifest_folder)]),
+        take=takes,
+        held=manifest_folder,
+        tree=tree,
+        result="",
+        checkout=spec.checkout,
+        submodules=modules,
+        skipped=skipped,
+        dist=_dist(spec),
+    )
+
+
+def _dist(spec: Spec) -> lock_model.LockedDist | None:
+    if spec.dist is None:
+        return None
+    points = {group: dict(names) for group, names in spec.dist.entry_points.items()}
+    return lock_model.LockedDist(spec.dist.name, spec.dist.version, points)
+
+
+# -- merges --------------------------------------------------------------------------------------------
+
+
+def _merges(
+    trees: Trees,
+    name: str,
+    tree: str,
+    requests: Sequence[_Request],
+    side_trees: Mapping[str, str],
+    changes: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
+) -> tuple[lock_model.LockedMerge, ...]:
+    """Merge the requests in order, beginning with `tree`, the taken paths at the pin."""
+    merges = []
+    for r, (inside, outside) in zip(requests, changes, strict=True):
+        what = f"{name}, {r.spec.how} of {r.spec.ref}"
+        base, theirs = side_trees[r.base], side_trees[r.head]
+        result = merge_trees(trees, base, tree, theirs, what)
+        merge = lock_model.LockedMerge(
+            ref=r.spec.ref,
+            how=r.spec.how,
+            head=r.head,
+            base_ref=r.spec.base,
+            base_tip=r.base_tip,
+            merge_base=r.base,
+            commits=r.incoming.commits,
+            older=r.incoming.older,
+            drift=r.incoming.drift,
+            inside=inside,
+            outside=outside,
+            records=record(trees, base, tree, theirs, result, what),
+            tree=result,
+        )
+        merges.append(merge)
+        tree = result
+    return tuple(merges)
+
+
+def _split(
+    trees: Trees, taken: Sequence[str], base: str, head: str
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the paths a request changes, inside and outside the taken paths."""
+    inside: list[str] = []
+    outside: list[str] = []
+    for path, _, _ in trees.changed(base, head):
+        (inside if taking.is_inside(path, taken) else outside).append(path)
+    return tuple(dict.fromkeys(inside)), tuple(dict.fromkeys(outside))
+
+
+def _check_expected_tree(name: str, expected: str, found: str) -> None:
+    if found != expected:
+        raise LockError(
+            f"The repository of {name} does not have the expected tree after its merges",
+            why=f"Expected {expected}, found {found}.",
+            hint="A pull request may have moved since. Review it before you change `expect:`.",
+        )
+
+
+# -- objects -------------------------------------------------------------------------------------------
+
+
+def _fetch_objects(
+    context: Context,
+    name: str,
+    component: lock_model.LockedComponent,
+    refs: Sequence[str],
+    parts: Mapping[str, taking.Parts],
+) -> list[Unit]:
+    """Fetch the taken content of every side of the merges (`parts`, by commit), or of the pin if there are none."""
+    deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
+    if len(parts) == 1:
+        return list(deliverer.component(name, component).units)
+    modules = deliverer.component(name, replace(component, take=(), held=(), root=None)).units
+    wants = dict.fromkeys(e.oid for part in parts.values() for _, e in part if e.mode != GITLINK)
+    named = tuple(ref for ref in refs if ref.startswith("refs/"))
+    request = GitRequest(name, tuple(wants), tuple(parts), named)
+    from_git = tuple(s for s in component.sources if not s.pypi)
+    return [*modules, *deliverer.request(request, from_git, None).units]
+
+
+@contextlib.contextmanager
+def _scratch_trees(context: Context, borrowed: Sequence[Path]) -> Iterator[Trees]:
+    with context.store.quarantine() as folder:
+        trees = Trees(Git(folder, alternates=tuple(borrowed)))
+        try:
+            yield trees
+        finally:
+            trees.close()
+
+
+def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
+    """Return the inclusion proof: the commit object and the trees on the path to each taken path."""
+    kind, data = trees.read_object(commit)
+    assert kind == "commit", f"{commit} is a {kind}"
+    root = data[5:45].decode()
+    needed = [root]
+    for path in paths:
+        if path == ".":
+            continue
+        oid = root
+        for name in path.split("/")[:-1]:
+            entry: Entry | None = trees.entries(oid).get(name)
+            if entry is None or not entry.is_tree:
+                break
+            oid = entry.oid
+            needed.append(oid)
+    unique = [oid for oid in dict.fromkeys(needed) if oid != EMPTY_TREE]
+    return pack([data, *(trees.read_object(oid)[1] for oid in unique)])
+
+
+def merged_repository_tree(
+    trees: Trees, pin_root: str, requests: Iterable[tuple[str, str]], taken: Sequence[str], result: str
+) -> str:
+    """Return the repository's root tree after the merges.
+
+    Args:
+        requests: (root at the merge base, root at the head) of each merge, in order.
+        taken, result: The taken paths, and the component tree after their merge.
+
+    Raises:
+        LockError: If a file outside the taken paths was changed on both sides: its merge needs its content.
+    """
+    root = Draft(trees, pin_root)
+    for base, head in requests:
+        for path, before, after in trees.changed(base, head):
+            current = root.find(path)
+            if current == before:
+                root.put(path, after)
+            elif current != after and not _inside(path, taken):
+                raise LockError(
+                    f"`expect:` can't be checked: {path} was changed on both sides of a merge",
+                    hint="Add that path to `take:`, or set `checkout: full`.",
+                )
+    if "." in taken:
+        return result
+    for path in taken:
+        root.put(path, trees.find(result, path))
+    return root.write()
+
+
+def _inside(path: str, taken: Sequence[str]) -> bool:
+    return any(t == "." or path == t or path.startswith(t + "/") for t in taken)

@@ -1,0 +1,303 @@
+"""Locking of patches: they are found, applied once, and recorded with their hashes and trees."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from npu_rl.common.errors import LockError, PatchError
+from npu_rl.stack.compose.apply_patch import Tolerance
+from npu_rl.stack.compose.assemble import code_paths, upstream_paths
+from npu_rl.stack.compose.build_tree import parse_locked, run_patch, taken_paths
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.compose.patch_texts import MAXIMUM_SIZE
+from npu_rl.stack.git.objects import EXECUTABLE, FILE
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.patches.patch_model import Patch as ParsedPatch
+from npu_rl.stack.patches.scan_hunks import CrlfPatchError, Scanner
+from npu_rl.stack.patches.series import PatchSource, read_patch, read_patchset, read_patchset_text
+from npu_rl.stack.sources.progress import Notify
+from npu_rl.stack.store import Store
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.manifest.schema import PatchEntry, ReplacedPatch
+
+
+TREE = "tree"  # what the assembled tree is called beside the components
+_PLAIN = (FILE, EXECUTABLE)
+
+
+@dataclass(frozen=True)
+class Patching:
+    """Sources and targets of patches.
+
+    Attributes:
+        components: The locked components, without their patches.
+        results: Trees of the components that `from:` may name.
+    """
+
+    trees: Trees
+    store: Store
+    loaded: LoadedManifest
+    components: Mapping[str, lock_model.LockedComponent]
+    results: Mapping[str, str]
+    notify: Notify
+
+    def entries(self, component: str) -> Sequence[PatchEntry]:
+        """Return the patch entries of a component, or of the assembled tree."""
+        manifest = self.loaded.manifest
+        return manifest.tree.patches if component == TREE else manifest.components[component].patches
+
+
+def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_model.LockedPatch, ...]:
+    """Apply the patch entries of a component, or of the assembled tree, to `tree` in order.
+
+    The last patch's `tree` is the result. Notifies of files in a folder that look like patches but are not applied.
+    Raises PatchError, LockError, ManifestError.
+    """
+    taken = (".",) if component == TREE else taken_paths(context.components[component])
+    locked: list[lock_model.LockedPatch] = []
+    for entry in context.entries(component):
+        excluded: set[str] = set()
+        replaced = _replaced_patch(context, entry.replaces, component) if entry.replaces else ""
+        try:
+            sources = _find_patches(context, entry, component)
+        except PatchError as error:
+            raise _in_pinned_component(error, entry, f"{entry.from_}:{entry.path}") from error
+        for source, file in sources:
+            _check_size(source, component)
+            context.store.keep_file(source.data)
+            patch = lock_model.LockedPatch(
+                name=_name(source.name, file, {p.name for p in locked}),
+                file=file,
+                sha256=hashlib.sha256(source.data).hexdigest(),
+                tree="",
+                hunks=0,
+                files=(),
+                strip=entry.strip,
+                directory=entry.directory,
+                exclude=tuple(entry.exclude),
+                # Other patches of the folder may change files with CRLF, which only their hunk lines show.
+                eol="lf" if entry.eol == "lf" and _has_crlf(source) else "keep",
+                repair=entry.repair if not source.data.endswith(b"\n") else "none",
+                replaces=replaced,
+            )
+            try:
+                _check_paths(context, parse_locked(patch, source.data), component, tree, taken)
+                parsed, applied = run_patch(
+                    context.trees, tree, patch, source.data, component, taken, _tolerance(entry)
+                )
+            except PatchError as error:
+                raise _in_pinned_component(error, entry, file) from error
+            tree = applied.tree
+            files = tuple(f.path for f in parsed.files)
+            excluded.update(parsed.excluded)
+            locked.append(
+                replace(patch, tree=tree, hunks=len(parsed.hunks), files=files, offsets=applied.offsets)
+            )
+        _check_excludes(entry, excluded, component)
+    return tuple(locked)
+
+
+def _tolerance(entry: PatchEntry) -> Tolerance:
+    if isinstance(entry.offset, int):
+        return Tolerance(entry.offset)
+    return Tolerance(None if entry.offset == "allow" else 0)
+
+
+def _name(name: str, file: str, used: Container[str]) -> str:
+    """Return the patch's name: that of its file, with the folder where two are the same."""
+    stem = PurePosixPath(name).stem
+    return stem if stem not in used else file.removeprefix("./").removesuffix(PurePosixPath(name).suffix)
+
+
+def _check_size(source: PatchSource, component: str) -> None:
+    if len(source.data) > MAXIMUM_SIZE:
+        raise PatchError(
+            f"The patch {source.name} is too large", where=component, why="It is larger than 16 MiB."
+        )
+
+
+def _check_excludes(entry: PatchEntry, excluded: Iterable[str], component: str) -> None:
+    unused = [glob for glob in entry.exclude if not any(fnmatchcase(path, glob) for path in excluded)]
+    if unused:
+        raise LockError(
+            f"`exclude:` of {entry.path} matches no file: {', '.join(unused)}",
+            where=component,
+            hint="Patterns match whole paths, after `strip:` and `directory:`. Correct or remove them.",
+        )
+
+
+def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> PatchError:
+    """Add a usable hint to the error: a file of a component can't be edited at its pin."""
+    if entry.from_ is None:
+        return error
+    copy = (
+        f"{file.partition(':')[2]} is a file of {entry.from_} at its pin: to change it, copy it next to the manifest "
+        "and name the copy in `patches:` (for a folder, name each patch)."
+    )
+    hint = f"{error.hint}\n{copy}" if error.hint else copy
+    return PatchError(error.what, where=error.where, why=error.why, hint=hint)
+
+
+# -- what a patch names --------------------------------------------------------------------------------
+
+
+def _check_paths(
+    context: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
+) -> None:
+    """Raise PatchError for paths of the code tree in a component's patch, or the other way round."""
+    lines: list[str] = []
+    for file in parsed.files:
+        reached = any(t == "." or file.path == t or file.path.startswith(t + "/") for t in taken)
+        if not (reached and (file.old_path is None or context.trees.find(tree, file.path) is not None)):
+            lines += _likely_paths(context, component, file.path)
+    if not lines:
+        return
+    if component == TREE:
+        hint = "Use the paths of the code tree, or list the patch under that component."
+    else:
+        hint = (
+            f"`npu-rl diff --component {component}` in a workspace writes local changes with its own paths;\n"
+            "list a patch with paths of the code tree under `tree: {patches: [...]}`."
+        )
+    target = "the code tree" if component == TREE else component
+    raise PatchError(
+        f"The paths in {parsed.name} are not those of {target}",
+        where=f"{component}, patch {parsed.name}",
+        why="\n".join(lines),
+        hint=hint,
+    )
+
+
+def _likely_paths(context: Patching, component: str, path: str) -> Iterator[str]:
+    """Yield a line for each component, or the code tree, in which a wrong path exists."""
+    for name, other in context.components.items():
+        if component == TREE:
+            if context.trees.find(other.result, path) is not None:
+                for laid in code_paths(other, path):
+                    yield f"{path} of {name} is {laid} in the code tree."
+        else:
+            for own in upstream_paths(other, path):
+                if context.trees.find(other.result, own) is not None:
+                    yield f"{path} of the code tree is {own} of {name}."
+
+
+def check_line_ends(context: Patching) -> None:
+    """Raise one PatchError that names every patch of the manifest with CRLF line ends and no `eol: lf`.
+
+    `context.results` has every merged component. Other errors show when the patches are applied.
+    """
+    found: list[str] = []
+    affected: dict[str, PatchEntry] = {}  # by component: the first of its entries
+    for component in [*context.components, TREE]:
+        for entry in context.entries(component):
+            names = [] if entry.eol == "lf" else _with_crlf(context, entry, component)
+            if names:
+                place = f"{entry.from_}:{entry.path}" if entry.from_ else entry.path
+                found.append(f"{component}, {place}: {', '.join(names)}")
+                affected.setdefault(component, entry)
+    if found:
+        first = next(iter(affected.values()))
+        origin = f", from: {first.from_}" if first.from_ else ""
+        raise PatchError(
+            "Patches have CRLF line ends",
+            where=", ".join(affected),
+            why="\n".join(found),
+            hint=f"Add `eol: lf` to each of these entries, such as {{path: {first.path}{origin}, eol: lf}}, to convert "
+            "CRLF to LF before the patch is applied.\n"
+            "If the patched files have CRLF line ends themselves, convert only the headers of the diff.",
+        )
+
+
+def _with_crlf(context: Patching, entry: PatchEntry, component: str) -> list[str]:
+    try:
+        sources = _find_patches(context, entry, component)
+    except (PatchError, LockError):
+        return []
+    return [source.name for source, _ in sources if _has_crlf(source)]
+
+
+def _has_crlf(source: PatchSource) -> bool:
+    try:
+        Scanner(source.data, source.name).scan()
+    except CrlfPatchError:
+        return True
+    except PatchError:
+        return False
+    return False
+
+
+def _replaced_patch(context: Patching, replaced: ReplacedPatch, component: str) -> str:
+    """Return "COMPONENT:path" of a patch that is replaced. Raises LockError unless it is the one the manifest means."""
+    file = f"{replaced.from_}:{replaced.path}"
+    found = _from_component(context, replaced.from_, replaced.path, component)
+    digests = [hashlib.sha256(source.data).hexdigest() for source, _ in found]
+    if digests != [replaced.sha256]:
+        raise LockError(
+            f"{file}, which a patch of {component} replaces, is another file at this pin",
+            where=component,
+            why=f"Its SHA-256 is {', '.join(digests)}; `replaces:` has {replaced.sha256}.",
+            hint="See whether it still needs to be replaced. If so, write its SHA-256 into `replaces:`.",
+        )
+    return file
+
+
+# -- where patches are -----------------------------------------------------------------------------------
+
+
+def _find_patches(context: Patching, entry: PatchEntry, component: str) -> list[tuple[PatchSource, str]]:
+    """Return the patches of an entry, with the names of their files in the lock."""
+    if entry.from_ is not None:
+        return _from_component(context, entry.from_, entry.path, component)
+    place = context.loaded.locate(entry.path)
+    own = entry.path.startswith((".", "/"))
+    if place.is_dir():
+        found = read_patchset(place, lint=not own)
+        return [(p, f"{entry.path.rstrip('/')}/{p.name}") for p in found]
+    if source := read_patch(place):
+        return [(source, entry.path)]
+    raise LockError(
+        f"The patch {entry.path} does not exist",
+        where=component,
+        hint="Paths that begin with ./ are relative to the manifest's folder.",
+    )
+
+
+def _from_component(
+    context: Patching, origin: str, place: str, component: str
+) -> list[tuple[PatchSource, str]]:
+    """Return the patches in a file or folder of the component `origin`, for the component that uses them."""
+    if origin not in context.results:
+        raise LockError(
+            f"{component} uses patches from {origin}, which comes after it in the manifest",
+            hint=f"Move {origin} before {component}.",
+        )
+    found = context.trees.find(context.results[origin], place)
+    if found is None:
+        raise LockError(f"{origin} has no path {place} at its pin", where=component)
+    if found.mode in _PLAIN:
+        name = place.rpartition("/")[2]
+        return [(PatchSource(name, None, context.trees.blob(found.oid)), f"{origin}:{place}")]
+    if not found.is_tree:
+        raise LockError(f"{place} of {origin} is neither a file nor a folder", where=component)
+    files = dict(context.trees.files(found.oid))
+    folder = f"{origin}:{place}".removesuffix(":.")
+    patches = read_patchset_text(
+        {path: file.mode in _PLAIN for path, file in files.items()},
+        lambda path: context.trees.blob(files[path].oid),
+        where=folder,
+    )
+    if patches.passed_over:
+        context.notify(
+            f"note: {component}: these files in {folder} look like patches but are not applied, because `series` "
+            "does not list them or they are not plain .patch or .diff files:\n  "
+            + "\n  ".join(patches.passed_over)
+        )
+    prefix = f"{origin}:" + ("" if place == "." else f"{place}/")
+    return [(p, prefix + p.name) for p in patches.sources]

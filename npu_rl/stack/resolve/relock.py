@@ -1,0 +1,181 @@
+"""The commands `lock` and `lock --check`: the earlier lock, the ids to keep, the output file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from npu_rl.common.disk import disk_errors, named_file, write_named
+from npu_rl.common.errors import LockError, SourceError, UsageError
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.objects import short
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent
+from npu_rl.stack.manifest.load_manifest import LoadedManifest, load_manifest
+from npu_rl.stack.requirements.bound_check import compare_bounds
+from npu_rl.stack.resolve.resolve_lock import build_lock, check_lock
+from npu_rl.stack.resolve.upstream_repository import Context, kept_ids
+from npu_rl.stack.sources.git_remote import Network, ls_remote
+from npu_rl.stack.sources.progress import Notify, Watcher
+from npu_rl.stack.store import Store
+
+
+@dataclass(frozen=True)
+class Options:
+    """Options of the command; `output` None writes the lock next to the manifest."""
+
+    manifest: str
+    network: Network
+    watcher: Watcher
+    notify: Notify
+    jobs: int
+    output: Path | None
+
+
+def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
+    """Make the lock and write it atomically.
+
+    Args:
+        update: Components to resolve again; the others keep their ids.
+    """
+    loaded = _load(options)
+    target = _target(options, loaded)
+    _check_target(loaded, target, options)
+    unknown = [name for name in update if name not in loaded.manifest.components]
+    if unknown:
+        raise UsageError(
+            f"Unknown component of {loaded.manifest.name}: {', '.join(unknown)}",
+            hint=f"Components: {', '.join(loaded.manifest.components)}",
+        )
+    earlier = lock_model.read(target) if update else None
+    keep = [name for name in loaded.manifest.components if update and name not in update]
+    context = _context(options, loaded)
+    lock = build_lock(context, loaded, earlier=earlier, keep=keep, jobs=options.jobs)
+    note_bounds(loaded, lock, options.notify)
+    _check_target(loaded, target, options)  # fetching took minutes
+    write_named(target, lock_model.dump(lock).encode("utf-8", "surrogateescape"))
+    return lock, target
+
+
+def check(options: Options) -> tuple[Lock, Path]:
+    """Make the lock again from its ids, and note refs that have moved.
+
+    Raises LockError if it differs, and before anything is fetched if a bound that it has is broken and not named.
+    """
+    loaded = _load(options)
+    target = _target(options, loaded)
+    found = lock_model.read(target)
+    require_bounds(loaded, found, options.notify)
+    context = _context(options, loaded)
+    computed = build_lock(
+        context, loaded, earlier=found, keep=list(loaded.manifest.components), jobs=options.jobs
+    )
+    check_lock(found, _as_read(computed, found))
+    if not options.network.offline:
+        _report_moved_refs(context, found)
+    return found, target
+
+
+def _as_read(computed: Lock, found: Lock) -> Lock:
+    """Return the lock without the requirements of components of which an earlier npu-rl did not read them."""
+    components = {
+        name: replace(one, declares=None, unread=())
+        if name in found.components and found.components[name].declares is None
+        else one
+        for name, one in computed.components.items()
+    }
+    return replace(computed, components=components)
+
+
+def _load(options: Options) -> LoadedManifest:
+    """Load the manifest, with a note for each list of a parent that lost entries."""
+    loaded = load_manifest(options.manifest)
+    for line in loaded.dropped:
+        for each in f"note: {line}".splitlines():
+            options.notify(each)
+    return loaded
+
+
+def _target(options: Options, loaded: LoadedManifest) -> Path:
+    return (options.output or lock_model.lock_path(loaded.path)).absolute()
+
+
+def _check_target(loaded: LoadedManifest, target: Path, options: Options) -> None:
+    if loaded.bundled and options.output is None:
+        raise UsageError(
+            f"{loaded.manifest.name} is a bundled manifest, whose lock can't be overwritten",
+            hint="Write your own lock with --output F (then: npu-rl setup --manifest M --lock F),\n"
+            "or copy the manifest and pass its path.",
+        )
+    named = named_file(target)
+    with disk_errors(named):
+        if named.exists() and named.stat().st_size and not lock_model.begins_as_lock(named):
+            raise UsageError(
+                "The output path is taken by a file that is not a lock",
+                where=str(target) if target == named else f"{target} -> {named}",
+                why='A lock begins with "lock_format". npu-rl overwrites only a lock or an empty file.',
+                hint="Move the file away, or choose another path with --output F.",
+            )
+
+
+def _context(options: Options, loaded: LoadedManifest) -> Context:
+    store = Store()
+    store.sweep()
+    return Context(store, options.network, options.watcher, options.notify, loaded.path.parent)
+
+
+def _report_moved_refs(context: Context, lock: Lock) -> None:
+    """Note pull requests and branches that have moved since; the lock remains valid."""
+    for name, component in lock.components.items():
+        ids = {ref: oid for ref, oid in kept_ids(component).items() if ref.startswith("refs/")}
+        remote_refs = _refs_now(context, name, component, list(ids)) if ids else None
+        if remote_refs is None:
+            continue
+        for ref, oid in ids.items():
+            now = remote_refs.get(f"{ref}^{{}}", remote_refs.get(ref))
+            if now is None:
+                context.notify(
+                    f"note: {name}: {ref} no longer exists upstream; the lock still names its commit"
+                )
+            elif now != oid:
+                context.notify(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
+
+
+def _refs_now(
+    context: Context, name: str, component: LockedComponent, refs: list[str]
+) -> dict[str, str] | None:
+    """Return the refs of the first mirror that can be read; None, with a note, if there is none."""
+    patterns = [p for ref in refs for p in (ref, f"{ref}^{{}}")]
+    reasons = []
+    for source in component.sources:
+        if source.git is None:
+            continue
+        try:
+            with context.store.quarantine() as folder:
+                return ls_remote(Git(folder), source.git, patterns, context.network, name)
+        except SourceError as error:
+            reasons.append(error.what)
+    context.notify(f"note: {name}: its refs could not be checked for changes: {'; '.join(reasons)}")
+    return None
+
+
+def note_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
+    """Note each declared bound that is broken and not named, and what was not compared."""
+    comparison = compare_bounds(loaded, lock)
+    for line in (*comparison.notes, *comparison.errors):
+        notify(f"note: {line}")
+
+
+def require_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
+    """Raise LockError for a declared bound that is broken and not named, or an override that names none."""
+    comparison = compare_bounds(loaded, lock)
+    for line in comparison.notes:
+        notify(f"note: {line}")
+    if comparison.errors:
+        count = len(comparison.errors)
+        raise LockError(
+            f"{loaded.manifest.name}: {count} error{'s' * (count > 1)} in what components require",
+            where=str(loaded.path),
+            why="\n".join(comparison.errors),
+            hint="Correct these, then: npu-rl manifests check M",
+        )

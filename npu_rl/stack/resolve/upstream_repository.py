@@ -1,0 +1,157 @@
+"""A component's git repository, as `lock` reads it: ids of refs, commits of pull requests, trees of commits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.common.errors import LockError, SourceError
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.messages import GitError
+from npu_rl.stack.git.objects import commit_tree_id, short
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.resolve.pull_request import History, IncomingCommits
+from npu_rl.stack.resolve.refs import is_full_id, resolve
+from npu_rl.stack.sources.git_fetch import check_bundle, fetch_commits
+from npu_rl.stack.sources.git_remote import Network
+from npu_rl.stack.sources.progress import Notify, Watcher
+from npu_rl.stack.sources.transfer_errors import Fault, NotDelivered, advice
+from npu_rl.stack.store import Store
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.schema import Component as Spec
+
+
+@dataclass(frozen=True)
+class Context:
+    """What locking needs besides the manifest; bundle paths are relative to `manifest_folder`."""
+
+    store: Store
+    network: Network
+    watcher: Watcher
+    notify: Notify
+    manifest_folder: Path
+
+    def need_network(self, name: str) -> None:
+        """Raise SourceError if the network may not be used: only sources can resolve refs."""
+        if self.network.offline:
+            raise SourceError(
+                f"Locking {name} needs its source",
+                why="--offline does not allow network access.",
+                hint="Run lock without --offline. (`setup` and `verify` work offline from the lock.)",
+            )
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The git and bundle sources of the component `name`. Methods raise SourceError, LockError."""
+
+    context: Context
+    name: str
+    spec: Spec
+
+    def ids(self, repository: Git, kept: lock_model.LockedComponent | None) -> dict[str, str]:
+        """Return the commit ids of every ref of the entry, from an earlier lock if it has the same refs."""
+        refs = self._refs()
+        known = kept_ids(kept)
+        unknown = [ref for ref in refs if ref not in known and not is_full_id(ref)]
+        ids = {ref: known.get(ref, ref) for ref in refs}
+        if not unknown:
+            return ids
+        urls = [s.git for s in self.spec.sources if s.git]
+        if not urls:
+            raise LockError(
+                f"{self.name} has only a bundle as its source, so refs can't be resolved",
+                why=", ".join(unknown),
+                hint="Write full commit ids.",
+            )
+        self.context.need_network(self.name)
+        return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.notify)
+
+    def _refs(self) -> list[str]:
+        assert self.spec.ref is not None
+        return [self.spec.ref, *(m.ref for m in self.spec.merge), *(m.base for m in self.spec.merge)]
+
+    def incoming(self, ids: dict[str, str]) -> list[IncomingCommits]:
+        """Return the commits that each merge of the entry adds, in order."""
+        if not self.spec.merge:
+            return []
+        assert self.spec.ref is not None
+        with self.context.store.quarantine() as folder:
+            self.fetch(Git(folder), ids.values(), contents="tree:0")
+            history = History(Git(folder), ids[self.spec.ref], self.name)
+            found = []
+            for m in self.spec.merge:
+                head, tip = ids[m.ref], ids[m.base]
+                if m.how == "pick":
+                    found.append(history.pick(m.ref, head, m.base, tip))
+                else:
+                    found.append(history.merge(m.ref, head, m.base, tip, allow_drift=m.drift == "allow"))
+            return found
+
+    def fetch(
+        self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
+    ) -> None:
+        """Fetch commits from the first source that has all of them."""
+        if not any(source.bundle for source in self.spec.sources):
+            self.context.need_network(self.name)
+        wanted = list(dict.fromkeys(commits))
+        refs = [ref for ref in dict.fromkeys(self._refs()) if not is_full_id(ref)]
+        reasons: list[str] = []
+        faults: list[Fault] = []
+        for source in self.spec.sources:
+            try:
+                if source.git and not self.context.network.offline:
+                    fetch_commits(
+                        repository, source.git, wanted, self.context.network, self.name,
+                        self.context.watcher, depth=depth, contents=contents, refs=refs,
+                    )  # fmt: skip
+                    return
+                if source.bundle:
+                    self._from_bundle(repository, source.bundle, wanted)
+                    return
+            except NotDelivered as error:
+                reasons.append(error.reason(str(source.git)))
+                faults.append(error.fault)
+            except SourceError as error:
+                reasons.append(f"{source.bundle}: {error.why or error.what}")
+                faults.append(Fault.LACKING)
+            except GitError as error:
+                reasons.append(f"{source.bundle}: {error.why}")
+                faults.append(Fault.LACKING)
+        raise SourceError(
+            f"No source has the commits of {self.name}",
+            where=", ".join(short(c) for c in wanted),
+            why="\n".join(reasons),
+            hint=advice(faults),
+        )
+
+    def root(self, trees: Trees, oid: str) -> str:
+        """Return the tree of a fetched commit. Raises LockError for an object of another type."""
+        kind, data = trees.read_object(oid)
+        if kind == "commit":
+            return commit_tree_id(data)
+        hint = "Write the id of a commit."
+        if kind == "tag" and data.startswith(b"object "):
+            hint = f"It is a tag of {data[7:47].decode('ascii', 'replace')}: write that id or refs/tags/..."
+        raise LockError(f"{oid} of {self.name} is a {kind}, not a commit", hint=hint)
+
+    def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
+        path = str((self.context.manifest_folder / bundle).absolute())
+        check_bundle(Path(path), self.name)
+        repository.transfer("fetch", "--no-tags", "--", path, "+refs/*:refs/npu-rl/*", config={})
+        for oid in wanted:
+            repository.run("cat-file", "-e", f"{oid}^{{commit}}")
+
+
+def kept_ids(kept: lock_model.LockedComponent | None) -> dict[str, str]:
+    """Return the ids of refs in an earlier lock."""
+    if kept is None:
+        return {}
+    ids = {m.ref: m.head for m in kept.merges} | {m.base_ref: m.base_tip for m in kept.merges}
+    if kept.ref is not None and kept.pin is not None:
+        ids[kept.ref] = kept.pin
+    return ids

@@ -1,0 +1,128 @@
+"""Delivery of a lock's objects: each component from the first of its sources that has them."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from npu_rl.common.errors import SourceError
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource
+from npu_rl.stack.sources import git_fetch as git_source
+from npu_rl.stack.sources.git_fetch import GitRequest
+from npu_rl.stack.sources.git_remote import Network
+from npu_rl.stack.sources.parallel import in_parallel
+from npu_rl.stack.sources.progress import Silent, Watcher
+from npu_rl.stack.sources.transfer_errors import Fault, NotDelivered, advice
+from npu_rl.stack.sources.url_rewriting import hide_credentials
+from npu_rl.stack.store import Store, Unit
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """The delivered objects of a component: units, source, and bytes received over the network."""
+
+    units: tuple[Unit, ...]
+    source: str
+    received: int
+
+
+@dataclass(frozen=True)
+class Deliverer:
+    """Fetches components; bundle paths are relative to `manifest_folder`."""
+
+    store: Store
+    network: Network
+    manifest_folder: Path
+    watcher: Watcher = Silent()  # noqa: RUF009  (stateless)
+
+    def deliver(self, lock: Lock, jobs: int) -> dict[str, Delivery]:
+        """Fetch all objects of a lock in parallel. Raises the first error after the other tasks have stopped."""
+        stop = threading.Event()
+        stoppable = replace(self, network=replace(self.network, stop=stop))
+        tasks = {name: partial(stoppable.component, name, c) for name, c in lock.components.items()}
+        return in_parallel(tasks, jobs, stop)
+
+    def component(self, name: str, component: LockedComponent) -> Delivery:
+        """Fetch one component, submodules included."""
+        units, source, received = [], "", 0
+        if component.wanted_objects():
+            main = self._deliver_own(name, component)
+            units, source, received = list(main.units), main.source, main.received
+        for module in component.submodules:
+            request = GitRequest(f"{name}/{module.path}", (module.root,), (module.pin,))
+            part = self.request(request, (LockedSource(git=module.git),), None)
+            units += part.units
+            received += part.received
+        self.watcher.end(name, received)
+        return Delivery(tuple(units), source, received)
+
+    def _deliver_own(self, name: str, component: LockedComponent) -> Delivery:
+        merges = component.merges
+        commits = [component.pin, *(m.head for m in merges), *(m.merge_base for m in merges)]
+        refs = [component.ref, *(m.ref for m in merges)]
+        request = GitRequest(
+            name,
+            component.wanted_objects(),
+            tuple(dict.fromkeys(c for c in commits if c)),
+            tuple(dict.fromkeys(r for r in refs if r and r.startswith("refs/"))),
+        )
+        return self.request(request, component.sources, component)
+
+    def request(
+        self, request: GitRequest, sources: tuple[LockedSource, ...], component: LockedComponent | None
+    ) -> Delivery:
+        """Fetch the wanted objects from the first source that has them (component: needed for sdists).
+
+        Raises:
+            SourceError: No source has the objects; it lists every source and why it failed.
+        """
+        name = request.component
+        unit = self.store.find(request.key)
+        if unit is not None:
+            return Delivery((unit,), str(unit.facts().get("source", "")), 0)
+        if self.network.offline:
+            sources = tuple(source for source in sources if source.bundle)
+        if not sources:
+            raise SourceError(
+                f"{name} is not in the local store",
+                why="--offline does not allow fetching it.",
+                hint="Run the same command once without --offline.",
+            )
+        reasons: list[str] = []
+        hints: list[str] = []
+        faults: list[Fault] = []
+        for source in sources:
+            try:
+                unit, received = self._deliver_from(source, request, component)
+                return Delivery((unit,), source.shown(), received)
+            except SourceError as error:
+                reason = f"{source.shown()}: {error.why or error.what}"
+                if isinstance(error, NotDelivered):
+                    faults.append(error.fault)
+                    reason = error.reason(source.shown())
+                elif error.hint:
+                    hints.append(error.hint)
+                reason = hide_credentials(reason)
+                reasons.append(reason)
+                if source is not sources[-1]:
+                    self.watcher.note(name, f"{reason.splitlines()[0]}; trying the next source")
+        raise SourceError(
+            f"No source delivered {name}",
+            why="\n".join(reasons),
+            hint="\n".join(dict.fromkeys([*advice(faults).splitlines(), *hints])) or advice([Fault.DOWN]),
+        )
+
+    def _deliver_from(
+        self, source: LockedSource, request: GitRequest, component: LockedComponent | None
+    ) -> tuple[Unit, int]:
+        if source.git:
+            return git_source.fetch_from(self.store, request, source.git, self.network, self.watcher)
+        if source.bundle:
+            path = self.manifest_folder / source.bundle
+            return git_source.fetch_bundle(self.store, request, path, self.network, self.watcher)
+        assert component is not None  # a submodule's only source is git
+        from npu_rl.stack.sources.sdist_unit import fetch_sdist
+
+        return fetch_sdist(self.store, request, source, component, self.network, self.watcher)

@@ -1,0 +1,267 @@
+"""Import of a PyPI sdist as git objects: its kept files become one tree, and none of its code is run.
+
+The archive is kept in the store, too, by its SHA-256: a lock that is made again, or that fails at a `drop:` and is
+tried again, does not download 20 MB each time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+from npu_rl.common.errors import SourceError
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.objects import short
+from npu_rl.stack.lock.lock_model import LockedComponent, LockedSource
+from npu_rl.stack.sources.git_fetch import GitRequest, missing
+from npu_rl.stack.sources.git_remote import Network
+from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
+from npu_rl.stack.sources.progress import Watcher
+from npu_rl.stack.sources.pypi import DownloadedSdist, download_sdist, find_sdist
+from npu_rl.stack.sources.sdist import SdistFile, read_sdist, select
+from npu_rl.stack.sources.sdist_search import is_safe_sdist_name
+from npu_rl.stack.store import Store, Unit, pack_loose, unit_key
+
+_ID = re.compile("[0-9a-f]{40}")
+_LARGEST_KEPT = 256 * 1024 * 1024  # bytes of an archive: it passes through memory
+
+
+@dataclass(frozen=True)
+class Imported:
+    """An sdist in a repository.
+
+    Attributes:
+        tree: The tree of its kept files.
+        sdist: The archive.
+        received: The bytes received over the network.
+        beside: Files that were read as well, by path; they need not be in the tree.
+    """
+
+    tree: str
+    sdist: DownloadedSdist
+    received: int
+    beside: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def import_sdist(
+    repository: Git,
+    component: str,
+    source: LockedSource,
+    keep: Sequence[str],
+    network: Network,
+    watcher: Watcher,
+    store: Store | None = None,
+    ask: bool = True,
+    beside: Sequence[str] = (),
+) -> Imported:
+    """Download an sdist, check its hash, and write the kept files into the repository as one pack.
+
+    Args:
+        repository: Where the pack goes.
+        component: The component's name, for messages.
+        source: The release.
+        keep: The paths to keep.
+        network: Settings for remotes.
+        watcher: The receiver of progress.
+        store: Where the archive may be already, and is kept.
+        ask: Whether to take it from the store only if an index lists it.
+        beside: Files and folders to read as well, kept or not; the sdist need not have them.
+
+    Raises:
+        SourceError: If there is no such sdist, it has another hash, is unsafe, or lacks a `drop` or kept path.
+    """
+    with tempfile.TemporaryDirectory(prefix="npu-rl-", dir=repository.git_dir) as folder:
+        sdist, received = _get_archive(
+            repository, component, source, network, watcher, store, ask, Path(folder)
+        )
+        for note in sdist.notes:
+            watcher.note(component, note)
+        read: dict[str, bytes] = {}
+        files = _copied(read_sdist(sdist.path, keep=[*keep, *beside]), beside, read)
+        chosen = select(files, keep, source.drop)
+        lacking = [*chosen.unmatched_keep, *chosen.unmatched_drop]
+        if lacking:
+            patterns = any(set("*?[") & set(path) for path in chosen.unmatched_keep)
+            raise SourceError(
+                f"{sdist.filename} does not have {', '.join(lacking)}",
+                where=component,
+                hint="Look at `take:` and `drop:` of this component."
+                + (" `take:` has no patterns: name a folder, or each file." if patterns else ""),
+            )
+        tree = _import_files(repository, chosen.files)
+    return Imported(tree, sdist, received, read)
+
+
+def _copied(
+    files: Iterable[SdistFile], beside: Sequence[str], copies: dict[str, bytes]
+) -> Iterator[SdistFile]:
+    """Yield the files, and put those that are in `beside`, or in a folder of it, into `copies`."""
+    for file in files:
+        if any(file.path == path or file.path.startswith(f"{path}/") for path in beside):
+            copies[file.path] = file.data
+        yield file
+
+
+def _get_archive(
+    repository: Git,
+    component: str,
+    source: LockedSource,
+    network: Network,
+    watcher: Watcher,
+    store: Store | None,
+    ask: bool,
+    folder: Path,
+) -> tuple[DownloadedSdist, int]:
+    """Return the archive as a file in `folder`, and the bytes received for it."""
+    assert source.pypi is not None
+    name, version = split_requirement(source.pypi)
+    settings = read_pip_settings()
+    settings = replace(settings, retries=min(settings.retries, network.retries))
+    if store is not None:
+        kept = _find_kept_archive(repository, store, source, settings if ask else None, network, folder)
+        if kept is not None:
+            return kept, 0
+    watcher.begin(component, source.pypi)
+
+    def progress(done: int, total: int | None) -> None:
+        network.pause(0)
+        of = f" of {total / 1e6:.1f}" if total else ""
+        watcher.advance(component, f"{done / 1e6:.1f}{of} MB", done / total if total else None)
+
+    sdist = download_sdist(
+        name,
+        version,
+        sha256=source.sha256,
+        settings=settings,
+        folder=folder,
+        on_progress=progress,
+        pause=network.pause,
+    )
+    if store is not None and sdist.size <= _LARGEST_KEPT:
+        _keep_archive(store, sdist)
+    return sdist, sdist.size
+
+
+def _find_kept_archive(
+    repository: Git,
+    store: Store,
+    source: LockedSource,
+    settings: PipSettings | None,
+    network: Network,
+    folder: Path,
+) -> DownloadedSdist | None:
+    """Return the archive from the store, if it has the one that is locked or that an index lists now.
+
+    Args:
+        settings: Settings of the indexes to query; None if the locked hash suffices.
+    """
+    assert source.pypi is not None
+    wanted = source.sha256
+    if wanted is not None and store.find(_archive_key(wanted)) is None:
+        return None
+    notes: tuple[str, ...] = ()
+    if settings is not None:
+        try:
+            link = find_sdist(*split_requirement(source.pypi), settings, pause=network.pause)
+        except SourceError:
+            return None  # the download will say why
+        if wanted is not None and link.sha256 not in (None, wanted):
+            return None
+        wanted, notes = wanted or link.sha256, link.notes
+    unit = store.find(_archive_key(wanted)) if wanted is not None else None
+    if unit is None or wanted is None:
+        return None
+    facts = unit.facts()
+    blob, filename = str(facts.get("blob")), str(facts.get("filename"))
+    here = replace(repository, alternates=(*repository.alternates, unit.objects))
+    known = is_safe_sdist_name(filename) and _ID.fullmatch(
+        blob
+    )  # one becomes a path, the other git's argument
+    found = here.run("cat-file", "blob", blob, ok=(0, 128)) if known else None
+    if found is None or hashlib.sha256(found.stdout).hexdigest() != wanted:
+        store.discard(unit)
+        return None
+    path = folder / filename
+    path.write_bytes(found.stdout)
+    return DownloadedSdist(path, filename, wanted, len(found.stdout), "", "the local store", notes)
+
+
+def _keep_archive(store: Store, sdist: DownloadedSdist) -> None:
+    with store.quarantine() as folder:
+        repository = Git(folder)
+        blob = repository.text("hash-object", "-w", "--no-filters", str(sdist.path))
+        pack_loose(repository)
+        store.publish(folder, _archive_key(sdist.sha256), {"blob": blob, "filename": sdist.filename})
+
+
+def _archive_key(sha256: str) -> str:
+    return unit_key("sdist", [sha256])
+
+
+def split_requirement(text: str) -> tuple[str, str]:
+    """Split a requirement such as vllm==0.9.1 into name and version."""
+    requirement = Requirement(text)
+    (version,) = requirement.specifier
+    return requirement.name, version.version
+
+
+def _import_files(repository: Git, files: Sequence[SdistFile]) -> str:
+    """Import the files by one `git fast-import`, which makes a pack: a thousand loose objects would cost a second."""
+    stream = [b"commit refs/npu-rl/sdist\ncommitter npu-rl <npu-rl@invalid> 0 +0000\ndata 0\n"]
+    for file in files:
+        mode = "100755" if file.executable else "100644"
+        stream.append(f"M {mode} inline {_quoted(file.path)}\ndata {len(file.data)}\n".encode())
+        stream.append(file.data)
+        stream.append(b"\n")
+    stream.append(b"done\n")
+    fast = replace(
+        repository,
+        extra={
+            **repository.extra,
+            "GIT_CONFIG_PARAMETERS": "'fastimport.unpackLimit=0' 'pack.compression=1'",
+        },
+    )
+    fast.run("fast-import", "--quiet", "--done", input=b"".join(stream))
+    return repository.text("rev-parse", "refs/npu-rl/sdist^{tree}")
+
+
+def _quoted(path: str) -> str:
+    escaped = path.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
+def fetch_sdist(
+    store: Store,
+    request: GitRequest,
+    source: LockedSource,
+    component: LockedComponent,
+    network: Network,
+    watcher: Watcher,
+) -> tuple[Unit, int]:
+    """Bring a component into the store from its sdist; return the unit and the bytes received.
+
+    Raises:
+        SourceError: If the sdist's tree is not the locked one.
+    """
+    with store.quarantine() as folder:
+        repository = Git(folder)
+        keep = [path for path, _ in component.entries_at_pin()]
+        imported = import_sdist(
+            repository, request.component, source, keep, network, watcher, store=store, ask=False
+        )
+        lacking = missing(repository, request.wants)
+        if imported.tree != component.tree or lacking:
+            raise SourceError(
+                f"{source.pypi} does not stand for what is locked",
+                why=f"It gives tree {short(imported.tree)} where {short(component.tree)} is locked."
+                if imported.tree != component.tree
+                else "It has not what the merges need; only git has.",
+            )
+        facts = {"component": request.component, "wants": list(request.wants), "source": source.pypi}
+        return store.publish(folder, request.key, facts), imported.received

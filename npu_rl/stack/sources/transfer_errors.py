@@ -1,0 +1,172 @@
+"""Classification of failed transfers by git's messages: retry, use another request, or use the next mirror."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from enum import Enum
+
+from npu_rl.common.errors import SourceError
+from npu_rl.stack.git.messages import GitError
+
+
+class Fault(Enum):
+    """Why a transfer failed, which decides what to try next."""
+
+    REFUSED = "the server does not serve what was requested"  # use another request
+    ABSENT = "this mirror has no such repository, or not for us"  # use the next mirror
+    DOWN = "this mirror can't be reached now"  # try again, then the next mirror
+    CUT = "the response broke off"  # try again, then in another way: some servers just hang up
+    OTHER = "git gave up"  # use another request
+    LACKING = "the server was reached, and does not have what is locked"  # use the next mirror
+
+
+class NotDelivered(SourceError):
+    """One mirror failed; `asked` is its URL after rewriting, without credentials."""
+
+    def __init__(self, component: str, asked: str, why: str, fault: Fault) -> None:
+        super().__init__(f"{component}: {asked}", why=why)
+        self.asked = asked
+        self.fault = fault
+
+    def reason(self, source: str) -> str:
+        """Return one line with the mirror and the reason; `source` is the URL in the manifest."""
+        rewritten = "" if source == self.asked else f" (rewritten from {source})"
+        return f"{self.asked}{rewritten}: {self.why}"
+
+
+_ADVICE = {
+    Fault.LACKING: "The server was reached, but does not have these objects.\n"
+    "Update that mirror, or point the URLs at another one: --rewrite FROM=TO\n"
+    "If a pull request was force-pushed, its old commits may be gone: review what changed, then run "
+    "npu-rl lock --manifest M --update NAME",
+    Fault.ABSENT: "Check the URL and your access to it, or point the URLs at another mirror: --rewrite FROM=TO",
+}
+_NETWORK = "Check the network, or point the URLs at a mirror: --rewrite FROM=TO"
+
+
+def advice(faults: Iterable[Fault]) -> str:
+    """Return hints for these faults, each once."""
+    return "\n".join(dict.fromkeys(_ADVICE.get(fault, _NETWORK) for fault in faults))
+
+
+def _any_of(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
+# The first match counts: a refusal is often followed by "the remote end hung up".
+_PATTERNS = (
+    (
+        Fault.REFUSED,
+        _any_of(
+            r"not our ref",
+            r"unadvertised object",
+            r"does not allow request",
+            r"no such remote ref",
+            r"couldn't find remote ref",
+            r"not a commit",
+            r"bad object",
+            r"filtering not recognized",
+            r"does not support (shallow|filter|--depth)",
+        ),
+    ),
+    (
+        Fault.DOWN,
+        _any_of(
+            r"(HTTP|returned error:) (429|5\d\d)\b",
+            r"(Failed|Couldn't|unable|could not) (to )?connect",
+            r"Connection (refused|timed out)",
+            r"Could(n't| not) resolve (host|proxy)",
+            r"unable to look up",
+            r"Temporary failure",
+            r"Operation (timed out|too slow)",
+            r"Network is unreachable",
+            r"No route to host",
+        ),
+    ),
+    (
+        Fault.ABSENT,
+        _any_of(
+            r"not found",
+            r"does not exist",
+            r"doesn't exist",
+            r"does not appear to be a git",
+            r"not a git repository",
+            r"is this a git repository",
+            r"not exported",
+            r"repository .* not ",
+            r"access denied",
+            r"Authentication failed",
+            r"could not read (Username|Password)",
+            r"Permission denied",
+            r"Host key verification failed",
+            r"(HTTP|returned error:) 4\d\d\b",
+            r"CONNECT tunnel failed|from proxy after CONNECT",
+            r"SSL certificate|certificate verif|server certificate",
+            r"transport .* not allowed",
+            r"unable to find remote helper",
+            r"dubious ownership",
+        ),
+    ),
+    (
+        Fault.CUT,
+        _any_of(
+            r"early EOF",
+            r"unexpected disconnect",
+            r"hung up",
+            r"Connection (reset|closed)",
+            r"closed the connection",
+            r"packet write failed",
+            r"RPC failed",
+            r"index-pack (failed|died)",
+            r"invalid index-pack",
+            r"fetch-pack: invalid",
+            r"premature",
+            r"Empty reply",
+            r"transfer closed",
+            r"GnuTLS recv|SSL_read|unexpected eof",
+            r"\bcurl (16|18|52|55|56|92)\b",
+            r"(Recv|Send) failure",
+            r"protocol error: bad line",
+            r"bad pack header",
+            r"Could not read from remote",
+        ),
+    ),
+)
+
+
+def fault_of(error: GitError) -> Fault:
+    """Classify a failed transfer."""
+    return _read(error)[0]
+
+
+def _read(error: GitError) -> tuple[Fault, str | None]:
+    """Classify a failed transfer; return the line that decided, if any."""
+    if error.stalled is not None:
+        return Fault.DOWN, error.why
+    lines = (error.stderr or error.why or "").splitlines()
+    for fault, pattern in _PATTERNS:
+        for line in lines:
+            if pattern.search(line):
+                return fault, line
+    return Fault.OTHER, None
+
+
+def is_retryable(error: GitError) -> bool:
+    """Return whether a retry may succeed.
+
+    A remote that never sent any data is not retried: it has already used up the stall timeout once.
+    """
+    if error.stalled is not None:
+        return error.received_data
+    return fault_of(error) in (Fault.DOWN, Fault.CUT)
+
+
+def main_message(error: GitError) -> str:
+    """Return the most informative line of git's messages."""
+    matched = _read(error)[1]
+    if matched is not None:
+        return matched
+    lines = [line for line in (error.why or error.what).splitlines() if line.strip()]
+    important = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))]
+    return (important or lines or [error.what])[0]

@@ -1,0 +1,140 @@
+"""URL rewriting, by which a site without internet access points all manifests at its own mirrors.
+
+Rules come from the command line (`--rewrite FROM=TO`), from `NPU_RL_REWRITE` (one FROM=TO per line)
+and from the configuration file (`rewrite:` in `config.yaml`). The longest FROM that begins a URL wins;
+of equal ones, the command line's, then the variable's. Only TO may contain credentials.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+
+from npu_rl.common.environment_variables import REWRITE
+from npu_rl.common.errors import UsageError
+from npu_rl.common.masking import MASK
+from npu_rl.common.user_settings import read_configuration
+from npu_rl.stack.git.environment import Credentials
+
+SCHEMES = ("https", "http", "ssh", "git", "file")
+_HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])"
+_PLACE = re.compile(rf"{_HOST}(?::[0-9]{{1,5}})?")
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
+_SCP_LIKE = re.compile(rf"{_USER.pattern}@{_HOST}:(?![-:]).+")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+
+
+@dataclass(frozen=True)
+class Rewrites:
+    """Prefix rules in order of precedence."""
+
+    rules: tuple[tuple[str, str], ...] = ()
+
+    def apply(self, url: str) -> str:
+        """Return the rewritten URL. Raises UsageError if the result is not a valid git URL."""
+        best: tuple[str, str] | None = None
+        for prefix, target in self.rules:
+            if url.startswith(prefix) and (best is None or len(prefix) > len(best[0])):
+                best = (prefix, target)
+        if best is None:
+            return url
+        result = best[1] + url[len(best[0]) :]
+        if result.startswith("/"):
+            result = f"file://{quote(best[1])}{url[len(best[0]) :]}"
+        check_url(result, where=f"rewrite {hide_credentials(best[0])}={hide_credentials(best[1])}")
+        return result
+
+
+def load_rewrites(options: Iterable[str] = ()) -> Rewrites:
+    """Return all active rules. Raises UsageError, with its source, for one that is not FROM=TO."""
+    rules = [_rule(text, f"--rewrite, number {number}") for number, text in enumerate(options, 1)]
+    for number, line in enumerate(os.environ.get(REWRITE.name, "").splitlines(), 1):
+        if line.strip():
+            rules.append(_rule(line.strip(), f"{REWRITE.name}, line {number}"))
+    rules.extend(read_configuration().rewrite)
+    return Rewrites(tuple(rules))
+
+
+def _rule(text: str, where: str) -> tuple[str, str]:
+    prefix, separator, target = text.partition("=")
+    if not separator or not prefix or not target:
+        raise UsageError(  # without its text, which may be a token
+            "Invalid rewrite rule",
+            where=where,
+            why="FROM is empty."
+            if separator and not prefix
+            else "TO is empty."
+            if separator
+            else "It has no `=`.",
+            hint="Write FROM=TO, for example https://github.com/=https://mirror.example/github/",
+        )
+    return prefix, target
+
+
+def check_url(url: str, *, where: str | None = None) -> None:
+    """Raise UsageError unless the URL is safe for git: not an option, and not a remote that runs commands."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or "/" in scheme:
+        scheme, rest = "", url
+    if scheme in SCHEMES:
+        wrong = _invalid_part(scheme, rest)
+    elif scheme or not _SCP_LIKE.fullmatch(url):
+        wrong = "unknown scheme"
+    else:
+        wrong = None
+    if wrong is None and _CONTROL.search(url):
+        wrong = "control characters"
+    if wrong is None and " " in url and scheme != "file":
+        wrong = "spaces"
+    if wrong is not None:
+        raise UsageError(
+            f"Unsupported git URL: {hide_credentials(url)!r}",
+            where=where,
+            why=wrong,
+            hint=f"Allowed: {', '.join(s + '://' for s in SCHEMES)} and user@host:path. "
+            "Write special characters in a user or password as %XX.",
+        )
+
+
+def _invalid_part(scheme: str, rest: str) -> str | None:
+    if scheme == "file":
+        return None if rest.startswith(("/", "localhost/")) else "a file URL needs an absolute path"
+    authority, slash, _ = rest.partition("/")
+    user, at, place = authority.rpartition("@")
+    if not slash or not _PLACE.fullmatch(place):
+        return "no valid host, or no path"
+    if scheme in ("http", "https"):
+        return "control characters" if _CONTROL.search(unquote(user)) else None
+    if at and not _USER.fullmatch(user):
+        return f"{scheme} does not accept a password in a URL"
+    return None
+
+
+def split_credentials(url: str) -> tuple[str, Credentials | None]:
+    """Split an http or https URL into the URL without credentials, and the credentials.
+
+    A user name without a password counts as a token, as servers treat it.
+    """
+    scheme, _, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    user, at, place = authority.rpartition("@")
+    if scheme not in ("http", "https") or not at:
+        return url, None
+    name, _, password = user.partition(":")
+    plain = f"{scheme}://{place}"
+    return f"{plain}{slash}{path}", Credentials(plain, unquote(name), unquote(password))
+
+
+def hide_credentials(url: str) -> str:
+    """Mask the credentials of a URL or rewrite rule for a message, in doubt too much.
+
+    Everything from the first :// to the last @ is masked; without ://, all but the user of user@host:path.
+    """
+    before, at, host = url.rpartition("@")
+    scheme, separator, _ = before.partition("://")
+    if separator:
+        return f"{scheme}{separator}{MASK}@{host}"
+    return f"{MASK}@{host}" if at and ":" in before else url
