@@ -69,8 +69,8 @@ def byte_code() -> dict[str, str]:
 
 def require_untouched(workspace: Path) -> None:
     """Hold a workspace against its lock after everything that tests ran in it: nothing may have been left there."""
-    from npu_rl.verification.verify import verify
-    from npu_rl.workspace.layout import Layout
+    from npu_rl.workspace.folder.layout import Layout
+    from npu_rl.workspace.verification.verify import verify
 
     report = verify(Layout(workspace), print, deep=True)
     assert ([drift.path for drift in report.drift], report.ignored, report.byte_code) == ([], {}, [])

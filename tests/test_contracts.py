@@ -18,12 +18,12 @@ VIOLATIONS = {
     "Arrows point down": ("common/errors.py", "import npu_rl.stack.store"),
     "A recipe is judged without a workspace, a workspace is laid without a recipe": (
         "plan/rules/rule.py",
-        "import npu_rl.workspace",
+        "import npu_rl.workspace.folder",
     ),
     "One file runs git": ("stack/patches/patch_model.py", "import subprocess"),
     "One file starts processes of a run": ("record/run_record.py", "import subprocess"),
     "npu-rl itself imports nothing of the training interpreter's": (
-        "workspace/file_check.py",
+        "workspace/folder/file_check.py",
         "import numpy",
     ),
     "The runtime needs nothing of ours": ("runtime/used.py", "from npu_rl.common.errors import NpuRlError"),

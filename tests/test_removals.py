@@ -16,7 +16,7 @@ PACKAGE = ROOT / "npu_rl"
 MAY_CHANGE = {
     "common/disk.py": "whatever `remove_tree` is called for (see below); its own temporary and lock files",
     "common/confined_changes.py": "the known places of a workspace, through no link",
-    "workspace/workspace_lock.py": "the empty folders that a failed setup made",
+    "workspace/folder/workspace_lock.py": "the empty folders that a failed setup made",
     "stack/store.py": "units, quarantines and locks in a store that has npu-rl's mark",
     "stack/sources/git_fetch.py": "packs and objects of a transfer, in a quarantine",
     "stack/sources/pypi.py": "the part of a download, in a quarantine",
@@ -52,7 +52,7 @@ MAY_REMOVE = {
     "weights/export_run.py": "its own staging folder",
     "weights/unfinished_files.py": "staging folders of killed exports, whose lock nobody holds",
     "common/confined_changes.py": "the known places of a workspace",
-    "workspace/local_commits.py": "the temporary view of a repository that it made",
+    "workspace/folder/local_commits.py": "the temporary view of a repository that it made",
 }
 
 OF_MODULES = {

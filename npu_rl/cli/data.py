@@ -176,9 +176,9 @@ def _converter(
     from npu_rl.common.user_path import user_path
     from npu_rl.data_check.mindspeed_rl_files import preprocess, template_of
     from npu_rl.data_check.prompt_lengths import require_tokenizer
-    from npu_rl.verification.require_locked import require_locked
-    from npu_rl.workspace.chosen_interpreter import choose
-    from npu_rl.workspace.discovery import open_workspace
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+    from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.verification.require_locked import require_locked
 
     for option, given in (("--template", template), ("--max-prompt-length", limit)):
         if given:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
     from npu_rl.data_check.check_data import Checked
     from npu_rl.recipes.load_recipe import LoadedRecipe
-    from npu_rl.workspace.layout import Layout
+    from npu_rl.workspace.folder.layout import Layout
 
 
 @examples(
@@ -47,8 +47,8 @@ def check(
     from npu_rl.data_check.check_data import Checked, data_findings
     from npu_rl.data_check.gather import gather
     from npu_rl.data_check.packed_files import UNCHECKED, data_path_key, read_packed_files
-    from npu_rl.verification.require_locked import require_locked
-    from npu_rl.workspace.discovery import open_workspace_if_any
+    from npu_rl.workspace.folder.discovery import open_workspace_if_any
+    from npu_rl.workspace.verification.require_locked import require_locked
 
     loaded = judged.load(recipe, overrides or [], json)
     layout = open_workspace_if_any(workspace, tell)
@@ -92,7 +92,7 @@ def check(
 
 def _require_same_manifest(loaded: LoadedRecipe, layout: Layout) -> None:
     from npu_rl.common.errors import UsageError
-    from npu_rl.workspace.locked_manifest import stack_of
+    from npu_rl.workspace.folder.locked_manifest import stack_of
 
     wanted, stack = loaded.manifest_facts.name, stack_of(layout)
     if loaded.in_stack(stack).stack is None:

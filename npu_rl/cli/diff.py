@@ -33,9 +33,9 @@ def diff(
 
     Against the locked tree. Empty if there is none.
     """
-    from npu_rl.verification.component_diff import component_changes
-    from npu_rl.verification.diff import local_changes
-    from npu_rl.workspace.discovery import open_workspace
+    from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.verification.component_diff import component_changes
+    from npu_rl.workspace.verification.diff import local_changes
 
     layout = open_workspace(workspace, tell)
     # A patch is bytes and stays them in a file or pipe; a terminal would obey them.

@@ -13,7 +13,7 @@ from npu_rl.cli.show import print_json, say, tell
 if TYPE_CHECKING:
     from npu_rl.faults.verdict import Verdict
     from npu_rl.training.witness_run import Witnessed
-    from npu_rl.workspace.layout import Layout
+    from npu_rl.workspace.folder.layout import Layout
 
 
 def _manifest_names(incomplete: str) -> list[str]:
@@ -67,7 +67,7 @@ def faults(
     else:
         from npu_rl.faults.fault import known_faults
         from npu_rl.faults.verdict import judge_tree
-        from npu_rl.workspace.discovery import open_workspace
+        from npu_rl.workspace.folder.discovery import open_workspace
 
         layout = open_workspace(workspace, tell)
         if run:
@@ -93,7 +93,7 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
     from npu_rl.stack.sources.git_remote import Network
     from npu_rl.stack.sources.progress import Silent
     from npu_rl.stack.sources.url_rewriting import load_rewrites
-    from npu_rl.summary import summary_sources
+    from npu_rl.workspace.summary import summary_sources
 
     path = find_manifest(name)
     place = lock_model.lock_path(path)
@@ -113,7 +113,7 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
 
 def _prove(layout: Layout) -> None:
     from npu_rl.cli import proving
-    from npu_rl.verification.require_locked import require_locked
+    from npu_rl.workspace.verification.require_locked import require_locked
 
     with proving.shown() as progress:
         require_locked(layout, tell, "a witness would show the faults of other code", progress)
@@ -123,7 +123,7 @@ def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> d
     """Return what the witnesses show, by the ids of the faults whose code the tree has."""
     from npu_rl.faults.verdict import ABSENT, UNKNOWN
     from npu_rl.training.witness_run import run_witness
-    from npu_rl.workspace.chosen_interpreter import choose
+    from npu_rl.workspace.folder.chosen_interpreter import choose
 
     interpreter = choose(python, layout)
     shown = {}

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from npu_rl.judgement.judge import AssembledTree, Judgement
     from npu_rl.recipes.load_recipe import LoadedRecipe
     from npu_rl.sizing.machine import Machine
-    from npu_rl.workspace.layout import Layout
+    from npu_rl.workspace.folder.layout import Layout
 
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
@@ -42,8 +42,8 @@ def judge_in(
     """Judge a recipe by the tree of the workspace named, or of the one that is found, if there is one."""
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.judgement.judge import AssembledTree, judge
-    from npu_rl.workspace.discovery import open_workspace_if_any
-    from npu_rl.workspace.locked_manifest import stack_of
+    from npu_rl.workspace.folder.discovery import open_workspace_if_any
+    from npu_rl.workspace.folder.locked_manifest import stack_of
 
     layout = open_workspace_if_any(workspace, tell)
     tree = None
@@ -61,8 +61,8 @@ def _validated(judgement: Judgement, loaded: LoadedRecipe, layout: Layout) -> Ju
     """Have the trainer's own function validate the recipe, if the workspace equals its lock; else note why not."""
     from npu_rl.common.errors import NpuRlError
     from npu_rl.training.trainer_validation import not_validated, validated
-    from npu_rl.verification.require_locked import require_locked
-    from npu_rl.workspace.chosen_interpreter import choose
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+    from npu_rl.workspace.verification.require_locked import require_locked
 
     try:
         require_locked(layout, tell, "its validation may be that of other code", None)

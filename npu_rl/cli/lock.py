@@ -90,7 +90,7 @@ def _demand_environment(manifest: str) -> None:
 
 def _print(lock: Lock) -> None:
     from npu_rl.stack.git.objects import short
-    from npu_rl.workspace.lock_summary import patch_line
+    from npu_rl.workspace.folder.lock_summary import patch_line
 
     for name, component in lock.components.items():
         say(f"{name}: {component.shown_pin()}")

@@ -107,7 +107,7 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     from npu_rl.cli.show import print_json, say, tell
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
-    from npu_rl.workspace.lock_summary import manifest_changed, stack_json, stack_lines
+    from npu_rl.workspace.folder.lock_summary import manifest_changed, stack_json, stack_lines
 
     path = find_manifest(manifest)
     lock = lock_model.read(lock_model.lock_path(path))

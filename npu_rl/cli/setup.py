@@ -12,8 +12,8 @@ from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, W
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
-    from npu_rl.workspace.layout import Layout
-    from npu_rl.workspace.up_to_date import Outcome
+    from npu_rl.workspace.folder.layout import Layout
+    from npu_rl.workspace.folder.up_to_date import Outcome
 
 
 @examples(
@@ -51,10 +51,10 @@ def setup(
     from npu_rl.cli.show import print_json, tell
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
-    from npu_rl.workspace.discovery import named_folder, require_trust
-    from npu_rl.workspace.layout import DEFAULT_NAME, Layout
-    from npu_rl.workspace.lock_summary import manifest_changed, setup_json
-    from npu_rl.workspace.up_to_date import Outcome, untouched
+    from npu_rl.workspace.folder.discovery import named_folder, require_trust
+    from npu_rl.workspace.folder.layout import DEFAULT_NAME, Layout
+    from npu_rl.workspace.folder.lock_summary import manifest_changed, setup_json
+    from npu_rl.workspace.folder.up_to_date import Outcome, untouched
 
     path = find_manifest(manifest)
     place = lock or lock_model.lock_path(path)
@@ -100,7 +100,7 @@ def _absolute(python: str | None) -> str | None:
 
 def _keep_choice(layout: Layout, python: str) -> None:
     from npu_rl.cli.show import tell
-    from npu_rl.workspace.chosen_interpreter import keep_choice
+    from npu_rl.workspace.folder.chosen_interpreter import keep_choice
 
     try:
         keep_choice(layout, python)
@@ -125,7 +125,7 @@ def _set_up(
     from npu_rl.cli.show import tell, watcher
     from npu_rl.stack.sources.git_remote import Network
     from npu_rl.stack.sources.url_rewriting import load_rewrites
-    from npu_rl.workspace import setup
+    from npu_rl.workspace.folder import setup
 
     network = Network.from_environment(load_rewrites(rewrite), offline=offline)
     with watcher() as shown:
@@ -134,7 +134,7 @@ def _set_up(
 
 def _print(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
     from npu_rl.cli.show import amount, say
-    from npu_rl.workspace.lock_summary import stack_lines
+    from npu_rl.workspace.folder.lock_summary import stack_lines
 
     if not outcome.changed:
         say(f"{layout.root} is up to date with {lock.manifest}; nothing to do.")

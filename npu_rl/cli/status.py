@@ -19,9 +19,9 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     import time
 
     from npu_rl.cli.show import print_json, say, tell
-    from npu_rl.verification.verify import verify
-    from npu_rl.workspace.discovery import open_workspace
-    from npu_rl.workspace.lock_summary import stack_json, stack_lines
+    from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.folder.lock_summary import stack_json, stack_lines
+    from npu_rl.workspace.verification.verify import verify
 
     layout = open_workspace(workspace, tell)
     report = verify(layout, tell)

@@ -12,7 +12,7 @@ from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace
 
 if TYPE_CHECKING:
-    from npu_rl.summary.summary_sources import StackObjects
+    from npu_rl.workspace.summary.summary_sources import StackObjects
 
 
 @examples(
@@ -44,8 +44,8 @@ def summary(
     """
     from npu_rl.cli.show import print_json, say
     from npu_rl.common.errors import UsageError
-    from npu_rl.summary.stack_summary import stack_summary
-    from npu_rl.summary.summary_text import markdown_lines, summary_lines
+    from npu_rl.workspace.summary.stack_summary import stack_summary
+    from npu_rl.workspace.summary.summary_text import markdown_lines, summary_lines
 
     if json and markdown:
         raise UsageError("--json and --markdown print different things", hint="Give one of them.")
@@ -64,10 +64,10 @@ def _objects(
     manifest: str | None, workspace: Path | None, jobs: int, offline: bool, rewrite: list[str]
 ) -> AbstractContextManager[StackObjects]:
     from npu_rl.cli.show import tell, watcher
-    from npu_rl.summary import summary_sources
+    from npu_rl.workspace.summary import summary_sources
 
     if manifest is None:
-        from npu_rl.workspace.discovery import open_workspace
+        from npu_rl.workspace.folder.discovery import open_workspace
 
         return summary_sources.of_workspace(open_workspace(workspace, tell))
     from npu_rl.stack.lock import lock_model

@@ -63,8 +63,8 @@ def train(
     """
     from npu_rl.cli import judged, proving
     from npu_rl.training.prepare import RefusedRecipe, prepare
-    from npu_rl.workspace.discovery import open_workspace
-    from npu_rl.workspace.expected_digest import lock_digest
+    from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.folder.expected_digest import lock_digest
 
     _demand_one_mode(dry_run, rehearse, resume)
     expected = None if expect is None else lock_digest(expect)

@@ -13,8 +13,8 @@ from npu_rl.cli.options import Expect, Json, Workspace
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
-    from npu_rl.verification.verify import Report
-    from npu_rl.workspace.layout import Layout
+    from npu_rl.workspace.folder.layout import Layout
+    from npu_rl.workspace.verification.verify import Report
 
 _SHOWN = 20  # files with byte code, of which there can be thousands
 
@@ -37,11 +37,11 @@ def verify(
     Files, folders, modes and every patch, hunk by hunk. Exit 3 if anything differs.
     """
     from npu_rl.cli import proving
-    from npu_rl.verification.verify import verify as verified
-    from npu_rl.workspace.discovery import open_workspace
+    from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.verification.verify import verify as verified
 
     if expect is not None:
-        from npu_rl.workspace.expected_digest import lock_digest
+        from npu_rl.workspace.folder.expected_digest import lock_digest
 
         expect = lock_digest(expect)
     layout = open_workspace(workspace, tell)
@@ -57,7 +57,7 @@ def verify(
 
 
 def _tell_of_changes(report: Report) -> None:
-    from npu_rl.workspace.lock_summary import manifest_changed
+    from npu_rl.workspace.folder.lock_summary import manifest_changed
 
     manifest = Path(str(report.receipt.setup.get("manifest", "")))
     if manifest.is_file() and manifest_changed(report.lock, manifest):
@@ -91,7 +91,7 @@ def _print(layout: Layout, report: Report) -> None:
         say(
             f"{layout.root} differs from its lock: {count} of {report.files} files are changed, missing or untracked."
         )
-        from npu_rl.workspace.receipt import setup_hint
+        from npu_rl.workspace.folder.receipt import setup_hint
 
         aside = setup_hint(layout, report.receipt.setup, "--discard")
         for line in f"Next: npu-rl diff shows the changes. To move them aside: {aside}".splitlines():

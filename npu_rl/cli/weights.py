@@ -80,8 +80,8 @@ def cast(
 def interpreter(python: str | None, workspace: Path | None) -> str:
     """Return the given interpreter, else the one chosen for the workspace, else the one that runs npu-rl."""
     from npu_rl.cli.show import tell
-    from npu_rl.workspace.chosen_interpreter import choose
-    from npu_rl.workspace.discovery import open_workspace_if_any
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+    from npu_rl.workspace.folder.discovery import open_workspace_if_any
 
     return choose(python, None if python is not None else open_workspace_if_any(workspace, tell))
 

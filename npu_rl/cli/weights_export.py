@@ -79,7 +79,7 @@ def _runs(workspace: Path | None) -> Path | None:
     from npu_rl.cli.show import tell
     from npu_rl.common.environment_variables import RUNS
     from npu_rl.common.user_path import user_path
-    from npu_rl.workspace.discovery import open_workspace_if_any
+    from npu_rl.workspace.folder.discovery import open_workspace_if_any
 
     named = os.environ.get(RUNS.name)
     if named:

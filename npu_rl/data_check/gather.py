@@ -15,9 +15,9 @@ from npu_rl.recipes.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe_paths import absolute, is_outside
 from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
 from npu_rl.trainer_code.overlong_prompts import where_cut_left
-from npu_rl.workspace.chosen_interpreter import choose
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_lock
+from npu_rl.workspace.folder.chosen_interpreter import choose
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_lock
 
 
 def gather(

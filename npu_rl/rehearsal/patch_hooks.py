@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import read_file
-from npu_rl.verification.verify import Report
+from npu_rl.workspace.verification.verify import Report
 
 
 @dataclass(frozen=True)

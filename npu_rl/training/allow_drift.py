@@ -12,10 +12,10 @@ from pathlib import Path
 from npu_rl.common.bounded import open_file
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.record.attempt import write_json, write_private
-from npu_rl.verification.diff import patches_of, place_in_tree
-from npu_rl.verification.verify import Drift, Report
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import setup_hint
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import setup_hint
+from npu_rl.workspace.verification.diff import patches_of, place_in_tree
+from npu_rl.workspace.verification.verify import Drift, Report
 
 PATCH_FILE, LIST_FILE = "drift.patch", "drift.json"
 

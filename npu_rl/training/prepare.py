@@ -30,14 +30,14 @@ from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reaso
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.plain_config import plain_config
 from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
-from npu_rl.verification.require_locked import drift_error
-from npu_rl.verification.verify import Progress, Report, verify
 from npu_rl.weights.recipe_weights import with_weights, without_missing_files
-from npu_rl.workspace.chosen_interpreter import choose
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.locked_manifest import locked_facts
-from npu_rl.workspace.receipt import bundled_manifest
-from npu_rl.workspace.workspace_path import check_path
+from npu_rl.workspace.folder.chosen_interpreter import choose
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.locked_manifest import locked_facts
+from npu_rl.workspace.folder.receipt import bundled_manifest
+from npu_rl.workspace.folder.workspace_path import check_path
+from npu_rl.workspace.verification.require_locked import drift_error
+from npu_rl.workspace.verification.verify import Progress, Report, verify
 
 if TYPE_CHECKING:
     from npu_rl.training.hydra_compose import ComposedConfig

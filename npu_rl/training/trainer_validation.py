@@ -23,8 +23,8 @@ from npu_rl.recipes.trainer_command import argument
 from npu_rl.recipes.trainer_settings import config_location, flatten_mappings, last_settings, list_settings
 from npu_rl.training import host_facts
 from npu_rl.training.plain_config import plain_config
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import setup_hint
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import setup_hint
 
 _CHILD = standins.INJECTED / "npu_rl_validate.py"
 _MARK = "npu-rl-validated:"

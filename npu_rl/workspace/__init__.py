@@ -1,1 +1,1 @@
-"""Workspaces: setting up a lock's tree on disk, its receipt, and the checks of its files."""
+"""The folder that `setup` lays, and what proves and describes it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 from tests.cli.conftest import Installed, bare_env
 from tests.support import clean_env, command_server
 from tests.workspace.stack import Stack

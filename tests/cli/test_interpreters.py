@@ -20,9 +20,9 @@ from npu_rl.cli.command_group import LazyGroup
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.weights.worker_pool import Workers
-from npu_rl.workspace import chosen_interpreter
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt
+from npu_rl.workspace.folder import chosen_interpreter
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_receipt
 from tests.own_trainer import TREE, write_recipe
 from tests.support import ROOT, Repo, clean_env
 from tests.workspace.stack import receipt_with

@@ -11,7 +11,7 @@ import pytest
 
 from npu_rl.common.bundled import bundled_recipes, data_root
 from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.workspace.receipt import Receipt
+from npu_rl.workspace.folder.receipt import Receipt
 from tests.cli.test_commands import modules_after
 from tests.config.documents import write
 from tests.recipes.examples import MINIMAL

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 from tests.cli.conftest import Installed, bare_env
 from tests.support import clean_env
 from tests.workspace.stack import Stack

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.workspace import swap
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt
+from npu_rl.workspace.folder import swap
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_receipt
 from tests.support import Repo, clean_env, command_server, git, run_cli
 from tests.workspace.stack import snapshot
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 from tests.faults.stage import Scene, Stage
 from tests.support import Repo, http_git, run_cli
 from tests.workspace.stack import snapshot

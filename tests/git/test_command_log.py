@@ -17,7 +17,7 @@ from npu_rl.common.errors import LockError
 from npu_rl.stack.git import command_log
 from npu_rl.stack.git.command import Git, GitError, ObjectReader, init_bare
 from npu_rl.stack.git.environment import Credentials
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 from tests.support import clean_env, run_cli
 from tests.workspace.conftest import layout, stack, template
 

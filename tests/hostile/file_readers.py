@@ -192,7 +192,7 @@ READERS = {
     "training/train.py": R("the proven lock, the model it made", OWN),
     "training/trainer_validation.py": R("a worker's answer", OWN, "", PRINTED),
     "training/witness_run.py": R("a worker's answer", OWN, "", PRINTED),
-    "verification/verify.py": R("a changed file of a workspace", STRANGER, "a_receipt"),
+    "workspace/verification/verify.py": R("a changed file of a workspace", STRANGER, "a_receipt"),
     "weights/cast_journal.py": R("a journal", STRANGER, "a_cast_journal", WRITES),
     "weights/cast_weights.py": R("the output folder", OWN, "", WRITES),
     "weights/export_run.py": R("lock.json of a record", STRANGER, "a_killed_record", WRITES),
@@ -211,22 +211,24 @@ READERS = {
     "common/confined_changes.py": R(
         "files of a workspace", STRANGER, "a_journal", "is what bounds the others"
     ),
-    "workspace/file_check.py": R(
+    "workspace/folder/file_check.py": R(
         "files of a workspace",
         STRANGER,
         "a_record_of_stats",
         "hashes regular files in blocks, follows no link",
     ),
-    "workspace/laid_files.py": R("packs of a workspace", STRANGER, "a_receipt", "as file_check.py does"),
-    "workspace/layout.py": R("files of a workspace", STRANGER, "a_receipt"),
-    "workspace/local_commits.py": R(
+    "workspace/folder/laid_files.py": R(
+        "packs of a workspace", STRANGER, "a_receipt", "as file_check.py does"
+    ),
+    "workspace/folder/layout.py": R("files of a workspace", STRANGER, "a_receipt"),
+    "workspace/folder/local_commits.py": R(
         "refs and reflogs of a workspace", STRANGER, "a_receipt", "each file of the copy is bounded"
     ),
-    "workspace/materialise.py": R("the repository it has just made", OWN, "", "copies it in blocks"),
-    "workspace/receipt.py": R("receipt.json", STRANGER, "a_receipt"),
-    "workspace/setup.py": R("files it has just written", OWN, "", WRITES),
-    "workspace/swap.py": R("a journal of setup", STRANGER, "a_journal"),
-    "workspace/untracked_files.py": R(
+    "workspace/folder/materialise.py": R("the repository it has just made", OWN, "", "copies it in blocks"),
+    "workspace/folder/receipt.py": R("receipt.json", STRANGER, "a_receipt"),
+    "workspace/folder/setup.py": R("files it has just written", OWN, "", WRITES),
+    "workspace/folder/swap.py": R("a journal of setup", STRANGER, "a_journal"),
+    "workspace/folder/untracked_files.py": R(
         "byte code in a workspace", STRANGER, "a_receipt", "16 bytes of a regular file, no link"
     ),
 }

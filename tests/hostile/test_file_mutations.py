@@ -559,7 +559,7 @@ def declaring_files(folder: Path, m: Mutator) -> None:
 
 def a_drifted_file(folder: Path, m: Mutator) -> None:
     from npu_rl.training.allow_drift import _describe_all
-    from npu_rl.verification.verify import Drift
+    from npu_rl.workspace.verification.verify import Drift
 
     place = fresh(folder) / "code" / "a.py"
     place.parent.mkdir()

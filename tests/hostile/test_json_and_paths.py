@@ -21,7 +21,7 @@ from npu_rl.stack.sources.sdist import read_sdist
 from npu_rl.stack.sources.url_rewriting import load_rewrites
 from npu_rl.trainer_code.config_tree import ModuleFault
 from npu_rl.trainer_code.hydra_entry import entry_point
-from npu_rl.workspace.file_check import read_stats
+from npu_rl.workspace.folder.file_check import read_stats
 from tests.code_trees import check_recipe
 from tests.hostile.limits import assert_told
 from tests.resolve.world import World

@@ -28,7 +28,7 @@ from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.pip_config import PipSettings
 from npu_rl.stack.sources.progress import Silent
 from npu_rl.stack.store import Store
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import ALL, SEED, run_cases
@@ -251,8 +251,8 @@ def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> Layout:
 
 
 def a_receipt(stage: Stage, m: Mutator) -> None:
-    from npu_rl.verification.verify import verify
-    from npu_rl.workspace.local_edits import find_edits
+    from npu_rl.workspace.folder.local_edits import find_edits
+    from npu_rl.workspace.verification.verify import verify
 
     raw = (stage.workspace / ".npu-rl" / "receipt.json").read_bytes()
     body = json.loads(raw)
@@ -270,7 +270,7 @@ def a_receipt(stage: Stage, m: Mutator) -> None:
 
 
 def a_journal(stage: Stage, m: Mutator) -> None:
-    from npu_rl.workspace.swap import read_journal
+    from npu_rl.workspace.folder.swap import read_journal
 
     body = {
         "staging": "staging-0123456789ab",
@@ -284,7 +284,7 @@ def a_journal(stage: Stage, m: Mutator) -> None:
 
 
 def a_record_of_stats(stage: Stage, m: Mutator) -> None:
-    from npu_rl.verification.verify import verify
+    from npu_rl.workspace.verification.verify import verify
 
     raw = (stage.workspace / ".npu-rl" / "stat.json").read_bytes()
     text = m.text(m.value(json.loads(raw))).encode("utf-8", "surrogatepass")

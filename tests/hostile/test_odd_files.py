@@ -30,9 +30,9 @@ from npu_rl.trainer_code.source_files import read_source
 from npu_rl.trainer_code.source_index import SourceIndex
 from npu_rl.trainer_code.value_types import field_type
 from npu_rl.training.allow_drift import _describe_all
-from npu_rl.verification.verify import Drift
 from npu_rl.weights.export_run import lock_digest
-from npu_rl.workspace.local_commits import _refs
+from npu_rl.workspace.folder.local_commits import _refs
+from npu_rl.workspace.verification.verify import Drift
 from tests.hostile.mutation_runs import bounded
 from tests.hostile.pickles import dist_metadata, pickled
 

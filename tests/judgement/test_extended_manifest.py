@@ -15,8 +15,8 @@ from npu_rl.cli.judged import judge_in
 from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.stack.manifest.manifest_facts import manifest_facts
 from npu_rl.training.prepare import prepare
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.locked_manifest import stack_of
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.locked_manifest import stack_of
 from tests.conftest import PIP
 from tests.support import clean_env, run_cli
 

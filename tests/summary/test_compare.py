@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.summary.compare import compare
+from npu_rl.workspace.summary.compare import compare
 from tests.support import ROOT
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.summary.rebindings import rebindings_in_file
+from npu_rl.workspace.summary.rebindings import rebindings_in_file
 
 
 def found(text: str, path: str = "mine/patch.py") -> list[tuple[str, str, str, bool, int]]:

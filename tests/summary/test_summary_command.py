@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.summary import summary_text
+from npu_rl.workspace.summary import summary_text
 from tests.in_process import run_here
 from tests.resolve.world import World, component, takes, world
 

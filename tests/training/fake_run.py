@@ -26,9 +26,9 @@ from npu_rl.training.allow_drift import AllowedDrift
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.prepare import Prepared, run_facts
 from npu_rl.training.train import TrainedRun, new_record, run_attempt
-from npu_rl.verification.verify import Report
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import Receipt
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import Receipt
+from npu_rl.workspace.verification.verify import Report
 from tests.training.processes import TRAINER
 
 MAKER = 'if [ "$2" = npu_rl_make ]; then mkdir -p "$3/model"; echo {{}} > "$3/model/config.json"\n{slow}\nexit; fi\n'

@@ -24,10 +24,10 @@ from npu_rl.training.allow_drift import (
     allowed_drift,
     parse_reason,
 )
-from npu_rl.verification.verify import Drift, verify
-from npu_rl.workspace import file_check
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt
+from npu_rl.workspace.folder import file_check
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.verification.verify import Drift, verify
 from tests.in_process import run_here
 from tests.support import clean_env
 from tests.training.fake_run import FakeRun

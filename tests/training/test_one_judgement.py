@@ -18,7 +18,7 @@ from npu_rl.recipes.load_recipe import load_recipe
 from npu_rl.trainer_code import hydra_config
 from npu_rl.trainer_code.hydra_config import compose_files
 from npu_rl.training.prepare import RefusedRecipe, prepare
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 from tests.support import clean_env, rewrites, run_cli
 
 pytestmark = pytest.mark.pypi

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 from tests.workspace.stack import Stack, build
 
 

@@ -24,10 +24,10 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Silent
-from npu_rl.verification.verify import Report, verify
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.setup import Request
-from npu_rl.workspace.setup import run as run_setup
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.setup import Request
+from npu_rl.workspace.folder.setup import run as run_setup
+from npu_rl.workspace.verification.verify import Report, verify
 from tests.support import File, Repo, clean_env, run_cli
 
 CORE = "".join(f"line_{n} = {n}\n" for n in range(1, 61))

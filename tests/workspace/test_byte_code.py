@@ -16,8 +16,8 @@ import pytest
 
 from npu_rl.common import byte_code
 from npu_rl.standins import INJECTED
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_receipt
 from tests.workspace.stack import Stack, found, look
 
 KEY = byte_code.run_key("0123456789abcdef" * 4, "/python", "state")

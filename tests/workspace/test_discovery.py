@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace.layout import DEFAULT_NAME, Layout
+from npu_rl.workspace.folder.layout import DEFAULT_NAME, Layout
 from tests.workspace.stack import Stack, snapshot
 
 NOBODY = 65534

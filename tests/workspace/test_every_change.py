@@ -26,11 +26,11 @@ import pytest
 
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.stack.lock import lock_model
-from npu_rl.workspace import file_check, laid_files
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.local_edits import find_edits
-from npu_rl.workspace.receipt import read_receipt
-from npu_rl.workspace.up_to_date import untouched
+from npu_rl.workspace.folder import file_check, laid_files
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.local_edits import find_edits
+from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.folder.up_to_date import untouched
 from tests.workspace.stack import Stack, found, git_in, look
 
 Make = Callable[[Path], object]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_rl.stack.lock import lock_model
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 from tests.workspace.stack import Stack, receipt_with, verify_json
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.stack.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
-from npu_rl.workspace import file_check
-from npu_rl.workspace.file_check import Difference, blob_on_disk, examine
+from npu_rl.workspace.folder import file_check
+from npu_rl.workspace.folder.file_check import Difference, blob_on_disk, examine
 
 Expected = dict[str, tuple[str, str]]
 

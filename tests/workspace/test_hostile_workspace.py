@@ -19,8 +19,8 @@ import pytest
 
 from npu_rl.cli import app
 from npu_rl.common.errors import NpuRlError
-from npu_rl.workspace import swap
-from npu_rl.workspace.layout import MOVED, Layout
+from npu_rl.workspace.folder import swap
+from npu_rl.workspace.folder.layout import MOVED, Layout
 from tests.hostile.limits import assert_told, limited_cli
 from tests.workspace.stack import Stack, found, receipt_with, snapshot
 

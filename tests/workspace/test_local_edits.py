@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace import local_edits
-from npu_rl.workspace.editor_settings import split_settings
-from npu_rl.workspace.layout import MOVED, Layout
-from npu_rl.workspace.local_commits import own_files
+from npu_rl.workspace.folder import local_edits
+from npu_rl.workspace.folder.editor_settings import split_settings
+from npu_rl.workspace.folder.layout import MOVED, Layout
+from npu_rl.workspace.folder.local_commits import own_files
 from tests.support import git
 from tests.workspace.stack import Stack, found, leftovers, snapshot
 

@@ -11,9 +11,9 @@ from npu_rl.common.bundled import bundled_manifests, data_root
 from npu_rl.common.errors import LockError
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import lock_path
-from npu_rl.workspace import receipt
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.locked_manifest import stack_of
+from npu_rl.workspace.folder import receipt
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.locked_manifest import stack_of
 
 
 @pytest.fixture

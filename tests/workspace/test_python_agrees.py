@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 
 from npu_rl.stack.git.objects import FILE, object_id
-from npu_rl.workspace.file_check import Findings, examine
+from npu_rl.workspace.folder.file_check import Findings, examine
 
 STEMS = (
     "zz",

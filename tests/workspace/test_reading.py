@@ -12,9 +12,9 @@ import pytest
 
 from npu_rl.cli import proving
 from npu_rl.stack.git.objects import FILE, object_id
-from npu_rl.verification.verify import verify
-from npu_rl.workspace import file_check
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder import file_check
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.verification.verify import verify
 
 COUNT = 500
 

@@ -16,9 +16,9 @@ import pytest
 
 from npu_rl.stack.compose.composed_unit import COMPOSE_FORMAT
 from npu_rl.stack.store import Store, unit_key
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt
-from npu_rl.workspace.setup import _are_valid
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.folder.setup import _are_valid
 from tests.sources.mirrors import forge
 from tests.support import command_server, git
 from tests.workspace.stack import Stack, found, leftovers, snapshot, without_privileges

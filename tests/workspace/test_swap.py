@@ -18,10 +18,10 @@ import pytest
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.confined_changes import Confined
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.workspace import local_edits, swap
-from npu_rl.workspace.interrupted_setup import interrupted_error
-from npu_rl.workspace.layout import MOVED, Layout
-from npu_rl.workspace.workspace_lock import exclusive
+from npu_rl.workspace.folder import local_edits, swap
+from npu_rl.workspace.folder.interrupted_setup import interrupted_error
+from npu_rl.workspace.folder.layout import MOVED, Layout
+from npu_rl.workspace.folder.workspace_lock import exclusive
 from tests.faults.killer import watch
 from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, without_privileges
 from tests.workspace.test_hostile_workspace import said

@@ -12,8 +12,8 @@ import pytest
 from filelock import FileLock
 
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.workspace_lock import exclusive, settled
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_lock import exclusive, settled
 from tests.workspace.stack import Stack, found, leftovers, look
 
 

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.verification.diff import local_changes
-from npu_rl.workspace import file_check
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.local_edits import find_edits
-from npu_rl.workspace.receipt import Receipt, read_receipt
-from npu_rl.workspace.untracked_files import IGNORED, IGNORED_FOLDERS
-from npu_rl.workspace.up_to_date import untouched
+from npu_rl.workspace.folder import file_check
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.local_edits import find_edits
+from npu_rl.workspace.folder.receipt import Receipt, read_receipt
+from npu_rl.workspace.folder.untracked_files import IGNORED, IGNORED_FOLDERS
+from npu_rl.workspace.folder.up_to_date import untouched
+from npu_rl.workspace.verification.diff import local_changes
 from tests.support import ROOT
 from tests.workspace.stack import Stack, look
 

@@ -17,9 +17,9 @@ import pytest
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.errors import LockError, NpuRlError, WorkspaceError
 from npu_rl.stack.lock import lock_model
-from npu_rl.verification.require_locked import require_locked
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt, setup_hint
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
+from npu_rl.workspace.verification.require_locked import require_locked
 from tests.workspace.stack import CORE, ODD, Stack, found, look, receipt_with, verify_json, without_privileges
 
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from npu_rl.common.bounded import parse_json
 from npu_rl.common.confined_changes import Confined
 from npu_rl.stack.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
-from npu_rl.workspace.untracked_files import ExpectedTree, is_byte_code, why_ignored
+from npu_rl.workspace.folder.untracked_files import ExpectedTree, is_byte_code, why_ignored
 
 # A file changed this shortly before the record was written could change again with the same times:
 # kernels stamp in ticks of up to 10 ms, and some file systems in whole seconds.

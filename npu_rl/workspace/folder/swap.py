@@ -18,7 +18,7 @@ from pathlib import Path
 
 from npu_rl.common.bounded import parse_json
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.workspace.layout import MOVED, Layout
+from npu_rl.workspace.folder.layout import MOVED, Layout
 
 # Moves what is to be saved from the old parts (the first folder) to the second, which may not exist yet.
 Keep = Callable[[Path, Path], None]

@@ -14,7 +14,7 @@ from pathlib import Path
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 
 _LOCK = "busy.lock"
 _POLL = 0.05
@@ -60,7 +60,7 @@ def settled(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[Non
             stack.callback(os.close, handle)
             _wait_for(layout, handle, fcntl.LOCK_SH, notify, wait)
         if layout.is_swapping:
-            from npu_rl.workspace.interrupted_setup import interrupted_error
+            from npu_rl.workspace.folder.interrupted_setup import interrupted_error
 
             raise interrupted_error(layout)
         yield

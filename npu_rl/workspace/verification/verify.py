@@ -20,9 +20,9 @@ from npu_rl.common.errors import NpuRlError, WorkspaceError
 from npu_rl.stack.git.objects import Entry, MalformedObject, nested
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace import file_check, laid_files
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import Receipt, read_lock, read_receipt, setup_hint
+from npu_rl.workspace.folder import file_check, laid_files
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import Receipt, read_lock, read_receipt, setup_hint
 
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
@@ -120,7 +120,7 @@ def verify(
         went_away = isinstance(error.__cause__, FileNotFoundError)  # between two looks at it
         if before is not None and _identity(layout) == before and not went_away:
             raise
-    from npu_rl.workspace.workspace_lock import settled
+    from npu_rl.workspace.folder.workspace_lock import settled
 
     with settled(layout, notify), disk_errors(layout.root):
         return _verify(layout, deep, expect, progress)
@@ -140,7 +140,7 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
     deep = deep or expect is not None
     lock, digest = read_lock(layout)
     if expect is not None:
-        from npu_rl.workspace.expected_digest import require_lock
+        from npu_rl.workspace.folder.expected_digest import require_lock
 
         require_lock(layout, digest, expect)
     receipt = read_receipt(layout)
@@ -168,7 +168,7 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
     around = laid_files.check_laid_files(layout.root, receipt.files, receipt.setup, packs, deep=deep)
     report.drift += [Drift(d.path, d.kind, None) for d in around.drift]
     if expect is not None:
-        from npu_rl.workspace.expected_digest import is_expected_script
+        from npu_rl.workspace.folder.expected_digest import is_expected_script
 
         if not is_expected_script(layout, lock) and not any(d.path == "activate" for d in around.drift):
             report.drift.append(Drift("activate", "modified", None))

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from npu_rl.common.confined_changes import Confined, LinkOnTheWay
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.workspace import file_check, laid_files
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import Receipt, read_receipt
-from npu_rl.workspace.untracked_files import ExpectedTree, has_byte_code_name
+from npu_rl.workspace.folder import file_check, laid_files
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import Receipt, read_receipt
+from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
 
 _LARGEST_SCRIPT = 16 * 1024 * 1024
 _OLD_CACHE = ".npu-rl/pycache"  # older versions kept byte code in the workspace
@@ -51,7 +51,7 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
         wanted: The files of the new lock, by root; an identical change need not be saved. Missing files do not
             count. Without a readable receipt, all files count.
     """
-    from npu_rl.workspace.local_commits import own_files
+    from npu_rl.workspace.folder.local_commits import own_files
 
     try:
         receipt = read_receipt(Layout(home))
@@ -65,7 +65,7 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
 
 
 def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
-    from npu_rl.workspace.local_commits import files_below
+    from npu_rl.workspace.folder.local_commits import files_below
 
     known = file_check.read_stats(Layout(home).stat, receipt.digest)
     yield from laid_files.local_work(home, receipt.files, receipt.setup)
@@ -104,7 +104,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _history(home: Path, receipt: Receipt) -> Iterator[str]:
-    from npu_rl.workspace.local_commits import own_history
+    from npu_rl.workspace.folder.local_commits import own_history
 
     for root, commit in receipt.commits.items():
         yield from own_history(Layout(home).git, root, commit)

@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.objects import GITLINK, SYMLINK
-from npu_rl.summary.compare import DefinitionChange, compare
+from npu_rl.workspace.summary.compare import DefinitionChange, compare
 
 _STATES = {"A": "added", "D": "removed", "M": "changed", "T": "changed"}
 _ABSENT = "000000"

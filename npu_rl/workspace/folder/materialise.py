@@ -13,7 +13,7 @@ from npu_rl.common.errors import HostError
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.store import Unit
-from npu_rl.workspace.laid_files import ALTERNATES, REPOSITORY_SETTINGS
+from npu_rl.workspace.folder.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 
 
 def lay_objects(units: Sequence[Unit], git_home: Path) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.verification.diff import git_objects
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_lock, read_receipt
-from npu_rl.workspace.setup import deliver
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_lock, read_receipt
+from npu_rl.workspace.folder.setup import deliver
+from npu_rl.workspace.verification.diff import git_objects
 
 if TYPE_CHECKING:
     from npu_rl.stack.sources.git_remote import Network

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from npu_rl.common.yaml_documents import reading_cache
 from npu_rl.common.yaml_documents.file_digests import sha256
 from npu_rl.stack.manifest.manifest_facts import ManifestFacts, from_json
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
@@ -34,7 +34,7 @@ def stack_of(layout: Layout) -> ManifestFacts:
         return from_json(reading_cache.recall("lock", key) if key else None)
     except (TypeError, KeyError):
         pass  # nothing is kept, or it is damaged
-    from npu_rl.workspace.receipt import read_lock, read_receipt
+    from npu_rl.workspace.folder.receipt import read_lock, read_receipt
 
     lock, _ = read_lock(layout)
     wanted = {patch.sha256 for _, patch in lock.patches()}

@@ -15,8 +15,8 @@ from npu_rl.common.errors import LockError, WorkspaceError
 from npu_rl.common.printable import one_line
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt_schema import check_receipt
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt_schema import check_receipt
 
 RECEIPT_FORMAT = 1
 MAXIMUM_SIZE = 256 * 1024 * 1024  # 2,644 files take 0.4 MB

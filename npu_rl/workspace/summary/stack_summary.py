@@ -11,9 +11,9 @@ from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.git.command import Git, ObjectReader
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.summary.file_changes import FileChange, file_changes
-from npu_rl.summary.rebindings import Rebinding, rebindings_in_tree
-from npu_rl.summary.stack_steps import Step, stack_steps
+from npu_rl.workspace.summary.file_changes import FileChange, file_changes
+from npu_rl.workspace.summary.rebindings import Rebinding, rebindings_in_tree
+from npu_rl.workspace.summary.stack_steps import Step, stack_steps
 
 
 @dataclass(frozen=True)

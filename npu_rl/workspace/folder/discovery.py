@@ -15,7 +15,7 @@ from npu_rl.common.confined_changes import LinkOnTheWay
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.user_path import user_path
-from npu_rl.workspace.layout import DEFAULT_NAME, Layout
+from npu_rl.workspace.folder.layout import DEFAULT_NAME, Layout
 
 
 def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Layout:
@@ -99,7 +99,7 @@ def require_trust(layout: Layout) -> None:
 
 def _wait_until_settled(layout: Layout, notify: Callable[[str], None]) -> Layout:
     if layout.is_swapping:
-        from npu_rl.workspace.workspace_lock import settled
+        from npu_rl.workspace.folder.workspace_lock import settled
 
         with settled(layout, notify):
             pass

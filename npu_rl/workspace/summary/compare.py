@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.summary.definitions import Definition, definitions_in
+from npu_rl.workspace.summary.definitions import Definition, definitions_in
 
 _LONGEST = 100  # letters of a value or signature in one line
 

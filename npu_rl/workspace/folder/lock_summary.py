@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from npu_rl.common.yaml_documents.file_digests import unchanged
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 
 if TYPE_CHECKING:
-    from npu_rl.workspace.up_to_date import Outcome
+    from npu_rl.workspace.folder.up_to_date import Outcome
 
 
 def stack_lines(lock: Lock) -> Iterator[str]:

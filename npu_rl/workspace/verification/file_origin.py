@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from npu_rl.stack.compose.assemble import upstream_paths
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
-from npu_rl.verification.verify import owner
+from npu_rl.workspace.verification.verify import owner
 
 
 def upstream_path(component: LockedComponent, path: str) -> str | None:

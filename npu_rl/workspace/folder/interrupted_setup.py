@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.workspace import swap
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt, setup_hint
+from npu_rl.workspace.folder import swap
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 
 
 def recover_interrupted(layout: Layout, notify: Callable[[str], None]) -> None:
@@ -31,7 +31,7 @@ def edit_keeper(layout: Layout) -> Callable[[Path, Path], None]:
     These are the changes that --discard covers, and those made during the setup. They are moved after the swap, under
     the journal, so a setup that fails moves nothing.
     """
-    from npu_rl.workspace import local_edits
+    from npu_rl.workspace.folder import local_edits
 
     def keep(old: Path, target: Path) -> None:
         try:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.verification.verify import Progress, Report, verify
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import setup_hint
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import setup_hint
+from npu_rl.workspace.verification.verify import Progress, Report, verify
 
 _SHOWN = 8
 

@@ -20,15 +20,15 @@ from npu_rl.stack.git.command import git_version
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit
-from npu_rl.workspace import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
-from npu_rl.workspace.editor_settings import split_settings
-from npu_rl.workspace.interrupted_setup import edit_keeper, recover_interrupted
-from npu_rl.workspace.layout import Layout, repository_name
-from npu_rl.workspace.receipt import Receipt, bundled_manifest, digest_of, read_receipt
-from npu_rl.workspace.receipt_schema import check_receipt
-from npu_rl.workspace.up_to_date import Outcome, up_to_date
-from npu_rl.workspace.workspace_lock import exclusive
-from npu_rl.workspace.workspace_path import check_path
+from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
+from npu_rl.workspace.folder.editor_settings import split_settings
+from npu_rl.workspace.folder.interrupted_setup import edit_keeper, recover_interrupted
+from npu_rl.workspace.folder.layout import Layout, repository_name
+from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, digest_of, read_receipt
+from npu_rl.workspace.folder.receipt_schema import check_receipt
+from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
+from npu_rl.workspace.folder.workspace_lock import exclusive
+from npu_rl.workspace.folder.workspace_path import check_path
 
 if TYPE_CHECKING:
     from npu_rl.stack.compose.composed_unit import ComposedUnit

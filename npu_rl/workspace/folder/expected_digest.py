@@ -7,7 +7,7 @@ import shlex
 
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -45,7 +45,7 @@ def require_lock(layout: Layout, found: str, expected: str) -> None:
 
 def is_expected_script(layout: Layout, lock: Lock) -> bool:
     """Return whether `activate` is what this npu-rl writes for the lock; the hash in the receipt can be forged."""
-    from npu_rl.workspace.materialise import activate_script
+    from npu_rl.workspace.folder.materialise import activate_script
 
     script = activate_script(lock.env).encode()
     try:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from npu_rl.summary.compare import DefinitionChange
-from npu_rl.summary.file_changes import FileChange
-from npu_rl.summary.rebindings import Rebinding
-from npu_rl.summary.stack_summary import StackSummary, StepSummary
+from npu_rl.workspace.summary.compare import DefinitionChange
+from npu_rl.workspace.summary.file_changes import FileChange
+from npu_rl.workspace.summary.rebindings import Rebinding
+from npu_rl.workspace.summary.stack_summary import StackSummary, StepSummary
 
 _MARKDOWN = re.compile(r"[\\`*_\[\]<|]")
 

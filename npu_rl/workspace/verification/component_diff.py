@@ -13,10 +13,10 @@ from npu_rl.common.errors import UsageError
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.verification.diff import fit_for_patch, patch_of
-from npu_rl.verification.file_origin import upstream_path
-from npu_rl.verification.verify import verify
-from npu_rl.workspace.layout import Layout
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.verification.diff import fit_for_patch, patch_of
+from npu_rl.workspace.verification.file_origin import upstream_path
+from npu_rl.workspace.verification.verify import verify
 
 _FILE = re.compile(rb"^diff --git ", re.MULTILINE)
 _NAME = re.compile(rb"^(--- |\+\+\+ |diff --git )(.*)$", re.MULTILINE)

@@ -16,10 +16,10 @@ from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.hunks.key_headings import with_key_paths
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.verification.file_origin import origins_comment
-from npu_rl.verification.verify import Drift, Report, verify
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.local_commits import unsupported_file
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.local_commits import unsupported_file
+from npu_rl.workspace.verification.file_origin import origins_comment
+from npu_rl.workspace.verification.verify import Drift, Report, verify
 
 _FILE = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 _OLD_NAME = re.compile(rb"^--- a/([\w./+-]+\.(?:yaml|yml|json|toml|ini|cfg))$", re.MULTILINE)

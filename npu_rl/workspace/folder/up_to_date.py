@@ -7,9 +7,9 @@ from pathlib import Path
 
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.lock.lock_model import MAXIMUM_SIZE
-from npu_rl.workspace import file_check, laid_files, swap
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import Receipt, read_receipt
+from npu_rl.workspace.folder import file_check, laid_files, swap
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import Receipt, read_receipt
 
 
 @dataclass

@@ -16,8 +16,8 @@ from typing import Any
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.common.printable import one_line
 from npu_rl.common.user_state import keep_facts, kept_facts
-from npu_rl.workspace.layout import Layout
-from npu_rl.workspace.receipt import read_receipt, setup_hint
+from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 
 _KIND, _SUBJECT = "interpreter", "workspace"
 

@@ -1,0 +1,1 @@
+"""Workspaces: setting up a lock's tree on disk, its receipt, and the checks of its files."""
