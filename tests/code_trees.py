@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.judgement.key_check import RecipeWithOrigins, check_keys, read_trainer
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
-from npu_rl.sizing.batch_arithmetic import TrainerValues, broken_rules
-from npu_rl.trainer_code import answer_cache
-from npu_rl.trainer_code.citations import CitedCode
-from npu_rl.trainer_code.hydra_config import compose_files
-from npu_rl.trainer_code.hydra_entry import entry_point
-from npu_rl.trainer_keys.key_resolver import KeyResolver
+from npu_rl.recipes.judgement.key_check import RecipeWithOrigins, check_keys, read_trainer
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
+from npu_rl.recipes.sizing.batch_arithmetic import TrainerValues, broken_rules
+from npu_rl.recipes.trainer_code import answer_cache
+from npu_rl.recipes.trainer_code.citations import CitedCode
+from npu_rl.recipes.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.trainer_code.hydra_entry import entry_point
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 
 MODULE = """
 import hydra

@@ -17,7 +17,7 @@ from tests.support import ROOT
 VIOLATIONS = {
     "Arrows point down": ("common/errors.py", "import npu_rl.stack.store"),
     "A recipe is judged without a workspace, a workspace is laid without a recipe": (
-        "plan/rules/rule.py",
+        "recipes/plan/rules/rule.py",
         "import npu_rl.workspace.folder",
     ),
     "One file runs git": ("stack/patches/patch_model.py", "import subprocess"),

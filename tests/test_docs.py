@@ -15,7 +15,7 @@ import typer
 import yaml
 
 from npu_rl.cli.app import app
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.patches.patch_table import patch_rows
 from tests.doc_pages import (

@@ -12,9 +12,9 @@ import pytest
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.environment_variables import NPU_RL, TESTS, VARIABLES, YOU, reserved
+from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.url_rewriting import Rewrites
-from npu_rl.trainer_code.adaptation_switches import known_switches
 from tests.support import ROOT
 
 NAMES = {variable.name for variable in VARIABLES}

@@ -11,8 +11,8 @@ from typing import Any
 
 import npu_rl
 from npu_rl.monitor.symptoms import SYMPTOMS
-from npu_rl.recipes.key_map import dotted_keys, sections
-from npu_rl.trainer_code.adaptation_switches import known_switches
+from npu_rl.recipes.recipe.key_map import dotted_keys, sections
+from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
 from tests.support import ROOT as CHECKOUT
 
 ROOT = Path(npu_rl.__file__).parent

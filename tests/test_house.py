@@ -16,7 +16,7 @@ CONVENTIONAL = {"__init__", "schema"}
 LARGEST = 3000  # lines of a folder's own files
 
 RELATIVE = re.compile(r"\bfrom[\s\\]*\.")  # every such import has it; the other modules need no parsing
-WITNESSES = PACKAGE / "faults" / "witnesses"
+WITNESSES = PACKAGE / "recipes" / "faults" / "witnesses"
 
 
 def modules() -> list[Path]:

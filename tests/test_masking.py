@@ -106,7 +106,7 @@ def test_the_reason_behind_the_id_of_a_rule_is_shown() -> None:
     texts = "".join(
         file.read_text(encoding="utf-8")
         for room in rooms
-        for file in sorted((ROOT / "npu_rl" / room).rglob("*.py"))
+        for file in sorted((ROOT / "npu_rl" / "recipes" / room).rglob("*.py"))
     )
     ids = set(re.findall(r'"([a-z]+(?:-[a-z]+)+)"', texts))
     assert {"unknown-key", "reserved-key", "rollout-dp-size", "cluster-address"} <= ids

@@ -44,19 +44,23 @@ PAGES = {
         "Seconds without data",
         "Seconds of silence",
     ),
-    "npu_rl/faults/catalogue.json": (
-        "npu_rl/faults/catalogue/dp-engines-never-meet.yaml",
+    "npu_rl/recipes/faults/catalogue.json": (
+        "npu_rl/recipes/faults/catalogue/dp-engines-never-meet.yaml",
         "takes itself",
         "mistakes itself",
     ),
-    "docs/faults.md": ("npu_rl/faults/fault_page.py", "# Known faults", "# All known faults"),
+    "docs/faults.md": ("npu_rl/recipes/faults/fault_page.py", "# Known faults", "# All known faults"),
     "patchsets/README.md": ("npu_rl/stack/patches/patch_table.py", "# Patches", "# All patches"),
     "manifests/manifest.schema.json": (
         "npu_rl/stack/manifest/schema.py",
         "Version of the manifest's",
         "The manifest's",
     ),
-    "recipes/recipe.schema.json": ("npu_rl/recipes/schema.py", "Version of the recipe's", "The recipe's"),
+    "recipes/recipe.schema.json": (
+        "npu_rl/recipes/recipe/schema.py",
+        "Version of the recipe's",
+        "The recipe's",
+    ),
 }
 
 

@@ -41,7 +41,7 @@ MAY_REMOVE = {
     "data_check/mindspeed_rl_files.py": "the work folder beside its output, whose name it gives",
     "datasets/prepare_dataset.py": "the Parquet files that it has just written and converted",
     "datasets/staged_folder.py": "its own staging folders",
-    "recipes/copy_recipe.py": "the copy that it has just made, if the rest fails",
+    "recipes/recipe/copy_recipe.py": "the copy that it has just made, if the rest fails",
     "record/run_record.py": "the folder of a run that it could not put in place",
     "record/settle_killed_run.py": "unfinished tiny models with the process id of a killed run",
     "record/temporary_folders.py": "the temporary folders that it made",

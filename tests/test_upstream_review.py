@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from npu_rl.plan.rules.rule_grounds import GROUNDS
+from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS
 from tests.support import ROOT
 
 
@@ -31,7 +31,7 @@ def _program() -> ModuleType:
 program = _program()
 REVIEWS = {review.name: review for review in program.reviews()}
 REVIEWED = [name for name, review in REVIEWS.items() if not review.waits]
-CATALOGUE = ROOT / "npu_rl/faults/catalogue"
+CATALOGUE = ROOT / "npu_rl/recipes/faults/catalogue"
 
 
 def fault_of(verdict: str, reason: str, root: Path = ROOT) -> str | None:

@@ -13,7 +13,7 @@ from npu_rl.cli.options import Json, Overrides, Python, Tokenizer, Workspace
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
     from npu_rl.data_check.check_data import Checked
-    from npu_rl.recipes.load_recipe import LoadedRecipe
+    from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
     from npu_rl.workspace.folder.layout import Layout
 
 

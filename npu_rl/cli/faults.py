@@ -11,7 +11,7 @@ from npu_rl.cli.options import MANIFEST_HELP, Json, Python, Workspace
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
-    from npu_rl.faults.verdict import Verdict
+    from npu_rl.recipes.faults.verdict import Verdict
     from npu_rl.training.witness_run import Witnessed
     from npu_rl.workspace.folder.layout import Layout
 
@@ -65,8 +65,8 @@ def faults(
     if manifest is not None:
         place, verdicts = _of_manifest(manifest)
     else:
-        from npu_rl.faults.fault import known_faults
-        from npu_rl.faults.verdict import judge_tree
+        from npu_rl.recipes.faults.fault import known_faults
+        from npu_rl.recipes.faults.verdict import judge_tree
         from npu_rl.workspace.folder.discovery import open_workspace
 
         layout = open_workspace(workspace, tell)
@@ -86,8 +86,8 @@ def faults(
 def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
     """Return the verdicts on the tree of a manifest's lock, whose files come from the store."""
     from npu_rl.common.errors import SourceError
-    from npu_rl.faults.fault import known_faults
-    from npu_rl.faults.verdict import judge_files
+    from npu_rl.recipes.faults.fault import known_faults
+    from npu_rl.recipes.faults.verdict import judge_files
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.stack.sources.git_remote import Network
@@ -121,7 +121,7 @@ def _prove(layout: Layout) -> None:
 
 def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
     """Return what the witnesses show, by the ids of the faults whose code the tree has."""
-    from npu_rl.faults.verdict import ABSENT, UNKNOWN
+    from npu_rl.recipes.faults.verdict import ABSENT, UNKNOWN
     from npu_rl.training.witness_run import run_witness
     from npu_rl.workspace.folder.chosen_interpreter import choose
 
@@ -136,7 +136,7 @@ def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> d
 
 def _is_well(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> bool:
     """Return whether every verdict is known, none is a wrong result, and no witness disagrees."""
-    from npu_rl.faults.verdict import UNKNOWN
+    from npu_rl.recipes.faults.verdict import UNKNOWN
 
     bad = any(one.is_open_wrong_result or one.state == UNKNOWN for one in verdicts)
     return not bad and not _disagreeing(verdicts, shown)
@@ -166,7 +166,7 @@ def _to_json(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witness
 
 
 def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> None:
-    from npu_rl.faults.verdict import ABSENT, ENDED, OPEN, UNKNOWN, count_line
+    from npu_rl.recipes.faults.verdict import ABSENT, ENDED, OPEN, UNKNOWN, count_line
 
     disagreeing = _disagreeing(verdicts, shown)
     for state in (OPEN, ENDED):

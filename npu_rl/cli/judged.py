@@ -16,16 +16,16 @@ _MEANT = rf"^unknown key; did you mean ({_QUOTED}(?: or {_QUOTED})*)\?"
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
     from npu_rl.common.yaml_documents.problems import Problem
-    from npu_rl.judgement.judge import AssembledTree, Judgement
-    from npu_rl.recipes.load_recipe import LoadedRecipe
-    from npu_rl.sizing.machine import Machine
+    from npu_rl.recipes.judgement.judge import AssembledTree, Judgement
+    from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+    from npu_rl.recipes.sizing.machine import Machine
     from npu_rl.workspace.folder.layout import Layout
 
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
     """The recipe. as_json: print what is invalid in it as findings, and exit, instead of raising InvalidRecipe."""
-    from npu_rl.recipes.load_recipe import load_recipe
-    from npu_rl.recipes.recipe_kind import InvalidRecipe
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
+    from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 
     try:
         return load_recipe(name, overrides)
@@ -41,7 +41,7 @@ def judge_in(
 ) -> tuple[Judgement, AssembledTree | None]:
     """Judge a recipe by the tree of the workspace named, or of the one that is found, if there is one."""
     from npu_rl.common.bundled import bundled_manifests
-    from npu_rl.judgement.judge import AssembledTree, judge
+    from npu_rl.recipes.judgement.judge import AssembledTree, judge
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
     from npu_rl.workspace.folder.locked_manifest import stack_of
 
@@ -105,9 +105,9 @@ def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
 
 def faults_of(loaded: LoadedRecipe, code: Path) -> str:
     """The line on the known faults of a tree under a recipe's switches and strategy."""
-    from npu_rl.faults.fault_counts import faults_line
-    from npu_rl.judgement.fault_findings import strategy_of, switched_off
-    from npu_rl.sizing.plan_inputs import run_environment
+    from npu_rl.recipes.faults.fault_counts import faults_line
+    from npu_rl.recipes.judgement.fault_findings import strategy_of, switched_off
+    from npu_rl.recipes.sizing.plan_inputs import run_environment
 
     return faults_line(code, switched_off(loaded, run_environment(loaded)), strategy_of(loaded))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from npu_rl.environment.environment_check import environment_faults
+from npu_rl.recipes.environment.environment_check import environment_faults
 from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
 

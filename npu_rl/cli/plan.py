@@ -70,8 +70,8 @@ def plan(
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.common.errors import UsageError
     from npu_rl.common.masking import masked_text
-    from npu_rl.judgement.plan_report import plan_json, plan_text
-    from npu_rl.sizing.machine import Machine
+    from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
+    from npu_rl.recipes.sizing.machine import Machine
     from npu_rl.weights.recipe_weights import with_weights
 
     given = {

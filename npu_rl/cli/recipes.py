@@ -12,7 +12,7 @@ from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
 from npu_rl.cli.show import print_json, say, say_text, tell
 
 if TYPE_CHECKING:
-    from npu_rl.recipes.load_recipe import LoadedRecipe
+    from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 
 app = group(
@@ -35,7 +35,7 @@ app = group(
 def list_recipes(json: Json = False) -> None:
     """List the bundled recipes."""
     from npu_rl.common.bundled import bundled_recipes
-    from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     rows = []
     for name, path in bundled_recipes().items():
@@ -69,8 +69,8 @@ def show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> Non
 
     As one YAML file: what it extends and KEY=VALUE merged, and the file and line that each value is from.
     """
-    from npu_rl.recipes.dump_recipe import recipe_yaml
-    from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
     if json:
@@ -112,7 +112,7 @@ def copy(
 
     Nothing is overwritten.
     """
-    from npu_rl.recipes.copy_recipe import copy_recipe
+    from npu_rl.recipes.recipe.copy_recipe import copy_recipe
 
     copied = copy_recipe(name, file)
     say(str(copied.recipe))
@@ -174,6 +174,6 @@ def schema() -> None:
     import sys
 
     from npu_rl.common.yaml_documents.json_schema import export_schema
-    from npu_rl.recipes.schema import Recipe as Model
+    from npu_rl.recipes.recipe.schema import Recipe as Model
 
     sys.stdout.write(export_schema(Model, "npu-rl recipe"))

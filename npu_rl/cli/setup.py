@@ -151,7 +151,7 @@ def _print(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
 
 def _say_faults(layout: Layout) -> None:
     from npu_rl.cli.show import say
-    from npu_rl.faults.fault_counts import faults_line
+    from npu_rl.recipes.faults.fault_counts import faults_line
 
     line = faults_line(layout.code)
     if line:

@@ -82,7 +82,7 @@ def convert(
 
 def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
     from npu_rl.common.errors import UsageError
-    from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
     from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
     from npu_rl.weights.recipe_layout import recipe_layout
 

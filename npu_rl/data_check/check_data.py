@@ -11,7 +11,7 @@ from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.data_check.reward_trial import Trial
 from npu_rl.datasets.prompt_templates import BOXED, HASHES
 from npu_rl.datasets.trainer_files import TrainerFile
-from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 RULES = (
     "data-columns",

@@ -11,10 +11,10 @@ from npu_rl.data_check.prompt_lengths import prompt_lengths, require_tokenizer
 from npu_rl.data_check.reward_trial import try_reward
 from npu_rl.datasets.prepare_dataset import TEST, TRAIN
 from npu_rl.datasets.trainer_files import TrainerFile, read_trainer_file
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.recipes.recipe_paths import absolute, is_outside
-from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
-from npu_rl.trainer_code.overlong_prompts import where_cut_left
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
+from npu_rl.recipes.trainer_code.overlong_prompts import where_cut_left
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_lock

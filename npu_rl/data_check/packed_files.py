@@ -12,9 +12,9 @@ from npu_rl.common.errors import DataError
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.data_check.mindspeed_rl_files import MAGIC
 from npu_rl.datasets.trainer_files import TrainerFile
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.recipes.recipe_paths import absolute
-from npu_rl.recipes.trainer_settings import flatten_mappings, last_settings, list_settings
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.recipe_paths import absolute
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
 
 UNCHECKED = {
     "reward": "the trainer's keys are its own: its reward is not called",

@@ -15,9 +15,9 @@ from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
 from npu_rl.datasets.prompt_templates import BOXED, HASHES
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.recipes.recipe_paths import function_file, split_function
-from npu_rl.recipes.trainer_command import switch
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.recipe_paths import function_file, split_function
+from npu_rl.recipes.recipe.trainer_command import switch
 
 _TIMEOUT = 300.0
 _WRONG = "-987654321"

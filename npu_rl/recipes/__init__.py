@@ -1,1 +1,1 @@
-"""Recipes: the file that describes one run, and how it becomes the trainer's command line."""
+"""Recipes, the code that reads them, and the judgement of whether they fit."""

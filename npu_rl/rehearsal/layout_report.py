@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.sizing.divisibility import Check
+from npu_rl.recipes.sizing.divisibility import Check
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
+from npu_rl.recipes.sizing.divisibility import Check
 from npu_rl.rehearsal.layout_report import NotRehearsed
-from npu_rl.sizing.divisibility import Check
 
 RankLine = Mapping[str, Any]
 LayoutResult = Check | NotRehearsed

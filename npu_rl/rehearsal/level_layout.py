@@ -14,13 +14,13 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from npu_rl.recipes.sizing.divisibility import Check, check_sizes
+from npu_rl.recipes.sizing.parallelism import Parallelism
+from npu_rl.recipes.sizing.process_groups import rollout_groups, train_groups
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.layout_verdict import LayoutResult, judge_groups, judge_model
 from npu_rl.rehearsal.model_size_keys import SIZE_KEYS
-from npu_rl.sizing.divisibility import Check, check_sizes
-from npu_rl.sizing.parallelism import Parallelism
-from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
 _LOAD_TIMEOUT = 300.0  # seconds to import the tree
 _RANK_TIMEOUT = 2.0  # seconds to form the groups of one rank

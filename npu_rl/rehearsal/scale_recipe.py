@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.schema_model_and_data import Data, Model, Reward
-from npu_rl.recipes.schema_rollout import Rollout
-from npu_rl.recipes.schema_run import Checkpoint, Cluster, Logging
-from npu_rl.recipes.schema_training import Parallel
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
+from npu_rl.recipes.recipe.schema_rollout import Rollout
+from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, Logging
+from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, SIZE_KEYS, YARN_KEYS
 
 STEPS = 60

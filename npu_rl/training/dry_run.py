@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import Secrets, masked_argument, masked_data, masked_value
-from npu_rl.recipes.dump_recipe import recipe_yaml
-from npu_rl.recipes.recipe_fields import split_address
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_command import PER_NODE_VARIABLES, Command, node_resources
+from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
+from npu_rl.recipes.recipe.recipe_fields import split_address
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_command import PER_NODE_VARIABLES, Command, node_resources
 from npu_rl.record.attempt import dump, write_private
 from npu_rl.training import tiny_model
 from npu_rl.training.plain_config import config_text

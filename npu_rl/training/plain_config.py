@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_settings import config_location
-from npu_rl.trainer_code.answer_cache import AnswerCache
-from npu_rl.trainer_code.load_configuration import load_configuration
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_settings import config_location
+from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
+from npu_rl.recipes.trainer_code.load_configuration import load_configuration
 
 
 def plain_config(recipe: Recipe, code: Path, settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,12 +17,12 @@ from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.judgement.judge import AssembledTree, Judgement, judge
-from npu_rl.recipes.derived_recipe import derive_recipe
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_command import Command, Folders, render
-from npu_rl.sizing.machine import Machine
+from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
+from npu_rl.recipes.recipe.derived_recipe import derive_recipe
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
+from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training import host_facts, interpreter, tiny_model
@@ -223,7 +223,7 @@ def prepare(
 
 def compose(prepared: Prepared, command: Command) -> ComposedConfig:
     """Compose the trainer's whole configuration with its own Hydra. Raises RecipeError with Hydra's message, masked."""
-    from npu_rl.recipes.trainer_settings import config_location
+    from npu_rl.recipes.recipe.trainer_settings import config_location
     from npu_rl.training.hydra_compose import ComposedConfig
     from npu_rl.training.hydra_compose import compose as composed
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import NpuRlError
-from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.record.attempt import write_private
 from npu_rl.record.checkpoint_folders import LATEST
 from npu_rl.record.run_record import RunRecord

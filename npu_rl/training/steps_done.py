@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from npu_rl.faults.fault import known_faults
-from npu_rl.faults.verdict import judge_tree
-from npu_rl.judgement.fault_findings import switched_off
 from npu_rl.monitor.metrics import Point, generated_batches
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.sizing.plan_inputs import run_environment
+from npu_rl.recipes.faults.fault import known_faults
+from npu_rl.recipes.faults.verdict import judge_tree
+from npu_rl.recipes.judgement.fault_findings import switched_off
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.sizing.plan_inputs import run_environment
 
 COUNTS_BATCHES = "dapo-counts-generations"  # the known fault
 

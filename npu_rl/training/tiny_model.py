@@ -11,7 +11,7 @@ from pathlib import Path
 from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
-from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.standins import INJECTED
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.made_folders import is_as_made, keep_made, place_for

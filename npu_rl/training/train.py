@@ -16,10 +16,10 @@ from npu_rl.monitor.metrics import Point, rewards
 from npu_rl.monitor.screen import Screen
 from npu_rl.monitor.step_lines import StepLines
 from npu_rl.monitor.watch import Limits, Watch
-from npu_rl.recipes.dump_recipe import recipe_yaml
-from npu_rl.recipes.own_keys import can_resume
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_command import Command
+from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
+from npu_rl.recipes.recipe.own_keys import can_resume
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.record.attempt import Attempt, write_json, write_private
 from npu_rl.record.checkpoint_folders import megatron_folder
 from npu_rl.record.run_record import RunRecord

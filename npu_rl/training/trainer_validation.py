@@ -15,12 +15,17 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import Secrets
 from npu_rl.common.process import run_quietly
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.judgement.judge import Judgement
-from npu_rl.judgement.own_keys_check import NOT_VALIDATED, VALIDATION
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.recipes.own_keys import run_settings
-from npu_rl.recipes.trainer_command import argument
-from npu_rl.recipes.trainer_settings import config_location, flatten_mappings, last_settings, list_settings
+from npu_rl.recipes.judgement.judge import Judgement
+from npu_rl.recipes.judgement.own_keys_check import NOT_VALIDATED, VALIDATION
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.own_keys import run_settings
+from npu_rl.recipes.recipe.trainer_command import argument
+from npu_rl.recipes.recipe.trainer_settings import (
+    config_location,
+    flatten_mappings,
+    last_settings,
+    list_settings,
+)
 from npu_rl.training import host_facts
 from npu_rl.training.plain_config import plain_config
 from npu_rl.workspace.folder.layout import Layout

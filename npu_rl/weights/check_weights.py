@@ -10,8 +10,8 @@ from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.sizing.model_config import PUBLISHED, read_shape
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.sizing.model_config import PUBLISHED, read_shape
 from npu_rl.tensors.npu_rl_tensors.cast_plan import SCALE_SUFFIX
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, listed
 from npu_rl.weights.cast_journal import CONVERT_NAME, is_unfinished

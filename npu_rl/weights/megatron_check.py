@@ -8,7 +8,7 @@ from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError, RecipeError
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import INDEX, listed
 from npu_rl.weights.cast_journal import CONVERT_NAME, finished_sizes
 from npu_rl.weights.checkpoint_findings import DTYPES, CheckedFolder

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from npu_rl.common.errors import RecipeError
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.sizing.parallelism import layout_of
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.sizing.parallelism import layout_of
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 

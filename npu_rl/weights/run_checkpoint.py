@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.record.run_record import RunRecord
 from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, SINGLE
 

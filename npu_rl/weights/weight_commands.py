@@ -12,9 +12,9 @@ from npu_rl.common.bundled import bundled_recipes
 from npu_rl.common.errors import RecipeError, UsageError
 from npu_rl.common.yaml_documents.finding import Finding
 from npu_rl.downloads.known_downloads import of_kind
-from npu_rl.plan.disk_and_tokens import Disk
-from npu_rl.recipes.load_recipe import LoadedRecipe
-from npu_rl.recipes.recipe_paths import absolute
+from npu_rl.recipes.plan.disk_and_tokens import Disk
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.recipe_paths import absolute
 
 # The DeepSeek-V3 that the document of each stack downloads, by the name of `weights get`.
 _DEEPSEEK = {

@@ -131,9 +131,9 @@ SLOW = {
     "rich",
     "npu_rl.stack.manifest.schema",
     "npu_rl.stack.lock.lock_model",
-    "npu_rl.environment.environment_reads",
-    "npu_rl.trainer_code.hydra_yaml",
-    "npu_rl.trainer_keys.accepted_values",
+    "npu_rl.recipes.environment.environment_reads",
+    "npu_rl.recipes.trainer_code.hydra_yaml",
+    "npu_rl.recipes.trainer_keys.accepted_values",
 }
 
 
@@ -154,4 +154,4 @@ def test_a_second_plan_reads_again_only_what_changed(quickstart_workspace: Path,
     assert cold >= SLOW - {"rich"} and "rich" not in cold
     assert again == first and not warm
     _, other = plan("optimizer.lr=1e-5")
-    assert other <= {"yaml", "npu_rl.trainer_keys.accepted_values"}
+    assert other <= {"yaml", "npu_rl.recipes.trainer_keys.accepted_values"}

@@ -10,7 +10,7 @@ from subprocess import CompletedProcess
 import pytest
 
 from npu_rl.common.bundled import bundled_recipes, data_root
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.workspace.folder.receipt import Receipt
 from tests.cli.test_commands import modules_after
 from tests.config.documents import write
@@ -175,7 +175,7 @@ def test_schema_of_recipes(npu_rl) -> None:  # type: ignore[no-untyped-def]
 def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> None:
     loaded = modules_after(arguments, clean_env(tmp_path), tmp_path)
     assert "npu_rl.cli.app" in loaded
-    assert not loaded & {"pydantic", "yaml", "npu_rl.recipes.load_recipe", "npu_rl.cli.judged"}
+    assert not loaded & {"pydantic", "yaml", "npu_rl.recipes.recipe.load_recipe", "npu_rl.cli.judged"}
     done = run_cli(arguments, clean_env(tmp_path))
     assert done.returncode == 0 and "Usage:" in done.stdout
 

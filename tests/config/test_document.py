@@ -14,7 +14,7 @@ from npu_rl.common.yaml_documents import reading_cache, yaml_reader
 from npu_rl.common.yaml_documents.document import Document, Plain
 from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.common.yaml_documents.read_document import read_document
-from npu_rl.recipes.recipe_kind import RECIPE
+from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.stack.manifest.manifest_kind import MANIFEST
 
 RAW = b"""name: mine  # a comment

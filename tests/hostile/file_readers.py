@@ -73,13 +73,13 @@ READERS = {
     ),
     "common/disk.py": R("locks and temporary files", OWN, "", WRITES),
     "downloads/verify_download.py": R("a download", STRANGER, "a_download"),
-    "faults/catalogue_files.py": R("the catalogue of faults", OWN, "", PACKAGED),
-    "faults/fault.py": R("catalogue.json", OWN),
-    "faults/fault_counts.py": R("counts of faults in the cache", OWN),
+    "recipes/faults/catalogue_files.py": R("the catalogue of faults", OWN, "", PACKAGED),
+    "recipes/faults/fault.py": R("catalogue.json", OWN),
+    "recipes/faults/fault_counts.py": R("counts of faults in the cache", OWN),
     "stack/git/repository_files.py": R("files in a workspace's repository", STRANGER, "a_receipt"),
-    "environment/environment_reads.py": R("Python of a tree", STRANGER, "a_source_tree"),
-    "judgement/prepared_data.py": R("prepared.json", STRANGER, "a_trainers_parquet"),
-    "judgement/reward_function.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "recipes/environment/environment_reads.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "recipes/judgement/prepared_data.py": R("prepared.json", STRANGER, "a_trainers_parquet"),
+    "recipes/judgement/reward_function.py": R("Python of a tree", STRANGER, "a_source_tree"),
     "stack/lock/lock_model.py": R("a lock", STRANGER, "a_locks_bytes"),
     "stack/lock/verification_record.py": R("NAME.verified.json", STRANGER, "a_verification_record"),
     "monitor/explain_failure.py": R("the logs of a run", STRANGER, "a_killed_record"),
@@ -96,7 +96,9 @@ READERS = {
     ),
     "stack/patches/series.py": R("a patchset", STRANGER, "a_series"),
     "common/private_log.py": R("npu-rl's own log", OWN, "", WRITES),
-    "recipes/copy_recipe.py": R("a schema beside the new recipe", USER, "", "else reads what is bundled"),
+    "recipes/recipe/copy_recipe.py": R(
+        "a schema beside the new recipe", USER, "", "else reads what is bundled"
+    ),
     "record/attempt.py": R("driver.json, end.json", STRANGER, "a_killed_record"),
     "record/checkpoint_folders.py": R("the tracker of checkpoints", STRANGER, "checkpoint_folders"),
     "record/record_masking.py": R(
@@ -126,7 +128,7 @@ READERS = {
     "runtime/optimizer_resume.py": R("a checkpoint's steps", USER, "", RUN),
     "runtime/rollout_dp_groups/address.py": R("/proc", OWN, "", "the kernel's"),
     "runtime/used.py": R("counts of used patches", OWN, "", WRITES),
-    "sizing/model_config.py": R("a model's config.json", STRANGER, "a_model_configuration"),
+    "recipes/sizing/model_config.py": R("a model's config.json", STRANGER, "a_model_configuration"),
     "stack/sources/git_fetch.py": R("a bundle", STRANGER, "a_bundle"),
     "stack/sources/index_session.py": R("a page of a package index", STRANGER, "an_index_page"),
     "stack/sources/pip_config.py": R(
@@ -173,15 +175,17 @@ READERS = {
     ),
     "tensors/npu_rl_tensors/safetensors_file.py": R("a header", STRANGER, "safetensors_headers", SCREENED),
     "tensors/npu_rl_tensors/worker.py": R("its task", OWN, "", PRINTED),
-    "trainer_code/adaptation_switches.py": R("Python of a tree, patches", STRANGER, "a_source_tree"),
-    "trainer_code/answer_cache.py": R("answers in the cache", OWN, "", "parses what it has just written"),
-    "trainer_code/citations.py": R("Python of a tree", STRANGER, "a_source_tree"),
-    "trainer_code/hydra_entry.py": R("Python of a tree", STRANGER, "a_hydra_file"),
-    "trainer_code/hydra_yaml.py": R("Hydra files of a tree", STRANGER, "a_hydra_file", SCREENED),
-    "trainer_code/source_files.py": R("files of a tree", STRANGER, "a_source_tree"),
-    "trainer_code/source_index.py": R("Python of a tree", STRANGER, "a_source_tree"),
-    "trainer_keys/engine_arguments.py": R("Python of a tree", STRANGER, "a_source_tree"),
-    "trainer_keys/transformer_keys.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "recipes/trainer_code/adaptation_switches.py": R("Python of a tree, patches", STRANGER, "a_source_tree"),
+    "recipes/trainer_code/answer_cache.py": R(
+        "answers in the cache", OWN, "", "parses what it has just written"
+    ),
+    "recipes/trainer_code/citations.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "recipes/trainer_code/hydra_entry.py": R("Python of a tree", STRANGER, "a_hydra_file"),
+    "recipes/trainer_code/hydra_yaml.py": R("Hydra files of a tree", STRANGER, "a_hydra_file", SCREENED),
+    "recipes/trainer_code/source_files.py": R("files of a tree", STRANGER, "a_source_tree"),
+    "recipes/trainer_code/source_index.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "recipes/trainer_keys/engine_arguments.py": R("Python of a tree", STRANGER, "a_source_tree"),
+    "recipes/trainer_keys/transformer_keys.py": R("Python of a tree", STRANGER, "a_source_tree"),
     "training/allow_drift.py": R("a changed file of a workspace", STRANGER, "a_drifted_file"),
     "training/host_facts.py": R("/etc, /proc, the driver's version", OWN, "", "the machine's own"),
     "training/hydra_compose.py": R("a worker's answer", OWN, "", PRINTED),
@@ -232,7 +236,7 @@ READERS = {
         "byte code in a workspace", STRANGER, "a_receipt", "16 bytes of a regular file, no link"
     ),
 }
-WITNESSES = "faults/witnesses/"  # scripts over a tree that was proven, each with what it made itself
+WITNESSES = "recipes/faults/witnesses/"  # scripts over a tree that was proven, each with what it made itself
 
 
 def readers_of(kind: str) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import PatchError
-from npu_rl.recipes.schema_run import Cluster
+from npu_rl.recipes.recipe.schema_run import Cluster
 from npu_rl.stack.compose.apply_patch import Tolerance
 from npu_rl.stack.compose.build_tree import run_patch
 from npu_rl.stack.compose.git_trees import Trees

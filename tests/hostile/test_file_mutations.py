@@ -92,8 +92,8 @@ def parquet_rows(folder: Path, m: Mutator) -> None:
 
 def a_trainers_parquet(folder: Path, m: Mutator) -> None:
     from npu_rl.datasets.trainer_files import read_trainer_file
-    from npu_rl.judgement.prepared_data import prepared_data_findings
-    from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     place = fresh(folder) / "train.parquet"
     place.write_bytes(m.bytes(_parquet()))
@@ -408,9 +408,9 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
 def a_hydra_file(folder: Path, m: Mutator) -> None:
     """A tree's own Hydra files."""
     from npu_rl.common.errors import UsageError
-    from npu_rl.trainer_code.config_tree import ConfigFault
-    from npu_rl.trainer_code.hydra_config import compose_files
-    from npu_rl.trainer_code.hydra_entry import entry_point
+    from npu_rl.recipes.trainer_code.config_tree import ConfigFault
+    from npu_rl.recipes.trainer_code.hydra_config import compose_files
+    from npu_rl.recipes.trainer_code.hydra_entry import entry_point
 
     config = fresh(folder) / "pkg" / "config"
     (config / "actor").mkdir(parents=True)
@@ -432,18 +432,18 @@ def a_hydra_file(folder: Path, m: Mutator) -> None:
 
 def a_source_tree(folder: Path, m: Mutator) -> None:
     """The Python files of a tree, which are read as text and never run."""
-    from npu_rl.environment.environment_reads import EnvironmentReads
-    from npu_rl.judgement.reward_function import definitions_in, manager_calls
-    from npu_rl.trainer_code.adaptation_switches import (
+    from npu_rl.recipes.environment.environment_reads import EnvironmentReads
+    from npu_rl.recipes.judgement.reward_function import definitions_in, manager_calls
+    from npu_rl.recipes.trainer_code.adaptation_switches import (
         headers_of,
         known_switches,
         patched_switches,
     )
-    from npu_rl.trainer_code.citations import CitedCode
-    from npu_rl.trainer_code.source_index import SourceIndex
-    from npu_rl.trainer_code.value_types import field_type
-    from npu_rl.trainer_keys.engine_arguments import EngineArguments
-    from npu_rl.trainer_keys.transformer_keys import TransformerKeys
+    from npu_rl.recipes.trainer_code.citations import CitedCode
+    from npu_rl.recipes.trainer_code.source_index import SourceIndex
+    from npu_rl.recipes.trainer_code.value_types import field_type
+    from npu_rl.recipes.trainer_keys.engine_arguments import EngineArguments
+    from npu_rl.recipes.trainer_keys.transformer_keys import TransformerKeys
 
     managers = fresh(folder) / "verl" / "workers" / "reward_manager"
     managers.mkdir(parents=True)

@@ -15,12 +15,12 @@ import pytest
 
 from npu_rl.common.bounded import parse_json, read_file, read_json
 from npu_rl.common.errors import NpuRlError, SourceError, UsageError
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.trainer_code.config_tree import ModuleFault
+from npu_rl.recipes.trainer_code.hydra_entry import entry_point
 from npu_rl.stack.git.objects import FILE, Entry, MalformedObject, format_tree, nested
 from npu_rl.stack.sources.sdist import read_sdist
 from npu_rl.stack.sources.url_rewriting import load_rewrites
-from npu_rl.trainer_code.config_tree import ModuleFault
-from npu_rl.trainer_code.hydra_entry import entry_point
 from npu_rl.workspace.folder.file_check import read_stats
 from tests.code_trees import check_recipe
 from tests.hostile.limits import assert_told

@@ -160,10 +160,10 @@ def a_manifest(stage: Stage, m: Mutator) -> None:
 
 
 def a_recipe(stage: Stage, m: Mutator) -> None:
-    from npu_rl.judgement.judge import judge
-    from npu_rl.judgement.plan_report import plan_json, plan_text
-    from npu_rl.recipes.dump_recipe import recipe_yaml
-    from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.recipes.judgement.judge import judge
+    from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
+    from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     sample = m.random.choice(list(bundled_recipes().values()))
     place = stage.folder / "r.yaml"
@@ -182,8 +182,8 @@ def a_recipe(stage: Stage, m: Mutator) -> None:
 
 
 def an_override(stage: Stage, m: Mutator) -> None:
-    from npu_rl.judgement.judge import AssembledTree, judge
-    from npu_rl.recipes.load_recipe import load_recipe
+    from npu_rl.recipes.judgement.judge import AssembledTree, judge
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     names = [
@@ -472,9 +472,9 @@ def a_pip_configuration(stage: Stage, m: Mutator) -> None:
 
 
 def a_model_configuration(stage: Stage, m: Mutator) -> None:
-    from npu_rl.plan.plan import plan_of
-    from npu_rl.recipes.load_recipe import load_recipe
-    from npu_rl.sizing.model_config import shape_of
+    from npu_rl.recipes.plan.plan import plan_of
+    from npu_rl.recipes.recipe.load_recipe import load_recipe
+    from npu_rl.recipes.sizing.model_config import shape_of
 
     body = {
         "model_type": m.random.choice(("qwen2", "deepseek_v3", "llama")),

@@ -15,6 +15,10 @@ from npu_rl.common.masking import Secrets
 from npu_rl.data_check.mindspeed_rl_files import sequences
 from npu_rl.data_check.packed_files import _read
 from npu_rl.monitor.metrics import curve, read_metrics
+from npu_rl.recipes.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
+from npu_rl.recipes.trainer_code.source_files import read_source
+from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_code.value_types import field_type
 from npu_rl.record.attempt import Attempt
 from npu_rl.record.run_record import RunRecord
 from npu_rl.record.saved_steps import RoleFiles, SavedLayout, fault_of
@@ -25,10 +29,6 @@ from npu_rl.stack.lock.lock_model import LockedPatch, read_text
 from npu_rl.stack.lock.verification_record import read_record
 from npu_rl.stack.patches.series import read_patchset
 from npu_rl.stack.sources.sdist import read_sdist
-from npu_rl.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
-from npu_rl.trainer_code.source_files import read_source
-from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_code.value_types import field_type
 from npu_rl.training.allow_drift import _describe_all
 from npu_rl.weights.export_run import lock_digest
 from npu_rl.workspace.folder.local_commits import _refs

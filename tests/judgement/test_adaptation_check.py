@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.judgement.adaptation_check import RULE
-from npu_rl.judgement.judge import AssembledTree, Judgement, judge
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.trainer_code.adaptation_switches import switches_without_patch
+from npu_rl.recipes.judgement.adaptation_check import RULE
+from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.trainer_code.adaptation_switches import switches_without_patch
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 

@@ -9,13 +9,13 @@ import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.environment.environment_check import RULES as ENVIRONMENT_RULES
-from npu_rl.environment.environment_check import EnvironmentFault, environment_faults, near_name
-from npu_rl.environment.environment_reads import EnvironmentReads
-from npu_rl.environment.environment_table import NAMES, OWNED, TYPES, source_of
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.judgement.named_files import RULES as FILE_RULES
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.environment.environment_check import RULES as ENVIRONMENT_RULES
+from npu_rl.recipes.environment.environment_check import EnvironmentFault, environment_faults, near_name
+from npu_rl.recipes.environment.environment_reads import EnvironmentReads
+from npu_rl.recipes.environment.environment_table import NAMES, OWNED, TYPES, source_of
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.runtime.deepscaler.score import VARIANTS
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.code_trees import archive, lay
@@ -333,8 +333,8 @@ def test_a_name_may_be_overruled_by_id_where_it_is_found_and_where_not(code: Pat
 
 
 def test_every_rule_has_its_id_in_the_list(code: Path) -> None:
-    text = (ROOT / "environment/environment_check.py").read_text() + (
-        ROOT / "judgement/named_files.py"
+    text = (ROOT / "recipes/environment/environment_check.py").read_text() + (
+        ROOT / "recipes/judgement/named_files.py"
     ).read_text()
     used = set(re.findall(r"""(?:_error\(|_missing\(|EnvironmentFault\()\s*["']([a-z-]+)["']""", text))
     assert used == {*ENVIRONMENT_RULES, *FILE_RULES}

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
 from npu_rl.cli.judged import judge_in
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.manifest.manifest_facts import manifest_facts
 from npu_rl.training.prepare import prepare
 from npu_rl.workspace.folder.layout import Layout

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.faults.fault import known_faults
-from npu_rl.judgement.judge import AssembledTree, Judgement, judge
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.faults.fault import known_faults
+from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 from tests.plan.helpers import loaded

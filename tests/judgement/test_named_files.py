@@ -12,10 +12,10 @@ import pytest
 
 from npu_rl.common.bundled import bundled_recipes, runtime_root
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.judgement import reward_function
-from npu_rl.judgement.judge import judge
-from npu_rl.judgement.named_files import named_file_findings
-from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.recipes.judgement import reward_function
+from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.judgement.named_files import named_file_findings
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from tests.code_trees import archive, lay
 
 TREE = {

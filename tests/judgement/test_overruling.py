@@ -9,9 +9,9 @@ import pytest
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.judgement.judge import Judgement, judge
-from npu_rl.plan.rules.rule_grounds import GROUNDS
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.judgement.judge import Judgement, judge
+from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.in_process import run_here
 from tests.plan.helpers import RECIPE, loaded
 from tests.support import clean_env

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.judgement.judge import AssembledTree, Judgement, judge
-from npu_rl.judgement.plan_report import plan_json, plan_text
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.sizing.machine import Machine
+from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
+from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.sizing.machine import Machine
 from tests.code_trees import lay
 from tests.own_trainer import RECIPE, TREE, write_recipe
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from npu_rl.judgement.prepared_data import prepared_data_findings
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.trainer_code.overlong_prompts import CUT_LEFT
+from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.trainer_code.overlong_prompts import CUT_LEFT
 from tests.code_trees import lay
 
 OURS = ("reward.function=npu_rl_runtime/rewards/deepscaler.py:compute_scores", "reward.arguments=~")

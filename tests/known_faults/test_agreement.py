@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, data_root, runtime_root
-from npu_rl.faults.fault import KnownFault, known_faults
-from npu_rl.faults.verdict import ABSENT, judge_tree
+from npu_rl.recipes.faults.fault import KnownFault, known_faults
+from npu_rl.recipes.faults.verdict import ABSENT, judge_tree
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.training.witness_run import HAS_FAULT, HAS_NONE, run_witness

@@ -15,11 +15,11 @@ import pytest
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import NpuRlError
-from npu_rl.faults.catalogue_files import CATALOGUE, catalogue_json, read_catalogue, read_fault
-from npu_rl.faults.fault import WITNESSES, known_faults, parse_fault
-from npu_rl.faults.fault_counts import faults_line
-from npu_rl.faults.fault_page import fault_page
-from npu_rl.faults.verdict import (
+from npu_rl.recipes.faults.catalogue_files import CATALOGUE, catalogue_json, read_catalogue, read_fault
+from npu_rl.recipes.faults.fault import WITNESSES, known_faults, parse_fault
+from npu_rl.recipes.faults.fault_counts import faults_line
+from npu_rl.recipes.faults.fault_page import fault_page
+from npu_rl.recipes.faults.verdict import (
     ABSENT,
     ENDED,
     OPEN,
@@ -55,13 +55,13 @@ def test_every_file_is_a_fault_with_a_witness() -> None:
     for one in found:
         text = one.witness.path.read_text(encoding="utf-8")
         assert ast.get_docstring(ast.parse(text)), one.id
-        assert "npu_rl.faults" not in text and "from tests" not in text, one.id
+        assert "npu_rl.recipes.faults" not in text and "from tests" not in text, one.id
 
 
 def test_commands_read_the_catalogue_that_people_write() -> None:
     text = (CATALOGUE.parent / "catalogue.json").read_text(encoding="utf-8")
     assert text == catalogue_json(), (
-        "write it again: .ci/regenerate npu_rl/faults/catalogue.json docs/faults.md"
+        "write it again: .ci/regenerate npu_rl/recipes/faults/catalogue.json docs/faults.md"
     )
     assert known_faults() == read_catalogue()
 
@@ -190,7 +190,7 @@ def test_the_cached_line_follows_an_edit(tmp_path: Path) -> None:
 FIRST_LINE = """
 import sys, time
 from pathlib import Path
-import npu_rl.cli.setup, npu_rl.common.errors, dataclasses, hashlib, json, npu_rl.faults.fault_counts as counts
+import npu_rl.cli.setup, npu_rl.common.errors, dataclasses, hashlib, json, npu_rl.recipes.faults.fault_counts as counts
 started = time.process_time()
 print(counts.faults_line(Path(sys.argv[1])))
 print(1000 * (time.process_time() - started))

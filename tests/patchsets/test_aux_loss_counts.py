@@ -14,7 +14,7 @@ for needed in ("torch", "einops"):  # the second by MindSpeed-LLM's router
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESSES = ROOT / "npu_rl/faults/witnesses"
+WITNESSES = ROOT / "npu_rl/recipes/faults/witnesses"
 SLUG = "aux-loss-counts"
 SCRIPTS = {"deepseek-r1-zero": "aux_loss_counts_chosen.py", "deepseek-v3-cann": "aux_loss_adds_bias.py"}
 COMPONENTS = {

@@ -14,7 +14,7 @@ from tests.patchsets.flagship_tree import run, tree, used
 from tests.support import ROOT, git
 
 RUNNER = Path(__file__).with_name("run_node_address.py")
-WITNESSES = ROOT / "npu_rl" / "faults" / "witnesses"
+WITNESSES = ROOT / "npu_rl" / "recipes" / "faults" / "witnesses"
 CHECKPOINT = WITNESSES / "dies_after_checkpoint.py"
 COMPILES = WITNESSES / "compiles_into_the_tree.py"
 NOISE = WITNESSES / "same_noise_each_step.py"

@@ -14,7 +14,7 @@ for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's en
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESS = ROOT / "npu_rl/faults/witnesses/router_bias_bfloat16.py"
+WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/router_bias_bfloat16.py"
 COMPONENTS = ["cann-recipes", "verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed", "MindSpeed-LLM"]
 SLUG = "router-bias"
 
@@ -59,7 +59,7 @@ def test_switched_off_it_is_upstream(code: Path, tmp_path: Path) -> None:
 
 def test_tokens_are_counted_exactly(code: Path) -> None:
     """Over 256 micro batches; switched off, bfloat16 rounds."""
-    counts = ROOT / "npu_rl/faults/witnesses/expert_counts_bfloat16.py"
+    counts = ROOT / "npu_rl/recipes/faults/witnesses/expert_counts_bfloat16.py"
     found = run(counts, code)
     assert not found["fault"] and found["counted"] == found["tokens"]
     upstream = run(counts, code, NPU_RL_ROUTER_BIAS="0")

@@ -14,7 +14,7 @@ for needed in ("torch", "tensordict", "ray"):  # what verl's DataProto imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESS = ROOT / "npu_rl/faults/witnesses/host_copies_not_awaited.py"
+WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/host_copies_not_awaited.py"
 SLUG = "host-copies"
 MANIFESTS = ("deepseek-r1-zero", "deepseek-v3-cann", "verl-npu-plugin")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.faults.fault import WITNESSES
+from npu_rl.recipes.faults.fault import WITNESSES
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.patchsets.conftest import Patched

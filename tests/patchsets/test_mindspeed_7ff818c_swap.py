@@ -13,7 +13,7 @@ for needed in ("torch", "transformers"):
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESS = ROOT / "npu_rl/faults/witnesses/swapped_optimizer_not_saved.py"
+WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/swapped_optimizer_not_saved.py"
 SLUG = "swapped-states"
 
 

@@ -19,7 +19,7 @@ for needed in ("torch", "transformers"):
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESS = ROOT / "npu_rl/faults/witnesses/weight_decay_by_number.py"
+WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/weight_decay_by_number.py"
 SLUG = "parameter-groups"
 DECAYS = {"matrix": 0.01, "norm": 0.0}
 

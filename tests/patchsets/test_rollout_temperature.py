@@ -14,7 +14,7 @@ for needed in ("torch", "tensordict", "omegaconf"):
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESS = ROOT / "npu_rl" / "faults" / "witnesses" / "actor_ignores_temperature.py"
+WITNESS = ROOT / "npu_rl" / "recipes" / "faults" / "witnesses" / "actor_ignores_temperature.py"
 COMPONENTS = {
     "deepseek-r1-zero": ["verl", "Megatron-LM"],
     "verl-npu-plugin": ["verl", "Megatron-LM"],

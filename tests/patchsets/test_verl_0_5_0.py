@@ -15,7 +15,7 @@ import pytest
 
 from npu_rl.common.bundled import runtime_root
 from npu_rl.common.errors import SourceError
-from npu_rl.faults.fault import WITNESSES
+from npu_rl.recipes.faults.fault import WITNESSES
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.manifest_kind import find_manifest
 from npu_rl.stack.sources.pip_config import read_pip_settings

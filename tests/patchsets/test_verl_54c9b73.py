@@ -14,7 +14,7 @@ from tests.patchsets.flagship_tree import run, tree
 from tests.support import ROOT, git
 
 RUNNER = Path(__file__).with_name("record_imports.py")
-WITNESSES = ROOT / "npu_rl" / "faults" / "witnesses"
+WITNESSES = ROOT / "npu_rl" / "recipes" / "faults" / "witnesses"
 EXPERTS = WITNESSES / "expert_checkpoint_loses_experts.py"
 OPTIMIZER = WITNESSES / "optimizer_step_not_restored.py"
 PIN = "54c9b7364c2d188b2ba4107404cfa3c2b446df19"

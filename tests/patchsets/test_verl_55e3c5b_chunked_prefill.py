@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.faults.fault import WITNESSES
+from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 from tests.support import ROOT
 
@@ -95,7 +95,7 @@ def test_the_ascend_scheduler_drops_what_is_longer_than_a_step(patched_tree: Pat
     """The ground for our refusal."""
     prompts = {"longer": 1025, "as long": 1024, "short": 5}
     found = run(
-        ROOT / "npu_rl/faults/witnesses/lost_sequences.py", patched_tree,
+        ROOT / "npu_rl/recipes/faults/witnesses/lost_sequences.py", patched_tree,
         json.dumps({"cases": {"": {"prompts": prompts, "response": 9, "blocks": 64}}}),
         VLLM_PLUGINS="", VLLM_USE_V1="1", VLLM_VERSION="0.9.1",
     )  # fmt: skip

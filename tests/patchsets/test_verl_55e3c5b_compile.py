@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.faults.fault import WITNESSES
+from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 
 pytest.importorskip("torch")

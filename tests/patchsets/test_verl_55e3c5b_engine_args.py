@@ -18,7 +18,7 @@ for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # wh
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 RUNNER = Path(__file__).with_name("run_vllm_rollout.py")
-WITNESS = ROOT / "npu_rl/faults/witnesses/stale_prefix_cache.py"
+WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/stale_prefix_cache.py"
 SLUG = "rollout-engine-args"
 FLAGSHIP: dict[str, Any] = yaml.safe_load(
     (data_root() / "recipes" / "deepseek-r1-zero-256die.yaml").read_text(encoding="utf-8")

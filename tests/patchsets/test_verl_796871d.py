@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.faults.fault import WITNESSES
+from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
 from tests.patchsets.test_verl_0_5_0 import run as run_hf_rollout
 

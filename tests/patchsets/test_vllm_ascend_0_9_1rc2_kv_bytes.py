@@ -13,7 +13,7 @@ for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESS = ROOT / "npu_rl/faults/witnesses/kv_cache_of_an_earlier_run.py"
+WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/kv_cache_of_an_earlier_run.py"
 SLUG = "cached-kv-bytes"
 
 

@@ -15,7 +15,7 @@ for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESS = ROOT / "npu_rl/faults/witnesses/lost_sequences.py"
+WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/lost_sequences.py"
 SLUG = "kv-cache-room"
 
 PAIR = {

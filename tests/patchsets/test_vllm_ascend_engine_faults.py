@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.faults.fault import WITNESSES
+from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]

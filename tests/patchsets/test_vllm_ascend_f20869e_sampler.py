@@ -13,7 +13,7 @@ for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's en
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
-WITNESSES = ROOT / "npu_rl" / "faults" / "witnesses"
+WITNESSES = ROOT / "npu_rl" / "recipes" / "faults" / "witnesses"
 SWAPPED = WITNESSES / "topk_topp_swapped.py"
 OTHERWISE = WITNESSES / "topk_optimize_filters_otherwise.py"
 COMPONENTS = ["vllm", "vllm-ascend"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from npu_rl.plan.plan import Plan, plan_of
-from npu_rl.plan.rules.rule import Rule
-from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
-from npu_rl.sizing.machine import Machine
+from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.plan.rules.rule import Rule
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.stack.manifest.manifest_facts import ManifestFacts, manifest_facts
 
 RECIPE = str(Path(__file__).with_name("256-dies.yaml"))

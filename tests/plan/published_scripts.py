@@ -20,13 +20,13 @@ from typing import Any
 
 import yaml
 
-from npu_rl.judgement.key_check import read_trainer
-from npu_rl.recipes.key_map import _keys, recipe_key_of
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.reserved_keys import RESERVED
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_command import Command, Folders, render
-from npu_rl.trainer_keys.key_resolver import KeyResolver
+from npu_rl.recipes.judgement.key_check import read_trainer
+from npu_rl.recipes.recipe.key_map import _keys, recipe_key_of
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.reserved_keys import RESERVED
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 
 HERE = Path(__file__).parent / "published"
 TREES = {"today": "7aed6b230776", "newest": "88512193628b"}  # verl's commit by manifest

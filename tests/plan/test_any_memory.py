@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.memory.memory_by_phase import Memory
-from npu_rl.plan.plan import Plan, plan_of
-from npu_rl.sizing.machine import Machine
+from npu_rl.recipes.memory.memory_by_phase import Memory
+from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.sizing.machine import Machine
 from tests.plan.helpers import RECIPE, loaded
 
 HERE = Path(__file__).parent

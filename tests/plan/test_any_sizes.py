@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.judgement.judge import judge
-from npu_rl.judgement.plan_report import plan_json, plan_text
+from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
 from tests.plan.helpers import loaded
 
 SIZES = st.sampled_from([1, 2, 3, 4, 7, 8, 16, 32, 64, 512])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.common.bundled import bundled_recipes
-from npu_rl.judgement.judge import judge
-from npu_rl.judgement.plan_report import plan_text
-from npu_rl.plan.plan import plan_of
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.judgement.plan_report import plan_text
+from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 
 # As published: not all sequences fit at their full length, and the longest ones make an update tight.
 ADVICE = {

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.memory.memory_by_phase import Memory
-from npu_rl.memory.memory_parts import Part
-from npu_rl.plan.disk_and_tokens import Disk, disk_of
-from npu_rl.plan.plan import plan_of
-from npu_rl.sizing.model_config import PUBLISHED, LatentAttention, ModelConfig, read_shape
-from npu_rl.sizing.weight_sizes import (
+from npu_rl.recipes.memory.memory_by_phase import Memory
+from npu_rl.recipes.memory.memory_parts import Part
+from npu_rl.recipes.plan.disk_and_tokens import Disk, disk_of
+from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.sizing.model_config import PUBLISHED, LatentAttention, ModelConfig, read_shape
+from npu_rl.recipes.sizing.weight_sizes import (
     cache_per_token,
     count_parameters,
     layer,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.memory.device_overhead import EARLY_MEGATRON
+from npu_rl.recipes.memory.device_overhead import EARLY_MEGATRON
 from tests.patchsets.flagship_tree import run, tree
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]

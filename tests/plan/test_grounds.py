@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.plan.plan import plan_of
-from npu_rl.plan.rules.rule import Rule
-from npu_rl.plan.rules.rule_grounds import GROUNDS, apply_grounds
-from npu_rl.trainer_code.bridged_actor import ONLY_BRIDGES
-from npu_rl.trainer_code.citations import CitedCode
+from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.plan.rules.rule import Rule
+from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS, apply_grounds
+from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
+from npu_rl.recipes.trainer_code.citations import CitedCode
 from tests.code_trees import lay
 from tests.plan.helpers import loaded, rule
 from tests.plan.test_rules import BROKEN

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npu_rl.plan.layout_drawing import draw_layout
-from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes, layout_of
-from npu_rl.sizing.process_groups import rollout_members, train_groups, train_members
+from npu_rl.recipes.plan.layout_drawing import draw_layout
+from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes, layout_of
+from npu_rl.recipes.sizing.process_groups import rollout_members, train_groups, train_members
 from tests.plan.helpers import loaded, plan
 
 MODEL = ModelSizes(layers=61, heads=128, kv_heads=128, experts=256, latent_attention=True)

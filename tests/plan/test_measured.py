@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.memory.memory_by_phase import PhaseName
-from npu_rl.memory.memory_parts import Part
-from npu_rl.plan.memory_report import RANGE
-from npu_rl.plan.plan import plan_of
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.memory.memory_by_phase import PhaseName
+from npu_rl.recipes.memory.memory_parts import Part
+from npu_rl.recipes.plan.memory_report import RANGE
+from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.support import ROOT
 
 PAGE = (ROOT / "docs" / "plan.md").read_text("utf-8")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from npu_rl.memory.device_overhead import hccl_groups
-from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName
-from npu_rl.memory.memory_parts import Part, total
-from npu_rl.plan.plan import plan_of
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.sizing.machine import Machine
+from npu_rl.recipes.memory.device_overhead import hccl_groups
+from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
+from npu_rl.recipes.memory.memory_parts import Part, total
+from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.sizing.machine import Machine
 from tests.plan.helpers import plan
 
 WORDS, HIDDEN = 129_280, 7168

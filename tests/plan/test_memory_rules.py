@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.judgement.judge import judge
-from npu_rl.memory.memory_by_phase import PhaseName
-from npu_rl.memory.memory_parts import total
-from npu_rl.plan.memory_report import memory_json, memory_text
-from npu_rl.plan.plan import Plan, plan_of
-from npu_rl.plan.rules.rule import Rule
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.sizing.machine import Machine
+from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.memory.memory_by_phase import PhaseName
+from npu_rl.recipes.memory.memory_parts import total
+from npu_rl.recipes.plan.memory_report import memory_json, memory_text
+from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.plan.rules.rule import Rule
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.sizing.machine import Machine
 from tests.code_trees import lay
 from tests.plan.helpers import loaded, plan, rule
 from tests.plan.test_memory import T, fsdp

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import RecipeError
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.schema_model_and_data import Model
-from npu_rl.sizing.model_config import PUBLISHED as ARCHITECTURES
-from npu_rl.sizing.model_config import read_shape, shape_of
-from npu_rl.sizing.weight_sizes import (
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.schema_model_and_data import Model
+from npu_rl.recipes.sizing.model_config import PUBLISHED as ARCHITECTURES
+from npu_rl.recipes.sizing.model_config import read_shape, shape_of
+from npu_rl.recipes.sizing.weight_sizes import (
     ATTENTION,
     EMBEDDING,
     EXPERTS,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.plan.plan import plan_of
-from npu_rl.plan.rules.rule import Rule
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.plan.rules.rule import Rule
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.code_trees import lay
 from tests.plan.helpers import refused, rule
 from tests.plan.test_models import MODELS

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from npu_rl.memory.megatron_memory import WEIGHT
-from npu_rl.sizing.model_config import PUBLISHED, TINY, ModelConfig, read_shape
-from npu_rl.sizing.weight_sizes import (
+from npu_rl.recipes.memory.megatron_memory import WEIGHT
+from npu_rl.recipes.sizing.model_config import PUBLISHED, TINY, ModelConfig, read_shape
+from npu_rl.recipes.sizing.weight_sizes import (
     count_parameters,
     layer,
     routing_biases,

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.plan.plan import Plan, plan_of
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from tests.code_trees import archive, lay
 
 HERE = Path(__file__).parent / "published"

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.recipe_kind import InvalidRecipe
-from npu_rl.sizing.model_config import shape_of
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
+from npu_rl.recipes.sizing.model_config import shape_of
 from tests.patchsets.flagship_tree import tree
 from tests.plan import published_scripts as published
 from tests.plan.published_scripts import TREES, Script

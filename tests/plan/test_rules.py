@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.judgement.judge import judge
-from npu_rl.memory.memory_parts import Part
+from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.memory.memory_parts import Part
 from tests.plan.helpers import loaded, plan, refused, rule
 
 HERE = Path(__file__).parent

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.memory.device_overhead import hccl_groups
-from npu_rl.memory.memory_by_phase import Memory, Phase, PhaseName
-from npu_rl.memory.memory_parts import Part, total
+from npu_rl.recipes.memory.device_overhead import hccl_groups
+from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
+from npu_rl.recipes.memory.memory_parts import Part, total
 from tests.code_trees import lay
 from tests.plan.helpers import refused
 from tests.plan.test_server_rollout import DATA, EXPERTS, ROLLOUT, SERVERS, script

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.memory.memory_by_phase import PhaseName
-from npu_rl.memory.memory_parts import Part
-from npu_rl.plan.plan import Plan, plan_of
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.memory.memory_by_phase import PhaseName
+from npu_rl.recipes.memory.memory_parts import Part
+from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.code_trees import lay
 from tests.plan.helpers import refused, rule
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.memory.memory_by_phase import PhaseName
-from npu_rl.memory.memory_parts import Part
-from npu_rl.plan.plan import plan_of
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.sizing.parallelism import DATA_KEY, layout_of
-from npu_rl.sizing.weight_sizes import count_parameters
+from npu_rl.recipes.memory.memory_by_phase import PhaseName
+from npu_rl.recipes.memory.memory_parts import Part
+from npu_rl.recipes.plan.plan import plan_of
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.sizing.parallelism import DATA_KEY, layout_of
+from npu_rl.recipes.sizing.weight_sizes import count_parameters
 from tests.plan.helpers import loaded, plan, rule
 
 DATA = f"overrides.{DATA_KEY}"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.recipes.schema_model_and_data import Model
+from npu_rl.recipes.recipe.schema_model_and_data import Model
 from tests.code_trees import Loaded, check_recipe, megatron, recipe
 
 KEY = "actor_rollout_ref"

@@ -8,8 +8,8 @@ import pytest
 
 from npu_rl.common.bundled import bundled_recipes, data_root
 from npu_rl.common.errors import HostError, RecipeError, UsageError
-from npu_rl.recipes.copy_recipe import copy_recipe
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.copy_recipe import copy_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 
 SCHEMA = (data_root() / "recipes" / "recipe.schema.json").read_bytes()
 

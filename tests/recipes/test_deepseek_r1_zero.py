@@ -14,11 +14,11 @@ import yaml
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.recipe_fields import read_scalar
-from npu_rl.recipes.recipe_kind import RECIPE
-from npu_rl.recipes.trainer_command import argument
-from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.recipe_fields import read_scalar
+from npu_rl.recipes.recipe.recipe_kind import RECIPE
+from npu_rl.recipes.recipe.trainer_command import argument
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.stack.lock.lock_model import lock_path
 from npu_rl.stack.lock.lock_model import read as read_lock
 from npu_rl.stack.manifest.manifest_kind import MANIFEST

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.judgement.judge import judge
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.recipe_fields import read_scalar
-from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
+from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.recipe_fields import read_scalar
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from tests.code_trees import archive, check_recipe
 from tests.recipes.test_deepseek_r1_zero import said
 from tests.support import git

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_recipes
-from npu_rl.recipes.derived_recipe import derive_recipe
-from npu_rl.recipes.dump_recipe import recipe_yaml
-from npu_rl.recipes.load_recipe import LoadedRecipe, load_recipe
-from npu_rl.recipes.schema import Recipe
+from npu_rl.recipes.recipe.derived_recipe import derive_recipe
+from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import scale_for_rollout
 from tests.config.documents import ids, write

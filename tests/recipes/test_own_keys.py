@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
-from npu_rl.recipes.dump_recipe import recipe_yaml
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.recipe_kind import InvalidRecipe
-from npu_rl.recipes.schema import SECTIONS_OF_VERL, Recipe
-from npu_rl.recipes.trainer_command import Command, Folders, render
-from npu_rl.recipes.trainer_settings import list_settings
+from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
+from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
+from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
+from npu_rl.recipes.recipe.trainer_settings import list_settings
 from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.recipes.examples import OWN_KEYS
 

@@ -16,11 +16,11 @@ import yaml
 
 from npu_rl.common.bundled import bundled_recipes
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.recipe_kind import RECIPE
-from npu_rl.recipes.trainer_command import argument
-from npu_rl.recipes.trainer_settings import engine_setting, flatten_mappings, list_settings
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.recipe_kind import RECIPE
+from npu_rl.recipes.recipe.trainer_command import argument
+from npu_rl.recipes.recipe.trainer_settings import engine_setting, flatten_mappings, list_settings
 from npu_rl.training.hydra_compose import compose
 from tests.patchsets.flagship_tree import tree
 from tests.recipes.source_tables import sources, table

@@ -11,10 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.recipes.recipe_paths import split_function
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.trainer_command import Command, Folders, argument, hydra_text, ray_options, render
-from npu_rl.recipes.trainer_settings import config_location, keys_without_effect, last_settings, list_settings
+from npu_rl.recipes.recipe.recipe_paths import split_function
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_command import Command, Folders, argument, hydra_text, ray_options, render
+from npu_rl.recipes.recipe.trainer_settings import (
+    config_location,
+    keys_without_effect,
+    last_settings,
+    list_settings,
+)
 from tests.config.documents import write
 
 BASE: dict[str, Any] = {

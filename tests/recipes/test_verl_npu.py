@@ -13,12 +13,12 @@ import yaml
 from npu_rl.common.bundled import bundled_recipes
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.recipe_fields import read_scalar
-from npu_rl.recipes.recipe_kind import RECIPE
-from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
-from npu_rl.sizing.parallelism import DATA_KEY, layout_of
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.recipe_fields import read_scalar
+from npu_rl.recipes.recipe.recipe_kind import RECIPE
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
+from npu_rl.recipes.sizing.parallelism import DATA_KEY, layout_of
 from tests.patchsets.flagship_tree import tree
 from tests.recipes.source_tables import sources, table
 from tests.recipes.test_deepseek_r1_zero import NAMES, said

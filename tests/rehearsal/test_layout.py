@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.recipes.sizing.divisibility import Check
+from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.recipes.sizing.process_groups import train_groups
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.layout_verdict import judge_groups
 from npu_rl.rehearsal.level_layout import rehearse_layout
-from npu_rl.sizing.divisibility import Check
-from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
-from npu_rl.sizing.process_groups import train_groups
 from npu_rl.standins import INJECTED, NPU
 
 pytestmark = [

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from npu_rl.recipes.sizing.divisibility import Check
 from npu_rl.rehearsal.layout_report import NotRehearsed
 from npu_rl.rehearsal.layout_verdict import judge_groups, judge_model
-from npu_rl.sizing.divisibility import Check
 
 WORLD, TENSOR, PIPELINE = 8, 2, 2
 SIZES = {"tensor": 2, "context": 1, "data": 2, "pipeline": 2}

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.recipes.sizing.divisibility import check_sizes
+from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.recipes.sizing.process_groups import rollout_groups, train_groups
 from npu_rl.rehearsal.level_layout import tiny_sizes
-from npu_rl.sizing.divisibility import check_sizes
-from npu_rl.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
-from npu_rl.sizing.process_groups import rollout_groups, train_groups
 
 DEEPSEEK = ModelSizes(layers=61, heads=128, kv_heads=128, experts=256, latent_attention=True)
 STAGES = (7, 8, 8, 8, 8, 8, 7, 7)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.sizing.model_config import shape_of
 from npu_rl.rehearsal.scale_recipe import scale_recipe, tiny_model_of
-from npu_rl.sizing.model_config import shape_of
 from tests.training.test_tiny_sums import make
 
 GRPO = "verl-npu-grpo-qwen3-235b"

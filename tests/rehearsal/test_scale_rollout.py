@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.schema import Recipe
-from npu_rl.recipes.schema_model_and_data import Reward
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.schema_model_and_data import Reward
 from npu_rl.rehearsal.scale_rollout import CASES, GOAL, RANKS, Case, scale_for_rollout
 from npu_rl.runtime.deepscaler import score
 

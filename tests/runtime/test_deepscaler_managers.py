@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import bundled_recipes
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.trainer_command import split_function
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.trainer_command import split_function
 from tests.patchsets.flagship_tree import tree
 from tests.support import byte_code
 

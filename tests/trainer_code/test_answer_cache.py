@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from npu_rl.environment.environment_check import environment_faults
-from npu_rl.environment.environment_reads import EnvironmentReads
-from npu_rl.trainer_code import hydra_config
-from npu_rl.trainer_code.answer_cache import AnswerCache
-from npu_rl.trainer_code.config_location import ConfigLocation
-from npu_rl.trainer_code.config_tree import ConfigFault, ConfigTree
-from npu_rl.trainer_code.load_configuration import load_configuration
+from npu_rl.recipes.environment.environment_check import environment_faults
+from npu_rl.recipes.environment.environment_reads import EnvironmentReads
+from npu_rl.recipes.trainer_code import hydra_config
+from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
+from npu_rl.recipes.trainer_code.config_location import ConfigLocation
+from npu_rl.recipes.trainer_code.config_tree import ConfigFault, ConfigTree
+from npu_rl.recipes.trainer_code.load_configuration import load_configuration
 from tests.code_trees import answers_kept_at_once, lay
 
 MODULE = "verl.trainer.main_ppo"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code.citations import CitedCode, Place
+from npu_rl.recipes.trainer_code.citations import CitedCode, Place
 from tests.code_trees import lay
 
 ROLLOUT = "verl/workers/rollout/spmd.py"

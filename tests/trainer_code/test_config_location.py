@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code.config_location import (
+from npu_rl.recipes.trainer_code.config_location import (
     ConfigLocation,
     FolderFault,
     absolute_search_path,
     folders_with,
 )
-from npu_rl.trainer_code.config_tree import ModuleFault
-from npu_rl.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.trainer_code.config_tree import ModuleFault
+from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from tests.code_trees import DAPO, VERL, lay
 
 DAPO_MODULE = "recipe.dapo.main_dapo"

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, assume, given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from omegaconf import OmegaConf  # noqa: E402
 
-from npu_rl.trainer_code.config_tree import ConfigFault  # noqa: E402
-from npu_rl.trainer_code.hydra_config import compose_files  # noqa: E402
+from npu_rl.recipes.trainer_code.config_tree import ConfigFault  # noqa: E402
+from npu_rl.recipes.trainer_code.hydra_config import compose_files  # noqa: E402
 from tests.code_trees import lay  # noqa: E402
 from tests.trainer_code.test_hydra_config import ENGINES  # noqa: E402
 

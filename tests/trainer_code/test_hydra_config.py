@@ -9,10 +9,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.trainer_code.config_tree import ConfigFault, ModuleFault
-from npu_rl.trainer_code.hydra_config import compose_files
-from npu_rl.trainer_code.hydra_entry import entry_point
-from npu_rl.trainer_code.hydra_yaml import read_config
+from npu_rl.recipes.trainer_code.config_tree import ConfigFault, ModuleFault
+from npu_rl.recipes.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.trainer_code.hydra_entry import entry_point
+from npu_rl.recipes.trainer_code.hydra_yaml import read_config
 from tests.code_trees import MODULE, VERL, lay
 
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.common.yaml_documents.suggest import alike, nearest
-from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_code.value_types import ANY, ExpectedType, default_type, field_type
+from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_code.value_types import ANY, ExpectedType, default_type, field_type
 from tests.code_trees import lay
 
 ALIASES = """

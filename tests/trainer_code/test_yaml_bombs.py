@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from npu_rl.common.bounded import parse_yaml
-from npu_rl.trainer_code.config_tree import ConfigFault
-from npu_rl.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.trainer_code.config_tree import ConfigFault
+from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from tests.support import cpu_seconds
 
 
@@ -98,8 +98,8 @@ def test_yaml_is_read_in_one_place() -> None:
     own = {
         "common/bounded.py",
         "common/yaml_documents/yaml_reader.py",
-        "trainer_code/hydra_yaml.py",
-        "faults/catalogue_files.py",
+        "recipes/trainer_code/hydra_yaml.py",
+        "recipes/faults/catalogue_files.py",
     }
     own.add("stack/hunks/key_paths.py")  # takes events, whose number and depth it bounds, with their lines
     room = Path(__file__).parents[2] / "npu_rl"
@@ -110,4 +110,4 @@ def test_yaml_is_read_in_one_place() -> None:
             word in path.read_text() for word in ("yaml.safe_load", "yaml.load", "yaml.compose", "yaml.parse")
         )
     }
-    assert {name for name in found if not name.startswith("faults/witnesses/")} <= own
+    assert {name for name in found if not name.startswith("recipes/faults/witnesses/")} <= own

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.trainer_code.config_tree import ConfigEntry, ConfigTree
-from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_keys.accepted_values import AcceptedValues
-from npu_rl.trainer_keys.resolution import RefusedValue
-from npu_rl.trainer_keys.value_flow import ValueFlow, ValueUse
+from npu_rl.recipes.trainer_code.config_tree import ConfigEntry, ConfigTree
+from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_keys.accepted_values import AcceptedValues
+from npu_rl.recipes.trainer_keys.resolution import RefusedValue
+from npu_rl.recipes.trainer_keys.value_flow import ValueFlow, ValueUse
 from tests.code_trees import lay
 
 RAISE = "raise ValueError(config.data.the_kind)"
@@ -337,7 +337,7 @@ def test_any_code_is_walked_without_a_fault(text: str) -> None:
         return
     function = tree.body[0]
     assert isinstance(function, ast.FunctionDef)
-    from npu_rl.trainer_code.source_index import Module
+    from npu_rl.recipes.trainer_code.source_index import Module
 
     module = Module("m", "m.py", False, {}, ())
     for _, walked in ValueFlow(SourceIndex(Path("/nowhere"))).follow(

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_keys.engine_call import find_engine_call
+from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_keys.engine_call import find_engine_call
 from tests.code_trees import lay
 from tests.support import ROOT
 

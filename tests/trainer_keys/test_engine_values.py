@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code.config_location import ConfigLocation
-from npu_rl.trainer_keys.key_resolver import KeyResolver
+from npu_rl.recipes.trainer_code.config_location import ConfigLocation
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import LIBRARIES, VERL, lay
 
 R = "actor_rollout_ref.rollout"

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.judgement.key_check import check_keys, read_trainer
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.reserved_keys import RESERVED
-from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
-from npu_rl.trainer_keys.key_resolver import KeyResolver
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.judgement.key_check import check_keys, read_trainer
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.reserved_keys import RESERVED
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import (
     LIBRARIES,
     RULES,

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code.config_location import ConfigLocation
-from npu_rl.trainer_code.config_tree import ConfigFault
-from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_code.value_types import ExpectedType
-from npu_rl.trainer_keys.code_usages import CodeUsages
-from npu_rl.trainer_keys.key_resolver import KeyResolver
-from npu_rl.trainer_keys.resolution import KeyResolution
+from npu_rl.recipes.trainer_code.config_location import ConfigLocation
+from npu_rl.recipes.trainer_code.config_tree import ConfigFault
+from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_code.value_types import ExpectedType
+from npu_rl.recipes.trainer_keys.code_usages import CodeUsages
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
+from npu_rl.recipes.trainer_keys.resolution import KeyResolution
 from tests.code_trees import LIBRARIES, VERL, WITH_MINDSPEED, lay
 
 MODULE = "verl.trainer.main_ppo"

@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.judgement.key_check import read_trainer
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.reserved_keys import RESERVED
-from npu_rl.trainer_keys.key_resolver import KeyResolver
+from npu_rl.recipes.judgement.key_check import read_trainer
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.reserved_keys import RESERVED
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import archive
 
 PLANS = Path(__file__).parents[1] / "plan"

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.trainer_command import argument
-from npu_rl.recipes.trainer_settings import flatten_mappings, list_settings
-from npu_rl.trainer_code.config_location import ConfigLocation
-from npu_rl.trainer_code.hydra_config import compose_files
-from npu_rl.trainer_code.source_index import SourceIndex
-from npu_rl.trainer_keys.key_resolver import KeyResolver
-from npu_rl.trainer_keys.mindspeed_arguments import MindSpeedArguments
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.trainer_command import argument
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
+from npu_rl.recipes.trainer_code.config_location import ConfigLocation
+from npu_rl.recipes.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
+from npu_rl.recipes.trainer_keys.mindspeed_arguments import MindSpeedArguments
 from tests.code_trees import archive, check_recipe, known_keys
 from tests.training.test_hydra_compose import composed
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.trainer_code import answer_cache
-from npu_rl.trainer_code.config_location import ConfigLocation
-from npu_rl.trainer_keys.code_usages import CodeUsages
-from npu_rl.trainer_keys.key_resolver import KeyResolver
-from npu_rl.trainer_keys.resolution import KeyResolution, RefusedValue
+from npu_rl.recipes.trainer_code import answer_cache
+from npu_rl.recipes.trainer_code.config_location import ConfigLocation
+from npu_rl.recipes.trainer_keys.code_usages import CodeUsages
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
+from npu_rl.recipes.trainer_keys.resolution import KeyResolution, RefusedValue
 from tests.code_trees import answers_kept_at_once, lay
 
 MODULE = "verl.trainer.main_ppo"

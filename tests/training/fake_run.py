@@ -17,9 +17,9 @@ from pathlib import Path
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import NpuRlError
-from npu_rl.judgement.judge import judge
 from npu_rl.monitor.screen import PlainScreen
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.record.run_record import RunRecord
 from npu_rl.stack.lock import lock_model
 from npu_rl.training.allow_drift import AllowedDrift

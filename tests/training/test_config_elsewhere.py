@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import RecipeError
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.recipes.trainer_command import Command, Folders, render
-from npu_rl.recipes.trainer_settings import config_location
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
+from npu_rl.recipes.recipe.trainer_settings import config_location
 from npu_rl.training.hydra_compose import compose
 from tests.code_trees import DAPO, VERL, archive, lay
 

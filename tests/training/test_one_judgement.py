@@ -13,10 +13,10 @@ import pytest
 from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
-from npu_rl.judgement.judge import AssembledTree, judge
-from npu_rl.recipes.load_recipe import load_recipe
-from npu_rl.trainer_code import hydra_config
-from npu_rl.trainer_code.hydra_config import compose_files
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.trainer_code import hydra_config
+from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.training.prepare import RefusedRecipe, prepare
 from npu_rl.workspace.folder.layout import Layout
 from tests.support import clean_env, rewrites, run_cli

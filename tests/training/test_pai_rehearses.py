@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.support import clean_env, rewrites, run_cli
 
 pytest.importorskip("torch")

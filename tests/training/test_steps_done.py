@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.faults.fault import known_faults
 from npu_rl.monitor.metrics import Point
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.faults.fault import known_faults
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.steps_done import COUNTS_BATCHES, steps_done
 from tests.code_trees import lay
 

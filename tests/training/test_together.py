@@ -15,7 +15,7 @@ from npu_rl.common.errors import HostError
 from npu_rl.common.process import processes_of
 from npu_rl.monitor.metrics import rewards
 from npu_rl.monitor.screen import PlainScreen
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.record.run_record import RunRecord
 from npu_rl.record.temporary_folders import remaining_folders
 from npu_rl.rehearsal.scale_recipe import scale_recipe

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.judgement.judge import AssembledTree, Judgement, judge
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.standins import INJECTED
 from npu_rl.training.trainer_validation import validated
 from tests.code_trees import archive, lay

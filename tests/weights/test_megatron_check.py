@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from npu_rl.weights.check_weights import CheckReport, check_weights

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.common.errors import RecipeError
-from npu_rl.recipes.load_recipe import load_recipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.weights.recipe_layout import recipe_layout
 
 

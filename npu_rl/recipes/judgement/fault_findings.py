@@ -1,0 +1,114 @@
+"""Refusal of a tree with a known fault whose result is wrong, unless the recipe accepts it: `faults: {accept: {...}}`.
+
+A run on devices is refused; `npu-rl faults` lists the others. The reason is printed wherever the recipe is judged, and
+recorded with the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.suggest import did_you_mean
+from npu_rl.recipes.faults.fault import known_faults
+from npu_rl.recipes.faults.verdict import Verdict, judge_tree
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.trainer_code.adaptation_switches import given_switches
+
+RULE = "known-fault"
+
+
+@dataclass(frozen=True)
+class FaultJudgement:
+    """The effect of the tree's known faults on a recipe.
+
+    Attributes:
+        key_findings: Errors and notes on `faults.accept`.
+        tree_findings: Open faults for which a run on devices is refused.
+        accepted: Reason by id, for open faults that the recipe accepts.
+    """
+
+    key_findings: tuple[Finding, ...] = ()
+    tree_findings: tuple[Finding, ...] = ()
+    accepted: Mapping[str, str] = field(default_factory=dict)
+
+
+def judge_faults(loaded: LoadedRecipe, code: Path | None, environment: Mapping[str, str]) -> FaultJudgement:
+    """Judge a recipe by the known faults of the tree.
+
+    Args:
+        code: The workspace's code folder; None checks only the ids that the recipe accepts.
+        environment: The environment of a run, which may switch adaptations off.
+    """
+    wanted = loaded.recipe.faults.accept
+    on_devices = loaded.recipe.device != "cpu"
+    if (code is None and not wanted) or not (wanted or on_devices):
+        return FaultJudgement()
+    faults = known_faults()
+    verdicts = judge_tree(code, faults, switched_off(loaded, environment)) if code is not None else ()
+    strategy = strategy_of(loaded)
+    wrong = {
+        one.fault.id: one for one in verdicts if one.is_open_wrong_result and one.fault.concerns(strategy)
+    }
+    known = {fault.id for fault in faults}
+    notes = tuple(
+        _acceptance(loaded, name, reason, wrong.get(name), known, code is not None)
+        for name, reason in wanted.items()
+    )
+    refused = [one for name, one in wrong.items() if on_devices and name not in wanted]
+    return FaultJudgement(
+        tuple(one for one in notes if one is not None),
+        tuple(_refusal(loaded, one) for one in refused),
+        {name: reason for name, reason in wanted.items() if name in wrong},
+    )
+
+
+def strategy_of(loaded: LoadedRecipe) -> str | None:
+    """Return the `actor.strategy` that decides which faults count.
+
+    None if the trainer's keys are its own: which workers it starts is unknown then, so every fault counts.
+    """
+    return None if loaded.recipe.has_own_keys else loaded.recipe.actor.strategy
+
+
+def switched_off(loaded: LoadedRecipe, environment: Mapping[str, str]) -> frozenset[str]:
+    """Return the adaptations that the recipe, the environment of a run or the shell switches off."""
+    given = given_switches(loaded.recipe.adaptations, environment)
+    return frozenset(slug for slug, one in given.items() if one.on is False)
+
+
+def _refusal(loaded: LoadedRecipe, found: Verdict) -> Finding:
+    fault = found.fault
+    path: KeyPath
+    if found.by:
+        message = f"{fault.title}: {found.by} ends it, and adaptations.{fault.switch} is off ({found.where})"
+        fix, path = f"set adaptations.{fault.switch} to true", ("adaptations", fault.switch)
+    else:
+        message = f"{fault.title}: the tree has it ({found.where}); {fault.effect}"
+        patches = [ending.by for ending in fault.ended if ending.is_patch]
+        fix = f"apply {patches[0]}" if patches else "set up a tree that does not have it"
+        path = ("manifest",)
+    fix = f"{fix}, or accept it: faults.accept.{fault.id}=REASON"
+    return Finding(RULE, Severity.ERROR, path, "", f"{fault.id}: {message}", fix, loaded.where(*path))
+
+
+def _acceptance(
+    loaded: LoadedRecipe, name: str, reason: str, found: Verdict | None, known: set[str], judged: bool
+) -> Finding | None:
+    path: KeyPath = ("faults", "accept", name)
+    where, remove = loaded.where(*path), f"remove faults.accept.{name}"
+    if name not in known:
+        message = f"there is no known fault {name!r}{did_you_mean(name, sorted(known))}"
+        return Finding(
+            "unknown-fault", Severity.ERROR, path, "", message, "npu-rl faults lists their ids", where
+        )
+    if found is not None:
+        message = f"accepted: {name}: {reason} (the fault: {found.fault.title})"
+        return Finding("accepted-fault", Severity.NOTE, path, "", message, "", where)
+    if judged:
+        message = f"{name} is not open with a wrong result for this recipe, so there is nothing to accept"
+        return Finding("accepted-without-effect", Severity.NOTE, path, "", message, remove, where)
+    return None

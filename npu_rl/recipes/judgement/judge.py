@@ -1,0 +1,346 @@
+"""The judgement of a recipe that `recipes check`, `plan`, `train --dry-run` and `train` share."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.recipes.environment.environment_check import RULES as ENVIRONMENT_RULES
+from npu_rl.recipes.environment.environment_check import environment_findings
+from npu_rl.recipes.judgement.adaptation_check import RULE as ADAPTATION_RULE
+from npu_rl.recipes.judgement.adaptation_check import adaptation_findings
+from npu_rl.recipes.judgement.fault_findings import RULE as FAULT_RULE
+from npu_rl.recipes.judgement.fault_findings import judge_faults
+from npu_rl.recipes.judgement.key_check import check_keys, read_trainer
+from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
+from npu_rl.recipes.judgement.named_files import named_file_findings
+from npu_rl.recipes.judgement.overruling import overrule
+from npu_rl.recipes.judgement.prepared_data import RULES as DATA_RULES
+from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
+from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.sizing.machine import Machine
+from npu_rl.recipes.sizing.plan_inputs import run_environment
+from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
+from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
+from npu_rl.stack.manifest.manifest_facts import ManifestFacts
+
+_CLUSTER_ADDRESS = "cluster-address"
+_VALUE_RULES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
+# What else fails because of an invalid value: part of its key -> prefixes of the ids of the rules that fail with it.
+_IMPLIED_BY_KEY: Mapping[str, tuple[str, ...]] = {
+    "env.VLLM_DP_SIZE": ("rollout-", "memory-", "kv-cache-"),
+    ".recompute_": ("recompute-", "memory-update"),
+    ".activations_checkpoint_": ("recompute-", "memory-update"),
+}
+_EXPLAINING_RULES = ("megatron-needs-vllm",)  # rules that say why a value is not an accepted one
+# What else fails because of a broken rule: its id -> prefixes of the ids of the rules that fail with it.
+_IMPLIED_BY_RULE: Mapping[str, tuple[str, ...]] = {
+    "rollout-dp-size": ("rollout-parallel-", "rollout-experts-", "memory-", "kv-cache-"),
+    "batch-divisible-by-dp": ("micro-batch-divides-share",),
+    "mini-batch-within-batch": ("mini-batch-divisible-by-dp", "on-policy-needs-one-step"),
+    "recompute-settings": ("memory-update",),
+    "recompute-uniform-layers": ("memory-update",),
+    "transformer-overrides-refused": ("recompute-",),
+}
+
+
+@dataclass(frozen=True)
+class AssembledTree:
+    """The code tree of a workspace.
+
+    Attributes:
+        manifest: Name of the manifest that it was set up from.
+        bundled_manifest: Its name in a recipe, if it is a bundled one.
+        stack: What the workspace was locked with; a recipe is also judged if this extends its manifest.
+    """
+
+    code: Path
+    manifest: str
+    bundled_manifest: str | None = None
+    stack: ManifestFacts | None = None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All findings on a recipe, and what they rest on.
+
+    Attributes:
+        key_findings: Findings on keys, values and files; they hold for any size of the recipe.
+        plan_findings: Findings on layout, batches and memory; a rehearsal scales these sizes down.
+        recipe: The recipe.
+        machine: Memory and disk of the devices and hosts.
+        plan: The plan, including the rules that hold; None where the trainer's keys are its own, which nothing counts.
+        known: Keys of the trainer's configuration files; empty without a workspace.
+        search_path: `hydra.searchpath` of the trainer's configuration.
+        accepted_faults: Reason by id, for open faults of the tree that the recipe accepts.
+        groups: The groups in the defaults lists of the trainer's configuration.
+        overruled: Reason by rule id, for broken rules that the recipe overrules.
+        unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
+    """
+
+    key_findings: tuple[Finding, ...]
+    plan_findings: tuple[Finding, ...]
+    recipe: Recipe
+    machine: Machine
+    plan: Plan | None
+    known: frozenset[str]
+    overruled: Mapping[str, str] = field(default_factory=dict)
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    search_path: tuple[str, ...] = ()
+    accepted_faults: Mapping[str, str] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings: errors, then advice, then notes."""
+        found = [*self.key_findings, *self.plan_findings]
+        return tuple(one for severity in Severity for one in found if one.severity is severity)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings for which `train` refuses the recipe."""
+        return tuple(one for one in self.findings if one.severity is Severity.ERROR)
+
+    @property
+    def ok(self) -> bool:
+        """Whether `train` accepts the recipe."""
+        return not self.errors
+
+
+def judge(
+    loaded: LoadedRecipe,
+    tree: AssembledTree | None = None,
+    machine: Machine | None = None,
+    *,
+    here: bool = False,
+) -> Judgement:
+    """Judge a recipe: keys, values, files, layout, batches, memory, and whether the tree is the one that it is for.
+
+    Args:
+        tree: The workspace's tree; None judges the recipe alone. The tree of another manifest is reported and not
+            read.
+        machine: Memory and disk of the devices and hosts.
+        here: Whether the recipe is to run on this machine, so that model, data and the address of Ray's head are
+            needed.
+    """
+    with _garbage_collection_paused():
+        return _judge(loaded, tree, machine, here)
+
+
+def _judge(
+    loaded: LoadedRecipe, tree: AssembledTree | None, machine: Machine | None, here: bool
+) -> Judgement:
+    loaded = loaded.in_stack(tree.stack) if tree and tree.stack else loaded
+    mismatch = _manifest_mismatch(loaded, tree)
+    code = None if tree is None or mismatch else tree.code
+    answers = None if code is None else AnswerCache(code)
+    if loaded.recipe.has_own_keys:
+        return _judge_own_keys(loaded, code, mismatch, answers, machine or Machine(), here)
+    trainer = read_trainer(loaded.recipe, code, answers)
+    config = trainer.tree if isinstance(trainer, KeyResolver) else None
+    plan = plan_of(loaded, code, machine, config)
+    key_findings = [
+        *mismatch,
+        *check_keys(loaded, trainer, code),
+        *environment_findings(loaded, plan.facts.env, code, answers),
+        *adaptation_findings(loaded, plan.facts.env, code, answers),
+        *named_file_findings(loaded, code, here),
+        *prepared_data_findings(loaded, code),
+        *(_missing_cluster_address(loaded) if here else ()),
+    ]
+    if answers is not None:
+        answers.save()
+    key_findings = _drop_unexplained(key_findings, plan.findings())
+    plan_findings = _drop_implied(plan.findings(), key_findings, loaded.recipe.plan.except_)
+    plan = _skip_implied_rules(plan, plan_findings)
+    faults = judge_faults(loaded, code, plan.facts.env)
+    key_findings += faults.key_findings
+    plan_findings += faults.tree_findings
+    found = [*key_findings, *plan_findings]
+    ids = {
+        *GROUNDS,
+        *ENVIRONMENT_RULES,
+        *FILE_RULES,
+        *DATA_RULES,
+        _CLUSTER_ADDRESS,
+        FAULT_RULE,
+        ADAPTATION_RULE,
+        *(rule.id for rule in plan.rules),
+        *(one.rule for one in found),
+    }
+    exceptions = overrule(loaded, found, ids)
+    return Judgement(
+        (*exceptions.remaining(key_findings), *exceptions.findings),
+        exceptions.remaining(plan_findings),
+        loaded.recipe,
+        plan.machine,
+        plan,
+        frozenset(config.entries) if config else frozenset(),
+        exceptions.reasons,
+        trainer.unchecked if isinstance(trainer, KeyResolver) else {},
+        config.search_path if config else (),
+        faults.accepted,
+        frozenset(config.choices) if config else frozenset(),
+    )
+
+
+def _judge_own_keys(
+    loaded: LoadedRecipe,
+    code: Path | None,
+    mismatch: Sequence[Finding],
+    answers: AnswerCache | None,
+    machine: Machine,
+    here: bool,
+) -> Judgement:
+    """Judge a recipe whose trainer's keys are its own: keys, classes, paths, environment and the cluster's address."""
+    from npu_rl.recipes.judgement import own_keys_check
+
+    trainer = own_keys_check.read_own_trainer(loaded.recipe, code, answers) if code and answers else None
+    own = trainer if isinstance(trainer, own_keys_check.OwnTrainer) else None
+    environment = run_environment(loaded)
+    faults = judge_faults(loaded, code, environment)
+    found = [
+        *mismatch,
+        *faults.key_findings,
+        *own_keys_check.check_own_keys(loaded, trainer, code),
+        *environment_findings(loaded, environment, code, answers),
+        *adaptation_findings(loaded, environment, code, answers),
+        *own_keys_check.path_findings(loaded, own.tree if own else None, here),
+        *(_missing_cluster_address(loaded) if here else ()),
+    ]
+    if answers is not None:
+        answers.save()
+    ids = {
+        *own_keys_check.RULES,
+        *ENVIRONMENT_RULES,
+        _CLUSTER_ADDRESS,
+        FAULT_RULE,
+        ADAPTATION_RULE,
+        *(one.rule for one in found),
+    }
+    exceptions = overrule(loaded, [*found, *faults.tree_findings], ids)
+    machine = replace(machine, die=machine.die or int(loaded.recipe.cluster.die_memory_gb * 1e9))
+    return Judgement(
+        (*exceptions.remaining(found), *exceptions.findings),
+        exceptions.remaining(faults.tree_findings),
+        loaded.recipe,
+        machine,
+        None,
+        frozenset(own.tree.entries) if own else frozenset(),
+        exceptions.reasons,
+        own.unchecked if own else {},
+        own.tree.search_path if own else (),
+        faults.accepted,
+        frozenset(own.tree.choices) if own else frozenset(),
+    )
+
+
+@contextmanager
+def _garbage_collection_paused() -> Iterator[None]:
+    """Pause Python's garbage collector, which takes a tenth of the time to walk the syntax trees of a hundred files."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list[Finding]:
+    if tree is None:
+        return []
+    wanted = loaded.manifest_facts.name
+    if loaded.stack or wanted == tree.manifest:
+        return []
+    path: KeyPath = ("manifest",)
+    return [
+        Finding(
+            "workspace-manifest",
+            Severity.ERROR,
+            path,
+            "",
+            f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}",
+            f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
+            f"or set manifest to {tree.bundled_manifest or 'the one that the workspace was set up from'}",
+            loaded.where(*path),
+        )
+    ]
+
+
+def _missing_cluster_address(loaded: LoadedRecipe) -> list[Finding]:
+    """Return an error if the recipe needs several machines and has no address of the Ray that joins them."""
+    cluster, path = loaded.recipe.cluster, ("cluster", "address")
+    if cluster.nodes == 1 or cluster.address or loaded.recipe.device != "npu":
+        return []
+    return [
+        Finding(
+            _CLUSTER_ADDRESS,
+            Severity.ERROR,
+            path,
+            "",
+            f"{cluster.nodes} machines, and no address of a Ray head",
+            "set cluster.address to HOST:PORT of Ray's head, such as 10.0.0.1:6766 (head.sh and worker.sh of --dry-run "
+            "start Ray there)",
+            loaded.where(*path),
+        )
+    ]
+
+
+def _skip_implied_rules(plan: Plan, findings: Iterable[Finding]) -> Plan:
+    """Return the plan with the broken rules that have no finding of their own marked as skipped."""
+    remaining = {one.rule for one in findings}
+    rules = [
+        rule
+        if rule.ok or rule.id in remaining
+        else replace(rule, ok=True, skipped="follows from another finding")
+        for rule in plan.rules
+    ]
+    return replace(plan, rules=tuple(rules))
+
+
+def _drop_unexplained(key_findings: Sequence[Finding], plan_findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings on keys without each "invalid-value" whose reason a rule of the plan gives."""
+    explained = {
+        one.trainer_key
+        for one in plan_findings
+        if one.rule in _EXPLAINING_RULES and one.severity is Severity.ERROR
+    }
+    return [one for one in key_findings if one.rule != "invalid-value" or one.trainer_key not in explained]
+
+
+def _drop_implied(
+    found: Sequence[Finding], known: Iterable[Finding], excepted: Collection[str]
+) -> list[Finding]:
+    """Return the findings that don't merely follow from an invalid value or from another broken rule.
+
+    Args:
+        found: Findings of the plan.
+        known: Findings on keys, values and files.
+        excepted: Rules that the recipe overrules; what follows from them is kept.
+    """
+    refused = [one for one in known if one.rule in _VALUE_RULES and one.severity is not Severity.NOTE]
+    bad = {one.trainer_key or one.path for one in refused}
+    implied = [
+        rule
+        for one in refused
+        for part, rules in _IMPLIED_BY_KEY.items()
+        if part in one.key or part in one.trainer_key
+        for rule in rules
+    ]
+    for one in found:
+        if one.severity is Severity.ERROR and one.rule not in excepted:
+            implied += _IMPLIED_BY_RULE.get(one.rule, ())
+    return [
+        one
+        for one in found
+        if not {one.trainer_key or one.path, one.path} & bad and not one.rule.startswith(tuple(implied))
+    ]

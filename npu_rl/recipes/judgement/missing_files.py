@@ -1,0 +1,85 @@
+"""Data that a recipe names and this machine lacks: whether it should be here, and the command that makes it."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+from npu_rl.datasets.known_datasets import DATASETS
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.recipe_paths import split_function
+
+RULES = ("model-path", "model-checkpoint", "data-file", "trainer-path")
+"""Ids of the findings on files and folders that only the machines of a run need."""
+
+_MADE = {"train": "train.parquet", "test": "test.parquet"}  # the names that `data prepare` gives
+_OURS = "npu_rl_runtime/rewards/deepscaler.py"
+
+
+def is_expected_here(given: str, place: Path, *, with_folder: bool = False) -> bool:
+    """Return whether a file should be on this machine, though another may run the recipe.
+
+    Those beside the recipe are, and those whose folder is there. `/` and the home folder, which every machine has,
+    don't count.
+
+    Args:
+        with_folder: Whether what makes the file makes its folder, too, which then need not be there.
+    """
+    if not given.startswith(("/", "~")):
+        return True
+    folders = (place.parent, place.parent.parent) if with_folder else (place.parent,)
+    try:
+        known = (Path(place.anchor), Path.home())
+        return any(folder not in known and folder.is_dir() for folder in folders)
+    except (OSError, RuntimeError, ValueError):
+        return False
+
+
+def prepare_command(loaded: LoadedRecipe, part: str, place: Path) -> str:
+    """Return the command that makes a missing Parquet file, and what to set where it gives another name.
+
+    Args:
+        part: train or test, as in the recipe's section `data`.
+    """
+    dataset = _dataset_of(loaded, place)
+    if not dataset:
+        names = ", ".join(DATASETS)
+        return f"make one of {names} (npu-rl data prepare NAME --input FILE --output DIR)"
+    folder = _new_folder(place, dataset)
+    words = ["npu-rl", "data", "prepare", dataset, "--input", "FILE", "--output", str(folder)]
+    if dataset == "deepscaler" and loaded.manifest_facts.name == "deepseek-r1-zero":
+        words += ["--template", "r1-zero"]
+    made = folder / _MADE[part]
+    return shlex.join(words) + ("" if made == place else f" and set data.{part}=[{made}]")
+
+
+def own_prepare_command(loaded: LoadedRecipe, key: str, place: Path) -> str:
+    """Return the command that makes missing data of MindSpeed-RL's trainer; "" for another trainer or key."""
+    trainer = loaded.recipe.trainer
+    ours = any(dotted.startswith("mindspeed_rl.") for dotted in trainer.sections.values())
+    if not ours or key.rpartition(".")[2] != "data_path":
+        return ""
+    dataset = _dataset_of(loaded, place) or "deepscaler"
+    folder = _new_folder(place, dataset)
+    words = ["npu-rl", "data", "prepare", dataset, "--input", "FILE"]
+    words += ["--output", str(folder), "--for", "mindspeed-rl", "--tokenizer", "DIR"]
+    made = folder / "data"
+    return shlex.join(words) + ("" if made == place else f" and set overrides.{key}={made}")
+
+
+def _new_folder(place: Path, dataset: str) -> Path:
+    """Return the file's folder, or one in it, since `data prepare` makes a new one."""
+    try:
+        return place.parent / dataset if place.parent.exists() else place.parent
+    except OSError:
+        return place.parent
+
+
+def _dataset_of(loaded: LoadedRecipe, place: Path) -> str:
+    """Return the dataset by the names of the file and its folder, or by the reward; "" if neither says it."""
+    named = f"{place.parent.name}/{place.name}".lower().replace("_", "-")
+    for name in DATASETS:
+        if name in named:
+            return name
+    function = loaded.recipe.reward.function
+    return "deepscaler" if function and split_function(function)[0] == _OURS else ""

@@ -1,0 +1,361 @@
+"""Check of the files and functions that a recipe names: they exist and can serve their purpose.
+
+Code lies in the tree or beside the recipe, so it is checked wherever the recipe is judged. The model, its checkpoint
+and the data lie on the machines of the run, so that they are missing is an error only there.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from npu_rl.common.errors import UsageError
+from npu_rl.common.masking import without_passwords
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath, shown
+from npu_rl.common.yaml_documents.suggest import nearest
+from npu_rl.recipes.judgement import reward_function
+from npu_rl.recipes.judgement.missing_files import is_expected_here, prepare_command
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.recipe_paths import absolute, function_file, is_outside, split_function
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
+from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex
+
+RULES = (
+    "reward-function-file",
+    "reward-function-name",
+    "reward-function-arguments",
+    "named-file",
+    "named-class",
+    "chat-template",
+    "model-path",
+    "model-checkpoint",
+    "data-file",
+    "reward-manager",
+)
+"""Ids of the findings of this module."""
+
+# Key of a file -> key of a class in it; verl's load_extern_type reads both (verl/utils/import_utils.py:83@55e3c5b).
+_CLASS_KEYS = {
+    "data.custom_cls.path": "data.custom_cls.name",
+    "data.sampler.class_path": "data.sampler.class_name",
+    "data.datagen.path": "data.datagen.name",
+}
+_TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
+_SHOWN_LENGTH = 160  # characters of a path in a message
+_REWARD_KWARGS, _MANAGER = "reward_model.reward_kwargs", "reward_model.reward_manager"
+
+
+def named_file_findings(loaded: LoadedRecipe, code: Path | None, here: bool) -> list[Finding]:
+    """Return the findings on the files that a recipe names.
+
+    Args:
+        code: The workspace's code folder; None leaves out what lies in it.
+        here: Whether the recipe is to run on this machine, so that it needs the model and the data. Elsewhere it is
+            noted that they are not in a folder that is here.
+    """
+    files = _NamedFileCheck(loaded, code, here)
+    found = [
+        *files.check_reward_function(),
+        *files.check_reward_manager(),
+        *files.check_classes(),
+        *files.check_chat_template(),
+    ]
+    if loaded.recipe.has_own_keys:  # it names them in `trainer.paths`
+        return found
+    return [*found, *files.check_model(), *files.check_data()]
+
+
+class _NamedFileCheck:
+    def __init__(self, loaded: LoadedRecipe, code: Path | None, here: bool) -> None:
+        self._loaded = loaded
+        self._recipe = loaded.recipe
+        self._base = loaded.path.parent
+        self._code = code
+        self._here = here
+        self._settings = {setting.key: setting for setting in flatten_mappings(list_settings(loaded.recipe))}
+
+    # -- the reward function
+
+    def check_reward_function(self) -> Iterator[Finding]:
+        named = self._recipe.reward.function
+        if named is None:
+            return
+        file, name = split_function(named)
+        if not is_outside(file) and self._code is None:
+            return
+        key: KeyPath = ("reward", "function")
+        try:
+            path = function_file(file, self._code or Path(), self._base)
+        except UsageError as error:  # a ~USER that does not exist
+            yield self._error(
+                "reward-function-file", key, f"{error.what}: {error.why}", "name an existing file"
+            )
+            return
+        if not _path_test(path.is_file):
+            if self._has_to_exist(file, path):
+                near = self._near_file(file, path)
+                fix = f"set reward.function to {near}:{name}" if near else "name an existing file"
+                what = "is a folder" if _path_test(path.is_dir) else "is not there"
+                message, certain = (
+                    f"the file {self._shown_file(file, path)} {what}",
+                    self._is_same_everywhere(file),
+                )
+                yield self._error("reward-function-file", key, message, fix, certain=certain)
+            return
+        defined = reward_function.definitions_in(path)
+        if defined is None:
+            message = f"{self._shown_file(file, path)} can't be read as Python"
+            yield self._error("reward-function-file", key, message, "correct its syntax", certain=False)
+        elif name in defined.names:
+            yield from self._check_arguments(file, name, path, defined)
+        elif not defined.may_define_more:
+            near = nearest(name, defined.names) or (
+                defined.callables[0] if len(defined.callables) == 1 else ""
+            )
+            fix = f"set reward.function to {file}:{near}" if near else "name a function of the file"
+            names = ", ".join(defined.callables[:6]) or "no function"
+            message = f"{self._shown_file(file, path)} does not define {name}; it has {names}"
+            yield self._error("reward-function-name", key, message, fix)
+
+    def check_reward_manager(self) -> Iterator[Finding]:
+        """Yield whether the reward loop has the manager that an older key names, which its trainer finds out late."""
+        name = self._setting(_MANAGER)
+        if self._code is None or name is None or self._setting("reward_model.reward_loop_source"):
+            return
+        names = (
+            reward_function.loop_managers(self._code) if reward_function.has_reward_loop(self._code) else {}
+        )
+        if names and name not in names:
+            message = f"unknown reward manager {name}; this tree's reward loop has {', '.join(sorted(names))}"
+            fix = f"set reward.manager to {nearest(str(name), names) or 'naive'}"
+            yield self._error("reward-manager", self._settings[_MANAGER].path, message, fix, key=_MANAGER)
+
+    def _shown_file(self, file: str, path: Path) -> str:
+        return _shown(path) if is_outside(file) else f"{shown(file)} of the workspace's code"
+
+    def _check_arguments(
+        self, file: str, name: str, path: Path, defined: reward_function.ModuleDefinitions
+    ) -> Iterator[Finding]:
+        """Yield findings on arguments that the reward manager can't call the function with."""
+        if self._code is None:
+            return
+        function, module = defined.functions.get(name), None
+        if function is None:
+            followed = reward_function.imported_function(path, self._code, name)
+            if followed is None:
+                return
+            module, function = followed
+        place = f"{module.file if module else path.name}:{function.lineno}"
+        extra = self._recipe.reward.arguments
+        manager = str(self._setting(_MANAGER) or self._setting("reward.reward_manager.name") or "naive")
+        for word in () if function.args.kwarg else sorted(set(extra) - _parameters(function)):
+            near = nearest(word, _parameters(function))
+            message = f"{name} takes no argument {word} ({place})"
+            fix = f"write {near} for {word}" if near else f"remove reward.arguments.{word}"
+            yield self._error("reward-function-arguments", ("reward", "arguments", word), message, fix)
+        if module is not None:
+            yield from self._check_argument_values(function, module)
+        more = any(key.startswith(_REWARD_KWARGS) for key in self._settings)
+        for call in reward_function.manager_calls(self._code, manager):
+            unknown, missing = reward_function.refused_arguments(function, call, ())
+            missing = [] if more else [word for word in missing if word not in extra]
+            if unknown or missing:
+                what = [f"does not take {', '.join(unknown)}"] if unknown else []
+                what += [f"needs {', '.join(missing)}"] if missing else []
+                message = (
+                    f"{name} {' and '.join(what)}, and the reward manager {manager} calls it with "
+                    f"{', '.join(sorted(call.keywords))} ({call.where})"
+                )
+                fix = self._suggest_manager(function, extra) or (
+                    f"give {name} the arguments {', '.join(sorted(call.keywords))}, or **kwargs, at "
+                    f"{module.file if module else file}:{function.lineno}"
+                )
+                yield self._error("reward-function-arguments", ("reward", "function"), message, fix)
+                return
+
+    def _check_argument_values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
+        """Yield findings on the recipe's arguments for which the function's code shows that it raises."""
+        assert self._code is not None
+        texts = {
+            word: value
+            for word, value in self._recipe.reward.arguments.items()
+            if isinstance(value, str) and value and word in _parameters(function)
+        }
+        if not texts:
+            return
+        from npu_rl.recipes.trainer_keys.value_flow import ValueFlow, ValueUse
+
+        flow = ValueFlow(SourceIndex(self._code))
+        for word, value in texts.items():
+            uses = list(flow.follow(ValueUse(module, function, None, {word: math.inf})))
+            names = [name for _, one in uses for name in one.compared_names()]
+            refused = [
+                (use.module.file, refusal) for use, one in uses if (refusal := one.find_refusal(value))
+            ]
+            if not refused or not names or value in names:
+                continue
+            near, (at, refusal) = nearest(value, names), refused[0]
+            message = f"must be one of {', '.join(names)}, not {shown(value)} ({at}:{refusal.line})"
+            fix = f"set reward.arguments.{word} to {near}" if near else f"remove reward.arguments.{word}"
+            yield self._error("reward-function-arguments", ("reward", "arguments", word), message, fix)
+
+    def _suggest_manager(self, function: ast.FunctionDef, extra: Iterable[str]) -> str:
+        """Return the fix that names a reward manager which calls with the function's arguments, else ""."""
+        assert self._code is not None
+        calls = reward_function.manager_calls(self._code)
+        for call in sorted(
+            calls, key=lambda one: one.manager != "naive"
+        ):  # the trainer's default needs no setting
+            unknown, missing = reward_function.refused_arguments(function, call, ())
+            if not unknown and not set(missing) - set(extra) and call.keywords:
+                return (
+                    f"set reward.manager to {call.manager}, which calls with these arguments ({call.where})"
+                )
+        return ""
+
+    # -- classes named by their file
+
+    def check_classes(self) -> Iterator[Finding]:
+        for path_key, name_key in _CLASS_KEYS.items():
+            given = self._settings.get(path_key)
+            if given is None or not isinstance(given.value, str):
+                continue
+            text = given.value.removeprefix("file://")
+            path = self._module_file(text[6:]) if text.startswith("pkg://") else Path(text)
+            if path is None or not path.is_absolute():
+                continue
+            if not _path_test(path.is_file):
+                if text.startswith("pkg://") or self._has_to_exist(text, path):
+                    message = f"{path_key}: {shown(given.value)} is not there"
+                    yield self._error(
+                        "named-file", given.path, message, "name an existing file", key=path_key
+                    )
+                continue
+            defined, name = reward_function.definitions_in(path), self._setting(name_key)
+            if (
+                defined
+                and isinstance(name, str)
+                and name not in defined.names
+                and not defined.may_define_more
+            ):
+                near = nearest(name, defined.names)
+                message = f"{_shown(path)} does not define {name}, which {name_key} names"
+                fix = f"set overrides.{name_key} to {near or 'a class of the file'}"
+                yield self._error("named-class", self._settings[name_key].path, message, fix, key=name_key)
+
+    def check_chat_template(self) -> Iterator[Finding]:
+        given = self._settings.get(_TEMPLATE)
+        text = given.value if given else None
+        if given and isinstance(text, str) and text.strip() and "{" not in text:
+            message = (
+                f"{_TEMPLATE} is the template's text, not the file it is in, and {shown(text)} would be every prompt "
+                "(verl/workers/fsdp_workers.py:278@55e3c5b)"
+            )
+            fix = f"set overrides.{_TEMPLATE} to the content of the file"
+            yield self._error("chat-template", given.path, message, fix, certain=False, key=_TEMPLATE)
+
+    def _module_file(self, dotted: str) -> Path | None:
+        """Return the file of a module whose package is in the tree."""
+        parts = dotted.replace("/", ".").split(".")
+        if self._code is None or not (self._code / parts[0]).is_dir():
+            return None
+        base = self._code.joinpath(*parts)
+        package = base / "__init__.py"
+        return package if package.is_file() else base.with_name(base.name + ".py")
+
+    # -- the model and the data
+
+    def check_model(self) -> Iterator[Finding]:
+        model = self._recipe.model
+        place = self._local_path(model.path)
+        if place is not None and not _path_test(place.is_dir):
+            yield from self._missing("model-path", ("model", "path"), model.path, place, "folder ")
+        elif place is not None and self._here and not _path_test((place / "config.json").is_file):
+            fix = "name a folder in Hugging Face's layout"
+            yield self._error("model-path", ("model", "path"), f"{_shown(place)} has no config.json", fix)
+        place = self._local_path(model.checkpoint) if self._recipe.megatron else None
+        if place is not None and not _path_test(place.is_dir):
+            key = ("model", "checkpoint")
+            yield from self._missing("model-checkpoint", key, model.checkpoint, place, "folder ")
+
+    def check_data(self) -> Iterator[Finding]:
+        for part, files in (("train", self._recipe.data.train), ("test", self._recipe.data.test)):
+            for index, given in enumerate(files or ()):
+                place = self._local_path(given)
+                if place is not None and not _path_test(place.exists):
+                    command = prepare_command(self._loaded, part, place)
+                    yield from self._missing("data-file", ("data", part, index), given, place, "", command)
+
+    def _missing(
+        self, rule: str, key: KeyPath, given: str | None, place: Path, what: str, command: str = ""
+    ) -> Iterator[Finding]:
+        """Yield that a file is not there: an error where the recipe runs, else a note if it should be there."""
+        fix = f"{command}, or {_NAME_EXISTING}" if command else _NAME_EXISTING
+        found = self._error(rule, key, f"there is no {what}{_shown(place)}", fix)
+        if self._here:
+            yield found
+        elif given is not None and is_expected_here(given, place, with_folder=bool(command)):
+            message = f"{found.message} on this machine"
+            yield replace(found, severity=Severity.NOTE, message=message)
+
+    def _local_path(self, given: str | None) -> Path | None:
+        """Return the path on this machine; None for a name on a hub, another file system, or an unknown ~USER."""
+        if given is None or not is_outside(given):
+            return None
+        try:
+            return Path(absolute(given, self._base))
+        except UsageError:  # reported when the trainer's arguments are rendered
+            return None
+
+    # -- helpers
+
+    def _has_to_exist(self, named: str, path: Path) -> bool:
+        """Return whether this machine has to have the file: not on a file system that only other machines have."""
+        if self._here or not named.startswith(("/", "~")):
+            return True
+        return path.parent != Path(path.anchor) and _path_test(path.parent.is_dir)
+
+    def _is_same_everywhere(self, named: str) -> bool:
+        """Return whether the path is relative, so that it is the same on every machine."""
+        return not named.startswith(("/", "~"))
+
+    def _near_file(self, named: str, path: Path) -> str:
+        """Return the Python file that was likely meant, written as in the recipe; "" if none is near."""
+        folder = path.parent
+        names = [file.name for file in folder.glob("*.py")] if _path_test(folder.is_dir) else []
+        near = nearest(path.name, names)
+        return f"{named[: len(named) - len(path.name)]}{near}" if near else ""
+
+    def _setting(self, key: str) -> object:
+        return self._settings[key].value if key in self._settings else None
+
+    def _error(
+        self, rule: str, path: KeyPath, message: str, fix: str, *, certain: bool = True, key: str = ""
+    ) -> Finding:
+        return Finding(rule, Severity.ERROR, path, key, message, fix, self._loaded.where(*path), certain)
+
+
+_NAME_EXISTING = "name one that every node of the run has"
+
+
+def _path_test(test: Callable[[], bool]) -> bool:
+    """Return the result of a test of a path; False if it fails, such as without permission or for a name too long."""
+    try:
+        return test()
+    except (OSError, ValueError):
+        return False
+
+
+def _shown(path: Path) -> str:
+    """Return a path for a message; of a long one, only its end."""
+    text = repr(without_passwords(str(path)))
+    return text if len(text) <= _SHOWN_LENGTH else f"'...{text[-_SHOWN_LENGTH:]}"
+
+
+def _parameters(function: ast.FunctionDef) -> set[str]:
+    arguments = function.args
+    return {argument.arg for argument in (*arguments.args, *arguments.kwonlyargs)}

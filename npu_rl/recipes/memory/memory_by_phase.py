@@ -1,0 +1,365 @@
+"""Memory per die and per host, by phase of a step, in bytes. A GB is 10^9 bytes.
+
+Puts together the memory of training, of the rollout's engine, and of HCCL and CANN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from npu_rl.recipes.memory.device_overhead import Overhead, counts_only_itself, overhead_of, snapshot_cited
+from npu_rl.recipes.memory.engine_memory import EngineMemory, engine_of
+from npu_rl.recipes.memory.fsdp_memory import fsdp_training
+from npu_rl.recipes.memory.host_memory import host_parts
+from npu_rl.recipes.memory.megatron_memory import megatron_training
+from npu_rl.recipes.memory.memory_parts import BY_LENGTHS, Part, Parts, estimated, present, total
+from npu_rl.recipes.memory.training_memory import StageMemory, Training, uses_fused_kernels
+from npu_rl.recipes.sizing.micro_batches import (
+    OLD_LOG_PROB,
+    REFERENCE_LOG_PROB,
+    UPDATE,
+    MicroBatch,
+    micro_batch,
+)
+from npu_rl.recipes.sizing.model_config import KNOWN_TYPES, ModelConfig
+from npu_rl.recipes.sizing.parallelism import Parallelism
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, Facts
+from npu_rl.recipes.sizing.weight_sizes import stage_ranges
+from npu_rl.recipes.trainer_code.citations import Place
+
+
+class PhaseName(Enum):
+    """A phase of a step.
+
+    Attributes:
+        rule: The id of its rule.
+        label: Its name for people.
+        micro_batch_key: The recipe's key of its micro batch.
+    """
+
+    WEIGHT_SYNC = "memory-weight-sync", "weight sync", ""
+    GENERATE = "memory-generate", "generate", ""
+    OLD_LOG_PROB = "memory-old-log-prob", "old log-probs", "rollout.log_prob_micro_batch"
+    REFERENCE = "memory-reference", "reference log-probs", "reference.micro_batch"
+    UPDATE = "memory-update", "update", "actor.micro_batch"
+
+    def __init__(self, rule: str, label: str, micro_batch_key: str) -> None:
+        self.rule = rule
+        self.label = label
+        self.micro_batch_key = micro_batch_key
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Memory of one die of a stage at the peak of a phase.
+
+    Attributes:
+        name: The phase.
+        stage: The pipeline stage, from 0.
+        parts: All parts.
+        settled: Parts within the engine's share, which is taken whole: if they are smaller, the cache is larger.
+    """
+
+    name: PhaseName
+    stage: int
+    parts: Parts
+    settled: Parts = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        """The bytes of all parts."""
+        return total(self.parts)
+
+    @property
+    def estimated(self) -> int:
+        """The bytes of the estimates by which the total may be wrong."""
+        return estimated(self.parts) - estimated(self.settled)
+
+    @property
+    def by_lengths(self) -> int:
+        """The bytes of what shorter sequences make less, down to almost nothing."""
+        return sum(size for part, size in self._unsettled() if part in BY_LENGTHS)
+
+    @property
+    def other_estimates(self) -> int:
+        """The bytes of the estimates that no length of sequences changes."""
+        return sum(size for part, size in self._unsettled() if part.estimate and part not in BY_LENGTHS)
+
+    @property
+    def low(self) -> int:
+        """The bytes that are counted from sizes alone; `total` is the other end of the range."""
+        return self.total - self.by_lengths - self.other_estimates
+
+    def _unsettled(self) -> Iterator[tuple[Part, int]]:
+        for part, size in self.parts.items():
+            yield part, size - self.settled.get(part, 0)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Memory of a recipe on dies of one size.
+
+    Attributes:
+        die: Bytes of a die.
+        stages: Training's memory by pipeline stage.
+        engine: The engine with the smallest cache; None if the training process generates.
+        phases: Each phase on each stage.
+        host: Memory per node, of the fullest one.
+        assumed: Assumptions, for people.
+        missing: What could not be counted and why, for people.
+    """
+
+    die: int
+    stages: tuple[StageMemory, ...]
+    engine: EngineMemory | None
+    phases: tuple[Phase, ...]
+    host: Parts
+    assumed: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    def worst(self, name: PhaseName) -> Phase | None:
+        """Return this phase on the stage that needs most, or None."""
+        return max(
+            (phase for phase in self.phases if phase.name is name), key=lambda p: p.total, default=None
+        )
+
+
+def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) -> Memory | None:
+    """Return the memory of a recipe; None if the model's shape or the stages are unknown.
+
+    Args:
+        facts: The inputs of the plan.
+        die: Bytes of a die.
+        expected: Whether micro batches packed by tokens count with their expected size, not their largest.
+    """
+    layout, shape = facts.layout, facts.shape
+    if layout is None or shape is None or not shape.layers:
+        return None
+    training = _training(facts, layout, shape)
+    if training is None:
+        return None
+    overhead = overhead_of(facts, layout)
+    engines = _engines(facts, layout, shape, training.stages, overhead, die)
+    engine = min(engines, key=lambda one: one.cache.size, default=None)
+    batches = {name: micro_batch(facts, which) for name, which in _MICRO_BATCHES.items()}
+    if expected:
+        batches = {name: one and replace(one, tokens=one.expected) for name, one in batches.items()}
+    return Memory(
+        die=die,
+        stages=training.stages,
+        engine=engine,
+        phases=tuple(_phases(facts, training, engines, overhead, batches)),
+        host=host_parts(
+            training.stages,
+            facts.world,
+            facts.recipe.cluster.dies,
+            _asleep_on_host(facts, engine),
+            overhead.processes,
+        ),
+        assumed=(*training.assumed, *_assumptions(facts, shape, engine, overhead)),
+        missing=tuple(_not_counted(facts, training, batches)),
+    )
+
+
+_MICRO_BATCHES = {
+    PhaseName.UPDATE: UPDATE,
+    PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
+    PhaseName.REFERENCE: REFERENCE_LOG_PROB,
+}
+
+
+def _training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Training | None:
+    if not layout.megatron:
+        return fsdp_training(facts, layout, shape)
+    ranges = stage_ranges(layout.stage_layers)
+    if len(ranges) != layout.train.pipeline or sum(map(len, ranges)) != shape.layers:
+        return None
+    return megatron_training(facts, layout, shape, ranges)
+
+
+def _engines(
+    facts: Facts,
+    layout: Parallelism,
+    shape: ModelConfig,
+    stages: Sequence[StageMemory],
+    overhead: Overhead,
+    die: int,
+) -> list[EngineMemory]:
+    """Return the engine beside each stage: what training leaves on the die reduces its cache, if it is measured."""
+    if layout.rollout is None:
+        return []
+    rollout = layout.rollout
+    left = [0 if counts_only_itself(facts) else total(one.resident) for one in stages]
+    engines = {
+        size: engine_of(facts, shape, rollout, die, size, overhead.inside, overhead.outside)
+        for size in set(left)
+    }
+    return [engines[size] for size in left]
+
+
+# On NPUs the servers sleep at level 1, which keeps a copy of the weights in pinned memory (vllm-ascend's camem.py).
+_LEVEL_1 = Place(
+    "verl/workers/rollout/vllm_rollout/vllm_async_server.py",
+    "self.lora_as_adapter or is_torch_npu_available(check_device=False):\n            sleep_level = 1",
+    ("v0.8.0", "7aed6b2", "8851219"),
+)
+
+
+def _asleep_on_host(facts: Facts, engine: EngineMemory | None) -> int:
+    """Return the bytes of a die's engine that wait in the host's memory while it sleeps."""
+    sleeps = facts.npu and all(
+        facts.values.value(f"{ROLLOUT}.{name}") is not False
+        for name in ("free_cache_engine", "enable_sleep_mode")
+    )
+    return total(engine.own) if engine is not None and sleeps and facts.upstream.has(_LEVEL_1) else 0
+
+
+# A buffer on the die that a rank fills with weights, and that its engine maps and loads from.
+_BUCKET = Place(
+    "verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py",
+    "buffer = torch.empty(self.bucket_size, dtype=torch.uint8, device=",
+    ("v0.8.0", "7aed6b2", "8851219"),
+)
+_CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
+_BUCKET_MB = 2048  # verl/trainer/config/rollout/rollout.yaml:284@7aed6b2
+
+
+def _bucket(facts: Facts) -> int:
+    """Return the bytes of the bucket in which weights go to a server on the same die; 0 for other ways."""
+    backend = facts.values.value(f"{_CHECKPOINT_ENGINE}.backend")
+    if not (facts.server_mode and backend in (None, "naive") and facts.upstream.has(_BUCKET)):
+        return 0
+    return (facts.whole(f"{_CHECKPOINT_ENGINE}.update_weights_bucket_megabytes") or _BUCKET_MB) * 2**20
+
+
+def _phases(
+    facts: Facts,
+    training: Training,
+    engines: Sequence[EngineMemory],
+    overhead: Overhead,
+    batches: dict[PhaseName, MicroBatch | None],
+) -> Iterator[Phase]:
+    asleep = facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False
+    # verl/workers/actor/megatron_actor.py:205@55e3c5b; cann-recipes-train's trainer leaves them out
+    computed = facts.values.value(f"{ACTOR}.recompute_old_log_prob") is not False
+    passes = {
+        PhaseName.OLD_LOG_PROB: training.old_log_prob if computed else None,
+        PhaseName.REFERENCE: training.reference,
+        PhaseName.UPDATE: training.update,
+    }
+    for number, one in enumerate(training.stages):
+        resident = present([*one.resident.items(), *one.resident_late.items()])
+        engine_parts: Parts = {}
+        if engines:
+            engine = engines[number]
+            engine_parts = (
+                {} if asleep else present([*engine.own.items(), (Part.KV_CACHE, engine.cache.size)])
+            )
+            moving = {
+                Part.ACTOR_WEIGHTS: one.weights,
+                Part.GATHERED: training.gathered,
+                Part.BUCKET: _bucket(facts),
+            }
+            yield _phase(
+                PhaseName.WEIGHT_SYNC, number, resident, moving, engine_parts or engine.own, overhead.parts
+            )
+            yield replace(
+                _phase(PhaseName.GENERATE, number, resident, engine.parts(engine.cache.size)),
+                settled=engine.profiled if engine.share is not None else {},
+            )
+        for name, needs in passes.items():
+            micro = batches[name]
+            if needs is not None and micro is not None:
+                yield _phase(name, number, resident, needs(number, micro), engine_parts, overhead.parts)
+
+
+def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Phase:
+    """Return a phase: the parts that it needs and the resident ones; a part that is both counts once."""
+    needed = present(item for parts in others for item in parts.items())
+    left = {part: size for part, size in resident.items() if part not in needed}
+    largest = {part: max(size, resident.get(part, 0)) for part, size in needed.items()}
+    return Phase(name, number, {**largest, **left})
+
+
+_ASCEND, _ASCEND_LATER = ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea", "e1d282d"), ("v0.18.0", "v0.23.0")
+_VLLM = ("b6553be", "vllm==0.9.1", "3821787", "vllm==0.18.0", "vllm==0.23.0")
+# What an engine subtracts from its share beside weights and a forward pass, where, and where it derives weights.
+_ENGINE_TAKES = {
+    "npu": (
+        "HCCL, CANN",
+        (
+            Place("vllm_ascend/worker/worker_v1.py", "def determine_available_memory(", _ASCEND),
+            Place("vllm_ascend/worker/worker.py", "def determine_available_memory(", _ASCEND_LATER),
+        ),
+        Place("vllm_ascend/attention/mla_v1.py", "self.W_UK_T = ", (*_ASCEND, *_ASCEND_LATER)),
+    ),
+    "cuda": (
+        "NCCL, CUDA",
+        (Place("vllm/v1/worker/gpu_worker.py", "def determine_available_memory(", _VLLM),),
+        Place("vllm/v1/attention/backends/mla/common.py", "self.W_UK_T = ", _VLLM),
+    ),
+}
+
+
+def _assumptions(
+    facts: Facts, shape: ModelConfig, engine: EngineMemory | None, overhead: Overhead
+) -> Iterator[str]:
+    if shape.kind and shape.kind not in KNOWN_TYPES:
+        yield f"model_type {shape.kind!r} is not known here: its parameters are counted as those of a Llama"
+    if engine is not None:
+        cache = engine.cache
+        yield f"KV cache: {cache.per_token} bytes a token, in blocks of {cache.block} tokens, one of them vLLM's own"
+        others, source, derived = _ENGINE_TAKES["npu" if facts.npu else "cuda"]
+        where = facts.upstream.cite("determine_available_memory", *source)
+        if counts_only_itself(facts):
+            yield (
+                "the engine takes its whole share of a die for its own process: what its weights, a forward pass and "
+                f"its buffers leave of it is the KV cache {where}; what its device had before is beside the share "
+                f"{snapshot_cited(facts)}"
+            )
+        else:
+            yield (
+                f"the engine takes its whole share of a die: what its weights, a forward pass, {others} and training "
+                f"leave of it is the KV cache {where}"
+            )
+        if shape.latent:
+            where = facts.upstream.cite("process_weights_after_loading", derived)
+            yield f"the engine keeps W_UV and W_UK_T beside kv_b_proj {where}"
+    if _asleep_on_host(facts, engine):
+        yield f"while the engine sleeps, its weights wait on the host {facts.upstream.cite('level 1', _LEVEL_1)}"
+    if shape.experts:
+        yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
+    two = ", of which a die has two: training's and the engine's" if overhead.processes > 1 else ""
+    if facts.npu:
+        yield (
+            f"HCCL, an estimate: {overhead.groups} groups of more than one rank, 2 x HCCL_BUFFSIZE "
+            f"({overhead.buffer_mb} MB) each; CANN's context, an estimate: 1 GB a process{two}"
+        )
+    if _bucket(facts):
+        where = facts.upstream.cite("update_weights_bucket_megabytes", _BUCKET)
+        yield (
+            f"weights reach the engine in a bucket on the die {where}; with a driver that has no IPC (HDK below "
+            "25.3.rc1), it is in the host's shared memory instead"
+        )
+    if uses_fused_kernels(facts):
+        yield "no logits: fused kernels are on"
+    yield "the logits and one layer's activations are not there at once: the larger of them is counted"
+    yield (
+        f"host, by estimate: 3 GB a process{two}; not counted: the system, the page cache, loading a checkpoint, the "
+        "driver" + (", agent loop and reward workers" if facts.server_mode else "")
+    )
+
+
+def _not_counted(
+    facts: Facts, training: Training, batches: dict[PhaseName, MicroBatch | None]
+) -> Iterator[str]:
+    for name, micro in batches.items():
+        if micro is None and not (name is PhaseName.REFERENCE and training.reference is None):
+            lengths = "" if facts.length else " or the data's lengths"
+            yield f"{name.label}: {name.micro_batch_key}{lengths} is not set"
+    if facts.recipe.device == "cuda":
+        yield "NCCL's buffers and CUDA's context"
+    if facts.layout is not None and facts.layout.rollout is None:
+        yield "generate: the trainer itself generates, which keeps no cache of a fixed size"

@@ -1,0 +1,157 @@
+"""The plan of a recipe: all rules judged, memory, disk and time counted, without running anything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+
+from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.recipes.memory.memory_by_phase import Memory, memory_of
+from npu_rl.recipes.plan.disk_and_tokens import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
+from npu_rl.recipes.plan.rules.adaptation_rules import adaptation_rules
+from npu_rl.recipes.plan.rules.batch_rules import batch_rules, length_rules
+from npu_rl.recipes.plan.rules.checkpoint_rules import Checkpoints, checkpoint_rules, checkpoints_of
+from npu_rl.recipes.plan.rules.conflict_rules import conflict_rules
+from npu_rl.recipes.plan.rules.dapo_rules import dapo_rules
+from npu_rl.recipes.plan.rules.engine_rules import engine_rules
+from npu_rl.recipes.plan.rules.memory_rules import memory_rules
+from npu_rl.recipes.plan.rules.parallelism_rules import parallelism_rules
+from npu_rl.recipes.plan.rules.path_and_port_rules import path_and_port_rules
+from npu_rl.recipes.plan.rules.rule import Rule
+from npu_rl.recipes.plan.rules.rule_grounds import apply_grounds
+from npu_rl.recipes.plan.rules.server_rollout_rules import server_rollout_rules
+from npu_rl.recipes.recipe.key_map import recipe_key_of
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.sizing.batch_arithmetic import BrokenRule, broken_rules
+from npu_rl.recipes.sizing.divisibility import check_sizes
+from npu_rl.recipes.sizing.machine import Machine
+from npu_rl.recipes.sizing.plan_inputs import Facts, facts_of
+from npu_rl.recipes.trainer_code.config_tree import ConfigTree
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of one recipe.
+
+    Attributes:
+        machine: Memory and disk that the plan is for.
+        fits: Whether the layout's sizes divide as they have to.
+        memory: Memory by phase; None if the layout doesn't fit or the model's shape is not known.
+        disk: Checkpoint sizes; None if the model's shape is not known.
+        checkpoints: Number and size of the run's checkpoints.
+    """
+
+    facts: Facts
+    machine: Machine
+    rules: tuple[Rule, ...]
+    fits: bool
+    memory: Memory | None
+    disk: Disk | None
+    checkpoints: Checkpoints | None
+    loading: Loading | None
+    tokens: Tokens | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether no rule refuses the recipe."""
+        return not any(rule.refuses for rule in self.rules)
+
+    def findings(self) -> list[Finding]:
+        """Return the findings of the broken rules, each with the recipe's key to change."""
+        unknown = self.facts.unknown
+        broken = [_finding(self.facts, rule) for rule in self.rules if not rule.ok]
+        return broken if unknown is None else [_model_size_finding(self.facts, unknown), *broken]
+
+
+def plan_of(
+    loaded: LoadedRecipe,
+    code: Path | None = None,
+    machine: Machine | None = None,
+    tree: ConfigTree | None = None,
+) -> Plan:
+    """Plan a recipe.
+
+    Rules on the model's sizes are left out if its shape is not known.
+
+    Args:
+        code: The workspace's code folder; None plans from the recipe alone.
+        machine: Memory and disk of the devices and hosts; the recipe gives a device's memory if this does not.
+        tree: The trainer's composed configuration files, for its defaults.
+    """
+    facts, machine = facts_of(loaded, code, tree), machine or Machine()
+    die = machine.die or int(loaded.recipe.cluster.die_memory_gb * 1e9)
+    machine = replace(machine, die=die)
+    rules = _rules(facts)
+    fits = facts.layout is None or all(check.ok for check in check_sizes(facts.layout))
+    memory = memory_of(facts, die) if fits and facts.shape is not None else None
+    if memory is not None and not facts.cpu:
+        rules += memory_rules(facts, memory, machine)
+    rules += checkpoint_rules(facts, machine)
+    return Plan(
+        facts,
+        machine,
+        tuple(rules),
+        fits,
+        memory,
+        disk_of(facts.shape) if facts.shape else None,
+        checkpoints_of(facts),
+        loading_of(facts, memory),
+        tokens_of(facts),
+    )
+
+
+def _rules(facts: Facts) -> list[Rule]:
+    """Return each rule once: of a layout rule and the trainer's own check of the same sizes, the one that fails."""
+    found = {
+        (one.rule, one.message): one
+        for one in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)
+    }
+    broken = {rule: one for (rule, _), one in reversed(found.items())}
+    rules = chain(
+        parallelism_rules(facts),
+        batch_rules(facts, broken),
+        length_rules(facts),
+        conflict_rules(facts),
+        adaptation_rules(facts),
+        engine_rules(facts),
+        server_rollout_rules(facts),
+        dapo_rules(facts),
+        path_and_port_rules(facts),
+    )
+    kept = [rule for rule in apply_grounds(rules, facts.upstream) if not (rule.ok and rule.id in broken)]
+    refused = {rule.id for rule in kept if not rule.ok}
+    return kept + [_trainer_rule(one) for one in found.values() if one.rule not in refused]
+
+
+def _trainer_rule(broken: BrokenRule) -> Rule:
+    return Rule(broken.rule, False, broken.message, broken.fix, broken.keys)
+
+
+def _finding(facts: Facts, rule: Rule) -> Finding:
+    key = next((key for key in rule.keys if key in facts.given), rule.keys[0] if rule.keys else "")
+    path = facts.path(key) or rule.path or _recipe_path(key)
+    severity = Severity.ADVICE if rule.advice else Severity.ERROR
+    where = facts.loaded.where(*path)
+    return Finding(rule.id, severity, path, key, rule.figures, rule.fix, where, rule.certain)
+
+
+def _recipe_path(trainer_key: str) -> KeyPath:
+    """Return the recipe's key for a trainer's key that the recipe does not set."""
+    if not trainer_key:
+        return ()
+    word = recipe_key_of(trainer_key)
+    return ("overrides", trainer_key) if word is None else tuple(word.split("."))
+
+
+def _model_size_finding(facts: Facts, error: RecipeError) -> Finding:
+    """Return an error for a broken config.json, or advice for a missing one, which may lie on the run's machines."""
+    path = ("model", "path")
+    where, fix = facts.loaded.where(*path), error.hint or ""
+    if (facts.loaded.locate(facts.recipe.model.path or "") / "config.json").is_file():
+        why = f"{error.what}: {error.why}" if error.why else error.what
+        return Finding("model-config", Severity.ERROR, path, "", why, fix, where)
+    message = f"{error.what}, so layout and memory are not judged"
+    return Finding("model-size-unknown", Severity.ADVICE, path, "", message, fix, where)

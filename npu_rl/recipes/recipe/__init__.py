@@ -1,0 +1,1 @@
+"""Recipes: the file that describes one run, and how it becomes the trainer's command line."""

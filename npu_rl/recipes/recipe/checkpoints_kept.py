@@ -1,0 +1,42 @@
+"""The trainer's own number of checkpoints, which the trees of verl count differently."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_settings import Setting
+from npu_rl.recipes.trainer_code.citations import CitedCode, Place
+
+_FOLDER = "verl/utils/checkpoint"
+_LEAVES_THE_ONLY_ONE = Place(
+    f"{_FOLDER}/checkpoint_manager.py",
+    "isinstance(max_ckpt_to_keep, int) and max_ckpt_to_keep > 1",
+    ("v0.8.0", "88512193"),
+)
+_ROOM = "self.ensure_checkpoint_capacity(max_ckpt_to_keep)"
+_KEEP = ("checkpoint", "keep")
+
+
+def saves_before_deleting_the_last(recipe: Recipe, code: CitedCode) -> bool:
+    """Return whether the trainer, with a number of 1, deletes the only checkpoint once the next is saved.
+
+    verl does from 1430cb9a0 (#4873, January 2026) on. With 2 and more it goes on to delete down to one less than its
+    number before it saves (verl/utils/checkpoint/checkpoint_manager.py:144@v0.8.0).
+    """
+    backend = "megatron" if recipe.megatron else "fsdp"
+    manager = f"{_FOLDER}/{backend}_checkpoint_manager.py"
+    return code.has(_LEAVES_THE_ONLY_ONE) and code.has(Place(manager, _ROOM, _LEAVES_THE_ONLY_ONE.read_at))
+
+
+def settle_checkpoints(
+    settings: Mapping[str, Setting], recipe: Recipe, code: CitedCode
+) -> dict[str, Setting]:
+    """Return the settings with the number for `checkpoint.keep` that this tree needs: 1 for 1 where that is enough.
+
+    Any other number is one more than that of the recipe, as the schema has it.
+    """
+    if recipe.checkpoint.keep != 1 or not saves_before_deleting_the_last(recipe, code):
+        return dict(settings)
+    return {key: replace(one, value=1) if one.path == _KEEP else one for key, one in settings.items()}

@@ -1,0 +1,104 @@
+"""Copy of a bundled recipe, to be edited: its text, and the schema that its first line names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.common.bounded import NO_FILE, read_file
+from npu_rl.common.bundled import data_root
+from npu_rl.common.disk import disk_errors, remove_tree
+from npu_rl.common.errors import UsageError
+from npu_rl.common.yaml_documents.find_file import find_bundled
+from npu_rl.recipes.recipe.recipe_kind import RECIPE
+
+SCHEMA = "recipe.schema.json"
+
+
+@dataclass(frozen=True)
+class CopiedRecipe:
+    """The files that were written.
+
+    Attributes:
+        recipe: The copy.
+        schema: The schema's file if it was missing, else None.
+        stale: A schema that was there and is not this npu-rl's; it was left alone.
+    """
+
+    recipe: Path
+    schema: Path | None = None
+    stale: Path | None = None
+
+
+def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
+    """Write a bundled recipe, byte for byte, to `target` (a file or an existing folder; default: here).
+
+    Its first line points editors at recipe.schema.json beside it, so that is written too if there is none.
+    Nothing is overwritten. Raises RecipeError for an unknown name, UsageError for a target that is taken or
+    isn't a .yaml file, HostError for an error of the disk.
+    """
+    source = find_bundled(RECIPE, name)
+    with disk_errors(Path(name) if target is None else target):
+        path = _place(target, source.name)
+    schema = data_root() / "recipes" / SCHEMA
+    beside = path.parent / SCHEMA
+    with disk_errors(path):
+        raw, schema_raw = source.read_bytes(), schema.read_bytes()
+        written = _write_new(beside, schema_raw)
+        try:
+            if not _write_new(path, raw):
+                _refuse(path)
+        except BaseException:
+            if written:
+                remove_tree(beside)
+            raise
+        if written:
+            return CopiedRecipe(path, schema=beside)
+        return CopiedRecipe(path, stale=None if _has(beside, schema_raw) else beside)
+
+
+def _has(path: Path, content: bytes) -> bool:
+    """Return whether a file has just this content."""
+    try:
+        return read_file(path) == content
+    except ValueError:
+        return False
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return False
+        raise
+
+
+def _place(target: Path | None, name: str) -> Path:
+    path = Path(name) if target is None else target
+    if path.is_dir():
+        path = path / name
+    if path.suffix not in (".yaml", ".yml"):
+        hint = f"write {path}.yaml, or the path of a folder that exists"
+        raise UsageError(
+            f"{path} is not a valid name for a recipe", why="a recipe's file ends in .yaml", hint=hint
+        )
+    if path.exists() or path.is_symlink():
+        _refuse(path)
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no folder {path.parent}", hint=f"Make it first: mkdir -p {path.parent}")
+    return path
+
+
+def _refuse(path: Path) -> None:
+    raise UsageError(f"{path} is there already", hint="Name another file, or move that one away.")
+
+
+def _write_new(path: Path, raw: bytes) -> bool:
+    """Write a file that isn't there; False if it is. A write that fails leaves none."""
+    try:
+        stream = path.open("xb")
+    except FileExistsError:
+        return False
+    try:
+        with stream:
+            stream.write(raw)
+    except BaseException:
+        remove_tree(path)
+        raise
+    return True

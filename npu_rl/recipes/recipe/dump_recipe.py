@@ -1,0 +1,66 @@
+"""A loaded recipe as one YAML file that stands alone, each line with the file and line it came from."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from npu_rl.common.masking import masked_argument, masked_data
+from npu_rl.common.yaml_documents.document import Plain
+from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.quoted_text import Quoted
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+
+_PLAIN = re.compile(r"(?!-+$)[A-Za-z0-9_./+-][A-Za-z0-9_./+@%=-]*(:[A-Za-z0-9_./+@%=-]+)*")
+_NULLS = ("null", "~")
+_SHORT_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t"}
+
+
+def recipe_yaml(loaded: LoadedRecipe) -> str:
+    """Return the recipe as YAML, with `extends:` and the command line resolved.
+
+    It loads as an equal recipe, except for secrets, which are masked. Paths that begin with ./ or ../ stay relative to
+    the folder of the recipe, which a comment names.
+    """
+    lines = [f"# Resolved from {', '.join(map(_comment, loaded.files))}"]
+    lines += [f"# and {_comment(masked_argument(override))}" for override in loaded.overrides]
+    if not loaded.bundled:
+        lines.append(f"# ./ is {_comment(str(loaded.path.parent))}")
+    data = masked_data({key: value for key, value in loaded.data.items() if key != "extends"})
+    lines += _mapping(loaded, data, ())
+    return "\n".join(lines) + "\n"
+
+
+def _mapping(loaded: LoadedRecipe, data: Mapping[str, Plain], path: KeyPath) -> Iterator[str]:
+    indent = "  " * len(path)
+    for key, value in data.items():
+        here = (*path, key)
+        if isinstance(value, dict) and value:
+            yield f"{indent}{_scalar(key)}:"
+            yield from _mapping(loaded, value, here)
+        else:
+            yield f"{indent}{_scalar(key)}: {_flow(value)}  # {_comment(loaded.where(*here))}"
+
+
+def _flow(value: Plain) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_scalar(key)}: {_flow(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    return "~" if value is None else _scalar(value)
+
+
+def _scalar(value: str) -> str:
+    if not isinstance(value, Quoted) and _PLAIN.fullmatch(value) and value.lower() not in _NULLS:
+        return value
+    return '"' + "".join(map(_escaped, value)) + '"'
+
+
+def _escaped(character: str) -> str:
+    if character in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[character]
+    return character if character.isprintable() else f"\\U{ord(character):08x}"
+
+
+def _comment(text: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in text)

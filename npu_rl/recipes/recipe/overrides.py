@@ -1,0 +1,273 @@
+"""Overrides of a recipe on the command line, as `key=value`.
+
+How the key is resolved:
+- a first part that is a section of the recipe makes it a key of the recipe: `optimizer.lr=1e-6`, `steps=20`;
+- otherwise a dotted key is the trainer's own: `actor_rollout_ref.actor.ppo_epochs=2`, and the same as
+  `overrides.actor_rollout_ref.actor.ppo_epochs=2`. Where a section of the trainer has the name of one of the
+  recipe's (data, trainer, algorithm), only the second form sets it, or Hydra's `+` in front. Where the trainer's keys
+  are its own, the recipe has no sections on verl's keys, so those names are the trainer's;
+- Hydra's `+` and `++` in front are accepted and dropped: npu-rl finds out which keys are new.
+
+A value is read as in a recipe's file (`[a, b]`, `{a: b}`, quotes). For a key of the recipe `key=null` removes what the
+file says; for a key of the trainer it is the trainer's null, as in its own scripts. `'key=~'` removes either (without
+quotes bash makes the home folder of the ~ in `seed=~`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from npu_rl.common.errors import UsageError
+from npu_rl.common.masking import masked_argument
+from npu_rl.common.yaml_documents.document import DEPTH_LIMIT, Document, Plain
+from npu_rl.common.yaml_documents.layers import Node, overlay
+from npu_rl.common.yaml_documents.problems import KeyPath, Problem, shown
+from npu_rl.common.yaml_documents.quoted_text import Quoted
+from npu_rl.common.yaml_documents.suggest import nearest, question
+from npu_rl.common.yaml_documents.validation_errors import unknown_key
+from npu_rl.recipes.recipe.key_map import did_you_mean_key, sections, suggest_keys, suggested_key
+from npu_rl.recipes.recipe.recipe_paths import make_absolute
+from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
+from npu_rl.recipes.recipe.trainer_settings import OVERRIDES
+
+_NOTHING_TO_REMOVE = "the recipe doesn't set it, so there is nothing to remove"
+_NULL_HINT = "; null gives the trainer a null"
+
+TRAINER_NULL = Quoted("null")
+"""A null as a value (`read_scalar`). None removes what a parent says."""
+
+_TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
+# Keys of verl 0.5.0, 55e3c5b and 54c9b73 (verl/trainer/config/) in sections whose names a recipe has, too. Left out are
+# those that a recipe has keys for, and those that npu-rl sets.
+_TRAINER_KEYS_BY_SECTION: Mapping[str, tuple[str, ...]] = {
+    "algorithm": ("gamma", "kl_ctrl", "kl_penalty", "lam", "pf_ppo", "use_pf_ppo"),
+    "data": (
+        "apply_chat_template_kwargs", "custom_cls", "datagen", "filter_overlong_prompts_workers", "image_key",
+        "prompt_key", "return_full_prompt", "return_multi_modal_inputs", "return_raw_chat", "return_raw_input_ids",
+        "reward_fn_key", "sampler", "tokenizer", "trust_remote_code", "use_shm", "val_batch_size",
+        "validation_shuffle", "video_key",
+    ),
+    "trainer": (
+        "balance_batch", "controller_nsight_options", "critic_warmup", "default_hdfs_dir",
+        "del_local_ckpt_after_load", "esi_redundant_time", "log_val_generations",
+        "profile_steps", "ray_wait_register_center_timeout", "total_epochs", "use_legacy_worker_impl", "val_only",
+        "worker_nsight_options",
+    ),
+}  # fmt: skip
+_SHARED_SECTIONS = tuple(_TRAINER_KEYS_BY_SECTION)
+# By difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67.
+_SECTION_SIMILARITY = 0.8
+_SYNTAX_HINT = "Write key=value, such as optimizer.lr=1e-6; key=null removes the key."
+
+
+@dataclass(frozen=True)
+class CommandLineOverride:
+    """One argument of the command line.
+
+    Attributes:
+        path: The key of the recipe.
+        value: The new value; None removes the key.
+        places: The key paths inside of `value`.
+        null_words: Those of a None that is written as the word null.
+    """
+
+    text: str
+    path: tuple[str, ...]
+    value: Plain
+    places: tuple[KeyPath, ...]
+    null_words: frozenset[KeyPath] = frozenset()
+
+    @property
+    def origin(self) -> str:
+        """The argument as messages name it."""
+        return f"command line: {_short(self.text)}"
+
+    def document(self) -> Document:
+        """Return a document that sets only this key."""
+        data: Plain = self.value
+        for part in reversed(self.path):
+            data = {part: data}
+        assert isinstance(data, dict)
+        lines: dict[KeyPath, int] = dict.fromkeys(self._parent_paths(), 0)
+        lines.update(((*self.path, *place), 0) for place in self.places)
+        return Document(self.origin, data, lines)
+
+    def _parent_paths(self) -> list[KeyPath]:
+        return [self.path[:length] for length in range(len(self.path))]
+
+    def apply(self, root: Node, problems: list[Problem], own_paths: Collection[str] | None = None) -> Node:
+        """Return the recipe with this override applied. Paths in the value are relative to the current folder.
+
+        Args:
+            own_paths: Keys that hold paths, of a trainer whose keys are its own; None for verl's.
+        """
+        if self.path[0] in SECTIONS_OF_VERL and len(self.path) > 1 and own_paths is not None:
+            path = (OVERRIDES, ".".join(self.path))
+            own = dataclasses.replace(
+                self, path=path, value=_trainer_value(path, self.value, self.null_words)
+            )
+            return own.apply(root, problems, own_paths)
+        fault = unknown_key(self.path, Recipe, suggested_key)
+        if fault is not None:
+            meant = suggest_keys(".".join(self.path))
+            right = f"unknown key; did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else ""
+            problems.append(Problem(self.origin, 0, self.path, right or fault + _trainer_key_hint(self.path)))
+            return root
+        document = self.document()
+        make_absolute(document, own_paths or ())
+        found: list[Problem] = []
+        result = overlay(root, document, found, self._parent_paths())
+        if self.value is None:
+            message = _NOTHING_TO_REMOVE + (_NULL_HINT if self.path[0] == OVERRIDES else "")
+            found = [dataclasses.replace(problem, message=message) for problem in found]
+        problems.extend(found)
+        return result
+
+
+def keep_trainer_nulls(document: Document) -> None:
+    """Replace the word null below `overrides` by a null that stays: it is the trainer's, as in its own scripts."""
+    _trainer_value((), document.data, document.null_words)
+
+
+def has_own_keys(root: Node) -> bool:
+    """Return whether the trainer's keys are its own, so that the sections on verl's keys are none of the recipe."""
+    trainer = root.value.get("trainer") if isinstance(root.value, dict) else None
+    return trainer is not None and isinstance(trainer.value, dict) and "keys" in trainer.value
+
+
+def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:
+    """Parse the arguments, in order. Raises UsageError with every invalid one."""
+    result: list[CommandLineOverride] = []
+    faults: list[_InvalidArgument] = []
+    seen: dict[tuple[str, ...], str] = {}
+    for text in arguments:
+        try:
+            override = _parse(text)
+            if override.path in seen:
+                _refuse(text, f"the key is given twice, first by {_short(seen[override.path])}", "keep one")
+        except _InvalidArgument as fault:
+            faults.append(fault)
+        else:
+            seen[override.path] = text
+            result.append(override)
+    if faults:
+        raise _usage_error(faults)
+    return result
+
+
+def _parse(text: str) -> CommandLineOverride:
+    key, equals, raw = text.partition("=")
+    if not equals:
+        _refuse(text, "it has no '='")
+    path = _path(text, key)
+    from npu_rl.common.yaml_documents.yaml_reader import NotYaml, read_value
+
+    try:
+        value, places, null_words = read_value(raw)
+    except NotYaml as error:
+        hint = "write it as in a recipe's file; in quotes if it holds signs of YAML, such as '\"a: b\"'"
+        _refuse(text, f"the value can't be read: {error.why}", hint)
+    if value is None and not raw.strip():
+        _refuse(
+            text, "it gives no value", f"{key}=null removes what the recipe says; {key}='\"\"' is empty text"
+        )
+    value = _trainer_value(path, value, null_words)
+    return CommandLineOverride(text, path, value, tuple(places), null_words)
+
+
+def _trainer_value(path: KeyPath, value: Plain, null_words: Collection[KeyPath]) -> Plain:
+    """Return the value of a key, with nulls that stay in place of the null words that are for keys of the trainer."""
+    for word in null_words:
+        whole = (*path, *word)
+        if len(whole) < 2 or whole[0] != OVERRIDES:
+            continue
+        if not word:
+            return TRAINER_NULL
+        holder: Any = value
+        for part in word[:-1]:
+            holder = holder[part]
+        holder[word[-1]] = TRAINER_NULL
+    return value
+
+
+def _path(text: str, key: str) -> tuple[str, ...]:
+    name = re.sub(r"^\+{1,2}", "", key)
+    parts = tuple(name.split("."))
+    if not all(parts):
+        _refuse(text, "a part of the key is empty" if name else "the key is empty")
+    if len(parts) > DEPTH_LIMIT:
+        _refuse(text, f"the key has more than {DEPTH_LIMIT} parts")
+    if name.startswith("~"):
+        _refuse(text, "Hydra's ~ is not known here", f"write {name[1:]}=null to remove a key")
+    first, rest = parts[0], parts[1:]
+    if name == key and first == "extends":
+        _refuse(text, "the files are read before the command line", "write `extends:` into a recipe of yours")
+    if name == key and first == OVERRIDES:
+        return (OVERRIDES, _trainer_key(text, ".".join(rest))) if rest else (OVERRIDES,)
+    if name == key and first in sections():
+        return parts
+    if name == key:
+        _refuse_unless_trainer_key(text, parts)
+    return OVERRIDES, _trainer_key(text, name)
+
+
+def _refuse_unless_trainer_key(text: str, parts: tuple[str, ...]) -> None:
+    dotted = ".".join(parts)
+    if len(parts) == 1:
+        _refuse(text, f"a recipe has no key {shown(dotted)}{did_you_mean_key(dotted)}")
+    near = nearest(parts[0], sections(), _SECTION_SIMILARITY)
+    if near:
+        better = ".".join((near, *parts[1:]))
+        why = f"a recipe has no section {shown(parts[0])}{question([better])}"
+        _refuse(text, why, f"if it is a key of the trainer, write overrides.{dotted}=...")
+
+
+def _trainer_key(text: str, key: str) -> str:
+    if not _TRAINER_KEY.fullmatch(key):
+        _refuse(
+            text, f"{shown(key)} is not a key of a trainer: names of letters, digits, '_' and '-', with dots"
+        )
+    return key
+
+
+def _trainer_key_hint(path: tuple[str, ...]) -> str:
+    """Return how to set an unknown key of the recipe that is, or resembles, a key of the trainer."""
+    if len(path) < 2 or path[0] not in _SHARED_SECTIONS:
+        return ""
+    known = _TRAINER_KEYS_BY_SECTION[path[0]]
+    near = path[1] if path[1] in known else nearest(path[1], known)
+    if near is None:
+        return "; keys of the trainer itself stand under overrides"
+    return f"; a key of the trainer itself is set with overrides.{'.'.join((path[0], near, *path[2:]))}=..."
+
+
+class _InvalidArgument(Exception):
+    def __init__(self, text: str, why: str, hint: str) -> None:
+        super().__init__(why)
+        self.text = text
+        self.why = why
+        self.hint = hint
+
+
+def _refuse(text: str, why: str, hint: str = _SYNTAX_HINT) -> NoReturn:
+    raise _InvalidArgument(text, why, hint)
+
+
+def _usage_error(faults: Sequence[_InvalidArgument]) -> UsageError:
+    first = faults[0]
+    if len(faults) == 1:
+        what = f"Invalid argument '{_short(first.text)}'"
+        return UsageError(what, where="the command line", why=first.why, hint=first.hint)
+    why = "\n".join(f"{_short(fault.text)}: {fault.why}" for fault in faults)
+    return UsageError(
+        f"{len(faults)} invalid arguments", where="the command line", why=why, hint=_SYNTAX_HINT
+    )
+
+
+def _short(text: str) -> str:
+    """Return an argument for a message: escaped, shortened, without secrets."""
+    return shown(masked_argument(text))[1:-1]

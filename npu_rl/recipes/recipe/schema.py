@@ -1,0 +1,202 @@
+"""The recipe's schema, version 1: one run, typed.
+
+A value that is left out is the trainer's own default. Each field names the trainer's keys that it is written to
+(`recipe_fields.key`), so the modules of the schema are also the table of what a recipe can steer. The keys are those of
+verl 0.5.0 (`verl/trainer/config/`); a check compares them with the tree of the workspace.
+"""
+
+# No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents import scalar_types
+from npu_rl.common.yaml_documents.strict_model import Fault, Strict
+from npu_rl.recipes.recipe import recipe_fields as f
+from npu_rl.recipes.recipe.recipe_fields import key
+from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
+from npu_rl.recipes.recipe.schema_rollout import Rollout
+from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, FaultExceptions, Logging, PlanExceptions
+from npu_rl.recipes.recipe.schema_trainer import Trainer
+from npu_rl.recipes.recipe.schema_training import Actor, Algorithm, Offload, Optimizer, Reference
+
+_A = "actor_rollout_ref.actor"
+_NEEDED_OF_VERL = ("model", "data", "rollout", "actor", "optimizer")
+SECTIONS_OF_VERL = (*_NEEDED_OF_VERL, "algorithm", "reference", "offload", "logging")
+_ABSENT: Any = None  # required of verl's trainer, by `rules`, and dropped for one with keys of its own
+_NO_MEANING = "has no meaning where the trainer's keys are its own (trainer.keys)"
+
+
+def _refused(*keys: str) -> dict[str, Any]:
+    """Return the JSON Schema of a mapping without these keys."""
+    return {"not": {"anyOf": [{"required": [name]} for name in keys]}}
+
+
+def _needs_word(given: dict[str, Any], *words: str) -> dict[str, Any]:
+    """Return the JSON Schema: what has `given` has a key of the trainer for the word."""
+    shape: dict[str, Any] = {"required": [words[-1]]}
+    for word in reversed(("trainer", "keys", *words[:-1])):
+        shape = {"required": [word], "properties": {word: shape}}
+    return {"if": given, "then": shape}
+
+
+# The `rules` of Recipe on trainer.keys as JSON Schema.
+_BY_KEYS: dict[str, Any] = {
+    "if": {"required": ["trainer"], "properties": {"trainer": {"required": ["keys"]}}},
+    "then": {
+        "allOf": [
+            _refused(*SECTIONS_OF_VERL),
+            {"properties": {"reward": _refused("function", "arguments", "manager"), "checkpoint": _refused("keep")}},
+            _needs_word({"required": ["seed"]}, "seed"),
+            _needs_word(
+                {"required": ["checkpoint"], "properties": {"checkpoint": {"required": ["every"]}}},
+                "checkpoint", "every",
+            ),
+        ]
+    },
+    "else": {"required": list(_NEEDED_OF_VERL)},
+}  # fmt: skip
+
+# The rule of Recipe on GPUs.
+_MEMORY_OF_GPUS: dict[str, Any] = {
+    "if": {"properties": {"device": {"const": "cuda"}}},
+    "then": {"properties": {"cluster": {"required": ["die_memory_gb"]}}},
+}
+
+
+class AbsentSection(RecipeError, AttributeError):
+    """Access to a section that a recipe has not, since its trainer's keys are its own."""
+
+
+class Recipe(Strict):
+    """What a person writes: one run, from the manifest to the last override."""
+
+    model_config = ConfigDict(json_schema_extra={**_BY_KEYS, "allOf": [_MEMORY_OF_GPUS]})
+
+    schema_: scalar_types.SchemaVersion = Field(
+        alias="schema", description="Version of the recipe's format: 1."
+    )
+    name: f.Name = Field(description="Name of the recipe and of its run.")
+    title: f.Text = Field(description="One line for people.")
+    extends: scalar_types.Extends | None = Field(
+        default=None, description="A bundled recipe or a relative path to start from; ~ removes a key of it."
+    )
+    manifest: f.Text = Field(description="The manifest whose tree this is for.")
+    device: Literal["npu", "cuda", "cpu"] = Field(description="What it runs on.")
+    steps: Annotated[f.Positive, key("trainer.total_training_steps")] = Field(description="Steps to train.")
+    seed: Annotated[f.Whole, key("data.seed", megatron=f"{_A}.megatron.seed")] = Field(
+        default=1, description="Seed of the data's order, of sampling and of made-up models and data."
+    )
+    benchmark: f.Switch = Field(
+        default=False,
+        description="It is for timing and trains nothing of use: random weights, responses without an end.",
+    )
+    trainer: Trainer = Field(default=Trainer(), description="The program that is run.")
+    model: Model = Field(default=_ABSENT, description="The model that is trained.")
+    data: Data = Field(default=_ABSENT, description="The prompts.")
+    reward: Reward = Field(default=Reward(), description="How a response is scored.")
+    algorithm: Algorithm = Field(default=Algorithm(), description="The algorithm.")
+    rollout: Rollout = Field(default=_ABSENT, description="How responses are generated.")
+    actor: Actor = Field(default=_ABSENT, description="The policy that is trained.")
+    reference: Reference = Field(default=Reference(), description="The frozen policy.")
+    optimizer: Optimizer = Field(default=_ABSENT, description="The actor's optimizer.")
+    offload: Offload = Field(default=Offload(), description="What is kept in the host's memory.")
+    cluster: Cluster = Field(description="The machines.")
+    env: dict[f.Variable, f.AnyText] = Field(default={}, description="Environment of every node.")
+    logging: Logging = Field(default=Logging(), description="What is written while it runs.")
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="What can be resumed.")
+    adaptations: dict[f.Slug, f.Switch] = Field(
+        default={}, description="Our adaptations of upstream, each on or off; off is upstream's behaviour."
+    )
+    plan: PlanExceptions = Field(
+        default=PlanExceptions(), description="Exceptions to the rules of `npu-rl plan`."
+    )
+    faults: FaultExceptions = Field(
+        default=FaultExceptions(),
+        description="Known faults of the tree that the run accepts (`npu-rl faults`).",
+    )
+    overrides: dict[f.Text, f.Scalar] = Field(
+        default={},
+        description="Keys of the trainer itself, written last. For what this schema has no word for.",
+    )
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of a cluster of GPUs, and of sections that are missing or without meaning for the trainer."""
+        yield from _faults_of_gpus(data)
+        trainer = data.get("trainer")
+        keys = trainer.get("keys") if isinstance(trainer, Mapping) else None
+        if keys is None:
+            for name in _NEEDED_OF_VERL:
+                if name not in data:
+                    yield (name,), f"required key {name!r} is missing"
+        else:
+            yield from _faults_beside_own_keys(data, keys)
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Drop what a trainer with keys of its own has no section for, so that no default stands in for its value."""
+        del context
+        if self.trainer.keys is not None:
+            for name in SECTIONS_OF_VERL:
+                self.__dict__.pop(name, None)
+            if "checkpoint" not in self.model_fields_set:
+                self.__dict__["checkpoint"] = Checkpoint(every=None)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if name in SECTIONS_OF_VERL:
+                raise AbsentSection(
+                    f"recipe {self.name}: {name} {_NO_MEANING}",
+                    hint="What needs this section takes recipes for verl's trainers only.",
+                )
+            return super().__getattr__(name)
+
+    @property
+    def has_own_keys(self) -> bool:
+        """Whether its trainer is not verl's: the sections on verl's keys (SECTIONS_OF_VERL) are absent then."""
+        return self.trainer.keys is not None
+
+    @property
+    def megatron(self) -> bool:
+        """Whether verl's Megatron backend trains it."""
+        return not self.has_own_keys and self.actor.strategy == "megatron"
+
+
+def _faults_of_gpus(data: Mapping[str, Any]) -> Iterator[Fault]:
+    """Yield errors of a cluster of GPUs: each is one device, and they differ in memory."""
+    cluster = data.get("cluster")
+    if data.get("device") != "cuda" or not isinstance(cluster, Mapping):
+        return
+    if cluster.get("dies_per_card", 1) not in (1, "1"):
+        yield ("cluster", "dies_per_card"), "must be 1 where the device is cuda: a GPU is one device"
+    if cluster.get("die_memory_gb") is None:
+        text = "die_memory_gb has to be given where the device is cuda: GPUs differ in memory"
+        yield ("cluster",), text
+
+
+def _faults_beside_own_keys(data: Mapping[str, Any], keys: object) -> Iterator[Fault]:
+    """Yield errors of what is about verl's keys, and of words that no key of the trainer is named for."""
+    for name in SECTIONS_OF_VERL:
+        if name in data:
+            yield (name,), f"{name} {_NO_MEANING}: set the trainer's own keys under overrides"
+    for section, names in (("reward", ("function", "arguments", "manager")), ("checkpoint", ("keep",))):
+        given = data.get(section)
+        for name in names:
+            if isinstance(given, Mapping) and name in given:
+                yield (section, name), f"{section}.{name} {_NO_MEANING}"
+    own = keys if isinstance(keys, Mapping) else {}
+    of_checkpoint = own.get("checkpoint")
+    checkpoint = data.get("checkpoint")
+    if "seed" in data and "seed" not in own:
+        yield ("seed",), "the trainer has no key for it: set trainer.keys.seed to the key it is written to"
+    if (
+        isinstance(checkpoint, Mapping)
+        and "every" in checkpoint
+        and not (isinstance(of_checkpoint, Mapping) and "every" in of_checkpoint)
+    ):
+        text = "the trainer has no key for it: set trainer.keys.checkpoint.every to the key it is written to"
+        yield ("checkpoint", "every"), text

@@ -1,0 +1,146 @@
+"""The section of a recipe about the program that is run, and the words for a trainer whose keys are its own."""
+
+# No `from __future__ import annotations`: pydantic would compile and evaluate the text of each annotation.
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import ConfigDict, Field
+
+from npu_rl.common.yaml_documents import scalar_types
+from npu_rl.common.yaml_documents.strict_model import Fault, Strict
+from npu_rl.recipes.recipe import recipe_fields as f
+
+_OF_OWN_KEYS = ("arguments", "resume", "sections", "paths", "layout", "validate", "log", "metrics")
+_TRAINER_SHAPE: dict[str, Any] = {
+    "dependentRequired": {
+        **{word: ["keys"] for word in _OF_OWN_KEYS},
+        "keys": ["config"],
+        "arguments": ["keys", "config_path"],
+    }
+}
+
+
+class ClusterKeys(Strict):
+    """The trainer's keys for the sizes of the cluster."""
+
+    nodes: f.OneOrMore[f.TrainerKey] | None = Field(
+        default=None, description="Key of the number of machines."
+    )
+    dies: f.OneOrMore[f.TrainerKey] | None = Field(
+        default=None, description="Key of the devices per machine."
+    )
+    world: f.OneOrMore[f.TrainerKey] | None = Field(
+        default=None, description="Key of the devices of all machines."
+    )
+
+
+class CheckpointKeys(Strict):
+    """The trainer's keys for checkpoints, in Megatron's layout: iter_0000010/ and the file with the newest step."""
+
+    every: f.OneOrMore[f.TrainerKey] | None = Field(
+        default=None, description="Key of the steps between checkpoints."
+    )
+    folder: f.OneOrMore[f.TrainerKey] | None = Field(
+        default=None, description="Key of the folder that checkpoints are written to; npu-rl sets it."
+    )
+    load: f.OneOrMore[f.TrainerKey] | None = Field(
+        default=None,
+        description="Key of the folder that the weights are read from; --resume sets it to the run's checkpoints.",
+    )
+
+
+class OwnKeys(Strict):
+    """Which key of the trainer each word of the recipe is written to; a list writes it to several."""
+
+    steps: f.OneOrMore[f.TrainerKey] = Field(description="Key of the number of steps.")
+    seed: f.OneOrMore[f.TrainerKey] | None = Field(default=None, description="Key of the seed.")
+    cluster: ClusterKeys = Field(default=ClusterKeys(), description="Keys of the cluster's sizes.")
+    checkpoint: CheckpointKeys = Field(default=CheckpointKeys(), description="Keys of checkpoints.")
+
+
+class LayoutKeys(Strict):
+    """The trainer's keys whose values are the sizes of Megatron's groups, of the model and of vLLM's groups."""
+
+    tensor: f.TrainerKey = Field(description="Key of the tensor parallel size of training.")
+    pipeline: f.TrainerKey | None = Field(default=None, description="Key of its pipeline parallel size.")
+    context: f.TrainerKey | None = Field(default=None, description="Key of its context parallel size.")
+    expert: f.TrainerKey | None = Field(default=None, description="Key of its expert parallel size.")
+    layers: f.TrainerKey = Field(description="Key of the number of layers.")
+    heads: f.TrainerKey = Field(description="Key of the number of attention heads.")
+    kv_heads: f.TrainerKey = Field(description="Key of the number of key and value heads.")
+    experts: f.TrainerKey | None = Field(default=None, description="Key of the number of experts.")
+    rollout_tensor: f.TrainerKey | None = Field(
+        default=None, description="Key of vLLM's tensor parallel size."
+    )
+
+
+class Trainer(Strict):
+    """The program that is run, and which of its Hydra configurations it starts from."""
+
+    model_config = ConfigDict(json_schema_extra=_TRAINER_SHAPE)
+
+    module: f.Text = Field(default="verl.trainer.main_ppo", description="Module with the entry point.")
+    config: f.Text | None = Field(
+        default=None,
+        description="Its Hydra configuration; ppo_trainer or ppo_megatron_trainer if left out.",
+    )
+    config_path: scalar_types.RelativePath | None = Field(
+        default=None,
+        description="The folder of that configuration in the code tree, such as verl/trainer/config. "
+        "Left out: the one that the module names.",
+    )
+    keys: OwnKeys | None = Field(
+        default=None,
+        description="For a trainer that is not verl's, whose keys are its own: where the recipe's words are written. "
+        "Its other keys stand under overrides, and the sections on verl's keys are left out.",
+    )
+    arguments: list[f.Text] | None = Field(
+        default=None,
+        description="Arguments of a trainer that does not read its configuration through Hydra. {config} is a YAML "
+        "file that npu-rl writes: that of config, with the recipe's values over it.",
+    )
+    resume: dict[f.TrainerKey, f.Scalar] = Field(
+        default={}, description="Keys of the trainer that --resume sets, beside keys.checkpoint.load."
+    )
+    sections: dict[f.SectionKey, f.DottedName] = Field(
+        default={},
+        description="Class in the code whose attributes are the keys of a section, by section; * is any name. "
+        "Keys of other sections are not checked.",
+    )
+    paths: list[f.TrainerKey] = Field(
+        default=[],
+        description="Keys whose values are files or folders: relative to the recipe if they begin with ./, "
+        "and looked for where train runs.",
+    )
+    layout: LayoutKeys | None = Field(
+        default=None, description="Keys whose values are the sizes of the layout, for --rehearse=layout."
+    )
+    validate_: f.DottedName | None = Field(
+        default=None,
+        alias="validate",
+        description="Function in the code that takes the configuration and raises for an invalid one; check runs it.",
+    )
+    log: Literal["steps", "iterations"] = Field(
+        default="steps",
+        description="How the log writes a step: step:5 - KEY:VALUE - ..., or iteration: 5 / 100 | KEY : VALUE | ...",
+    )
+    metrics: dict[f.Metric, f.Text] = Field(
+        default={}, description="The trainer's metric for each metric that npu-rl shows and watches."
+    )
+
+    @classmethod
+    def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
+        """Yield errors of words that need `keys`, and of `keys` without a configuration."""
+        if "keys" not in data:
+            for word in _OF_OWN_KEYS:
+                if word in data:
+                    yield (word,), f"{word} is for a trainer whose keys are its own: set trainer.keys, too"
+        elif "config" not in data:
+            yield (
+                ("config",),
+                "required key 'config' is missing: trainer.keys are those of this configuration",
+            )
+        if "arguments" in data and "config_path" not in data:
+            text = "required key 'config_path' is missing: without Hydra no module names the folder"
+            yield ("config_path",), text

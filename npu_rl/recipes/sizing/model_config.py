@@ -1,0 +1,346 @@
+"""The shape of a model, from its config.json or its published name: all sizes that its parameters follow from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from npu_rl.common.bounded import read_json
+from npu_rl.common.errors import RecipeError
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+
+
+@dataclass(frozen=True)
+class LatentAttention:
+    """Multi-head latent attention (DeepSeek-V2 and later): ranks of its projections, widths per head.
+
+    Attributes:
+        query_rank: q_lora_rank; None if queries are projected directly.
+        cache_rank: kv_lora_rank.
+        nope_dim: qk_nope_head_dim.
+        rope_dim: qk_rope_head_dim.
+        value_dim: v_head_dim.
+    """
+
+    query_rank: int | None
+    cache_rank: int
+    nope_dim: int
+    rope_dim: int
+    value_dim: int
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """The shape of a decoder. Widths are in elements.
+
+    Attributes:
+        head_dim: Width of a query and key head; with latent attention nope_dim + rope_dim.
+        positions: Positions it was first trained on.
+        rope_factor: RoPE scaling factor over those positions.
+        experts: Routed experts per layer; 0 is none.
+        expert_width: Width of an expert's feed-forward network.
+        shared_feed_forward: Width of the shared experts, where it is no multiple of an expert's.
+        shared_gate: Whether each token weighs the shared experts.
+        expert_groups: Groups of experts (n_group); 0 if tokens choose from all experts.
+        groups_per_token: Groups that a token chooses experts from (topk_group).
+        dense: The number of first layers without experts.
+        other_dense: Other layers without experts (mlp_only_layers, decoder_sparse_step).
+        tied: Whether embedding and head share their weights.
+        unsupported: Keys and values of config.json that verl's Megatron path refuses
+            (verl/models/mcore/config_converter.py@55e3c5b).
+        longest: max_position_embeddings of config.json; 0 if it wasn't read. Releases of one architecture differ in it.
+        kind: model_type; empty if it isn't known.
+    """
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    feed_forward: int
+    vocabulary: int
+    positions: int
+    rope_factor: float = 1.0
+    latent: LatentAttention | None = None
+    experts: int = 0
+    expert_width: int = 0
+    shared_experts: int = 0
+    shared_feed_forward: int = 0
+    shared_gate: bool = False
+    experts_per_token: int = 0
+    expert_groups: int = 0
+    groups_per_token: int = 0
+    dense: int = 0
+    other_dense: frozenset[int] = frozenset()
+    tied: bool = False
+    query_bias: bool = False
+    output_bias: bool = False
+    query_norm: bool = False
+    unsupported: tuple[tuple[str, Any], ...] = ()
+    longest: int = field(default=0, compare=False)
+    kind: str = field(default="", compare=False)
+
+    def is_dense(self, layer: int) -> bool:
+        """Return whether layer `layer`, from 0, has one feed-forward network instead of experts."""
+        return not self.experts or layer < self.dense or layer in self.other_dense
+
+    @property
+    def shared_width(self) -> int:
+        """Width of the shared experts together."""
+        return self.shared_feed_forward or self.shared_experts * self.expert_width
+
+
+_MOST_LAYERS = 10_000
+_LARGEST_SIZE = 10**9
+
+# As in their config.json on the Hugging Face hub.
+PUBLISHED: Mapping[str, ModelConfig] = {
+    "deepseek-v3": ModelConfig(
+        layers=61,
+        hidden=7168,
+        heads=128,
+        kv_heads=128,
+        head_dim=192,
+        feed_forward=18432,
+        vocabulary=129280,
+        positions=4096,
+        rope_factor=40.0,
+        latent=LatentAttention(query_rank=1536, cache_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
+        experts=256,
+        expert_width=2048,
+        shared_experts=1,
+        experts_per_token=8,
+        expert_groups=8,
+        groups_per_token=4,
+        dense=3,
+    ),
+    # moonshotai/Moonlight-16B-A3B, and -Instruct
+    "moonlight-16b-a3b": ModelConfig(
+        layers=27,
+        hidden=2048,
+        heads=16,
+        kv_heads=16,
+        head_dim=192,
+        feed_forward=11264,
+        vocabulary=163840,
+        positions=8192,
+        latent=LatentAttention(query_rank=None, cache_rank=512, nope_dim=128, rope_dim=64, value_dim=128),
+        experts=64,
+        expert_width=1408,
+        shared_experts=2,
+        experts_per_token=6,
+        dense=1,
+        kind="deepseek_v3",
+    ),
+    # Qwen/Qwen2.5-32B
+    "qwen2.5-32b": ModelConfig(
+        layers=64,
+        hidden=5120,
+        heads=40,
+        kv_heads=8,
+        head_dim=128,
+        feed_forward=27648,
+        vocabulary=152064,
+        positions=131072,
+        query_bias=True,
+        kind="qwen2",
+    ),
+    # Qwen/Qwen3-32B
+    "qwen3-32b": ModelConfig(
+        layers=64,
+        hidden=5120,
+        heads=64,
+        kv_heads=8,
+        head_dim=128,
+        feed_forward=25600,
+        vocabulary=151936,
+        positions=40960,
+        query_norm=True,
+        kind="qwen3",
+    ),
+    # Qwen/Qwen3-30B-A3B; those of July 2025 (-2507) have 262144 positions
+    "qwen3-30b-a3b": ModelConfig(
+        layers=48,
+        hidden=2048,
+        heads=32,
+        kv_heads=4,
+        head_dim=128,
+        feed_forward=6144,
+        vocabulary=151936,
+        positions=40960,
+        experts=128,
+        expert_width=768,
+        experts_per_token=8,
+        query_norm=True,
+        kind="qwen3_moe",
+    ),
+    # Qwen/Qwen3-235B-A22B; those of July 2025 (-2507) have 262144 positions
+    "qwen3-235b-a22b": ModelConfig(
+        layers=94,
+        hidden=4096,
+        heads=64,
+        kv_heads=4,
+        head_dim=128,
+        feed_forward=12288,
+        vocabulary=151936,
+        positions=40960,
+        experts=128,
+        expert_width=1536,
+        experts_per_token=8,
+        query_norm=True,
+        kind="qwen3_moe",
+    ),
+}
+# What standins/injected/npu_rl_make_tiny.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
+TINY = ModelConfig(
+    layers=2,
+    hidden=64,
+    heads=4,
+    kv_heads=4,
+    head_dim=32,
+    feed_forward=128,
+    vocabulary=320,
+    positions=512,
+    latent=LatentAttention(query_rank=32, cache_rank=32, nope_dim=24, rope_dim=8, value_dim=32),
+    experts=8,
+    expert_width=32,
+    shared_experts=1,
+    experts_per_token=2,
+    expert_groups=2,
+    groups_per_token=1,
+    dense=1,
+)
+# And what standins/injected/npu_rl_make_qwen.py makes.
+_TINY_QWEN2 = ModelConfig(
+    layers=2, hidden=64, heads=4, kv_heads=2, head_dim=16, feed_forward=128, vocabulary=320, positions=512,
+    query_bias=True,
+    kind="qwen2",
+)  # fmt: skip
+_TINY_QWEN3 = replace(_TINY_QWEN2, head_dim=32, query_bias=False, query_norm=True, kind="qwen3")
+_TINY_QWEN = {
+    "tiny-qwen2": _TINY_QWEN2,
+    "tiny-qwen3": _TINY_QWEN3,
+    "tiny-qwen3-moe": replace(_TINY_QWEN3, experts=8, expert_width=32, experts_per_token=2, kind="qwen3_moe"),
+}
+KNOWN_TYPES = (
+    "deepseek_v3",
+    "deepseek_v2",
+    "llama",
+    "mistral",
+    "qwen2",
+    "qwen2_moe",
+    "qwen3",
+    "qwen3_moe",
+)
+"""Values of model_type whose parameters are counted exactly; any other is counted as Llama's are."""
+
+
+def shape_of(loaded: LoadedRecipe) -> ModelConfig:
+    """Return the shape of the recipe's model. A readable config.json has precedence over `model.architecture`.
+
+    Raises RecipeError if neither gives it.
+    """
+    model = loaded.recipe.model
+    if model.make in _TINY_QWEN:
+        return _TINY_QWEN[model.make]
+    if model.make:
+        return replace(TINY, positions=4096, rope_factor=40.0) if model.make.endswith("-sums") else TINY
+    place = loaded.locate(model.path or "") / "config.json"
+    try:
+        if model.architecture and not place.is_file():
+            return PUBLISHED[model.architecture]
+        values = read_json(place)
+        return _require_possible(read_shape({**values, **model.config}))
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
+        raise RecipeError(
+            "The size of the recipe's model is unknown",
+            where=loaded.where("model", "path"),
+            why=f"{place} can't be read: {error!r}",
+            hint=f"Put the model's config.json there, or set model.architecture: {', '.join(PUBLISHED)}",
+        ) from error
+
+
+def _require_possible(shape: ModelConfig) -> ModelConfig:
+    """Return the shape if its sizes are plausible, since layers are counted one by one. Raises ValueError."""
+    for name, value in vars(shape).items():
+        most = _MOST_LAYERS if name in ("layers", "dense") else _LARGEST_SIZE
+        if isinstance(value, (int, float)) and not abs(value) <= most:  # NaN neither
+            raise ValueError(f"{name} is {value}, and no model has more than {most}")
+    return shape
+
+
+def read_shape(values: Mapping[str, Any]) -> ModelConfig:
+    """Return the shape that a config.json describes. Raises KeyError, TypeError or ValueError if it is invalid."""
+    kind = str(values.get("model_type", ""))
+    heads, hidden = int(values["num_attention_heads"]), int(values["hidden_size"])
+    rank = values.get("kv_lora_rank")
+    latent = None
+    if rank is not None:
+        query = values.get("q_lora_rank")
+        latent = LatentAttention(
+            query_rank=None if query is None else int(query),
+            cache_rank=int(rank),
+            nope_dim=int(values["qk_nope_head_dim"]),
+            rope_dim=int(values["qk_rope_head_dim"]),
+            value_dim=int(values["v_head_dim"]),
+        )
+    positions, rope_factor = _positions(values)
+    experts = int(values.get("n_routed_experts", values.get("num_experts", 0)) or 0)
+    layers = int(values["num_hidden_layers"])
+    bias = bool(values.get("attention_bias", kind.startswith("qwen2")))
+    groups = int(values.get("n_group", 0) or 0) if experts else 0
+    return ModelConfig(
+        layers=layers,
+        hidden=hidden,
+        heads=heads,
+        kv_heads=int(values.get("num_key_value_heads", heads)),
+        head_dim=latent.nope_dim + latent.rope_dim
+        if latent
+        else int(values.get("head_dim") or hidden // heads),
+        feed_forward=int(values["intermediate_size"]),
+        vocabulary=int(values["vocab_size"]),
+        positions=positions,
+        rope_factor=rope_factor,
+        latent=latent,
+        experts=experts,
+        expert_width=int(values.get("moe_intermediate_size", 0) or 0),
+        shared_experts=int(values.get("n_shared_experts", 0) or 0),
+        shared_feed_forward=int(values.get("shared_expert_intermediate_size", 0) or 0),
+        shared_gate=bool(values.get("shared_expert_intermediate_size")),
+        experts_per_token=int(values.get("num_experts_per_tok", 0) or 0),
+        expert_groups=groups if groups > 1 else 0,
+        groups_per_token=int(values.get("topk_group", 0) or 0) if groups > 1 else 0,
+        dense=int(values.get("first_k_dense_replace", 0) or 0) if experts else 0,
+        other_dense=_other_dense(values, layers) if experts else frozenset(),
+        tied=bool(values.get("tie_word_embeddings", False)),
+        query_bias=bias,
+        output_bias=bias and not kind.startswith("qwen2"),
+        query_norm=kind.startswith("qwen3"),
+        longest=int(values.get("max_position_embeddings") or 0),
+        kind=kind,
+        unsupported=tuple(
+            (key, values[key])
+            for key in ("quantization_config", "num_nextn_predict_layers")
+            if values.get(key)
+        ),
+    )
+
+
+def _other_dense(values: Mapping[str, Any], layers: int) -> frozenset[int]:
+    """Return the layers without experts in Qwen's MoE models (transformers, Qwen3MoeDecoderLayer.__init__@4.52.4)."""
+    named, step = set(values.get("mlp_only_layers") or ()), int(values.get("decoder_sparse_step", 1) or 1)
+    if layers > _MOST_LAYERS:
+        return frozenset()
+    return frozenset(
+        number for number in range(layers) if number in named or (step > 1 and (number + 1) % step)
+    )
+
+
+def _positions(values: Mapping[str, Any]) -> tuple[int, float]:
+    """Return the positions and the RoPE scaling factor; DeepSeek-V3's max_position_embeddings includes the factor."""
+    scaling, longest = values.get("rope_scaling"), int(values.get("max_position_embeddings", 0))
+    if not isinstance(scaling, Mapping):
+        return longest, 1.0
+    original = scaling.get("original_max_position_embeddings")
+    return int(original or longest), float(scaling.get("factor", 1.0))

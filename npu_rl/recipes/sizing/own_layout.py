@@ -1,0 +1,64 @@
+"""The layout of a trainer whose keys are its own, from the values of the keys that the recipe names for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_rl.common.errors import RecipeError
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
+from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.recipes.trainer_code.config_tree import ConfigTree
+
+
+def own_layout(loaded: LoadedRecipe, tree: ConfigTree) -> Parallelism:
+    """Return the layout by `trainer.layout`: Megatron's in training, vLLM's in the rollout.
+
+    Args:
+        tree: The trainer's composed configuration files, for keys that the recipe does not set.
+
+    Raises:
+        RecipeError: If the recipe names no keys for it, or a value is no size.
+    """
+    names = loaded.recipe.trainer.layout
+    if names is None:
+        raise RecipeError(
+            f"The layout of {loaded.recipe.name} is not known",
+            where=loaded.where("trainer"),
+            why="The trainer's keys are its own, and trainer.layout names none for its sizes.",
+            hint="Set trainer.layout.tensor and the like to the keys that hold them.",
+        )
+    given = {
+        key: one.value
+        for key, one in last_settings(list(flatten_mappings(list_settings(loaded.recipe)))).items()
+    }
+
+    def size(word: str, default: int) -> int:
+        key = getattr(names, word)
+        if key is None:
+            return default
+        entry = tree.entries.get(key)
+        value: Any = given.get(key, entry.value if entry else default)
+        if value is None:
+            return default
+        if type(value) is not int or value < default:
+            raise RecipeError(
+                f"trainer.layout.{word} is not a size: {key} is {value!r}",
+                where=loaded.where("trainer", "layout", word),
+                hint=f"Name the key of a whole number, {default} or more.",
+            )
+        return value
+
+    tensor = size("tensor", 1)
+    return Parallelism(
+        world=loaded.recipe.cluster.world,
+        strategy="megatron",
+        train=TrainSizes(tensor, size("pipeline", 1), size("context", 1), size("expert", 1)),
+        model=ModelSizes(
+            layers=size("layers", 1),
+            heads=size("heads", 1),
+            kv_heads=size("kv_heads", 1),
+            experts=size("experts", 0),
+        ),
+        rollout=RolloutSizes(size("rollout_tensor", 1)) if names.rollout_tensor else None,
+    )
