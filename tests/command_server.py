@@ -33,7 +33,8 @@ READ_AT_START = ("LANG", "LC_", "LD_", "MALLOC_", "PYTHON", "TYPER_", "_TYPER_")
 READ_AT_START += ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH")
 # What no command imports: files of other interpreters, and the entry point.
 APART = [
-    f"npu_rl.{name}" for name in ("__main__", "recipes.faults.witnesses", "runtime", "standins", "tensors")
+    f"npu_rl.{name}"
+    for name in ("__main__", "recipes.faults.witnesses", "runtime", "standins", "weights.tensors")
 ]
 HEAD = 12  # digits of the size of a request
 

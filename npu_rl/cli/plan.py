@@ -72,7 +72,7 @@ def plan(
     from npu_rl.common.masking import masked_text
     from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
     from npu_rl.recipes.sizing.machine import Machine
-    from npu_rl.weights.recipe_weights import with_weights
+    from npu_rl.weights.checkpoints.recipe_weights import with_weights
 
     given = {
         "--die-memory-gb": die_memory,

@@ -12,7 +12,7 @@ from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, NewFolder, Python, Ray, Workers, Workspace
 
 if TYPE_CHECKING:
-    from npu_rl.weights.cast_weights import CastReport
+    from npu_rl.weights.checkpoints.cast_weights import CastReport
 
 app = group(
     "Prepare model weights for a trainer.",
@@ -61,8 +61,8 @@ def cast(
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
-    from npu_rl.weights.cast_weights import cast_weights
-    from npu_rl.weights.worker_pool import pool_of
+    from npu_rl.weights.checkpoints.cast_weights import cast_weights
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     if ray is not None and device is not Device.cpu:
         raise UsageError("--ray casts on CPUs only", hint="Leave out --device, or --ray.")

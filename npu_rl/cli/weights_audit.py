@@ -13,7 +13,7 @@ from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Ray, Wor
 from npu_rl.cli.weights import interpreter
 
 if TYPE_CHECKING:
-    from npu_rl.weights.audit_weights import AuditReport
+    from npu_rl.weights.checkpoints.audit_weights import AuditReport
 
 _SHOWN = 5  # differences and names in the text; --json has more
 _STATES = {
@@ -62,8 +62,8 @@ def audit(
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
-    from npu_rl.weights.audit_weights import AuditOptions, audit_weights
-    from npu_rl.weights.worker_pool import pool_of
+    from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     options = AuditOptions(
         user_path(a).absolute(),

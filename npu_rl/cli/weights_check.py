@@ -11,8 +11,8 @@ from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, Overrides, Python, Workers, Workspace
 
 if TYPE_CHECKING:
-    from npu_rl.weights.check_weights import CheckReport
-    from npu_rl.weights.hash_list import HashComparison
+    from npu_rl.weights.checkpoints.check_weights import CheckReport
+    from npu_rl.weights.checkpoints.hash_list import HashComparison
 
 
 @examples(
@@ -54,8 +54,8 @@ def check(
     from npu_rl.cli.weights import interpreter
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
-    from npu_rl.weights.check_weights import check_weights, is_checkpoint
-    from npu_rl.weights.worker_pool import pool_of
+    from npu_rl.weights.checkpoints.check_weights import check_weights, is_checkpoint
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     if write and verify:
         raise UsageError("--write-hashes conflicts with --verify-hashes", hint="Give one of them.")
@@ -84,7 +84,7 @@ def check(
 
 def _hashes(folder: Path, count: int, write: bool) -> HashComparison:
     from npu_rl.cli.weights_progress import reading
-    from npu_rl.weights.hash_list import bytes_to_read, verify_hashes, write_hashes
+    from npu_rl.weights.checkpoints.hash_list import bytes_to_read, verify_hashes, write_hashes
 
     with reading(bytes_to_read(folder)) as progress:
         return (write_hashes if write else verify_hashes)(folder, count, progress)

@@ -13,8 +13,8 @@ from npu_rl.cli.options import Config, ExpertsOverTensor, Json, NewFolder, Pytho
 from npu_rl.cli.weights import interpreter
 
 if TYPE_CHECKING:
-    from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-    from npu_rl.weights.convert_weights import ConvertReport
+    from npu_rl.weights.checkpoints.convert_weights import ConvertReport
+    from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
 
 class Target(str, Enum):
@@ -62,8 +62,8 @@ def convert(
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
-    from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
-    from npu_rl.weights.worker_pool import pool_of
+    from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     options = ConvertOptions(
         user_path(original).absolute(),
@@ -83,8 +83,8 @@ def convert(
 def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
     from npu_rl.common.errors import UsageError
     from npu_rl.recipes.recipe.load_recipe import load_recipe
-    from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-    from npu_rl.weights.recipe_layout import recipe_layout
+    from npu_rl.weights.checkpoints.recipe_layout import recipe_layout
+    from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
     if (recipe is None) == (to is None):
         raise UsageError("Give one of --layout RECIPE and --format FORMAT")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from npu_rl.cli.show import tell
-from npu_rl.weights.cast_weights import CastProgress
+from npu_rl.weights.checkpoints.cast_weights import CastProgress
 
 
 @contextlib.contextmanager

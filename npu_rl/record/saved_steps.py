@@ -16,9 +16,14 @@ from pathlib import Path
 from typing import IO, Any, Literal, cast
 
 from npu_rl.common.bounded import LARGEST, open_file, read_file, read_json
-from npu_rl.tensors.npu_rl_tensors.formats.restricted_pickle import Globals, Ordered, Record, read_pickle
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
-from npu_rl.tensors.npu_rl_tensors.untrusted_values import is_file_name
+from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import (
+    Globals,
+    Ordered,
+    Record,
+    read_pickle,
+)
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights.tensors.npu_rl_tensors.untrusted_values import is_file_name
 
 DATA = "data.pt"
 _LARGEST = 1 << 30  # bytes, of a .metadata

@@ -7,13 +7,13 @@ import json
 import os
 from pathlib import Path
 
-from npu_rl import tensors
 from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.training.made_folders import keep_made, place_for
 from npu_rl.training.prepare import Prepared
-from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
-from npu_rl.weights.worker_pool import Workers
+from npu_rl.weights import tensors
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.worker_pool import Workers
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
 
 def convert_tiny_model(prepared: Prepared, model_folder: Path) -> Path:

@@ -30,7 +30,7 @@ from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reaso
 from npu_rl.training.interpreter import Interpreter
 from npu_rl.training.plain_config import plain_config
 from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
-from npu_rl.weights.recipe_weights import with_weights, without_missing_files
+from npu_rl.weights.checkpoints.recipe_weights import with_weights, without_missing_files
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.locked_manifest import locked_facts

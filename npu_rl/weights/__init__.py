@@ -1,1 +1,1 @@
-"""Model weights: cast, checked. The tensors themselves are read by workers in an interpreter that has torch."""
+"""Checkpoints: casts, checks, conversions, and the tensors inside of them."""

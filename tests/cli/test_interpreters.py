@@ -19,7 +19,7 @@ from npu_rl.cli import app
 from npu_rl.cli.command_group import LazyGroup
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import NpuRlError
-from npu_rl.weights.worker_pool import Workers
+from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.workspace.folder import chosen_interpreter
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt

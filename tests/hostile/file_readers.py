@@ -155,26 +155,32 @@ READERS = {
     "standins/injected/sitecustomize.py": R("an environment variable", OWN, "", RUN),
     "standins/npu/torch_npu/memory.py": R("/proc", OWN, "", RUN),
     "stack/store.py": R("units of the store", OWN),
-    "tensors/npu_rl_tensors/cast.py": R("safetensors shards", STRANGER, "a_cast_shard"),
-    "tensors/npu_rl_tensors/conversion/tasks.py": R("its task", OWN, "", PRINTED),
-    "tensors/npu_rl_tensors/conversion/writers.py": R("lists of tensors that it has written", OWN),
-    "tensors/npu_rl_tensors/formats/legacy_checkpoint.py": R("a tracker", STRANGER, "legacy_trackers"),
-    "tensors/npu_rl_tensors/formats/restricted_pickle.py": R(
+    "weights/tensors/npu_rl_tensors/cast.py": R("safetensors shards", STRANGER, "a_cast_shard"),
+    "weights/tensors/npu_rl_tensors/conversion/tasks.py": R("its task", OWN, "", PRINTED),
+    "weights/tensors/npu_rl_tensors/conversion/writers.py": R("lists of tensors that it has written", OWN),
+    "weights/tensors/npu_rl_tensors/formats/legacy_checkpoint.py": R(
+        "a tracker", STRANGER, "legacy_trackers"
+    ),
+    "weights/tensors/npu_rl_tensors/formats/restricted_pickle.py": R(
         "pickles", STRANGER, "dist_metadata_files", "every opcode is looked at before"
     ),
-    "tensors/npu_rl_tensors/formats/tensor_views.py": R("tensors", STRANGER, "dist_metadata_files"),
-    "tensors/npu_rl_tensors/formats/torch_dist.py": R(".metadata", STRANGER, "dist_metadata_files"),
-    "tensors/npu_rl_tensors/formats/torch_files.py": R(
+    "weights/tensors/npu_rl_tensors/formats/tensor_views.py": R("tensors", STRANGER, "dist_metadata_files"),
+    "weights/tensors/npu_rl_tensors/formats/torch_dist.py": R(".metadata", STRANGER, "dist_metadata_files"),
+    "weights/tensors/npu_rl_tensors/formats/torch_files.py": R(
         "files of torch.save", STRANGER, "dist_metadata_files", "each read of the archive's list is bounded"
     ),
-    "tensors/npu_rl_tensors/hf_checkpoint.py": R("config.json, an index", STRANGER, "safetensors_headers"),
-    "tensors/npu_rl_tensors/ray_driver.py": R("its task; a host's probe", OWN, "", PRINTED),
-    "tensors/npu_rl_tensors/ray_host.py": R("the driver's probe", OWN, "", PRINTED),
-    "tensors/npu_rl_tensors/regular_file.py": R(
+    "weights/tensors/npu_rl_tensors/hf_checkpoint.py": R(
+        "config.json, an index", STRANGER, "safetensors_headers"
+    ),
+    "weights/tensors/npu_rl_tensors/ray_driver.py": R("its task; a host's probe", OWN, "", PRINTED),
+    "weights/tensors/npu_rl_tensors/ray_host.py": R("the driver's probe", OWN, "", PRINTED),
+    "weights/tensors/npu_rl_tensors/regular_file.py": R(
         "any", STRANGER, "safetensors_headers", "is what bounds the others"
     ),
-    "tensors/npu_rl_tensors/safetensors_file.py": R("a header", STRANGER, "safetensors_headers", SCREENED),
-    "tensors/npu_rl_tensors/worker.py": R("its task", OWN, "", PRINTED),
+    "weights/tensors/npu_rl_tensors/safetensors_file.py": R(
+        "a header", STRANGER, "safetensors_headers", SCREENED
+    ),
+    "weights/tensors/npu_rl_tensors/worker.py": R("its task", OWN, "", PRINTED),
     "recipes/trainer_code/adaptation_switches.py": R("Python of a tree, patches", STRANGER, "a_source_tree"),
     "recipes/trainer_code/answer_cache.py": R(
         "answers in the cache", OWN, "", "parses what it has just written"
@@ -197,15 +203,15 @@ READERS = {
     "training/trainer_validation.py": R("a worker's answer", OWN, "", PRINTED),
     "training/witness_run.py": R("a worker's answer", OWN, "", PRINTED),
     "workspace/verification/verify.py": R("a changed file of a workspace", STRANGER, "a_receipt"),
-    "weights/cast_journal.py": R("a journal", STRANGER, "a_cast_journal", WRITES),
-    "weights/cast_weights.py": R("the output folder", OWN, "", WRITES),
-    "weights/export_run.py": R("lock.json of a record", STRANGER, "a_killed_record", WRITES),
-    "weights/hash_list.py": R("a list of hashes, and what it lists", STRANGER, "a_hash_list"),
-    "weights/other_files.py": R("files beside the weights", STRANGER, "safetensors_headers"),
-    "weights/output_folder.py": R("a finished file of an output", STRANGER, "a_cast_journal"),
-    "weights/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
-    "weights/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
-    "weights/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),
+    "weights/checkpoints/cast_journal.py": R("a journal", STRANGER, "a_cast_journal", WRITES),
+    "weights/checkpoints/cast_weights.py": R("the output folder", OWN, "", WRITES),
+    "weights/checkpoints/export_run.py": R("lock.json of a record", STRANGER, "a_killed_record", WRITES),
+    "weights/checkpoints/hash_list.py": R("a list of hashes, and what it lists", STRANGER, "a_hash_list"),
+    "weights/checkpoints/other_files.py": R("files beside the weights", STRANGER, "safetensors_headers"),
+    "weights/checkpoints/output_folder.py": R("a finished file of an output", STRANGER, "a_cast_journal"),
+    "weights/checkpoints/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
+    "weights/checkpoints/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
+    "weights/checkpoints/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),
     "common/user_state.py": R(
         "what this user chose or made",
         OWN,

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 from tests.hostile.mutate import Mutator, Unchanged
 from tests.support import ROOT
 

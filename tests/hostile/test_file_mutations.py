@@ -208,9 +208,9 @@ def _hf_folder(folder: Path, m: Mutator) -> None:
 
 
 def safetensors_headers(folder: Path, m: Mutator) -> None:
-    from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint
-    from npu_rl.weights.other_files import other_files
-    from npu_rl.weights.weight_commands import _is_fp8
+    from npu_rl.weights.checkpoints.other_files import other_files
+    from npu_rl.weights.checkpoints.weight_commands import _is_fp8
+    from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint
 
     _hf_folder(fresh(folder), m)
     (folder / "tokenizer.json").write_bytes(b"{}")
@@ -228,7 +228,7 @@ def safetensors_headers(folder: Path, m: Mutator) -> None:
 
 
 def a_cast_journal(folder: Path, m: Mutator) -> None:
-    from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
+    from npu_rl.weights.checkpoints.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
 
     fresh(folder)
     (folder / "a.safetensors").write_bytes(bytes(8))
@@ -247,7 +247,7 @@ def a_cast_journal(folder: Path, m: Mutator) -> None:
 
 
 def a_hash_list(folder: Path, m: Mutator) -> None:
-    from npu_rl.weights.hash_list import NAME, verify_hashes, write_hashes
+    from npu_rl.weights.checkpoints.hash_list import NAME, verify_hashes, write_hashes
 
     fresh(folder)
     (folder / "a.safetensors").write_bytes(bytes(8))
@@ -269,7 +269,7 @@ def _archive() -> bytes:
 
 def a_cast_shard(folder: Path, m: Mutator) -> None:
     pytest.importorskip("torch")
-    from npu_rl.tensors.npu_rl_tensors.cast import cast_shard
+    from npu_rl.weights.tensors.npu_rl_tensors.cast import cast_shard
 
     _hf_folder(fresh(folder), m)
     (folder / "out").mkdir()
@@ -324,7 +324,7 @@ def checkpoint_folders(folder: Path, m: Mutator) -> None:
 
 def legacy_trackers(folder: Path, m: Mutator) -> None:
     pytest.importorskip("torch")
-    from npu_rl.tensors.npu_rl_tensors.formats.legacy_checkpoint import iteration_folder, rank_numbers
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.legacy_checkpoint import iteration_folder, rank_numbers
 
     fresh(folder)
     (folder / "iter_0000004" / "mp_rank_00").mkdir(parents=True)
@@ -338,8 +338,11 @@ def legacy_trackers(folder: Path, m: Mutator) -> None:
 
 def dist_metadata_files(folder: Path, m: Mutator) -> None:
     torch = pytest.importorskip("torch")
-    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint, require_whole_files
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_dist import (
+        read_dist_checkpoint,
+        require_whole_files,
+    )
 
     memory = io.BytesIO()
     torch.save(torch.zeros(2, 3), memory)
@@ -364,8 +367,8 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     from npu_rl.monitor.explain_failure import explain
     from npu_rl.record.run_record import RunRecord
     from npu_rl.training.node_reports import _read_report
-    from npu_rl.weights.export_run import lock_digest
-    from npu_rl.weights.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.weights.checkpoints.export_run import lock_digest
+    from npu_rl.weights.checkpoints.run_checkpoint import run_checkpoint, run_record
 
     run = fresh(folder) / "r"
     attempt = run / "attempts" / "1"

@@ -25,8 +25,8 @@ from npu_rl.recipes.trainer_code.source_index import SourceIndex
 from npu_rl.stack.hunks.hunk_headings import _definitions
 from npu_rl.stack.requirements.declared import declared_requirements
 from npu_rl.stack.requirements.requirement_file import read_requirement_file
-from npu_rl.tensors.npu_rl_tensors import safetensors_file
-from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes
+from npu_rl.weights.checkpoints.cast_journal import NAME, CastJournal, finished_sizes
+from npu_rl.weights.tensors.npu_rl_tensors import safetensors_file
 from npu_rl.workspace.folder.file_check import read_stats
 from npu_rl.workspace.folder.local_commits import own_files, own_history
 from npu_rl.workspace.summary.definitions import definitions_in

@@ -30,7 +30,7 @@ from npu_rl.stack.lock.verification_record import read_record
 from npu_rl.stack.patches.series import read_patchset
 from npu_rl.stack.sources.sdist import read_sdist
 from npu_rl.training.allow_drift import _describe_all
-from npu_rl.weights.export_run import lock_digest
+from npu_rl.weights.checkpoints.export_run import lock_digest
 from npu_rl.workspace.folder.local_commits import _refs
 from npu_rl.workspace.verification.verify import Drift
 from tests.hostile.mutation_runs import bounded
@@ -269,9 +269,9 @@ def test_a_configuration_of_datasets_that_is_none(tmp_path: Path) -> None:
 @ODD
 def test_a_file_of_torch_dist(odd: Callable[[Path], None], tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
-    from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
+    from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
     odd(tmp_path / "a.distcp")
     if odd is not hole:
@@ -287,9 +287,9 @@ def test_a_file_of_torch_dist(odd: Callable[[Path], None], tmp_path: Path) -> No
 @pytest.mark.parametrize("chunks", [0.5, "chunk", {"a": 1}, [0.5]])
 def test_chunks_that_are_no_list(chunks: object, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
-    from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
+    from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
     tree = dist_metadata({"a": (2, 3)}, {"a": 24})
     tree["state_dict_metadata"]["a"]["chunks"] = chunks

@@ -42,13 +42,13 @@ def test_switched_off_the_groups_are_lost(code: Path, tmp_path: Path) -> None:
 
 def test_fp8_is_read_as_by_the_cast(code: Path, tmp_path: Path) -> None:
     """Every bit: of a weight with blocks cut short, of one whose scale is in another file, and of one without."""
-    found = run(READS, code, str(ROOT / "npu_rl/tensors"), npu=False, usage=tmp_path / "usage")
+    found = run(READS, code, str(ROOT / "npu_rl/weights/tensors"), npu=False, usage=tmp_path / "usage")
     assert found == {"layer.0.weight": True, "layer.1.weight": True, "norm.weight": True}
     assert used(tmp_path / "usage", "fp8-reader") == 2
 
 
 def test_switched_off_fp8_wants_cuda(code: Path) -> None:
-    found = run(READS, code, str(ROOT / "npu_rl/tensors"), npu=False, NPU_RL_FP8_READER="0")
+    found = run(READS, code, str(ROOT / "npu_rl/weights/tensors"), npu=False, NPU_RL_FP8_READER="0")
     assert "CUDA" in found["error"]
 
 

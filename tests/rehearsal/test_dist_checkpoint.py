@@ -11,7 +11,7 @@ import pytest
 
 from npu_rl.common.errors import WeightsError
 from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
-from npu_rl.weights.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from tests.weights.inline_workers import InlineWorkers
 
 pytest.importorskip("torch")

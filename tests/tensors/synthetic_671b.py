@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.tensors.npu_rl_tensors.safetensors_file import header_bytes
+from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import header_bytes
 from tests.tensors.megatron_checkpoints import DEEPSEEK
 
 CONFIG = DEEPSEEK | {

@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 from tests.tensors.fsdp_ranks import KINDS
 from tests.tensors.test_restricted_pickle import NAMES, hostile
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
-from npu_rl.tensors.npu_rl_tensors.formats.boxes import whole  # noqa: E402
-from npu_rl.tensors.npu_rl_tensors.formats.fsdp_checkpoint import (  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.formats.boxes import whole  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.formats.fsdp_checkpoint import (  # noqa: E402
     FsdpCheckpoint,
     read_fsdp_checkpoint,
 )
-from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles  # noqa: E402
 
 
 @pytest.fixture(scope="module")

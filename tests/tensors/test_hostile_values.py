@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint, read_object
-from npu_rl.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
-from npu_rl.tensors.npu_rl_tensors.safetensors_file import read_header
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
-from npu_rl.tensors.npu_rl_tensors.untrusted_values import is_shape, odd_name, shown
+from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint, read_object
+from npu_rl.weights.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
+from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import read_header
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights.tensors.npu_rl_tensors.untrusted_values import is_shape, odd_name, shown
 from tests.tensors.megatron_checkpoints import DEEPSEEK, QWEN
 
 

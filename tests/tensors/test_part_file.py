@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.tensors.npu_rl_tensors.part_file import part_of
+from npu_rl.weights.tensors.npu_rl_tensors.part_file import part_of
 
 
 def test_no_two_processes_write_to_one_unfinished_file(tmp_path: Path) -> None:

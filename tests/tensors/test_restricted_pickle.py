@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -59,8 +59,8 @@ NAMES = list(hostile(Path("/x")))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_metadata_that_wants_to_run(name: str, tmp_path: Path) -> None:
-    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
 
     marker = tmp_path / "ran"
     (tmp_path / ".metadata").write_bytes(hostile(marker)[name])
@@ -82,8 +82,8 @@ def test_a_rank_file_that_wants_to_run(name: str, tmp_path: Path) -> None:
 
 
 def read(path: Path) -> Any:
-    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.tensors.npu_rl_tensors.formats.torch_files import read_saved
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_files import read_saved
 
     return read_saved(OpenFiles(), path)
 
@@ -122,7 +122,7 @@ def test_objects_of_the_run_are_read_as_names(tmp_path: Path) -> None:
 def test_sizes_beyond_the_file(data: bytes) -> None:
     import tracemalloc
 
-    from npu_rl.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
 
     tracemalloc.start()
     try:
@@ -161,7 +161,7 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def known() -> dict[tuple[str, str], Any]:
-    from npu_rl.tensors.npu_rl_tensors.formats import fsdp_pickles, torch_dist, torch_files
+    from npu_rl.weights.tensors.npu_rl_tensors.formats import fsdp_pickles, torch_dist, torch_files
 
     return {**torch_files._known(), **torch_dist._known(), **fsdp_pickles.fsdp_globals()}
 
@@ -169,7 +169,7 @@ def known() -> dict[tuple[str, str], Any]:
 @pytest.mark.parametrize("slots", [False, True])
 def test_no_file_changes_what_the_next_is_read_with(slots: bool) -> None:
     """BUILD sets attributes of any object: a file that made FloatStorage int32 changed how the other side was read."""
-    from npu_rl.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
 
     names = ("dtype", "of", "function", "get", "__defaults__", "__call__", "__new__", "__setstate__")
     for (module, name), found in known().items():
@@ -185,7 +185,7 @@ def test_no_file_changes_what_the_next_is_read_with(slots: bool) -> None:
 
 def test_attributes_do_not_hide_methods(tmp_path: Path) -> None:
     """`get` of what stands for Metadata, or of an OrderedDict, is ours whatever the file sets."""
-    from npu_rl.tensors.npu_rl_tensors.formats.restricted_pickle import Ordered, Record, read_pickle
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import Ordered, Record, read_pickle
 
     state = b"}X\x03\x00\x00\x00getctorch\nSize\nsb."
     made = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81" + state
@@ -214,7 +214,7 @@ def nested(count: int) -> bytes:
     ],
 )
 def test_keys_whose_hash_never_ends(data: bytes) -> None:
-    from npu_rl.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
 
     with pytest.raises(TensorError, match="no place in a checkpoint"):
         read_pickle(data, "x", known())

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import INDEX, SINGLE, HfCheckpoint
-from npu_rl.tensors.npu_rl_tensors.safetensors_file import TensorEntry, read_header
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import INDEX, SINGLE, HfCheckpoint
+from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import TensorEntry, read_header
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
 NAMES = st.text(min_size=1).filter(str.isprintable)
 SHAPES = st.dictionaries(NAMES, st.lists(st.integers(0, 5), max_size=3), max_size=4)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
-from npu_rl.tensors.npu_rl_tensors.worker import TASKS
-from npu_rl.weights.worker_pool import Task, Workers, as_npu_rl_error
+from npu_rl.weights.checkpoints.worker_pool import Task, Workers, as_npu_rl_error
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights.tensors.npu_rl_tensors.worker import TASKS
 
 
 class InlineWorkers(Workers):
@@ -24,10 +24,10 @@ class InlineWorkers(Workers):
         on_result: Callable[[Any], None],
         on_progress: Callable[[int], None],
     ) -> None:
-        import_module("npu_rl.tensors.npu_rl_tensors.audit").opened.cache_clear()
+        import_module("npu_rl.weights.tensors.npu_rl_tensors.audit").opened.cache_clear()
         for task in tasks:
             module, _, name = TASKS[task.name].partition(":")
-            function = getattr(import_module(f"npu_rl.tensors.npu_rl_tensors.{module}"), name)
+            function = getattr(import_module(f"npu_rl.weights.tensors.npu_rl_tensors.{module}"), name)
             try:
                 value = function(json.loads(json.dumps(task.arguments)), on_progress)
             except TensorError as error:

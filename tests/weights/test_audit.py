@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError
-from npu_rl.weights.audit_weights import AuditOptions, AuditReport, audit_weights
-from npu_rl.weights.cast_weights import cast_weights
-from npu_rl.weights.worker_pool import Workers
+from npu_rl.weights.checkpoints.audit_weights import AuditOptions, AuditReport, audit_weights
+from npu_rl.weights.checkpoints.cast_weights import cast_weights
+from npu_rl.weights.checkpoints.worker_pool import Workers
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.inline_workers import InlineWorkers
 from tests.weights.tiny_checkpoint import tiny_fp8
@@ -228,9 +228,9 @@ def pairs() -> dict[str, tuple[Any, Any, str]]:
 @pytest.mark.parametrize("name", list(pairs()))
 def test_values_of_two_dtypes(name: str) -> None:
     """Nothing is called equal, or rounded, for what a conversion between dtypes hides."""
-    from npu_rl.tensors.npu_rl_tensors.audit import compare
-    from npu_rl.tensors.npu_rl_tensors.formats.boxes import slices
-    from npu_rl.tensors.npu_rl_tensors.formats.tensor_views import TensorView
+    from npu_rl.weights.tensors.npu_rl_tensors.audit import compare
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.boxes import slices
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import TensorView
 
     a, b, state = pairs()[name]
     views = [

@@ -13,8 +13,8 @@ import pytest
 
 from npu_rl.cli.weights_progress import watching
 from npu_rl.common.errors import NpuRlError
-from npu_rl.weights.cast_weights import CastReport, cast_weights
-from npu_rl.weights.worker_pool import Workers
+from npu_rl.weights.checkpoints.cast_weights import CastReport, cast_weights
+from npu_rl.weights.checkpoints.worker_pool import Workers
 from tests.weights.documented import documented_keys
 from tests.weights.tiny_checkpoint import naive_cast, read_file, tiny_fp8
 

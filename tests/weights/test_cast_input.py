@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
-from npu_rl.weights.cast_weights import cast_weights, plan_cast
-from npu_rl.weights.worker_pool import Workers
+from npu_rl.weights.checkpoints.cast_weights import cast_weights, plan_cast
+from npu_rl.weights.checkpoints.worker_pool import Workers
 from tests.weights.inline_workers import InlineWorkers
 from tests.weights.tiny_checkpoint import f32, read_file, tiny_fp8, write_file
 
@@ -175,7 +175,7 @@ def test_a_small_disk_is_found_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_another_cast_into_the_folder_is_refused(tmp_path: Path) -> None:
-    from npu_rl.weights.cast_journal import CastJournal
+    from npu_rl.weights.checkpoints.cast_journal import CastJournal
 
     source = tiny_fp8(tmp_path / "in")
     journal = CastJournal(tmp_path / "out", source, plan_cast(source).digest)
@@ -240,7 +240,7 @@ def test_a_weight_that_is_no_number_is_found_while_casting(tmp_path: Path) -> No
 def test_a_full_disk_is_named_by_the_output() -> None:
     """The system names no file for a write, and the message then named the shard that was read."""
     pytest.importorskip("torch")
-    from npu_rl.tensors.npu_rl_tensors import cast
+    from npu_rl.weights.tensors.npu_rl_tensors import cast
 
     with Path("/dev/full").open("wb", buffering=0) as out, pytest.raises(OSError) as raised:
         cast._write(out, b"x")

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
-from npu_rl.tensors.npu_rl_tensors.part_file import SampledSum
-from npu_rl.weights.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
-from npu_rl.weights.other_files import OtherFiles
-from npu_rl.weights.output_folder import require_space
-from npu_rl.weights.unfinished_files import remove_unfinished
+from npu_rl.weights.checkpoints.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
+from npu_rl.weights.checkpoints.other_files import OtherFiles
+from npu_rl.weights.checkpoints.output_folder import require_space
+from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
+from npu_rl.weights.tensors.npu_rl_tensors.part_file import SampledSum
 
 FIRST = '{"format": 1, "input": "/in", "digest": "d"}\n'
 

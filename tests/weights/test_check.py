@@ -12,7 +12,7 @@ import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.weights.check_weights import CheckReport, check_weights
+from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
 from tests.support import clean_env, run_cli
 from tests.weights.documented import documented_keys
 from tests.weights.inline_workers import InlineWorkers

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
-from npu_rl.tensors.npu_rl_tensors.conversion import units
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
-from npu_rl.weights.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.cast_journal import finished_sizes
-from npu_rl.weights.convert_weights import JOURNAL, ConvertOptions, ConvertReport, convert_weights
-from npu_rl.weights.worker_pool import Task
+from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.checkpoints.cast_journal import finished_sizes
+from npu_rl.weights.checkpoints.convert_weights import JOURNAL, ConvertOptions, ConvertReport, convert_weights
+from npu_rl.weights.checkpoints.worker_pool import Task
+from npu_rl.weights.tensors.npu_rl_tensors.conversion import units
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.tensors import megatron_checkpoints as tiny
 from tests.tensors import synthetic_671b
 from tests.weights.inline_workers import InlineWorkers
@@ -363,7 +363,7 @@ def test_what_cannot_be_converted_is_named(deepseek: tuple[Path, dict[str, Any]]
 def test_a_full_disk_is_seen_before_anything_is_written(
     deepseek: tuple[Path, dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from npu_rl.weights import output_folder
+    from npu_rl.weights.checkpoints import output_folder
 
     monkeypatch.setattr(output_folder, "_MARGIN", 1 << 60)
     with pytest.raises(NpuRlError, match="The disk is too small"):
@@ -412,7 +412,7 @@ print(json.dumps([plan["largest"], memory("VmHWM:") - before]))
 """
     import subprocess
 
-    from npu_rl.tensors import ROOT
+    from npu_rl.weights.tensors import ROOT
 
     output.mkdir()
     arguments = {
@@ -438,8 +438,8 @@ def test_the_files_of_671b(tmp_path: Path) -> None:
     """By arithmetic, for the published sizes: every value is in one place, and what a worker holds."""
     import math
 
-    from npu_rl.tensors.npu_rl_tensors.conversion.units import units as files_of
-    from npu_rl.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
+    from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import units as files_of
+    from npu_rl.weights.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
 
     every = list(synthetic_671b.names())
     assert (len(every), sum(dtype == "F8_E4M3" for _, _, dtype in every)) == (46_183, 45_808)

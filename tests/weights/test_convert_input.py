@@ -12,11 +12,11 @@ import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.weights.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.check_weights import check_weights
-from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
-from npu_rl.weights.worker_pool import Workers
+from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.checkpoints.check_weights import check_weights
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.worker_pool import Workers
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.inline_workers import InlineWorkers

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from npu_rl.standins import INJECTED, NPU
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from tests.patchsets import flagship_tree
 from tests.runtime.tiny_deepseek import make
 from tests.weights.gloo_ranks import processes

@@ -20,10 +20,10 @@ import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.record.run_record import RunRecord
-from npu_rl.tensors.npu_rl_tensors.safetensors_file import read_header
-from npu_rl.weights.export_run import REPORT, ExportOptions, ExportReport, export_run
-from npu_rl.weights.run_checkpoint import run_checkpoint, run_record
-from npu_rl.weights.worker_pool import Task, Workers
+from npu_rl.weights.checkpoints.export_run import REPORT, ExportOptions, ExportReport, export_run
+from npu_rl.weights.checkpoints.run_checkpoint import run_checkpoint, run_record
+from npu_rl.weights.checkpoints.worker_pool import Task, Workers
+from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import read_header
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.inline_workers import InlineWorkers
 
@@ -85,7 +85,7 @@ def nothing_left(tmp_path: Path) -> bool:
 
 def test_fsdp(record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, as FSDP keeps them, and so config.json says; several shards, and all names where they come from."""
-    monkeypatch.setattr("npu_rl.tensors.npu_rl_tensors.export.UNIT", 5000)
+    monkeypatch.setattr("npu_rl.weights.tensors.npu_rl_tensors.export.UNIT", 5000)
     tensors = {name: value.float() for name, value in tiny.hf_tensors(tiny.QWEN).items()}
     write_fsdp(actor(record), tensors)
     content = export(record, tmp_path / "new" / "out").content

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import UsageError, WeightsError
-from npu_rl.weights.hash_list import NAME, verify_hashes, write_hashes
-from npu_rl.weights.other_files import other_files
+from npu_rl.weights.checkpoints.hash_list import NAME, verify_hashes, write_hashes
+from npu_rl.weights.checkpoints.other_files import other_files
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
-from npu_rl.weights.check_weights import CheckReport, check_weights
-from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.documented import documented_keys

@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import WeightsError
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
-from npu_rl.weights.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.cast_journal import CONVERT_NAME
-from npu_rl.weights.cast_weights import cast_weights
-from npu_rl.weights.checkpoint_findings import check_folder
-from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
-from npu_rl.weights.export_run import ExportOptions, export_run
-from npu_rl.weights.run_checkpoint import run_checkpoint
-from npu_rl.weights.worker_pool import Workers
+from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME
+from npu_rl.weights.checkpoints.cast_weights import cast_weights
+from npu_rl.weights.checkpoints.checkpoint_findings import check_folder
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.export_run import ExportOptions, export_run
+from npu_rl.weights.checkpoints.run_checkpoint import run_checkpoint
+from npu_rl.weights.checkpoints.worker_pool import Workers
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.inline_workers import InlineWorkers
@@ -61,7 +61,7 @@ def shard_of(folder: Path, name: str) -> Path:
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_single_value_is_seen_wherever_it_is(dtype: Any, value: float) -> None:
     """In whole vectors of the processor and in what is left of them."""
-    from npu_rl.tensors.npu_rl_tensors.not_finite import all_finite, not_finite
+    from npu_rl.weights.tensors.npu_rl_tensors.not_finite import all_finite, not_finite
 
     for size in (1, 7, 64, 131):
         values = torch.full((size,), torch.finfo(dtype).max, dtype=dtype)

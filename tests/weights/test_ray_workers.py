@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import HostError, WeightsError
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
-from npu_rl.weights.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.cast_weights import cast_weights
-from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
-from npu_rl.weights.ray_workers import RayWorkers
+from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.checkpoints.cast_weights import cast_weights
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.ray_workers import RayWorkers
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import ROOT, clean_env
 from tests.tensors import megatron_checkpoints as tiny
 from tests.training.ray_cluster import RayCluster
@@ -129,7 +129,7 @@ def test_a_conversion_on_two_nodes_writes_the_same_bytes(cluster: RayCluster, tm
     code = f"""if True:
         import sys
         from pathlib import Path
-        from npu_rl.weights.cast_weights import CastProgress
+        from npu_rl.weights.checkpoints.cast_weights import CastProgress
         from tests.weights.test_ray_workers import *
 
         class Slow(CastProgress):

@@ -6,7 +6,7 @@ import pytest
 
 from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.weights.recipe_layout import recipe_layout
+from npu_rl.weights.checkpoints.recipe_layout import recipe_layout
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from npu_rl.common.bundled import bundled_recipes
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.weights.recipe_weights import with_weights, without_missing_files
+from npu_rl.weights.checkpoints.recipe_weights import with_weights, without_missing_files
 from tests.in_process import run_here
 from tests.support import clean_env
 from tests.weights.tiny_checkpoint import tiny_fp8

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.weights.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.convert_weights import ConvertOptions, convert_weights
-from npu_rl.weights.worker_pool import Workers
+from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.worker_pool import Workers
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
-from npu_rl.tensors.npu_rl_tensors.audit import audit_group  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.audit import audit_group  # noqa: E402
 from tests.tensors import synthetic_671b  # noqa: E402
 
 MTP = 788  # of the 46,183: the layer of multi-token prediction, which is left out

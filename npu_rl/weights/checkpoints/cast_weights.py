@@ -14,14 +14,14 @@ from typing import Any
 
 import npu_rl
 from npu_rl.common.disk import disk_errors, write_atomically
-from npu_rl.tensors.npu_rl_tensors.cast_plan import PlannedShard, cast_config, cast_rules
-from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
-from npu_rl.weights.cast_journal import NAME, CastJournal
-from npu_rl.weights.other_files import OtherFiles, other_files
-from npu_rl.weights.output_folder import require_apart, require_space, require_unchanged
-from npu_rl.weights.unfinished_files import remove_unfinished
-from npu_rl.weights.worker_pool import Task, Workers, as_npu_rl_error
+from npu_rl.weights.checkpoints.cast_journal import NAME, CastJournal
+from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
+from npu_rl.weights.checkpoints.output_folder import require_apart, require_space, require_unchanged
+from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
+from npu_rl.weights.checkpoints.worker_pool import Task, Workers, as_npu_rl_error
+from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import PlannedShard, cast_config, cast_rules
+from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
 
 @dataclass(frozen=True)

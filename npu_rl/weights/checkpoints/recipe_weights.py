@@ -12,7 +12,7 @@ from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.judgement.missing_files import RULES as MISSING
 from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
-from npu_rl.weights.weight_commands import WeightCommands
+from npu_rl.weights.checkpoints.weight_commands import WeightCommands
 
 if TYPE_CHECKING:
     from npu_rl.recipes.judgement.judge import Judgement
@@ -56,7 +56,7 @@ def without_missing_files(judgement: Judgement) -> Judgement:
 
 
 def _findings(folder: Path, loaded: LoadedRecipe, known: Iterable[str], bridged: bool) -> Iterator[Finding]:
-    from npu_rl.weights.checkpoint_findings import check_folder
+    from npu_rl.weights.checkpoints.checkpoint_findings import check_folder
 
     checked = check_folder(folder)
     for found in checked.findings:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from npu_rl import tensors
 from npu_rl.common.errors import HostError, NpuRlError, UsageError
 from npu_rl.common.process import WorkerProcess
-from npu_rl.weights.worker_pool import Task, Workers, raise_answer
+from npu_rl.weights import tensors
+from npu_rl.weights.checkpoints.worker_pool import Task, Workers, raise_answer
 
 _CANCEL_TIMEOUT = 40.0  # seconds for Ray to end the tasks after Ctrl-C; a head that is lost may never answer
 

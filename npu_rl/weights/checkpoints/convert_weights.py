@@ -11,14 +11,19 @@ from typing import Any
 
 import npu_rl
 from npu_rl.common.disk import disk_errors
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
-from npu_rl.weights.cast_journal import CONVERT_NAME, CastJournal
-from npu_rl.weights.cast_weights import CastProgress
-from npu_rl.weights.other_files import OtherFiles, other_files
-from npu_rl.weights.output_folder import require_apart, require_no_links, require_space, require_unchanged
-from npu_rl.weights.unfinished_files import remove_unfinished
-from npu_rl.weights.worker_pool import Task, Workers
+from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME, CastJournal
+from npu_rl.weights.checkpoints.cast_weights import CastProgress
+from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
+from npu_rl.weights.checkpoints.output_folder import (
+    require_apart,
+    require_no_links,
+    require_space,
+    require_unchanged,
+)
+from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
+from npu_rl.weights.checkpoints.worker_pool import Task, Workers
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
 
 JOURNAL = CONVERT_NAME
 

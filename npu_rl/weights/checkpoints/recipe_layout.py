@@ -5,8 +5,8 @@ from __future__ import annotations
 from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.parallelism import layout_of
-from npu_rl.tensors.npu_rl_tensors.conversion.units import OutputLayout
-from npu_rl.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
+from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 
 # The first three load with Megatron-core 0.12.1's dist_checkpointing (verl/utils/model.py:538@55e3c5b), at any layout.
 # Pai's trainers load with that of core 0.14.0rc0 and 0.15.0rc3, whose keys are the same for verl's

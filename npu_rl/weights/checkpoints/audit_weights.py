@@ -10,8 +10,8 @@ from typing import Any
 
 import npu_rl
 from npu_rl.common.errors import UsageError
-from npu_rl.weights.cast_weights import CastProgress
-from npu_rl.weights.worker_pool import Task, Workers
+from npu_rl.weights.checkpoints.cast_weights import CastProgress
+from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 
 LISTED = 1000  # names and differences of each kind that a report has
 

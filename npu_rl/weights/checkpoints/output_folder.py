@@ -9,7 +9,7 @@ from pathlib import Path
 from npu_rl.common.bounded import chunks, open_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import HostError, UsageError
-from npu_rl.tensors.npu_rl_tensors.part_file import SampledSum
+from npu_rl.weights.tensors.npu_rl_tensors.part_file import SampledSum
 
 PLACES = ".places.json"  # of npu_rl_tensors: beside a file of torch_dist until .metadata has what is in it
 _CHUNK = 4 * 1024 * 1024  # bytes that are read at once

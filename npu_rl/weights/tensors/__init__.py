@@ -1,6 +1,6 @@
 """A root of PYTHONPATH: the package `npu_rl_tensors`, which runs in an interpreter that has torch.
 
-`npu_rl.weights` starts its workers, and imports those of its modules that need no torch.
+`npu_rl.weights.checkpoints` starts its workers, and imports those of its modules that need no torch.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ from zlib import crc32
 from npu_rl.common.bounded import parse_json, read_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import UsageError, WeightsError
-from npu_rl.tensors.npu_rl_tensors.untrusted_values import is_file_name, shown
-from npu_rl.weights.output_folder import PLACES, file_size, sampled_crc32_of
+from npu_rl.weights.checkpoints.output_folder import PLACES, file_size, sampled_crc32_of
+from npu_rl.weights.tensors.npu_rl_tensors.untrusted_values import is_file_name, shown
 
 NAME = "npu-rl-cast.jsonl"
 CONVERT_NAME = "npu-rl-convert.jsonl"

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from npu_rl import tensors
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import HostError, NpuRlError, WeightsError
 from npu_rl.common.process import WorkerProcess
-from npu_rl.tensors.npu_rl_tensors.tensor_error import TensorError
+from npu_rl.weights import tensors
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
 _MOST = 16  # workers by default: more wait for one disk
 _JOIN = 0.2  # seconds between two looks at the threads, in which Ctrl-C is noticed
@@ -109,7 +109,7 @@ def pool_of(
         UsageError: If the address is invalid.
     """
     if ray is not None:
-        from npu_rl.weights.ray_workers import RayWorkers, require_address
+        from npu_rl.weights.checkpoints.ray_workers import RayWorkers, require_address
 
         require_address(ray)
         return RayWorkers(python or sys.executable, count or _MOST, address=ray)
