@@ -34,7 +34,14 @@ READ_AT_START += ("FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "TERMINAL_WIDTH"
 # What no command imports: files of other interpreters, and the entry point.
 APART = [
     f"npu_rl.{name}"
-    for name in ("__main__", "recipes.faults.witnesses", "runtime", "standins", "weights.tensors")
+    for name in (
+        "__main__",
+        "recipes.faults.witnesses",
+        "runtime",
+        "training.injected",
+        "training.standins",
+        "weights.tensors",
+    )
 ]
 HEAD = 12  # digits of the size of a request
 

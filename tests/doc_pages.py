@@ -33,7 +33,8 @@ PAGES = [
         for name in ("README.md", "README.zh-CN.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
     ),
     *sorted((ROOT / "docs").glob("*.md")),
-    *sorted((ROOT / "npu_rl" / "standins").glob("*/README.md")),
+    ROOT / "npu_rl" / "training" / "injected" / "README.md",
+    *sorted((ROOT / "npu_rl" / "training" / "standins").glob("*/README.md")),
 ]
 HOME = "/home/you"  # stands for the folder of a scene
 NEEDS_UPSTREAMS = frozenset({"mine", "wrong"})

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import npu_rl
-from npu_rl.monitor.symptoms import SYMPTOMS
 from npu_rl.recipes.recipe.key_map import dotted_keys, sections
 from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
+from npu_rl.training.monitor.symptoms import SYMPTOMS
 from tests.support import ROOT as CHECKOUT
 
 ROOT = Path(npu_rl.__file__).parent
@@ -177,7 +177,7 @@ def test_the_extra_data_brings_no_torch() -> None:
 
 def test_no_command_lets_pip_choose_a_torch() -> None:
     """But in the one place that knows that there is no torch_npu."""
-    may = ("runtime/deepscaler/", *PLACES_OF_THE_EXTRA_DATA, "training/interpreter.py")
+    may = ("runtime/deepscaler/", *PLACES_OF_THE_EXTRA_DATA, "training/run/interpreter.py")
     installing = [(where, text) for where, text in texts() if "pip install" in text]
     assert len(installing) > 5
     assert [

@@ -11,7 +11,7 @@ from tests.support import ROOT
 
 PACKAGE = ROOT / "npu_rl"
 # One file per command; what runs in other interpreters, where npu-rl's own names do not reach.
-APART = ("cli", "standins", "runtime", "weights/tensors")
+APART = ("cli", "training/injected", "training/standins", "runtime", "weights/tensors")
 CONVENTIONAL = {"__init__", "schema"}
 LARGEST = 3000  # lines of a folder's own files
 

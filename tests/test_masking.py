@@ -20,7 +20,7 @@ from npu_rl.common.masking import (
     masked_value,
     without_passwords,
 )
-from npu_rl.record.record_masking import recorded_environment
+from npu_rl.training.record.record_masking import recorded_environment
 from tests.support import ROOT, cpu_seconds
 
 

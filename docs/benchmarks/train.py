@@ -24,7 +24,7 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from npu_rl.monitor.metrics import read_metrics, seconds
+from npu_rl.training.monitor.metrics import read_metrics, seconds
 
 
 class Memory:

@@ -25,7 +25,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docs.benchmarks.weights_cast import time_floor
-from npu_rl.record.run_record import RunRecord
+from npu_rl.training.record.run_record import RunRecord
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.name_tables import hf_shapes
 from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import header_bytes

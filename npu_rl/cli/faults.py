@@ -12,7 +12,7 @@ from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.recipes.faults.verdict import Verdict
-    from npu_rl.training.witness_run import Witnessed
+    from npu_rl.training.run.witness_run import Witnessed
     from npu_rl.workspace.folder.layout import Layout
 
 
@@ -122,7 +122,7 @@ def _prove(layout: Layout) -> None:
 def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
     """Return what the witnesses show, by the ids of the faults whose code the tree has."""
     from npu_rl.recipes.faults.verdict import ABSENT, UNKNOWN
-    from npu_rl.training.witness_run import run_witness
+    from npu_rl.training.run.witness_run import run_witness
     from npu_rl.workspace.folder.chosen_interpreter import choose
 
     interpreter = choose(python, layout)
@@ -144,7 +144,7 @@ def _is_well(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> bool
 
 def _disagreeing(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> list[str]:
     """Return the ids of the faults whose witness shows otherwise than the texts."""
-    from npu_rl.training.witness_run import HAS_FAULT, HAS_NONE
+    from npu_rl.training.run.witness_run import HAS_FAULT, HAS_NONE
 
     contrary = {one.fault.id: HAS_NONE if one.is_open else HAS_FAULT for one in verdicts}
     return [name for name, found in shown.items() if found.state == contrary[name]]

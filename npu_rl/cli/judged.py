@@ -60,7 +60,7 @@ def judge_in(
 def _validated(judgement: Judgement, loaded: LoadedRecipe, layout: Layout) -> Judgement:
     """Have the trainer's own function validate the recipe, if the workspace equals its lock; else note why not."""
     from npu_rl.common.errors import NpuRlError
-    from npu_rl.training.trainer_validation import not_validated, validated
+    from npu_rl.training.run.trainer_validation import not_validated, validated
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.verification.require_locked import require_locked
 

@@ -11,8 +11,8 @@ from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspac
 from npu_rl.cli.show import print_json, say, say_text, tell, tell_text
 
 if TYPE_CHECKING:
-    from npu_rl.training.prepare import Prepared
-    from npu_rl.training.train import TrainedRun
+    from npu_rl.training.run.prepare import Prepared
+    from npu_rl.training.run.train import TrainedRun
 
 
 @examples(
@@ -62,7 +62,7 @@ def train(
     Through Ray on NPUs, or on this CPU: a recipe whose device is cpu, and every rehearsal.
     """
     from npu_rl.cli import judged, proving
-    from npu_rl.training.prepare import RefusedRecipe, prepare
+    from npu_rl.training.run.prepare import RefusedRecipe, prepare
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.folder.expected_digest import lock_digest
 
@@ -111,10 +111,10 @@ def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
 
 
 def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
-    from npu_rl.monitor.plot import final_curve
-    from npu_rl.monitor.screen import screen_for
-    from npu_rl.training.prepare import runs_folder
-    from npu_rl.training.train import RunFailed, train
+    from npu_rl.training.monitor.plot import final_curve
+    from npu_rl.training.monitor.screen import screen_for
+    from npu_rl.training.run.prepare import runs_folder
+    from npu_rl.training.run.train import RunFailed, train
 
     name = prepared.recipe.name
     tell(f"{name}: {prepared.recipe.steps} steps, tree {prepared.lock.tree}, {prepared.interpreter.shown}")
@@ -137,7 +137,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
 
 
 def _print(prepared: Prepared, trained: TrainedRun) -> None:
-    from npu_rl.monitor.plot import final_curve
+    from npu_rl.training.monitor.plot import final_curve
 
     goal = prepared.recipe.reward.goal
     say_text(final_curve(trained.points, goal=goal) + "\n")
@@ -152,8 +152,8 @@ def _print(prepared: Prepared, trained: TrainedRun) -> None:
 
 def _plan(prepared: Prepared, as_json: bool) -> None:
     from npu_rl.cli import judged
-    from npu_rl.training.dry_run import lacks_cluster_address
-    from npu_rl.training.train import write_dry_run
+    from npu_rl.training.run.dry_run import lacks_cluster_address
+    from npu_rl.training.run.train import write_dry_run
 
     written = write_dry_run(prepared)
     if as_json:
@@ -176,8 +176,8 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
 
 
 def _rehearse(prepared: Prepared, level: str, as_json: bool) -> None:
-    from npu_rl.monitor.screen import screen_for
     from npu_rl.rehearsal.rehearse import rehearse
+    from npu_rl.training.monitor.screen import screen_for
 
     screen = screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)
     try:

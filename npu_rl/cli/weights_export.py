@@ -13,7 +13,7 @@ from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Workers,
 from npu_rl.cli.weights import interpreter
 
 if TYPE_CHECKING:
-    from npu_rl.weights.checkpoints.export_run import ExportReport
+    from npu_rl.training.run.export_run import ExportReport
 
 
 @examples(
@@ -52,8 +52,8 @@ def export(
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
-    from npu_rl.weights.checkpoints.export_run import ExportOptions, export_run
-    from npu_rl.weights.checkpoints.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.training.run.export_run import ExportOptions, export_run
     from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     chosen = interpreter(python, workspace)

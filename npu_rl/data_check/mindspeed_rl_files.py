@@ -7,13 +7,13 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
-from npu_rl import standins
 from npu_rl.common.bounded import open_file, parse_yaml, read_file
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import DataError, HostError, WorkspaceError
 from npu_rl.common.process import run_quietly
-from npu_rl.training import host_facts
+from npu_rl.training import standins
+from npu_rl.training.run import host_facts
 
 CONFIG = "deepscaler"
 """The argument that the document leaves out; preprocess_data.sh then takes alpaca_pairwise (:11@62e9928)."""

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl import standins
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
@@ -18,6 +17,7 @@ from npu_rl.datasets.prompt_templates import BOXED, HASHES
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import function_file, split_function
 from npu_rl.recipes.recipe.trainer_command import switch
+from npu_rl.training import standins
 
 _TIMEOUT = 300.0
 _WRONG = "-987654321"

@@ -8,8 +8,8 @@ import os
 from pathlib import Path
 
 from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
-from npu_rl.training.made_folders import keep_made, place_for
-from npu_rl.training.prepare import Prepared
+from npu_rl.training.run.made_folders import keep_made, place_for
+from npu_rl.training.run.prepare import Prepared
 from npu_rl.weights import tensors
 from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.checkpoints.worker_pool import Workers

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from npu_rl.common.errors import NpuRlError, RecipeError
-from npu_rl.monitor.screen import Screen
-from npu_rl.monitor.watch import DIFFERENCE
-from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
 from npu_rl.rehearsal.level_train import has_mindspeed, read_curve, train_scaled
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
-from npu_rl.training import interpreter, tiny_model, train
-from npu_rl.training.prepare import Prepared
-from npu_rl.training.vllm_environment import REQUIREMENTS
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.watch import DIFFERENCE
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run import interpreter, tiny_model, train
+from npu_rl.training.run.prepare import Prepared
+from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
 FIRST_DIFFERENCE_LIMIT, DIFFERENCE_LIMIT = 0.005, 0.02
 """Greatest mean difference between the probabilities of rollout and actor in the first step, and in later ones.

@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 
 from npu_rl.common.errors import NpuRlError, RecipeError
-from npu_rl.monitor.metrics import Point, rewards, seconds
-from npu_rl.monitor.screen import Screen
-from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_recipe import scale_recipe
-from npu_rl.training import train
-from npu_rl.training.prepare import Prepared, compose
+from npu_rl.training.monitor.metrics import Point, rewards, seconds
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run import train
+from npu_rl.training.run.prepare import Prepared, compose
 
 
 def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:

@@ -16,7 +16,6 @@ from npu_rl.common.bundled import data_root
 from npu_rl.common.disk import write_atomically
 from npu_rl.common.errors import NpuRlError, UsageError
 from npu_rl.common.yaml_documents.suggest import did_you_mean
-from npu_rl.monitor.screen import Screen
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import config_location
 from npu_rl.recipes.sizing.own_layout import own_layout
@@ -25,8 +24,6 @@ from npu_rl.recipes.sizing.plan_inputs import facts_of
 from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.load_configuration import load_configuration
 from npu_rl.recipes.trainer_code.source_files import read_source
-from npu_rl.record.attempt import dump
-from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
 from npu_rl.rehearsal.level_layout import rehearse_layout
@@ -37,9 +34,12 @@ from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import CASES
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.standins import APEX, INJECTED, NPU, VLLM
-from npu_rl.training.prepare import Prepared, run_facts, runs_folder
-from npu_rl.training.train import new_record
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.record.attempt import dump
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run.prepare import Prepared, run_facts, runs_folder
+from npu_rl.training.run.train import new_record
+from npu_rl.training.standins import APEX, INJECTED, NPU, VLLM
 
 LEVELS = ("imports", "layout", "train", "rollout")
 RUNTIME = "npu_rl_runtime"

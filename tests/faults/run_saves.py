@@ -13,7 +13,7 @@ A seed
 - "full-SHARE" has a disk of its own, FOLDER/full, which is filled up before the fourth save, but for this share of what
   a save takes (ENOSPC). The number is four, so nothing is deleted.
 
-The processes are forks of this one, so that torch is imported once. Then `npu_rl.training.resume_point` chooses the
+The processes are forks of this one, so that torch is imported once. Then `npu_rl.training.run.resume_point` chooses the
 step of each run; two new ranks load it where verl's own find_latest_ckpt_path points to, compare every value, and save
 the next step over what is there.
 
@@ -44,9 +44,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from npu_rl.record.run_record import RunRecord
-from npu_rl.record.saved_steps import RoleFiles, SavedLayout, saved_steps
-from npu_rl.training.resume_point import ResumePoint, go_on_from
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_steps import RoleFiles, SavedLayout, saved_steps
+from npu_rl.training.run.resume_point import ResumePoint, go_on_from
 from tests.faults.saved_state import State, imported
 from tests.faults.tracer import Tracer
 

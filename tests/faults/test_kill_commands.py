@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.record.run_record import RunRecord
+from npu_rl.training.record.run_record import RunRecord
 from tests.faults.stage import Scene, Stage, run_killed_after, run_killed_at
 from tests.support import run_cli
 from tests.tensors import megatron_checkpoints as tiny

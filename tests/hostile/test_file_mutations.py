@@ -299,8 +299,8 @@ def _dist_folder(folder: Path, m: Mutator, saved: bytes) -> None:
 
 def checkpoint_folders(folder: Path, m: Mutator) -> None:
     """The folder of a run's checkpoints: its tracker, verl's steps with files of FSDP, of Megatron, of torch_dist."""
-    from npu_rl.record.checkpoint_folders import latest_step, recorded_step
-    from npu_rl.record.saved_steps import RoleFiles, SavedLayout, saved_steps
+    from npu_rl.training.record.checkpoint_folders import latest_step, recorded_step
+    from npu_rl.training.record.saved_steps import RoleFiles, SavedLayout, saved_steps
 
     fresh(folder)
     (folder / "latest_checkpointed_iteration.txt").write_bytes(m.bytes(b"4"))
@@ -364,11 +364,11 @@ def dist_metadata_files(folder: Path, m: Mutator) -> None:
 
 def a_killed_record(folder: Path, m: Mutator) -> None:
     """A record whose npu-rl was killed: the next command completes it from its files."""
-    from npu_rl.monitor.explain_failure import explain
-    from npu_rl.record.run_record import RunRecord
-    from npu_rl.training.node_reports import _read_report
-    from npu_rl.weights.checkpoints.export_run import lock_digest
-    from npu_rl.weights.checkpoints.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.training.monitor.explain_failure import explain
+    from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.training.record.run_record import RunRecord
+    from npu_rl.training.run.export_run import lock_digest
+    from npu_rl.training.run.node_reports import _read_report
 
     run = fresh(folder) / "r"
     attempt = run / "attempts" / "1"
@@ -561,7 +561,7 @@ def declaring_files(folder: Path, m: Mutator) -> None:
 
 
 def a_drifted_file(folder: Path, m: Mutator) -> None:
-    from npu_rl.training.allow_drift import _describe_all
+    from npu_rl.training.run.allow_drift import _describe_all
     from npu_rl.workspace.verification.verify import Drift
 
     place = fresh(folder) / "code" / "a.py"

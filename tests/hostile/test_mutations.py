@@ -293,9 +293,9 @@ def a_record_of_stats(stage: Stage, m: Mutator) -> None:
 
 
 def a_run_record(stage: Stage, m: Mutator) -> None:
-    from npu_rl.monitor.metrics import curve
-    from npu_rl.record.attempt import attempts_in
-    from npu_rl.record.run_record import RunRecord
+    from npu_rl.training.monitor.metrics import curve
+    from npu_rl.training.record.attempt import attempts_in
+    from npu_rl.training.record.run_record import RunRecord
 
     run = stage.folder / "runs" / "r"
     shutil.rmtree(run, ignore_errors=True)
@@ -440,7 +440,7 @@ def a_configuration(stage: Stage, m: Mutator) -> None:
 def a_variable(stage: Stage, m: Mutator) -> None:
     from npu_rl.stack.sources.url_rewriting import load_rewrites
     from npu_rl.stack.store import default_root
-    from npu_rl.training.prepare import runs_folder
+    from npu_rl.training.run.prepare import runs_folder
 
     names = ["STORE", "CONFIG", "STALL", "RETRIES", "BACKOFF", "REWRITE", "RUNS"]
     with pytest.MonkeyPatch.context() as patch:

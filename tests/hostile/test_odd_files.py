@@ -14,23 +14,23 @@ from npu_rl.common.errors import HostError, LockError, NpuRlError, PatchError, S
 from npu_rl.common.masking import Secrets
 from npu_rl.data_check.mindspeed_rl_files import sequences
 from npu_rl.data_check.packed_files import _read
-from npu_rl.monitor.metrics import curve, read_metrics
 from npu_rl.recipes.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
 from npu_rl.recipes.trainer_code.source_files import read_source
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
 from npu_rl.recipes.trainer_code.value_types import field_type
-from npu_rl.record.attempt import Attempt
-from npu_rl.record.run_record import RunRecord
-from npu_rl.record.saved_steps import RoleFiles, SavedLayout, fault_of
-from npu_rl.record.settle_killed_run import complete_record, recover_metrics
 from npu_rl.rehearsal.patch_hooks import read_usage
 from npu_rl.stack.compose.patch_texts import locked_text
 from npu_rl.stack.lock.lock_model import LockedPatch, read_text
 from npu_rl.stack.lock.verification_record import read_record
 from npu_rl.stack.patches.series import read_patchset
 from npu_rl.stack.sources.sdist import read_sdist
-from npu_rl.training.allow_drift import _describe_all
-from npu_rl.weights.checkpoints.export_run import lock_digest
+from npu_rl.training.monitor.metrics import curve, read_metrics
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_steps import RoleFiles, SavedLayout, fault_of
+from npu_rl.training.record.settle_killed_run import complete_record, recover_metrics
+from npu_rl.training.run.allow_drift import _describe_all
+from npu_rl.training.run.export_run import lock_digest
 from npu_rl.workspace.folder.local_commits import _refs
 from npu_rl.workspace.verification.verify import Drift
 from tests.hostile.mutation_runs import bounded
@@ -125,7 +125,7 @@ def test_metrics_of_more_values_than_a_run_has(
     line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """256 MB of such lines took up to 2.5 GB, or minutes; the bound itself takes seconds, and is lower here."""
-    monkeypatch.setattr("npu_rl.monitor.metrics._MOST_VALUES", 8_000)
+    monkeypatch.setattr("npu_rl.training.monitor.metrics._MOST_VALUES", 8_000)
     if line == "values":
         values = ", ".join(f'"{number}": 1' for number in range(90))
         line = f'{{"step": 1, "time": 1, "data": {{{values}}}}}'

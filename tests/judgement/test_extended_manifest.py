@@ -14,7 +14,7 @@ from npu_rl.cli.app import app
 from npu_rl.cli.judged import judge_in
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.manifest.manifest_facts import manifest_facts
-from npu_rl.training.prepare import prepare
+from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.locked_manifest import stack_of
 from tests.conftest import PIP

@@ -15,7 +15,7 @@ from npu_rl.recipes.faults.fault import KnownFault, known_faults
 from npu_rl.recipes.faults.verdict import ABSENT, judge_tree
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from npu_rl.training.witness_run import HAS_FAULT, HAS_NONE, run_witness
+from npu_rl.training.run.witness_run import HAS_FAULT, HAS_NONE, run_witness
 from tests.patchsets.flagship_tree import tree
 from tests.support import byte_code, git
 

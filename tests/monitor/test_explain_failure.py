@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.common.process import run_quietly
-from npu_rl.monitor.explain_failure import Explanation, explain
-from npu_rl.monitor.symptoms import SYMPTOMS
+from npu_rl.training.monitor.explain_failure import Explanation, explain
+from npu_rl.training.monitor.symptoms import SYMPTOMS
 from tests.training.processes import TRAINER, environment
 
 REMOTE = """\

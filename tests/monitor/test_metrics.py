@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.monitor.metrics import (
+from npu_rl.training.monitor.metrics import (
     MetricsWriter,
     Point,
     curve,
@@ -178,7 +178,7 @@ def test_a_killed_writer_leaves_whole_lines(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from pathlib import Path\n"
-        "from npu_rl.monitor.metrics import MetricsWriter\n"
+        "from npu_rl.training.monitor.metrics import MetricsWriter\n"
         "writer = MetricsWriter(Path(sys.argv[1]))\n"
         "for step in range(50): writer.write(step, {'a': float(step)})\n"
         "os.kill(os.getpid(), 9)\n"

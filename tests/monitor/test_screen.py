@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.monitor.metrics import Point
-from npu_rl.monitor.plot import final_curve
-from npu_rl.monitor.screen import PlainScreen, clock, screen_for, step_line
-from npu_rl.monitor.watch import Alarm
+from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.monitor.plot import final_curve
+from npu_rl.training.monitor.screen import PlainScreen, clock, screen_for, step_line
+from npu_rl.training.monitor.watch import Alarm
 from tests.support import ROOT
 from tests.training.processes import environment
 
@@ -90,8 +90,8 @@ def test_words_that_the_terminal_cannot_show_do_not_end_the_run() -> None:
 
 SHOW = """
 import sys
-from npu_rl.monitor.screen import LiveScreen, screen_for
-from npu_rl.monitor.watch import Alarm
+from npu_rl.training.monitor.screen import LiveScreen, screen_for
+from npu_rl.training.monitor.watch import Alarm
 assert "rich" not in sys.modules
 screen = screen_for(sys.stderr, dies_per_card=2)
 print(type(screen).__name__)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.monitor.tail import follow
+from npu_rl.training.monitor.tail import follow
 
 
 def append(path: Path, data: bytes) -> None:

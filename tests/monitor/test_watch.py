@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from npu_rl.monitor.watch import TRANSFER_FACTOR, Alarm, Limits, Watch
+from npu_rl.training.monitor.watch import TRANSFER_FACTOR, Alarm, Limits, Watch
 
 GOOD = {"actor/pg_loss": 0.1, "actor/grad_norm": 0.3, "response_length/mean": 15.0, "timing_s/step": 1.0}
 

@@ -33,7 +33,7 @@ from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.series import read_patchset
 from npu_rl.stack.sources.pip_config import read_pip_settings
 from npu_rl.stack.sources.pypi import download_sdist
-from npu_rl.standins import INJECTED, NPU
+from npu_rl.training.standins import INJECTED, NPU
 from tests.patchsets.conftest import WITHOUT
 from tests.support import byte_code
 

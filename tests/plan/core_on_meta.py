@@ -1,6 +1,6 @@
 """Builds every pipeline stage of DeepSeek-V3 with Megatron-core's own layers on torch's meta device.
 
-Run with the tree's code and `standins/injected` on PYTHONPATH; a JSON object with the sizes is the argument.
+Run with the tree's code and `training/injected` on PYTHONPATH; a JSON object with the sizes is the argument.
 Writes one JSON list: per stage the parameters of each kind and the bytes they take.
 """
 

@@ -21,7 +21,7 @@ from npu_rl.recipes.sizing.weight_sizes import (
     stage_ranges,
     training_share,
 )
-from npu_rl.standins import INJECTED
+from npu_rl.training.standins import INJECTED
 from tests.plan.helpers import plan
 from tests.support import byte_code
 

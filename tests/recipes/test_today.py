@@ -21,7 +21,7 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.recipes.recipe.trainer_command import argument
 from npu_rl.recipes.recipe.trainer_settings import engine_setting, flatten_mappings, list_settings
-from npu_rl.training.hydra_compose import compose
+from npu_rl.training.run.hydra_compose import compose
 from tests.patchsets.flagship_tree import tree
 from tests.recipes.source_tables import sources, table
 from tests.recipes.test_deepseek_r1_zero import NAMES, said

@@ -14,10 +14,10 @@ import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError
 from npu_rl.common.process import processes_of, stop
-from npu_rl.monitor.metrics import MetricsWriter
-from npu_rl.record.attempt import Attempt
-from npu_rl.record.checkpoint_folders import LATEST
-from npu_rl.record.run_record import RunRecord
+from npu_rl.training.monitor.metrics import MetricsWriter
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.record.checkpoint_folders import LATEST
+from npu_rl.training.record.run_record import RunRecord
 from tests.support import ROOT
 from tests.training.processes import environment, launch, lives, new_id, wait_for
 
@@ -27,8 +27,8 @@ COMMAND = ["python", "-m", "verl.trainer.main_ppo", "trainer.total_training_step
 LAUNCHER = """
 import sys, time
 from pathlib import Path
-from npu_rl.monitor.metrics import MetricsWriter
-from npu_rl.record.run_record import RunRecord
+from npu_rl.training.monitor.metrics import MetricsWriter
+from npu_rl.training.record.run_record import RunRecord
 from tests.training.processes import launch
 record = RunRecord.create(Path(sys.argv[1]), "demo", {})
 attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\\n")
@@ -123,7 +123,7 @@ def test_of_many_at_once_one_gets_the_name(root: Path) -> None:
         "import sys\n"
         "from pathlib import Path\n"
         "from npu_rl.common.errors import NpuRlError\n"
-        "from npu_rl.record.run_record import RunRecord\n"
+        "from npu_rl.training.record.run_record import RunRecord\n"
         "print('ready', flush=True)\n"
         "sys.stdin.readline()\n"
         "try:\n"
@@ -254,7 +254,7 @@ def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> Non
         "import sys\n"
         "from pathlib import Path\n"
         "from npu_rl.common.errors import NpuRlError\n"
-        "from npu_rl.record.run_record import RunRecord\n"
+        "from npu_rl.training.record.run_record import RunRecord\n"
         "look = RunRecord.load(Path(sys.argv[1]), 'demo')\n"
         "print(look.attempts[-1].outcome)\n"
         "for action in (lambda: RunRecord.open(Path(sys.argv[1]), 'demo'),\n"
@@ -316,12 +316,12 @@ def test_a_driver_of_another_run_does_not_hold_this_one(root: Path, tmp_path: Pa
 
 def test_a_pipe_where_a_file_is_expected_is_not_waited_for(root: Path) -> None:
     begun = (
-        "import os, sys; from pathlib import Path; from npu_rl.record.run_record import RunRecord\n"
+        "import os, sys; from pathlib import Path; from npu_rl.training.record.run_record import RunRecord\n"
         "RunRecord.create(Path(sys.argv[1]), 'demo', {}).begin_attempt(['driver'], {}, {}, 'schema: 1')\n"
         "os._exit(0)\n"
     )
     opened = (
-        "import sys; from pathlib import Path; from npu_rl.record.run_record import RunRecord\n"
+        "import sys; from pathlib import Path; from npu_rl.training.record.run_record import RunRecord\n"
         "record = RunRecord.open(Path(sys.argv[1]), 'demo')\n"
         "print(record.attempts[-1].outcome, record.latest_checkpoint, len(record.curve()))\n"
     )

@@ -17,10 +17,15 @@ import pytest
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import Secrets
 from npu_rl.common.process import processes_of
-from npu_rl.monitor.metrics import MetricsWriter, read_metrics
-from npu_rl.record.run_record import RunRecord
-from npu_rl.record.settle_killed_run import recover_metrics
-from npu_rl.record.temporary_folders import folder_of, remaining_folders, remove_remaining, run_folder
+from npu_rl.training.monitor.metrics import MetricsWriter, read_metrics
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.settle_killed_run import recover_metrics
+from npu_rl.training.record.temporary_folders import (
+    folder_of,
+    remaining_folders,
+    remove_remaining,
+    run_folder,
+)
 from tests.support import ROOT
 from tests.training.fake_run import FakeRun
 from tests.training.processes import bystander, environment, lives, new_id, pid_of, wait_for

@@ -20,7 +20,7 @@ from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.layout_verdict import judge_groups
 from npu_rl.rehearsal.level_layout import rehearse_layout
-from npu_rl.standins import INJECTED, NPU
+from npu_rl.training.standins import INJECTED, NPU
 
 pytestmark = [
     pytest.mark.rehearsal,

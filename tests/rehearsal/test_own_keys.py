@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import RecipeError, UsageError
-from npu_rl.monitor.screen import PlainScreen
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.rehearsal import rehearse
+from npu_rl.training.monitor.screen import PlainScreen
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 from tests.training.fake_run import FakeRun

@@ -17,15 +17,15 @@ from pathlib import Path
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import NpuRlError
-from npu_rl.monitor.screen import PlainScreen
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.record.run_record import RunRecord
 from npu_rl.stack.lock import lock_model
-from npu_rl.training.allow_drift import AllowedDrift
-from npu_rl.training.interpreter import Interpreter
-from npu_rl.training.prepare import Prepared, run_facts
-from npu_rl.training.train import TrainedRun, new_record, run_attempt
+from npu_rl.training.monitor.screen import PlainScreen
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run.allow_drift import AllowedDrift
+from npu_rl.training.run.interpreter import Interpreter
+from npu_rl.training.run.prepare import Prepared, run_facts
+from npu_rl.training.run.train import TrainedRun, new_record, run_attempt
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import Receipt
 from npu_rl.workspace.verification.verify import Report

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import UsageError, WorkspaceError
-from npu_rl.record.run_record import RunRecord
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
-from npu_rl.training.allow_drift import (
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run.allow_drift import (
     AllowedDrift,
     DriftedFile,
     _describe_all,
@@ -106,7 +106,7 @@ def test_files_beyond_a_sum_are_not_hashed(tmp_path: Path) -> None:
 def test_many_small_files_fill_the_patch_only_so_far(
     workspace: Layout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npu_rl.training.allow_drift._PATCH_LIMIT", 5000)
+    monkeypatch.setattr("npu_rl.training.run.allow_drift._PATCH_LIMIT", 5000)
     for number in range(10):
         (workspace.code / f"stray_{number}.py").write_text("x" * 1000)
     found = allowed_drift(workspace, verify(workspace, nobody, deep=True), "many", nobody)

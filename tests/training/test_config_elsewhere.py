@@ -17,7 +17,7 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
 from npu_rl.recipes.recipe.trainer_settings import config_location
-from npu_rl.training.hydra_compose import compose
+from npu_rl.training.run.hydra_compose import compose
 from tests.code_trees import DAPO, VERL, archive, lay
 
 DAPO_MODULE = "recipe.dapo.main_dapo"

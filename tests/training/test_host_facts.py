@@ -7,7 +7,15 @@ import os
 import shutil
 from pathlib import Path
 
-from npu_rl.training.host_facts import cpus, devices, facts, free_disk, memory, memory_limit, usable_memory
+from npu_rl.training.run.host_facts import (
+    cpus,
+    devices,
+    facts,
+    free_disk,
+    memory,
+    memory_limit,
+    usable_memory,
+)
 
 
 def machine(root: Path, **files: str) -> Path:

@@ -13,7 +13,7 @@ import pytest
 from npu_rl.common.errors import HostError, RecipeError
 from npu_rl.recipes.recipe.trainer_command import argument
 from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
-from npu_rl.training.hydra_compose import ComposedConfig, compose
+from npu_rl.training.run.hydra_compose import ComposedConfig, compose
 from tests.code_trees import VERL, known_keys, lay, recipe
 
 REFERENCES = (

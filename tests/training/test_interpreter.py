@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError
-from npu_rl.training.interpreter import Interpreter, probe, require
+from npu_rl.training.run.interpreter import Interpreter, probe, require
 
 
 def interpreter(

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.process import processes_of
-from npu_rl.monitor.metrics import curve, read_metrics, rewards
-from npu_rl.record.checkpoint_folders import LATEST
+from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
+from npu_rl.training.record.checkpoint_folders import LATEST
 from tests.faults.tracer import Tracer
 from tests.support import ROOT, byte_code, clean_env, run_cli
 from tests.training.test_quickstart_trains import PIP, end_driver

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.training import tiny_model
-from npu_rl.training.made_folders import keep_made, place_for
+from npu_rl.training.run import tiny_model
+from npu_rl.training.run.made_folders import keep_made, place_for
 from tests.training.fake_run import FakeRun
 
 

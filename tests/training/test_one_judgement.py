@@ -17,7 +17,7 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.trainer_code import hydra_config
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
-from npu_rl.training.prepare import RefusedRecipe, prepare
+from npu_rl.training.run.prepare import RefusedRecipe, prepare
 from npu_rl.workspace.folder.layout import Layout
 from tests.support import clean_env, rewrites, run_cli
 

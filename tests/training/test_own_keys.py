@@ -16,11 +16,11 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
-from npu_rl.record.run_record import RunRecord
-from npu_rl.training import train
-from npu_rl.training.prepare import compose, run_facts
-from npu_rl.training.train import RunFailed, RunStopped
-from npu_rl.training.trainer_validation import validated
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run import train
+from npu_rl.training.run.prepare import compose, run_facts
+from npu_rl.training.run.train import RunFailed, RunStopped
+from npu_rl.training.run.trainer_validation import validated
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 from tests.training.fake_run import FakeRun

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.record.run_record import RunRecord
-from npu_rl.training import train
-from npu_rl.training.prepare import Prepared, run_facts
-from npu_rl.training.train import RunStopped
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run import train
+from npu_rl.training.run.prepare import Prepared, run_facts
+from npu_rl.training.run.train import RunStopped
 from tests.training.fake_run import FakeRun
 
 TRACKER = "latest_checkpointed_iteration.txt"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.masking import Secrets
-from npu_rl.training.dry_run import export_line, quote_argument
+from npu_rl.training.run.dry_run import export_line, quote_argument
 from tests.in_process import run_here
 from tests.support import clean_env, run_cli
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from npu_rl.training.attempt_runner import _signals
+from npu_rl.training.run.attempt_runner import _signals
 
 
 @pytest.mark.parametrize(

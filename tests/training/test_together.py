@@ -13,14 +13,14 @@ import pytest
 
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import processes_of
-from npu_rl.monitor.metrics import rewards
-from npu_rl.monitor.screen import PlainScreen
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.record.run_record import RunRecord
-from npu_rl.record.temporary_folders import remaining_folders
 from npu_rl.rehearsal.scale_recipe import scale_recipe
-from npu_rl.training.prepare import run_facts
-from npu_rl.training.train import RunFailed, new_record, run_attempt
+from npu_rl.training.monitor.metrics import rewards
+from npu_rl.training.monitor.screen import PlainScreen
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.temporary_folders import remaining_folders
+from npu_rl.training.run.prepare import run_facts
+from npu_rl.training.run.train import RunFailed, new_record, run_attempt
 from tests.training.fake_run import FakeRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")

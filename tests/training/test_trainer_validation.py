@@ -11,8 +11,8 @@ import pytest
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.standins import INJECTED
-from npu_rl.training.trainer_validation import validated
+from npu_rl.training.run.trainer_validation import validated
+from npu_rl.training.standins import INJECTED
 from tests.code_trees import archive, lay
 from tests.own_trainer import TREE, write_recipe
 

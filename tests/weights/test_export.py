@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
-from npu_rl.record.run_record import RunRecord
-from npu_rl.weights.checkpoints.export_run import REPORT, ExportOptions, ExportReport, export_run
-from npu_rl.weights.checkpoints.run_checkpoint import run_checkpoint, run_record
+from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run.export_run import REPORT, ExportOptions, ExportReport, export_run
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import read_header
 from tests.tensors import megatron_checkpoints as tiny

@@ -29,7 +29,7 @@ measured on an NPU or a GPU.
 code, and those of each known fix. A fix by other words is not seen; `npu-rl faults --run` executes the witnesses, and
 reports where they differ. the extra `faults` of npu-rl has the packages that they import. Without npu-rl, run a
 witness in the folder that has verl, vLLM and the others, with the variables that its entry names:
-`NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`; the stand-ins are folders of `npu_rl/standins/`.
+`NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`; the stand-ins are folders of `npu_rl/training/standins/`.
 
 One bundled stack has open faults with a wrong result: the quickstart, whose packages are as released but for one patch.
 They are actor-ignores-temperature, aux-loss-counts-chosen and weight-decay-by-number, all of Megatron's workers. Its

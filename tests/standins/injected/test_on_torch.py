@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.standins import INJECTED
+from npu_rl.training.standins import INJECTED
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -102,7 +102,7 @@ class Small(torch.nn.Module):  # type: ignore[misc,name-defined]
 
 @pytest.fixture
 def load_weights() -> Any:
-    from npu_rl.standins.injected.npu_rl_standins.rollout import load_weights
+    from npu_rl.training.injected.npu_rl_standins.rollout import load_weights
 
     return load_weights
 
@@ -130,7 +130,7 @@ def test_unknown_unset_and_misshapen_weights_are_fatal(load_weights: Any, weight
 
 
 def test_the_negative_control_zeroes_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    from npu_rl.standins.injected.npu_rl_standins import fault
+    from npu_rl.training.injected.npu_rl_standins import fault
 
     ones = torch.ones(2)
     assert fault.inject_fault("layers.0.o_proj", ones).tolist() == [1.0, 1.0]

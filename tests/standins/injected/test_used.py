@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from npu_rl.rehearsal.patch_hooks import read_usage
-from npu_rl.standins import INJECTED
+from npu_rl.training.standins import INJECTED
 from tests.support import ROOT
 
 

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Sequence
 
-from npu_rl.monitor.metrics import Point, rewards
+from npu_rl.training.monitor.metrics import Point, rewards
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of braille: rows of (left, right)
 _BRAILLE = 0x2800

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from npu_rl.monitor.metrics import Point, generated_batches
 from npu_rl.recipes.faults.fault import known_faults
 from npu_rl.recipes.faults.verdict import judge_tree
 from npu_rl.recipes.judgement.fault_findings import switched_off
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.plan_inputs import run_environment
+from npu_rl.training.monitor.metrics import Point, generated_batches
 
 COUNTS_BATCHES = "dapo-counts-generations"  # the known fault
 

@@ -15,8 +15,8 @@ from typing import Any
 from npu_rl.common.bounded import NO_FILE, read_json
 from npu_rl.common.disk import disk_errors, private, write_atomically
 from npu_rl.common.masking import Secrets
-from npu_rl.monitor.metrics import read_metrics
-from npu_rl.record.record_masking import mask_files
+from npu_rl.training.monitor.metrics import read_metrics
+from npu_rl.training.record.record_masking import mask_files
 
 _DRIVER = "driver.json"
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 _HERE = Path(__file__).resolve().parent
 
-INJECTED = _HERE / "injected"  # in every run
+INJECTED = _HERE.parent / "injected"  # in every run
 NPU = _HERE / "npu"  # torch_npu and MindSpeed's ops on a CPU
 VLLM = _HERE / "vllm"  # vLLM's compiled ops on a CPU
 APEX = _HERE / "apex"  # names of apex, which MindSpeed-LLM imports

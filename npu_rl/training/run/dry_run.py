@@ -19,12 +19,12 @@ from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.recipe_fields import split_address
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import PER_NODE_VARIABLES, Command, node_resources
-from npu_rl.record.attempt import dump, write_private
-from npu_rl.training import tiny_model
-from npu_rl.training.plain_config import config_text
+from npu_rl.training.record.attempt import dump, write_private
+from npu_rl.training.run import tiny_model
+from npu_rl.training.run.plain_config import config_text
 
 if TYPE_CHECKING:
-    from npu_rl.training.prepare import Prepared
+    from npu_rl.training.run.prepare import Prepared
 
 
 RAISE_FILE_LIMIT = (

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from npu_rl import standins
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import Secrets
@@ -26,8 +25,9 @@ from npu_rl.recipes.recipe.trainer_settings import (
     last_settings,
     list_settings,
 )
-from npu_rl.training import host_facts
-from npu_rl.training.plain_config import plain_config
+from npu_rl.training import standins
+from npu_rl.training.run import host_facts
+from npu_rl.training.run.plain_config import plain_config
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import setup_hint
 

@@ -28,12 +28,12 @@ from npu_rl.common.errors import NpuRlError, UsageError, WorkspaceError
 from npu_rl.common.masking import Secrets, masked_argument, masked_data
 from npu_rl.common.process import processes_of, stop_remaining
 from npu_rl.common.yaml_documents.suggest import nearest_names
-from npu_rl.monitor.metrics import Point, curve
-from npu_rl.record.attempt import Attempt, attempts_in, now, write_json, write_private
-from npu_rl.record.checkpoint_folders import latest_step, recorded_step
-from npu_rl.record.record_masking import recorded_environment
-from npu_rl.record.settle_killed_run import complete_record
-from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
+from npu_rl.training.monitor.metrics import Point, curve
+from npu_rl.training.record.attempt import Attempt, attempts_in, now, write_json, write_private
+from npu_rl.training.record.checkpoint_folders import latest_step, recorded_step
+from npu_rl.training.record.record_masking import recorded_environment
+from npu_rl.training.record.settle_killed_run import complete_record
+from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")

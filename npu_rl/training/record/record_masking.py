@@ -10,7 +10,7 @@ from typing import IO
 
 from npu_rl.common.disk import private
 from npu_rl.common.masking import MASK, Secrets, masked_text, masked_value
-from npu_rl.monitor.tail import require_bounded_log
+from npu_rl.training.monitor.tail import require_bounded_log
 
 # Variables that affect a training run. All others of the user's shell are private.
 _RECORDED_PREFIXES = (

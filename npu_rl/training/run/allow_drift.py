@@ -11,7 +11,7 @@ from pathlib import Path
 
 from npu_rl.common.bounded import open_file
 from npu_rl.common.errors import UsageError, WorkspaceError
-from npu_rl.record.attempt import write_json, write_private
+from npu_rl.training.record.attempt import write_json, write_private
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import setup_hint
 from npu_rl.workspace.verification.diff import patches_of, place_in_tree

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Protocol, TextIO
 
 from npu_rl.common.printable import one_line
-from npu_rl.monitor.metrics import phase_seconds, reward, seconds, throughput
-from npu_rl.monitor.watch import Alarm
+from npu_rl.training.monitor.metrics import phase_seconds, reward, seconds, throughput
+from npu_rl.training.monitor.watch import Alarm
 
 _SHORT = {"old_log_prob": "old", "update_actor": "update"}  # short names of phases
 _ROWS = 8  # steps a live table shows

@@ -19,7 +19,7 @@ from typing import IO
 from npu_rl.common.bounded import NO_FILE, open_file, parse_json
 from npu_rl.common.disk import disk_errors, private
 from npu_rl.common.errors import NpuRlError
-from npu_rl.monitor.log_lines import speaker_and_message
+from npu_rl.training.monitor.log_lines import speaker_and_message
 
 _LARGEST = 1 << 28  # bytes; 26,000 steps of 10 kB
 _MOST_VALUES = (

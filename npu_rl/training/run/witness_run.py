@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl import standins
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
 from npu_rl.recipes.faults.fault import KnownFault, Witness
+from npu_rl.training import standins
 
 TIMEOUT = 600.0  # seconds; the slowest, with two ranks that import vLLM, took 133 on two busy cores
 

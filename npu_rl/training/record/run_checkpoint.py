@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.record.run_record import RunRecord
+from npu_rl.training.record.run_record import RunRecord
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, SINGLE
 
 _STEP = re.compile(r"global_step_(\d{1,9})|iter_(\d{7,9})")  # verl's and Megatron's names

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from npu_rl.monitor.metrics import REWARDS, reward, seconds
+from npu_rl.training.monitor.metrics import REWARDS, reward, seconds
 
 KINDS = ("nan", "constant-reward", "no-progress", "transfer", "empty-answers")
 

@@ -12,24 +12,24 @@ from types import MappingProxyType
 from npu_rl.common.bounded import read_file, read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import masked_data
-from npu_rl.monitor.metrics import Point, rewards
-from npu_rl.monitor.screen import Screen
-from npu_rl.monitor.step_lines import StepLines
-from npu_rl.monitor.watch import Limits, Watch
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import Command
-from npu_rl.record.attempt import Attempt, write_json, write_private
-from npu_rl.record.checkpoint_folders import megatron_folder
-from npu_rl.record.run_record import RunRecord
-from npu_rl.record.temporary_folders import folder_of, run_folder
-from npu_rl.training import dry_run, host_facts, node_reports, tiny_model
-from npu_rl.training.attempt_runner import AttemptResult, attempt_once, explain_attempt
-from npu_rl.training.plain_config import config_text, plain_config
-from npu_rl.training.prepare import Prepared, compose, run_facts, runs_folder
-from npu_rl.training.resume_point import ResumePoint, go_on_from, resume_point
-from npu_rl.training.steps_done import steps_done
+from npu_rl.training.monitor.metrics import Point, rewards
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.step_lines import StepLines
+from npu_rl.training.monitor.watch import Limits, Watch
+from npu_rl.training.record.attempt import Attempt, write_json, write_private
+from npu_rl.training.record.checkpoint_folders import megatron_folder
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.temporary_folders import folder_of, run_folder
+from npu_rl.training.run import dry_run, host_facts, node_reports, tiny_model
+from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
+from npu_rl.training.run.plain_config import config_text, plain_config
+from npu_rl.training.run.prepare import Prepared, compose, run_facts, runs_folder
+from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point
+from npu_rl.training.run.steps_done import steps_done
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 

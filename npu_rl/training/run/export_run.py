@@ -15,12 +15,12 @@ import npu_rl
 from npu_rl.common.bounded import read_json
 from npu_rl.common.disk import alive, disk_errors, put_in_place, remove_tree, write_atomically
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
-from npu_rl.record.run_record import RunRecord
+from npu_rl.training.record.run_checkpoint import RunCheckpoint
+from npu_rl.training.record.run_record import RunRecord
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.cast_weights import CastProgress
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import require_space
-from npu_rl.weights.checkpoints.run_checkpoint import RunCheckpoint
 from npu_rl.weights.checkpoints.unfinished_files import remove_left_over, staging_folder
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG

@@ -12,16 +12,16 @@ from pathlib import Path
 from types import FrameType
 
 from npu_rl.common.process import Child, processes_of, start, stop
-from npu_rl.monitor.explain_failure import Explanation, explain
-from npu_rl.monitor.log_lines import speaker_and_message
-from npu_rl.monitor.metrics import MetricsWriter, seconds
-from npu_rl.monitor.screen import Screen
-from npu_rl.monitor.step_lines import StepLines
-from npu_rl.monitor.tail import follow
-from npu_rl.monitor.watch import Alarm, Watch
-from npu_rl.record.attempt import Attempt
-from npu_rl.record.worker_logs import keep_worker_logs
-from npu_rl.training.node_reports import fetch_worker_logs
+from npu_rl.training.monitor.explain_failure import Explanation, explain
+from npu_rl.training.monitor.log_lines import speaker_and_message
+from npu_rl.training.monitor.metrics import MetricsWriter, seconds
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.step_lines import StepLines
+from npu_rl.training.monitor.tail import follow
+from npu_rl.training.monitor.watch import Alarm, Watch
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.record.worker_logs import keep_worker_logs
+from npu_rl.training.run.node_reports import fetch_worker_logs
 
 _PAUSE = 0.1  # seconds between reads of the log
 

@@ -11,8 +11,8 @@ from npu_rl.common.bounded import read_json
 from npu_rl.common.errors import HostError
 from npu_rl.common.printable import printable
 from npu_rl.common.process import run_quietly
-from npu_rl.record.attempt import Attempt
-from npu_rl.training.tiny_model import MAKER_ENVIRONMENT
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.run.tiny_model import MAKER_ENVIRONMENT
 
 _FETCH_TIMEOUT = 60.0  # seconds in which the logs of a cluster are fetched
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl import standins
 from npu_rl.common import byte_code
 from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
@@ -25,11 +24,12 @@ from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
 from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.training import host_facts, interpreter, tiny_model
-from npu_rl.training.allow_drift import AllowedDrift, allowed_drift, parse_reason
-from npu_rl.training.interpreter import Interpreter
-from npu_rl.training.plain_config import plain_config
-from npu_rl.training.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
+from npu_rl.training import standins
+from npu_rl.training.run import host_facts, interpreter, tiny_model
+from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_reason
+from npu_rl.training.run.interpreter import Interpreter
+from npu_rl.training.run.plain_config import plain_config
+from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.weights.checkpoints.recipe_weights import with_weights, without_missing_files
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.layout import Layout
@@ -40,7 +40,7 @@ from npu_rl.workspace.verification.require_locked import drift_error
 from npu_rl.workspace.verification.verify import Progress, Report, verify
 
 if TYPE_CHECKING:
-    from npu_rl.training.hydra_compose import ComposedConfig
+    from npu_rl.training.run.hydra_compose import ComposedConfig
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,8 @@ def prepare(
 def compose(prepared: Prepared, command: Command) -> ComposedConfig:
     """Compose the trainer's whole configuration with its own Hydra. Raises RecipeError with Hydra's message, masked."""
     from npu_rl.recipes.recipe.trainer_settings import config_location
-    from npu_rl.training.hydra_compose import ComposedConfig
-    from npu_rl.training.hydra_compose import compose as composed
+    from npu_rl.training.run.hydra_compose import ComposedConfig
+    from npu_rl.training.run.hydra_compose import compose as composed
 
     if command.arguments is not None:
         return ComposedConfig(plain_config(prepared.recipe, prepared.layout.code, command.values), {})
@@ -344,7 +344,7 @@ def _validated(
     """Have the trainer's own function validate its configuration, if the recipe names one. Raises RefusedRecipe."""
     if loaded.recipe.trainer.validate_ is None:
         return judgement
-    from npu_rl.training.trainer_validation import validated
+    from npu_rl.training.run.trainer_validation import validated
 
     after = validated(judgement, loaded, layout.code, python, root)
     new = after.key_findings[len(judgement.key_findings) :]

@@ -11,11 +11,11 @@ from collections import Counter
 from npu_rl.common.bounded import read_json
 from npu_rl.common.disk import remove_tree
 from npu_rl.common.masking import Secrets
-from npu_rl.monitor.metrics import MetricsWriter, parse_line, read_metrics
-from npu_rl.monitor.tail import follow, require_bounded_log
-from npu_rl.record.attempt import Attempt
-from npu_rl.record.temporary_folders import remaining_folders, remove_remaining
-from npu_rl.record.worker_logs import keep_worker_logs
+from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, read_metrics
+from npu_rl.training.monitor.tail import follow, require_bounded_log
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
+from npu_rl.training.record.worker_logs import keep_worker_logs
 
 _Key = tuple[int, tuple[tuple[str, str], ...]]
 

@@ -14,8 +14,8 @@ from enum import Enum
 from pathlib import Path
 
 from npu_rl.common.bounded import NO_FILE, open_file
-from npu_rl.monitor.log_lines import speaker_and_message
-from npu_rl.monitor.symptoms import SYMPTOMS, Symptom
+from npu_rl.training.monitor.log_lines import speaker_and_message
+from npu_rl.training.monitor.symptoms import SYMPTOMS, Symptom
 
 _TAIL = 4 << 20  # bytes read from the end of a log
 _CHUNK = 1 << 20
