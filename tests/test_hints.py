@@ -164,7 +164,7 @@ def test_a_command_that_is_told_to_be_run_is_whole() -> None:
     assert bare == []
 
 
-PLACES_OF_THE_EXTRA_DATA = ("data_check/prompt_lengths.py", "datasets/parquet_support.py")
+PLACES_OF_THE_EXTRA_DATA = ("data/data_check/prompt_lengths.py", "data/datasets/parquet_support.py")
 
 
 def test_the_extra_data_brings_no_torch() -> None:

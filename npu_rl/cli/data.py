@@ -13,7 +13,7 @@ from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, Python, Tokenizer, Workspace, dataset_names
 
 if TYPE_CHECKING:
-    from npu_rl.datasets.prepare_dataset import PreparedFiles, Wanted
+    from npu_rl.data.datasets.prepare_dataset import PreparedFiles, Wanted
 
 app = group(
     "Prepare and check training data.",
@@ -33,7 +33,7 @@ class ForTrainer(str, Enum):
 
 
 def _templates(incomplete: str) -> list[str]:
-    from npu_rl.datasets.prompt_templates import TEMPLATES
+    from npu_rl.data.datasets.prompt_templates import TEMPLATES
 
     return [name for name in TEMPLATES if name.startswith(incomplete)]
 
@@ -113,8 +113,8 @@ def prepare(
     """
     from npu_rl.cli.show import print_json
     from npu_rl.common.user_path import user_path
-    from npu_rl.datasets.prepare_dataset import REPORT, prepare_dataset, report
-    from npu_rl.datasets.staged_folder import staged_folder
+    from npu_rl.data.datasets.prepare_dataset import REPORT, prepare_dataset, report
+    from npu_rl.data.datasets.staged_folder import staged_folder
 
     wanted = _wanted(dataset, template, input, test, valid, seed)
     folder = user_path(output, "--output").absolute()
@@ -154,7 +154,7 @@ def _token_counter(
 
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
-    from npu_rl.data_check.prompt_lengths import prompt_lengths, require_tokenizer
+    from npu_rl.data.data_check.prompt_lengths import prompt_lengths, require_tokenizer
 
     if tokenizer is None:
         if limit or python:
@@ -174,8 +174,8 @@ def _converter(
     from npu_rl.cli.show import tell
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
-    from npu_rl.data_check.mindspeed_rl_files import preprocess, template_of
-    from npu_rl.data_check.prompt_lengths import require_tokenizer
+    from npu_rl.data.data_check.mindspeed_rl_files import preprocess, template_of
+    from npu_rl.data.data_check.prompt_lengths import require_tokenizer
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.verification.require_locked import require_locked
@@ -206,9 +206,9 @@ def _wanted(
 ) -> Wanted:
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
-    from npu_rl.datasets.known_datasets import DATASETS
-    from npu_rl.datasets.prepare_dataset import Wanted
-    from npu_rl.datasets.prompt_templates import TEMPLATES
+    from npu_rl.data.datasets.known_datasets import DATASETS
+    from npu_rl.data.datasets.prepare_dataset import Wanted
+    from npu_rl.data.datasets.prompt_templates import TEMPLATES
 
     if dataset not in DATASETS:
         raise UsageError(
@@ -258,7 +258,7 @@ def _with_progress(wanted: Wanted, work: Callable[[Callable[[float], None]], Pre
 
 def _say_prepared(wanted: Wanted, prepared: PreparedFiles, folder: Path) -> None:
     from npu_rl.cli.show import amount, say, tell
-    from npu_rl.datasets.prepare_dataset import REASONS, REPORT
+    from npu_rl.data.datasets.prepare_dataset import REASONS, REPORT
 
     for name, facts in prepared.files.items():
         say(f"{folder / name}  {facts['rows']} rows, {amount(facts['bytes'])}, sha256 {facts['sha256']}")

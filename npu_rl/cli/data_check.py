@@ -12,7 +12,7 @@ from npu_rl.cli.options import Json, Overrides, Python, Tokenizer, Workspace
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
-    from npu_rl.data_check.check_data import Checked
+    from npu_rl.data.data_check.check_data import Checked
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
     from npu_rl.workspace.folder.layout import Layout
 
@@ -44,9 +44,9 @@ def check(
     from npu_rl.cli.show import print_json, tell
     from npu_rl.common.user_path import user_path
     from npu_rl.common.yaml_documents.finding import Severity
-    from npu_rl.data_check.check_data import Checked, data_findings
-    from npu_rl.data_check.gather import gather
-    from npu_rl.data_check.packed_files import UNCHECKED, data_path_key, read_packed_files
+    from npu_rl.data.data_check.check_data import Checked, data_findings
+    from npu_rl.data.data_check.gather import gather
+    from npu_rl.data.data_check.packed_files import UNCHECKED, data_path_key, read_packed_files
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
     from npu_rl.workspace.verification.require_locked import require_locked
 

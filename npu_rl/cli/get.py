@@ -11,8 +11,8 @@ from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import DatasetName, Json
 
 if TYPE_CHECKING:
-    from npu_rl.downloads.known_downloads import Download
-    from npu_rl.downloads.verify_download import VerifiedDownload
+    from npu_rl.data.downloads.known_downloads import Download
+    from npu_rl.data.downloads.verify_download import VerifiedDownload
 
 _MIRROR = "https://hf-mirror.com"
 
@@ -79,7 +79,7 @@ def _get(
 
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
-    from npu_rl.downloads.known_downloads import of_kind
+    from npu_rl.data.downloads.known_downloads import of_kind
 
     known = of_kind(kind)
     if name not in known:
@@ -102,7 +102,7 @@ def _print_commands(one: Download, folder: Path, revision: str | None, mirror: s
     import shlex
 
     from npu_rl.cli.show import print_json, say
-    from npu_rl.downloads.known_downloads import commands
+    from npu_rl.data.downloads.known_downloads import commands
 
     listed = dict(commands(one, folder, revision, mirror))
     then = one.then.format(folder=shlex.quote(str(folder)))
@@ -135,7 +135,7 @@ def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> No
     import sys
 
     from npu_rl.cli.show import LiveWatcher, print_json, tell
-    from npu_rl.downloads.verify_download import verify_download
+    from npu_rl.data.downloads.verify_download import verify_download
 
     if sys.stderr.isatty():
         with LiveWatcher() as watching:

@@ -22,7 +22,7 @@ def _recipe_names(incomplete: str) -> list[str]:
 
 def dataset_names(incomplete: str) -> list[str]:
     """Complete the name of a dataset."""
-    from npu_rl.datasets.known_datasets import DATASETS
+    from npu_rl.data.datasets.known_datasets import DATASETS
 
     return [name for name in DATASETS if name.startswith(incomplete)]
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.data_check.check_data import Checked, data_findings
-from npu_rl.datasets.trainer_files import TrainerFile
+from npu_rl.data.data_check.check_data import Checked, data_findings
+from npu_rl.data.datasets.trainer_files import TrainerFile
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.datasets.test_prepare import cli, deepscaler, prepare, write
 from tests.own_trainer import write_recipe

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import DataError, HostError, WorkspaceError
-from npu_rl.data_check.mindspeed_rl_files import preprocess, sequences, template_of
+from npu_rl.data.data_check.mindspeed_rl_files import preprocess, sequences, template_of
 from tests.data_check.test_check import made_tokenizer
 from tests.datasets.test_prepare import cli, deepscaler, write
 

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import DataError
-from npu_rl.datasets.input_rows import InputRows
-from npu_rl.datasets.trainer_files import read_trainer_file
+from npu_rl.data.datasets.input_rows import InputRows
+from npu_rl.data.datasets.trainer_files import read_trainer_file
 from tests.datasets.test_prepare import cli, contents, deepscaler, write
 
 pq = pytest.importorskip("pyarrow.parquet")

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.datasets.staged_folder import staged_folder
+from npu_rl.data.datasets.staged_folder import staged_folder
 from tests.in_process import run_here
 from tests.support import ROOT, run_cli
 
@@ -96,7 +96,7 @@ def test_gsm8k_takes_the_number_after_the_hashes(tmp_path: Path) -> None:
     ],
 )
 def test_math_takes_the_last_box(solution: str, answer: str | None) -> None:
-    from npu_rl.datasets.known_datasets import last_boxed
+    from npu_rl.data.datasets.known_datasets import last_boxed
 
     assert last_boxed(solution) == answer
 
@@ -198,8 +198,8 @@ def test_a_test_file_of_its_own_and_leakage(tmp_path: Path) -> None:
 
 
 def test_the_default_template_asks_for_what_the_reward_looks_for() -> None:
-    from npu_rl.datasets.known_datasets import DATASETS
-    from npu_rl.datasets.prompt_templates import TEMPLATES, asked_for
+    from npu_rl.data.datasets.known_datasets import DATASETS
+    from npu_rl.data.datasets.prompt_templates import TEMPLATES, asked_for
 
     for dataset in DATASETS.values():
         template = TEMPLATES[dataset.template]

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from npu_rl.downloads.known_downloads import DOWNLOADS, commands
-from npu_rl.downloads.verify_download import verify_download
+from npu_rl.data.downloads.known_downloads import DOWNLOADS, commands
+from npu_rl.data.downloads.verify_download import verify_download
 from tests.command_server import read_at_start
 from tests.support import python_env, run_cli
 

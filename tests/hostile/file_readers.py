@@ -56,23 +56,23 @@ READERS = {
         "YAML", STRANGER, "a_manifest", "takes events, whose number and depth it bounds"
     ),
     "common/user_settings.py": R("config.yaml", USER, "a_configuration"),
-    "data_check/mindspeed_rl_files.py": R("an index of tokens", STRANGER, "packed_files"),
-    "data_check/packed_files.py": R("an index of tokens", STRANGER, "packed_files"),
-    "data_check/prompt_lengths.py": R("a worker's answer", OWN, "", PRINTED),
-    "data_check/reward_trial.py": R("a worker's answer", OWN, "", PRINTED),
-    "datasets/bounded_parquet.py": R(
+    "data/data_check/mindspeed_rl_files.py": R("an index of tokens", STRANGER, "packed_files"),
+    "data/data_check/packed_files.py": R("an index of tokens", STRANGER, "packed_files"),
+    "data/data_check/prompt_lengths.py": R("a worker's answer", OWN, "", PRINTED),
+    "data/data_check/reward_trial.py": R("a worker's answer", OWN, "", PRINTED),
+    "data/datasets/bounded_parquet.py": R(
         "Parquet", STRANGER, "parquet_rows", "bounds what a file unpacks to before it is unpacked"
     ),
-    "datasets/input_rows.py": R("rows", STRANGER, "parquet_rows"),
-    "datasets/json_rows.py": R(
+    "data/datasets/input_rows.py": R("rows", STRANGER, "parquet_rows"),
+    "data/datasets/json_rows.py": R(
         "JSON rows", STRANGER, "json_rows", "bounds each row, and catches RecursionError"
     ),
-    "datasets/staged_folder.py": R("prepared.json", STRANGER, "a_prepared_folder"),
-    "datasets/trainer_files.py": R(
+    "data/datasets/staged_folder.py": R("prepared.json", STRANGER, "a_prepared_folder"),
+    "data/datasets/trainer_files.py": R(
         "Parquet", STRANGER, "a_trainers_parquet", "parses JSON that it has just written"
     ),
     "common/disk.py": R("locks and temporary files", OWN, "", WRITES),
-    "downloads/verify_download.py": R("a download", STRANGER, "a_download"),
+    "data/downloads/verify_download.py": R("a download", STRANGER, "a_download"),
     "recipes/faults/catalogue_files.py": R("the catalogue of faults", OWN, "", PACKAGED),
     "recipes/faults/fault.py": R("catalogue.json", OWN),
     "recipes/faults/fault_counts.py": R("counts of faults in the cache", OWN),

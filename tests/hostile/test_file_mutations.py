@@ -82,7 +82,7 @@ def _parquet() -> bytes:
 
 
 def parquet_rows(folder: Path, m: Mutator) -> None:
-    from npu_rl.datasets.input_rows import InputRows
+    from npu_rl.data.datasets.input_rows import InputRows
 
     place = fresh(folder) / "rows.parquet"
     place.write_bytes(m.bytes(_parquet()))
@@ -91,7 +91,7 @@ def parquet_rows(folder: Path, m: Mutator) -> None:
 
 
 def a_trainers_parquet(folder: Path, m: Mutator) -> None:
-    from npu_rl.datasets.trainer_files import read_trainer_file
+    from npu_rl.data.datasets.trainer_files import read_trainer_file
     from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
     from npu_rl.recipes.recipe.load_recipe import load_recipe
 
@@ -107,7 +107,7 @@ def a_trainers_parquet(folder: Path, m: Mutator) -> None:
 
 
 def json_rows(folder: Path, m: Mutator) -> None:
-    from npu_rl.datasets.input_rows import InputRows
+    from npu_rl.data.datasets.input_rows import InputRows
 
     row = {"question": "How many?", "answer": "They are #### 4", "n": [1, {"a": None}], "x": 0.5}
     lines = m.random.random() < 0.5
@@ -119,7 +119,7 @@ def json_rows(folder: Path, m: Mutator) -> None:
 
 
 def a_prepared_folder(folder: Path, m: Mutator) -> None:
-    from npu_rl.datasets.staged_folder import staged_folder
+    from npu_rl.data.datasets.staged_folder import staged_folder
 
     fresh(folder)
     target = folder / "out"
@@ -136,8 +136,8 @@ def a_prepared_folder(folder: Path, m: Mutator) -> None:
 def packed_files(folder: Path, m: Mutator) -> None:
     import struct
 
-    from npu_rl.data_check.mindspeed_rl_files import MAGIC, sequences, template_of
-    from npu_rl.data_check.packed_files import _read
+    from npu_rl.data.data_check.mindspeed_rl_files import MAGIC, sequences, template_of
+    from npu_rl.data.data_check.packed_files import _read
 
     fresh(folder)
     head = MAGIC + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<iiqqqqq", 3, 4, 0, 12, 0, 1, 2)
@@ -166,7 +166,7 @@ def a_verification_record(folder: Path, m: Mutator) -> None:
 
 
 def a_download(folder: Path, m: Mutator) -> None:
-    from npu_rl.downloads.verify_download import verify_download
+    from npu_rl.data.downloads.verify_download import verify_download
 
     _hf_folder(fresh(folder), m)
     notes = folder / ".cache" / "huggingface" / "download"

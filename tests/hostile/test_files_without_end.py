@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError
-from npu_rl.datasets.input_rows import InputRows
-from npu_rl.datasets.staged_folder import file_sha256
-from npu_rl.downloads.verify_download import verify_download
+from npu_rl.data.datasets.input_rows import InputRows
+from npu_rl.data.datasets.staged_folder import file_sha256
+from npu_rl.data.downloads.verify_download import verify_download
 from npu_rl.training.record.worker_logs import keep_worker_logs
 from npu_rl.weights.checkpoints.hash_list import write_hashes
 from npu_rl.weights.checkpoints.other_files import other_files

@@ -12,8 +12,8 @@ import pytest
 
 from npu_rl.common.errors import HostError, LockError, NpuRlError, PatchError, SourceError, WorkspaceError
 from npu_rl.common.masking import Secrets
-from npu_rl.data_check.mindspeed_rl_files import sequences
-from npu_rl.data_check.packed_files import _read
+from npu_rl.data.data_check.mindspeed_rl_files import sequences
+from npu_rl.data.data_check.packed_files import _read
 from npu_rl.recipes.trainer_code.adaptation_switches import headers_of, known_switches, patched_switches
 from npu_rl.recipes.trainer_code.source_files import read_source
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
@@ -253,7 +253,7 @@ def test_a_record_of_what_was_verified(tmp_path: Path) -> None:
 
 
 def test_a_configuration_of_datasets_that_is_none(tmp_path: Path) -> None:
-    from npu_rl.data_check.mindspeed_rl_files import template_of
+    from npu_rl.data.data_check.mindspeed_rl_files import template_of
 
     config = tmp_path / "configs" / "datasets" / "deepscaler.yaml"
     config.parent.mkdir(parents=True)

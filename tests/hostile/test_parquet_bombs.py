@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import DataError
-from npu_rl.datasets.input_rows import InputRows
-from npu_rl.datasets.parquet_pages import InvalidPage, read_pages
-from npu_rl.datasets.trainer_files import read_trainer_file
+from npu_rl.data.datasets.input_rows import InputRows
+from npu_rl.data.datasets.parquet_pages import InvalidPage, read_pages
+from npu_rl.data.datasets.trainer_files import read_trainer_file
 from tests.hostile.limits import measured_cli
 from tests.support import clean_env, cpu_seconds
 

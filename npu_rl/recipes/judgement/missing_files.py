@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-from npu_rl.datasets.known_datasets import DATASETS
+from npu_rl.data.datasets.known_datasets import DATASETS
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import split_function
 

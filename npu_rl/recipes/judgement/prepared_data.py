@@ -108,7 +108,7 @@ class _FileCheck:
         return named or (ours and source == "deepscaler")
 
     def _template_findings(self, dataset: str, asks_for: object) -> Iterator[Finding]:
-        from npu_rl.datasets.known_datasets import DATASETS
+        from npu_rl.data.datasets.known_datasets import DATASETS
 
         known = DATASETS.get(dataset)
         if known is None or asks_for is None or asks_for == known.looks_for:

@@ -11,7 +11,7 @@ from npu_rl.common.bounded import read_json
 from npu_rl.common.bundled import bundled_recipes
 from npu_rl.common.errors import RecipeError, UsageError
 from npu_rl.common.yaml_documents.finding import Finding
-from npu_rl.downloads.known_downloads import of_kind
+from npu_rl.data.downloads.known_downloads import of_kind
 from npu_rl.recipes.plan.disk_and_tokens import Disk
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute

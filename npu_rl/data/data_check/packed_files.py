@@ -10,8 +10,8 @@ from npu_rl.common.bounded import open_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import DataError
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.data_check.mindspeed_rl_files import MAGIC
-from npu_rl.datasets.trainer_files import TrainerFile
+from npu_rl.data.data_check.mindspeed_rl_files import MAGIC
+from npu_rl.data.datasets.trainer_files import TrainerFile
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute
 from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.datasets.prompt_templates import BOXED, HASHES
+from npu_rl.data.datasets.prompt_templates import BOXED, HASHES
 
 # examples/data_preprocess/gsm8k.py:31@55e3c5b
 _AFTER_HASHES = re.compile(r"#### (-?[0-9.,]+)")

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from npu_rl.common.errors import DataError
-from npu_rl.datasets.json_rows import LONGEST_ROW
-from npu_rl.datasets.parquet_pages import read_pages
-from npu_rl.datasets.parquet_support import pyarrow
+from npu_rl.data.datasets.json_rows import LONGEST_ROW
+from npu_rl.data.datasets.parquet_pages import read_pages
+from npu_rl.data.datasets.parquet_support import pyarrow
 
 _MOST_COLUMNS = 1000
 _LARGEST_FOOTER = 16 << 20  # bytes; 2,000 row groups of 10 columns have 3 MB

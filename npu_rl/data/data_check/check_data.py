@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.data_check.reward_trial import Trial
-from npu_rl.datasets.prompt_templates import BOXED, HASHES
-from npu_rl.datasets.trainer_files import TrainerFile
+from npu_rl.data.data_check.reward_trial import Trial
+from npu_rl.data.datasets.prompt_templates import BOXED, HASHES
+from npu_rl.data.datasets.trainer_files import TrainerFile
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 RULES = (

@@ -11,10 +11,10 @@ from typing import Any
 from npu_rl.common.bounded import open_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import DataError
-from npu_rl.datasets.bounded_parquet import BoundedParquet
-from npu_rl.datasets.parquet_support import pyarrow
-from npu_rl.datasets.prepare_dataset import problem_key
-from npu_rl.datasets.prompt_templates import asked_for
+from npu_rl.data.datasets.bounded_parquet import BoundedParquet
+from npu_rl.data.datasets.parquet_support import pyarrow
+from npu_rl.data.datasets.prepare_dataset import problem_key
+from npu_rl.data.datasets.prompt_templates import asked_for
 
 SAMPLES = 3  # rows of each data source that the reward is tried on
 SOURCES = 50  # data sources that are told apart

@@ -13,10 +13,10 @@ from typing import IO, TYPE_CHECKING, Any
 from npu_rl.common.bounded import chunks, open_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import DataError
-from npu_rl.datasets.bounded_parquet import BoundedParquet, too_long
-from npu_rl.datasets.json_rows import LONGEST_ROW, array_rows, line_rows
-from npu_rl.datasets.parquet_pages import InvalidPage
-from npu_rl.datasets.parquet_support import pyarrow
+from npu_rl.data.datasets.bounded_parquet import BoundedParquet, too_long
+from npu_rl.data.datasets.json_rows import LONGEST_ROW, array_rows, line_rows
+from npu_rl.data.datasets.parquet_pages import InvalidPage
+from npu_rl.data.datasets.parquet_support import pyarrow
 
 if TYPE_CHECKING:
     from io import BufferedReader

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from npu_rl.common.errors import DataError, HostError, UsageError
-from npu_rl.data_check.check_data import Checked, samples_of
-from npu_rl.data_check.prompt_lengths import prompt_lengths, require_tokenizer
-from npu_rl.data_check.reward_trial import try_reward
-from npu_rl.datasets.prepare_dataset import TEST, TRAIN
-from npu_rl.datasets.trainer_files import TrainerFile, read_trainer_file
+from npu_rl.data.data_check.check_data import Checked, samples_of
+from npu_rl.data.data_check.prompt_lengths import prompt_lengths, require_tokenizer
+from npu_rl.data.data_check.reward_trial import try_reward
+from npu_rl.data.datasets.prepare_dataset import TEST, TRAIN
+from npu_rl.data.datasets.trainer_files import TrainerFile, read_trainer_file
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
 from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings

@@ -16,12 +16,12 @@ from typing import Any
 
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import DataError
-from npu_rl.datasets.input_rows import InputRows, Progress
-from npu_rl.datasets.known_datasets import Dataset, dataset_like, text_of
-from npu_rl.datasets.plain_rows import PlainRows
-from npu_rl.datasets.prompt_templates import Template
-from npu_rl.datasets.staged_folder import file_sha256
-from npu_rl.datasets.trainer_parquet import TrainerParquet
+from npu_rl.data.datasets.input_rows import InputRows, Progress
+from npu_rl.data.datasets.known_datasets import Dataset, dataset_like, text_of
+from npu_rl.data.datasets.plain_rows import PlainRows
+from npu_rl.data.datasets.prompt_templates import Template
+from npu_rl.data.datasets.staged_folder import file_sha256
+from npu_rl.data.datasets.trainer_parquet import TrainerParquet
 
 TRAIN, TEST, REPORT = "train.parquet", "test.parquet", "prepared.json"
 _PLAIN = ("train.jsonl", "test.jsonl")

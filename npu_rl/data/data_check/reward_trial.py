@@ -13,7 +13,7 @@ from typing import Any
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
-from npu_rl.datasets.prompt_templates import BOXED, HASHES
+from npu_rl.data.datasets.prompt_templates import BOXED, HASHES
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import function_file, split_function
 from npu_rl.recipes.recipe.trainer_command import switch

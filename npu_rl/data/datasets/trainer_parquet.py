@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.disk import disk_errors
-from npu_rl.datasets.parquet_support import pyarrow
+from npu_rl.data.datasets.parquet_support import pyarrow
 
 ROWS_PER_GROUP = 2000
 CHARACTERS_PER_GROUP = 1 << 23  # a group is written out early when its texts are this long

@@ -1,0 +1,1 @@
+"""Datasets: downloaded, prepared, and checked against a recipe."""
