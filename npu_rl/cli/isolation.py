@@ -1,6 +1,6 @@
 """`python -m npu_rl`: go on without what PYTHONPATH and the current folder bring into this Python.
 
-The installed command needs none of it (npu_rl/launcher). Here Python is up already, and what it imported so far may
+The installed command needs none of it (npu_rl/cli/launcher). Here Python is up already, and what it imported so far may
 be a stray file of the tree that is to be judged. One that only shadows a module is left behind by starting
 again; one that is written to deceive is not, since it has run.
 """

@@ -48,7 +48,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
     (site,) = home.glob("lib/python3*/site-packages")
     (site / "npu_rl.pth").write_text("\n".join([str(ROOT), *packages()]) + "\n")
     for name in ("npu-rl", "npu-rl-python"):
-        text = (ROOT / "npu_rl/launcher" / name).read_text()
+        text = (ROOT / "npu_rl/cli/launcher" / name).read_text()
         (home / "bin" / name).write_text(text.replace("#!python\n", f"#!{home}/bin/python\n"))
         (home / "bin" / name).chmod(0o755)
     return Installed(home / "bin" / "npu-rl")

@@ -117,7 +117,7 @@ def test_an_incomplete_installation_says_so(
     assert "no interpreter" in complaint()
     base = os.path.realpath(sys.executable)
     (tmp_path / "npu-rl-python").write_text(
-        (ROOT / "npu_rl/launcher/npu-rl-python").read_text().replace("#!python", f"#!{base}")
+        (ROOT / "npu_rl/cli/launcher/npu-rl-python").read_text().replace("#!python", f"#!{base}")
     )
     assert "has no npu_rl" in complaint()
 
@@ -130,7 +130,7 @@ def test_what_users_set_to_see_is_kept(installed: Installed, tmp_path: Path) -> 
     folder = tmp_path / "bin"
     folder.mkdir()
     shutil.copy(installed.program, folder)
-    inner = (ROOT / "npu_rl/launcher/npu-rl-python").read_text()
+    inner = (ROOT / "npu_rl/cli/launcher/npu-rl-python").read_text()
     python = installed.program.with_name("python")
     (folder / "npu-rl-python").write_text(
         inner.replace("#!python", f"#!{python}").replace("    from npu_rl.cli import program\n", "    program = exit\n")
