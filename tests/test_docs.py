@@ -291,17 +291,27 @@ def test_the_drawing_has_the_floors_of_import_linter_in_their_order() -> None:
         r"^layers = \[\n(.*?)^\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S
     )
     assert layers
-    rooms = re.findall(r"npu_rl\.(\w+)", layers[1])
+    rooms = re.findall(r"npu_rl\.([\w.]+)", layers[1])
     page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     (drawing,) = (
         block.text for block in blocks(ROOT / "docs" / "architecture.md") if block.language == "text"
     )
     floors, _, apart = drawing.partition("\n apart")
-    drawn = [word for word in re.findall(r"\w+", floors) if word in rooms]
+    drawn, group = [], ""
+    for line in floors.splitlines():
+        new = re.match(r" (\w+)", line)
+        group = new[1] if new else group
+        names = re.findall(r"\w+", line[new.end() :] if new else line)
+        drawn += [f"{group}.{name}" for name in names] or [group]
     assert drawn == rooms
     assert "runtime" in apart
-    for room in (path.name for path in (ROOT / "npu_rl").iterdir() if (path / "__init__.py").exists()):
-        assert f"| `{room}` |" in page, f"{room} has no paragraph"
+    groups = {path for path in (ROOT / "npu_rl").iterdir() if (path / "__init__.py").exists()}
+    assert len(groups) <= 10, "the drawing has ten groups"
+    for group_path in groups:
+        inner = [path.name for path in group_path.iterdir() if (path / "__init__.py").exists()]
+        whole = group_path.name in ("cli", "rehearsal", "runtime")
+        for room in [group_path.name] if whole else [f"{group_path.name}/{name}" for name in inner]:
+            assert f"| `{room}` |" in page, f"{room} has no row"
 
 
 # -- two languages
