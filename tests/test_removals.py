@@ -30,7 +30,7 @@ MAY_CHANGE = {
     "weights/checkpoints/unfinished_files.py": "parts of the output's own files",
     "weights/tensors/npu_rl_tensors/cast.py": "*.part of its output",
     "weights/tensors/npu_rl_tensors/conversion/tasks.py": "*.part of its output",
-    "weights/tensors/npu_rl_tensors/conversion/writers.py": "*.part of its output, and its list of places",
+    "weights/tensors/npu_rl_tensors/conversion/write_checkpoint.py": "*.part of its output, and its list of places",
     "weights/tensors/npu_rl_tensors/ray_driver.py": "the files that it wrote to see which hosts share a folder",
     "training/injected/npu_rl_nodes.py": "nodes.json of the run, which its next version replaces",
 }

@@ -157,7 +157,9 @@ READERS = {
     "stack/store.py": R("units of the store", OWN),
     "weights/tensors/npu_rl_tensors/cast.py": R("safetensors shards", STRANGER, "a_cast_shard"),
     "weights/tensors/npu_rl_tensors/conversion/tasks.py": R("its task", OWN, "", PRINTED),
-    "weights/tensors/npu_rl_tensors/conversion/writers.py": R("lists of tensors that it has written", OWN),
+    "weights/tensors/npu_rl_tensors/conversion/write_checkpoint.py": R(
+        "lists of tensors that it has written", OWN
+    ),
     "weights/tensors/npu_rl_tensors/formats/legacy_checkpoint.py": R(
         "a tracker", STRANGER, "legacy_trackers"
     ),
@@ -165,7 +167,9 @@ READERS = {
         "pickles", STRANGER, "dist_metadata_files", "every opcode is looked at before"
     ),
     "weights/tensors/npu_rl_tensors/formats/tensor_views.py": R("tensors", STRANGER, "dist_metadata_files"),
-    "weights/tensors/npu_rl_tensors/formats/torch_dist.py": R(".metadata", STRANGER, "dist_metadata_files"),
+    "weights/tensors/npu_rl_tensors/formats/read_torch_dist.py": R(
+        ".metadata", STRANGER, "dist_metadata_files"
+    ),
     "weights/tensors/npu_rl_tensors/formats/torch_files.py": R(
         "files of torch.save", STRANGER, "dist_metadata_files", "each read of the archive's list is bounded"
     ),
@@ -205,12 +209,12 @@ READERS = {
     "training/run/trainer_validation.py": R("a worker's answer", OWN, "", PRINTED),
     "training/run/witness_run.py": R("a worker's answer", OWN, "", PRINTED),
     "workspace/verification/verify.py": R("a changed file of a workspace", STRANGER, "a_receipt"),
-    "weights/checkpoints/cast_journal.py": R("a journal", STRANGER, "a_cast_journal", WRITES),
+    "weights/checkpoints/output_journal.py": R("a journal", STRANGER, "an_output_journal", WRITES),
     "weights/checkpoints/cast_weights.py": R("the output folder", OWN, "", WRITES),
     "training/run/export_run.py": R("lock.json of a record", STRANGER, "a_killed_record", WRITES),
     "weights/checkpoints/hash_list.py": R("a list of hashes, and what it lists", STRANGER, "a_hash_list"),
     "weights/checkpoints/other_files.py": R("files beside the weights", STRANGER, "safetensors_headers"),
-    "weights/checkpoints/output_folder.py": R("a finished file of an output", STRANGER, "a_cast_journal"),
+    "weights/checkpoints/output_folder.py": R("a finished file of an output", STRANGER, "an_output_journal"),
     "weights/checkpoints/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
     "weights/checkpoints/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
     "weights/checkpoints/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),

@@ -227,8 +227,8 @@ def safetensors_headers(folder: Path, m: Mutator) -> None:
             other_files(folder, checkpoint.shards).copy(folder, target)
 
 
-def a_cast_journal(folder: Path, m: Mutator) -> None:
-    from npu_rl.weights.checkpoints.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
+def an_output_journal(folder: Path, m: Mutator) -> None:
+    from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal, finished_sizes, is_unfinished
 
     fresh(folder)
     (folder / "a.safetensors").write_bytes(bytes(8))
@@ -241,7 +241,7 @@ def a_cast_journal(folder: Path, m: Mutator) -> None:
     m.file(folder / NAME)
     is_unfinished(folder)
     finished_sizes(folder, NAME)
-    journal = CastJournal(folder, Path("/x"), "d")
+    journal = OutputJournal(folder, Path("/x"), "d")
     journal.whole({"a.safetensors"})
     journal.close()
 
@@ -338,11 +338,11 @@ def legacy_trackers(folder: Path, m: Mutator) -> None:
 
 def dist_metadata_files(folder: Path, m: Mutator) -> None:
     torch = pytest.importorskip("torch")
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_dist import (
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.read_torch_dist import (
         read_dist_checkpoint,
         require_whole_files,
     )
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
 
     memory = io.BytesIO()
     torch.save(torch.zeros(2, 3), memory)
@@ -580,7 +580,7 @@ KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
     a_verification_record,
     a_download,
     safetensors_headers,
-    a_cast_journal,
+    an_output_journal,
     a_hash_list,
     checkpoint_folders,
     a_killed_record,

@@ -25,7 +25,7 @@ from npu_rl.recipes.trainer_code.source_index import SourceIndex
 from npu_rl.stack.hunks.hunk_headings import _definitions
 from npu_rl.stack.requirements.declared import declared_requirements
 from npu_rl.stack.requirements.requirement_file import read_requirement_file
-from npu_rl.weights.checkpoints.cast_journal import NAME, CastJournal, finished_sizes
+from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal, finished_sizes
 from npu_rl.weights.tensors.npu_rl_tensors import safetensors_file
 from npu_rl.workspace.folder.file_check import read_stats
 from npu_rl.workspace.folder.local_commits import own_files, own_history
@@ -80,15 +80,15 @@ def test_a_record_of_what_was_proven_that_is_too_large(tmp_path: Path) -> None:
 def test_a_journal_that_is_too_large(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text("[" + "[]," * 12_000_000 + "0]\n")
     with pytest.raises(WeightsError, match="larger than"):
-        CastJournal(tmp_path, tmp_path, "d")
+        OutputJournal(tmp_path, tmp_path, "d")
 
 
 def test_a_journal_without_a_name(tmp_path: Path) -> None:
-    CastJournal(tmp_path, tmp_path, "d").close()
+    OutputJournal(tmp_path, tmp_path, "d").close()
     with (tmp_path / NAME).open("a") as file:
         file.write("{}\n")
     with pytest.raises(WeightsError, match="A line lacks 'shard'"):
-        CastJournal(tmp_path, tmp_path, "d")
+        OutputJournal(tmp_path, tmp_path, "d")
 
 
 def test_a_python_file_that_is_too_large_has_no_syntax_tree() -> None:
@@ -188,13 +188,13 @@ def test_the_sum_of_what_a_component_declares() -> None:
 
 def test_a_journal_of_millions_of_lines(tmp_path: Path) -> None:
     """`weights check` read 16 million lines of `[]` in 49 s."""
-    CastJournal(tmp_path, tmp_path, "d").close()
+    OutputJournal(tmp_path, tmp_path, "d").close()
     with (tmp_path / NAME).open("ab") as file:
         file.write(b"[]\n" * 10_000_000)
     started = cpu_seconds()
     assert finished_sizes(tmp_path, NAME) == {}
     with pytest.raises(WeightsError, match="more than 200000 lines"):
-        CastJournal(tmp_path, tmp_path, "d")
+        OutputJournal(tmp_path, tmp_path, "d")
     assert cpu_seconds() - started < 3
 
 

@@ -269,8 +269,8 @@ def test_a_configuration_of_datasets_that_is_none(tmp_path: Path) -> None:
 @ODD
 def test_a_file_of_torch_dist(odd: Callable[[Path], None], tmp_path: Path) -> None:
     pytest.importorskip("torch")
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.read_torch_dist import read_dist_checkpoint
     from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
     from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
     odd(tmp_path / "a.distcp")
@@ -287,8 +287,8 @@ def test_a_file_of_torch_dist(odd: Callable[[Path], None], tmp_path: Path) -> No
 @pytest.mark.parametrize("chunks", [0.5, "chunk", {"a": 1}, [0.5]])
 def test_chunks_that_are_no_list(chunks: object, tmp_path: Path) -> None:
     pytest.importorskip("torch")
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.read_torch_dist import read_dist_checkpoint
     from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
     from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
     tree = dist_metadata({"a": (2, 3)}, {"a": 24})

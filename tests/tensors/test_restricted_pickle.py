@@ -59,8 +59,8 @@ NAMES = list(hostile(Path("/x")))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_metadata_that_wants_to_run(name: str, tmp_path: Path) -> None:
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.read_torch_dist import read_dist_checkpoint
     from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_dist import read_dist_checkpoint
 
     marker = tmp_path / "ran"
     (tmp_path / ".metadata").write_bytes(hostile(marker)[name])
@@ -161,9 +161,9 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def known() -> dict[tuple[str, str], Any]:
-    from npu_rl.weights.tensors.npu_rl_tensors.formats import fsdp_pickles, torch_dist, torch_files
+    from npu_rl.weights.tensors.npu_rl_tensors.formats import fsdp_pickles, read_torch_dist, torch_files
 
-    return {**torch_files._known(), **torch_dist._known(), **fsdp_pickles.fsdp_globals()}
+    return {**torch_files._known(), **read_torch_dist._known(), **fsdp_pickles.fsdp_globals()}
 
 
 @pytest.mark.parametrize("slots", [False, True])

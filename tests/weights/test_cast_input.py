@@ -175,10 +175,10 @@ def test_a_small_disk_is_found_before_anything_starts(tmp_path: Path) -> None:
 
 
 def test_another_cast_into_the_folder_is_refused(tmp_path: Path) -> None:
-    from npu_rl.weights.checkpoints.cast_journal import CastJournal
+    from npu_rl.weights.checkpoints.output_journal import OutputJournal
 
     source = tiny_fp8(tmp_path / "in")
-    journal = CastJournal(tmp_path / "out", source, plan_cast(source).digest)
+    journal = OutputJournal(tmp_path / "out", source, plan_cast(source).digest)
     with pytest.raises(UsageError, match="Another process writes into the output folder"):
         cast_weights(source, tmp_path / "out", Workers("none", 1))
     journal.close()

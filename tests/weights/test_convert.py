@@ -13,8 +13,8 @@ import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.checkpoints.cast_journal import finished_sizes
 from npu_rl.weights.checkpoints.convert_weights import JOURNAL, ConvertOptions, ConvertReport, convert_weights
+from npu_rl.weights.checkpoints.output_journal import finished_sizes
 from npu_rl.weights.checkpoints.worker_pool import Task
 from npu_rl.weights.tensors.npu_rl_tensors.conversion import units
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout

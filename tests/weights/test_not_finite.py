@@ -13,10 +13,10 @@ from npu_rl.common.errors import WeightsError
 from npu_rl.training.record.run_checkpoint import run_checkpoint
 from npu_rl.training.run.export_run import ExportOptions, export_run
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME
 from npu_rl.weights.checkpoints.cast_weights import cast_weights
 from npu_rl.weights.checkpoints.checkpoint_findings import check_folder
 from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks

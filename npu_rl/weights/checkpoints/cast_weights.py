@@ -14,9 +14,9 @@ from typing import Any
 
 import npu_rl
 from npu_rl.common.disk import disk_errors, write_atomically
-from npu_rl.weights.checkpoints.cast_journal import NAME, CastJournal
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import require_apart, require_space, require_unchanged
+from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal
 from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers, as_npu_rl_error
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import PlannedShard, cast_config, cast_rules
@@ -131,7 +131,7 @@ def cast_weights(
     plan = plan_cast(source)
     if not (target / NAME).is_file():
         require_space(target, sum(plan.sizes.values()) + plan.others.size(source))
-    with contextlib.closing(CastJournal(target, source, plan.digest)) as journal:
+    with contextlib.closing(OutputJournal(target, source, plan.digest)) as journal:
         if journal.finished is not None:
             last = [name for name in (CONFIG, INDEX) if (source / name).is_file()]
             require_unchanged(target, plan.sizes, "cast", last)

@@ -12,9 +12,9 @@ from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.model_config import PUBLISHED, read_shape
-from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME, is_unfinished
 from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder, check_folder
 from npu_rl.weights.checkpoints.megatron_check import check_megatron, is_megatron_checkpoint
+from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, is_unfinished
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import SCALE_SUFFIX
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, listed

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME, NAME, is_unfinished
+from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, NAME, is_unfinished
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import FP8, SCALE_SUFFIX, is_beyond
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint, listed
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError

@@ -11,7 +11,6 @@ from typing import Any
 
 import npu_rl
 from npu_rl.common.disk import disk_errors
-from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME, CastJournal
 from npu_rl.weights.checkpoints.cast_weights import CastProgress
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import (
@@ -20,6 +19,7 @@ from npu_rl.weights.checkpoints.output_folder import (
     require_space,
     require_unchanged,
 )
+from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, OutputJournal
 from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
@@ -83,7 +83,7 @@ def convert_weights(
         others_size = others.size(options.config or options.source)
         require_space(options.target, sum(files.values()) + others_size)
     with contextlib.closing(
-        CastJournal(options.target, options.source, plan["digest"], name=JOURNAL)
+        OutputJournal(options.target, options.source, plan["digest"], name=JOURNAL)
     ) as journal:
         if journal.finished is not None:
             # the files that the journal lacks, or that were removed afterwards, have no size
@@ -120,7 +120,7 @@ def convert_weights(
 def _report(
     options: ConvertOptions,
     plan: dict[str, Any],
-    journal: CastJournal,
+    journal: OutputJournal,
     kept: int,
     seconds: float,
     workers: Workers,

@@ -13,9 +13,9 @@ from pathlib import Path, PurePosixPath
 from npu_rl.common.bounded import chunks, open_file, read_file
 from npu_rl.common.disk import disk_errors, write_atomically
 from npu_rl.common.errors import UsageError, WeightsError
-from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME
-from npu_rl.weights.checkpoints.cast_journal import NAME as CAST_NAME
 from npu_rl.weights.checkpoints.other_files import HASH_LIST
+from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME
+from npu_rl.weights.checkpoints.output_journal import NAME as CAST_NAME
 
 NAME = HASH_LIST
 

@@ -9,9 +9,9 @@ from typing import Any
 from npu_rl.common.errors import HostError, NpuRlError, RecipeError
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME, finished_sizes
 from npu_rl.weights.checkpoints.checkpoint_findings import DTYPES, CheckedFolder
 from npu_rl.weights.checkpoints.output_folder import file_size
+from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, finished_sizes
 from npu_rl.weights.checkpoints.recipe_layout import recipe_layout
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import INDEX, listed

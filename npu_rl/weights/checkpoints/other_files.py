@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npu_rl.common.bounded import chunks, open_file
 from npu_rl.common.disk import disk_errors
-from npu_rl.weights.checkpoints.cast_journal import CONVERT_NAME, NAME
+from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, NAME
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX
 from npu_rl.weights.tensors.npu_rl_tensors.part_file import part_of
 

@@ -11,8 +11,8 @@ from typing import Any, Literal
 from .formats.fsdp_checkpoint import is_fsdp_checkpoint, read_fsdp_checkpoint
 from .formats.hf_views import hf_views
 from .formats.legacy_checkpoint import is_legacy_checkpoint, iteration_folder, rank_numbers
+from .formats.read_torch_dist import METADATA, is_dist_checkpoint
 from .formats.tensor_views import OpenFiles, TensorView
-from .formats.torch_dist import METADATA, is_dist_checkpoint
 from .hf_checkpoint import INDEX, SINGLE, HfCheckpoint
 from .layouts.mapped_checkpoint import MappedCheckpoint, map_dist_checkpoint, map_legacy_checkpoint
 from .layouts.model_sizes import model_sizes

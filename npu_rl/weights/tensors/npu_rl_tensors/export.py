@@ -12,7 +12,7 @@ import torch
 
 from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
 from .conversion.units import UNIT, Unit, check_names
-from .conversion.writers import write_hf_file, write_index
+from .conversion.write_checkpoint import write_hf_file, write_index
 from .formats.tensor_views import OpenFiles
 from .hf_checkpoint import CONFIG, read_object
 from .layouts.model_sizes import model_sizes

@@ -10,8 +10,8 @@ from typing import Any
 
 from .checkpoint_views import checkpoint_format
 from .formats.legacy_checkpoint import iteration_folder, rank_numbers, read_rank_file
+from .formats.read_torch_dist import read_dist_checkpoint, require_whole_files
 from .formats.tensor_views import OpenFiles, TensorView
-from .formats.torch_dist import read_dist_checkpoint, require_whole_files
 from .tensor_error import TensorError
 
 

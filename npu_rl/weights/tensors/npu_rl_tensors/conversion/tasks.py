@@ -20,7 +20,7 @@ from ..layouts.placements import Layout
 from ..part_file import part_of
 from ..tensor_error import TensorError
 from ..tied_head import HEAD, head_difference
-from . import writers
+from . import write_checkpoint
 from .units import OutputLayout, Unit, check_names, extra_states, units
 
 
@@ -45,13 +45,15 @@ def plan_conversion(arguments: dict[str, Any], _progress: Callable[[int], None])
     left_out = found.model.tied and HEAD in found.source.tensors
     if left_out:
         _require_tied(found.source)
-    states = [writers.states_file_of(len(found.units))] if found.output.format == "torch_dist" else []
+    states = (
+        [write_checkpoint.states_file_of(len(found.units))] if found.output.format == "torch_dist" else []
+    )
     described = json.dumps([found.source.digest, found.output.to_json(), vars(found.model)]).encode()
     return {
         "digest": hashlib.sha256(described).hexdigest(),
         "input": found.source.describe(),
         "files": {unit.file: unit.bytes for unit in found.units},
-        "last": [*states, *writers.LAST[found.output.format]],
+        "last": [*states, *write_checkpoint.LAST[found.output.format]],
         "largest": max(unit.largest for unit in found.units),
         "tensors": len(found.layout.by_name),
         "stored": len(found.layout.stored),
@@ -79,12 +81,14 @@ def convert_file(arguments: dict[str, Any], progress: Callable[[int], None]) -> 
     part = part_of(target)
     views, dtypes = found.source.tensors, found.dtypes
     if found.output.format == "torch_dist":
-        sums = writers.write_dist_file(part, unit, views, dtypes, progress)
-        part.with_name(part.name + writers.PLACES).replace(target.with_name(target.name + writers.PLACES))
+        sums = write_checkpoint.write_dist_file(part, unit, views, dtypes, progress)
+        part.with_name(part.name + write_checkpoint.PLACES).replace(
+            target.with_name(target.name + write_checkpoint.PLACES)
+        )
     elif found.output.format == "legacy":
-        sums = writers.write_rank_file(part, unit, found.layout, views, dtypes, progress)
+        sums = write_checkpoint.write_rank_file(part, unit, found.layout, views, dtypes, progress)
     else:
-        sums = writers.write_hf_file(part, unit, views, dtypes, progress)
+        sums = write_checkpoint.write_hf_file(part, unit, views, dtypes, progress)
     size = part.stat().st_size
     part.replace(target)
     return {"shard": unit.file, "size": size, **sums}
@@ -95,15 +99,15 @@ def finish_conversion(arguments: dict[str, Any], _progress: Callable[[int], None
     found, folder = opened(_key(arguments)), Path(arguments["output"])
     if found.output.format == "torch_dist":
         files = [unit.file for unit in found.units]
-        if not (folder / writers.LAST["torch_dist"][-1]).is_file():  # else a kill came after it
-            writers.write_dist_metadata(
+        if not (folder / write_checkpoint.LAST["torch_dist"][-1]).is_file():  # else a kill came after it
+            write_checkpoint.write_dist_metadata(
                 folder, files, found.layout, found.dtypes, list(extra_states(found.model))
             )
-        writers.remove_places(folder, files)
+        write_checkpoint.remove_places(folder, files)
     elif found.output.format == "legacy":
-        writers.write_tracker(folder)
+        write_checkpoint.write_tracker(folder)
     else:
-        writers.write_index(folder, found.units, sum(unit.bytes for unit in found.units))
+        write_checkpoint.write_index(folder, found.units, sum(unit.bytes for unit in found.units))
     return {}
 
 

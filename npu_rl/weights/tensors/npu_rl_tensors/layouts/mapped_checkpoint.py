@@ -10,8 +10,8 @@ import torch
 
 from ..formats.boxes import Box, extent, overlap, shifted, slices
 from ..formats.legacy_checkpoint import iteration_folder, rank_numbers, read_rank_file
+from ..formats.read_torch_dist import read_dist_checkpoint
 from ..formats.tensor_views import OpenFiles, TensorView
-from ..formats.torch_dist import read_dist_checkpoint
 from ..tensor_error import TensorError
 from .model_sizes import ModelSizes
 from .placements import Layout, LegacyRanks, Placement, StoredTensor, dist_layout, legacy_layout, rank_name

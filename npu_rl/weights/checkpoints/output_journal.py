@@ -30,7 +30,7 @@ _ANOTHER = "Choose another output folder."
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
-class CastJournal:
+class OutputJournal:
     """One line of JSON for the input, one for each finished shard, one before the other files, and one for the end.
 
     Attributes:

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
-from npu_rl.weights.checkpoints.cast_journal import NAME, CastJournal, finished_sizes, is_unfinished
 from npu_rl.weights.checkpoints.other_files import OtherFiles
 from npu_rl.weights.checkpoints.output_folder import require_space
+from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal, finished_sizes, is_unfinished
 from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
 from npu_rl.weights.tensors.npu_rl_tensors.part_file import SampledSum
 
@@ -23,8 +23,8 @@ def crc32(data: bytes) -> int:
     return found.crc32
 
 
-def opened(folder: Path) -> CastJournal:
-    return CastJournal(folder, Path("/in"), "d")
+def opened(folder: Path) -> OutputJournal:
+    return OutputJournal(folder, Path("/in"), "d")
 
 
 @pytest.mark.parametrize(
