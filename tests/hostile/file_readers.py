@@ -148,7 +148,7 @@ READERS = {
     "training/injected/npu_rl_rehearsal/forks.py": R("a child's answer", OWN, "", RUN),
     "training/injected/npu_rl_rehearsal/mindspeed_rl_arguments.py": R("Hydra files", STRANGER, "", RUN),
     "training/injected/npu_rl_rehearsal/trainer_arguments.py": R("Hydra files", STRANGER, "", RUN),
-    "training/injected/npu_rl_rehearsal_compose.py": R("its task", OWN, "", RUN),
+    "training/injected/npu_rl_hydra_compose.py": R("its task", OWN, "", RUN),
     "training/injected/npu_rl_standins/used.py": R("counts of used stand-ins", OWN, "", WRITES),
     "training/injected/npu_rl_try_reward.py": R("its task", OWN, "", OF_THIS_RUN),
     "training/injected/npu_rl_validate.py": R("Python of the tree", STRANGER, "", RUN),

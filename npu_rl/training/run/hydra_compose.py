@@ -14,7 +14,7 @@ from npu_rl.training.standins import INJECTED
 RunCommand = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str, str]]
 """Run an argument list with an environment; return exit code, stdout and stderr."""
 
-_CHILD = INJECTED / "npu_rl_rehearsal_compose.py"
+_CHILD = INJECTED / "npu_rl_hydra_compose.py"
 _MARK = "npu-rl-composed:"
 _NOISE = ("full_key:", "object_type=", "reference_type=", "See https://hydra.cc")
 

@@ -1,6 +1,6 @@
 """Compose the trainer's configuration with its own Hydra, and print it as one line of JSON.
 
-The training interpreter runs it: `python npu_rl_rehearsal_compose.py '{"folder": ..., "config": ..., "overrides":
+The training interpreter runs it: `python npu_rl_hydra_compose.py '{"folder": ..., "config": ..., "overrides":
 [...]}'`. It needs the standard library and hydra. The output is {"config": ..., "unresolved": {key: why}}, or
 {"refused": kind, "message": text}, or {"missing": module}.
 """
