@@ -1,6 +1,6 @@
 """What `npu-rl train` costs over calling the trainer by hand, and what the quickstart takes in all.
 
-    python -m docs.benchmarks.train --workspace DIR --python P --rounds 5
+    python -m benchmarks.train --workspace DIR --python P --rounds 5
 
 DIR is a quickstart workspace, P has the packages of the extra `rehearsal`. By hand is the very command and
 environment that `--dry-run` writes (run.sh), so the difference is npu-rl's own work: loading and checking the

@@ -1,4 +1,4 @@
-"""A counting TCP proxy that can also be slow: `python -m docs.benchmarks.proxy --help`.
+"""A counting TCP proxy that can also be slow: `python -m benchmarks.proxy --help`.
 
 Not netem, because that needs root and a kernel module. What it models: half a round trip each way, a
 number of round trips before the first byte (TCP and TLS hand-shakes), and one downlink shared by all

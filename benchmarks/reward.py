@@ -1,6 +1,6 @@
 """Benchmark of the deepscaler reward: 8,192 responses of one training step, hostile ones among them.
 
-    python -m docs.benchmarks.reward [--workers N] [--rounds R] [--manager batch|naive|both]
+    python -m benchmarks.reward [--workers N] [--rounds R] [--manager batch|naive|both]
 
 Needs math-verify. Manager `batch` is what the recipe names: one call of `compute_scores` for all responses. `naive` is
 verl's default: a call of `compute_score` per response, one after the other, which more cores don't help; it is

@@ -1,6 +1,6 @@
 """Is any command slower than it was? Two installed versions of npu-rl, interleaved, as ratios.
 
-    python -m docs.benchmarks.side_by_side --before OLD/bin/npu-rl --after NEW/bin/npu-rl --rounds 21
+    python -m benchmarks.side_by_side --before OLD/bin/npu-rl --after NEW/bin/npu-rl --rounds 21
 
 Each version sets up a quickstart workspace of its own (PyPI is needed for that) in a temporary folder with its own
 store. Then every round runs each command once with either version; which goes first alternates. Printed are the

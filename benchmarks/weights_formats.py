@@ -1,6 +1,6 @@
 """Benchmark of `npu-rl weights convert`, `audit`, `export` and the list of hashes, in seconds per 100 GB.
 
-    python -m docs.benchmarks.weights_formats --lab DIR --python P [--experts N] [--rounds R] [--workers N]
+    python -m benchmarks.weights_formats --lab DIR --python P [--experts N] [--rounds R] [--workers N]
 
 DIR is a folder on the disk that is measured. It holds an input that is made once, a DeepSeek-V3 in BF16 of two layers
 with the published sizes but for the number of experts and the vocabulary, and the outputs, which are removed. P has
@@ -24,7 +24,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from docs.benchmarks.weights_cast import time_floor
+from benchmarks.weights_cast import time_floor
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.name_tables import hf_shapes

@@ -14,7 +14,7 @@ from .peers import Contender
 from .pins import UPSTREAMS
 
 MANIFEST = "deepseek-v3-cann"
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 
 # The command lines, in one place: `{workspace}` is filled in.
 SETUP = ("setup", "--manifest", MANIFEST, "--workspace", "{workspace}")

@@ -1,6 +1,6 @@
 """Serve the copies on loopback: a git daemon, and proxies in front of it.
 
-    NPU_RL_UPSTREAMS=... python -m docs.benchmarks.serve --lab DIR
+    NPU_RL_UPSTREAMS=... python -m benchmarks.serve --lab DIR
 
 makes the copies, serves them until standard input closes, and prints the two addresses, for trials
 by hand. The benchmark uses the context managers. Every process here watches a pipe from its parent

@@ -1,6 +1,6 @@
 """Benchmark of `npu-rl setup` against what people use today. See README.md beside this file.
 
-NPU_RL_UPSTREAMS=DIR python -m docs.benchmarks.bench --lab DIR --rounds 9
+NPU_RL_UPSTREAMS=DIR python -m benchmarks.bench --lab DIR --rounds 9
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def run(arguments: list[str] | None = None) -> int:
     options.lab.mkdir(parents=True, exist_ok=True)
     options.output.mkdir(parents=True, exist_ok=True)
     given = sys.argv[1:] if arguments is None else arguments
-    results = report.Results(command=f"{VARIABLE}=... python -m docs.benchmarks.bench {shlex.join(given)}")
+    results = report.Results(command=f"{VARIABLE}=... python -m benchmarks.bench {shlex.join(given)}")
     with scenarios.opened(options, results) as bench:
         for name in options.scenario or scenarios.ALL:
             scenarios.ALL[name](bench)

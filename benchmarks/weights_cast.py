@@ -1,6 +1,6 @@
 """Benchmark of `npu-rl weights cast`: against writing as many bytes, with fsync, to the same disk.
 
-    python -m docs.benchmarks.weights_cast --lab DIR --python P [--shards N] [--shard-mb MB] [--rounds R] [--workers N]
+    python -m benchmarks.weights_cast --lab DIR --python P [--shards N] [--shard-mb MB] [--rounds R] [--workers N]
 
 DIR is a folder on the disk that is measured: it holds an input that is made once (weights of two shapes of
 DeepSeek-V3's experts in FP8), and the outputs, which are removed. P has torch. In each round the floor comes once
