@@ -62,7 +62,7 @@ def cast(
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
     from npu_rl.weights.checkpoints.cast_weights import cast_weights
-    from npu_rl.weights.checkpoints.worker_pool import pool_of
+    from npu_rl.weights.checkpoints.choose_workers import pool_of
 
     if ray is not None and device is not Device.cpu:
         raise UsageError("--ray casts on CPUs only", hint="Leave out --device, or --ray.")

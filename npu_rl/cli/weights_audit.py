@@ -63,7 +63,7 @@ def audit(
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
     from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-    from npu_rl.weights.checkpoints.worker_pool import pool_of
+    from npu_rl.weights.checkpoints.choose_workers import pool_of
 
     options = AuditOptions(
         user_path(a).absolute(),

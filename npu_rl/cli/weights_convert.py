@@ -62,8 +62,8 @@ def convert(
     from npu_rl.cli.show import print_json, say_text
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
+    from npu_rl.weights.checkpoints.choose_workers import pool_of
     from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
-    from npu_rl.weights.checkpoints.worker_pool import pool_of
 
     options = ConvertOptions(
         user_path(original).absolute(),

@@ -54,7 +54,7 @@ def export(
     from npu_rl.common.user_path import user_path
     from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
     from npu_rl.training.run.export_run import ExportOptions, export_run
-    from npu_rl.weights.checkpoints.worker_pool import pool_of
+    from npu_rl.weights.checkpoints.choose_workers import pool_of
 
     chosen = interpreter(python, workspace)
     record = run_record(run, _runs(workspace))

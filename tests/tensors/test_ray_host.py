@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import HostError, UsageError
+from npu_rl.weights.checkpoints.choose_workers import pool_of
 from npu_rl.weights.checkpoints.ray_workers import RayWorkers
-from npu_rl.weights.checkpoints.worker_pool import Task, pool_of
+from npu_rl.weights.checkpoints.worker_pool import Task
 from npu_rl.weights.tensors.npu_rl_tensors import ray_driver, ray_host
 
 TOKEN = "0011223344556677"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,7 +19,6 @@ from npu_rl.common.process import WorkerProcess
 from npu_rl.weights import tensors
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
-_MOST = 16  # workers by default: more wait for one disk
 _JOIN = 0.2  # seconds between two looks at the threads, in which Ctrl-C is noticed
 
 
@@ -95,27 +93,6 @@ class Workers:
             "OMP_NUM_THREADS": threads,
             "MKL_NUM_THREADS": threads,
         }
-
-
-def pool_of(
-    python: str | None, count: int | None, *, inherit_path: bool = False, ray: str | None = None
-) -> Workers:
-    """Return as many workers as asked for, by default one for each usable CPU, and share the CPUs among them.
-
-    Args:
-        ray: Address of a Ray cluster, on each of whose hosts as many are started.
-
-    Raises:
-        UsageError: If the address is invalid.
-    """
-    if ray is not None:
-        from npu_rl.weights.checkpoints.ray_workers import RayWorkers, require_address
-
-        require_address(ray)
-        return RayWorkers(python or sys.executable, count or _MOST, address=ray)
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    count = count or min(cpus, _MOST)
-    return Workers(python or sys.executable, count, max(1, cpus // count), inherit_path)
 
 
 def as_npu_rl_error(error: TensorError) -> NpuRlError:
