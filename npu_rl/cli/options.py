@@ -131,7 +131,8 @@ Workers = Annotated[
 Config = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option(
-        "--config",
+        "--model-config",
+        "--config",  # its name until 0.4
         metavar="DIR",
         help="The folder of the model's config.json, where no other folder has one.",
         show_default=False,

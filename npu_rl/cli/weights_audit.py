@@ -38,7 +38,7 @@ _SIDES = {
 @examples(
     "npu-rl weights audit DeepSeek-V3-Base V3-BF16            # what a cast made",
     "npu-rl weights audit V3-BF16 V3-mcore --json >audit.json",
-    "npu-rl weights audit V3-mcore V3-legacy --config V3-BF16",
+    "npu-rl weights audit V3-mcore V3-legacy --model-config V3-BF16",
 )
 def audit(
     a: Annotated[Path, typer.Argument(metavar="FIRST", help="The folder of a checkpoint.")],

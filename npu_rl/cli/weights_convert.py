@@ -27,7 +27,7 @@ class Target(str, Enum):
 @examples(
     "npu-rl weights convert V3-BF16 V3-mcore --layout deepseek-r1-zero-256die",
     "npu-rl weights convert V3-BF16 V3-legacy --layout deepseek-v3-cann-256die",
-    "npu-rl weights convert V3-mcore V3-back --format hf --config V3-BF16",
+    "npu-rl weights convert V3-mcore V3-back --format hf --model-config V3-BF16",
 )
 def convert(
     original: Annotated[Path, typer.Argument(metavar="IN", help="The folder of a checkpoint.")],

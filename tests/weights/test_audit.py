@@ -75,7 +75,7 @@ def test_formats_of_megatron_against_each_other(
     hf, tensors = deepseek
     dist = tiny.write_dist(tmp_path / "dist", tiny.dist_tensors(tiny.DEEPSEEK, tensors))
     legacy = tiny.write_legacy_deepseek(tmp_path / "legacy", tiny.DEEPSEEK, tensors, 2, [2, 2], 2, True)
-    with pytest.raises(NpuRlError, match="--config DIR"):
+    with pytest.raises(NpuRlError, match="--model-config DIR"):
         audit(dist, legacy)
     assert audit(dist, legacy, config=hf).equal
 

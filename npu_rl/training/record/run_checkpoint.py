@@ -146,5 +146,5 @@ def _model(record: RunRecord, folder: Path, beside: Path) -> Path:
         where=str(folder),
         why=f"There is no {beside.name}/{CONFIG} beside it. "
         + (why if named is None else f"{named}, model.path of the run's recipe, has no {CONFIG}."),
-        hint="Name a folder with the model's config.json and tokenizer: --config DIR",
+        hint="Name a folder with the model's config.json and tokenizer: --model-config DIR",
     )

@@ -115,7 +115,7 @@ def open_checkpoint(
             "The model of a Megatron checkpoint is not known",
             where=str(folder),
             why="Neither side is a Hugging Face folder, which would have a config.json.",
-            hint="Name the folder of one: --config DIR",
+            hint="Name the folder of one: --model-config DIR",
         )
     model = model_sizes(config, config_path)
     if kind == "torch_dist":
