@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from npu_rl.weights.checkpoints.checkpoint_findings import check_folder
-from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import Ordered, Record, read_pickle
+from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import Ordered, Pickled, read_pickle
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import INDEX, SINGLE
 from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import MOST_TENSORS
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
@@ -20,7 +20,7 @@ from tests.hostile.limits import measured_cli
 from tests.support import clean_env, cpu_seconds
 
 KNOWN: dict[tuple[str, str], Any] = {
-    ("m", "Record"): Record,
+    ("m", "Pickled"): Pickled,
     ("m", "set"): set,
     ("collections", "OrderedDict"): Ordered,
 }

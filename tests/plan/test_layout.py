@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.recipes.plan.layout_drawing import draw_layout
-from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes, layout_of
+from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes, layout_of
 from npu_rl.recipes.sizing.process_groups import rollout_members, train_groups, train_members
 from tests.plan.helpers import loaded, plan
 
-MODEL = ModelSizes(layers=61, heads=128, kv_heads=128, experts=256, latent_attention=True)
+MODEL = ModelDivisors(layers=61, heads=128, kv_heads=128, experts=256, latent_attention=True)
 DRAWN = """\
 training: 256 dies = TP1 x CP1 x DP32 x PP8; experts ETP1 x EP32 x EDP1
 stage  layers            ranks       nodes    experts of a die  parameters of a die

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.recipes.sizing.divisibility import Check
-from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.sizing.process_groups import train_groups
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import LayoutReport
@@ -28,8 +28,8 @@ pytestmark = [
 ]
 torch = pytest.importorskip("torch")
 
-DEEPSEEK = ModelSizes(61, 128, 128, 256, True, (7, 8, 8, 8, 8, 8, 7, 7))
-SMALL = ModelSizes(layers=8, heads=4, kv_heads=4, experts=8, latent_attention=True)
+DEEPSEEK = ModelDivisors(61, 128, 128, 256, True, (7, 8, 8, 8, 8, 8, 7, 7))
+SMALL = ModelDivisors(layers=8, heads=4, kv_heads=4, experts=8, latent_attention=True)
 MINDSPEED = "7ff818c4"
 
 

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.recipes.sizing.divisibility import check_sizes
-from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.sizing.process_groups import rollout_groups, train_groups
 from npu_rl.rehearsal.level_layout import tiny_sizes
 
-DEEPSEEK = ModelSizes(layers=61, heads=128, kv_heads=128, experts=256, latent_attention=True)
+DEEPSEEK = ModelDivisors(layers=61, heads=128, kv_heads=128, experts=256, latent_attention=True)
 STAGES = (7, 8, 8, 8, 8, 8, 7, 7)
 A3 = Parallelism(
     256,
@@ -81,9 +81,9 @@ def test_the_sizes_of_256_dies_fit() -> None:
         ({"model": DEEPSEEK}, ["pipeline-layers"]),
         ({"model": replace(DEEPSEEK, stage_layers=(8,) * 8)}, ["pipeline-layers"]),
         ({"model": replace(DEEPSEEK, stage_layers=(61,))}, ["pipeline-layers"]),
-        ({"model": ModelSizes(8, 8, 8)}, ["expert-parallel-divides-experts"]),
+        ({"model": ModelDivisors(8, 8, 8)}, ["expert-parallel-divides-experts"]),
         (
-            {"model": ModelSizes(8, 8, 3, 256), "train": TrainSizes(tensor=2)},
+            {"model": ModelDivisors(8, 8, 3, 256), "train": TrainSizes(tensor=2)},
             ["tensor-parallel-divides-kv-heads"],
         ),
         (
@@ -99,7 +99,7 @@ def test_sizes_that_do_not_fit_are_named(change: dict[str, Any], names: list[str
 
 def test_fsdp_sizes() -> None:
     layout = Parallelism(
-        16, "fsdp", TrainSizes(shard=4, sequence=2), ModelSizes(2, 4, 2), RolloutSizes(tensor=2)
+        16, "fsdp", TrainSizes(shard=4, sequence=2), ModelDivisors(2, 4, 2), RolloutSizes(tensor=2)
     )
     assert wrong(layout) == []
     assert train_groups(layout) == {"ddp": 4, "fsdp": 4, "data": 8, "sequence": 2, "rollout_tensor": 2}
@@ -108,7 +108,7 @@ def test_fsdp_sizes() -> None:
     assert wrong(replace(layout, train=TrainSizes(sequence=8))) == ["sequence-parallel-divides-heads"]
     for heads, ranks, divides in ((2, 4, True), (8, 4, True), (3, 4, False), (6, 4, False)):
         grouped = replace(
-            layout, train=TrainSizes(sequence=ranks), model=ModelSizes(2, 12, heads), rollout=None
+            layout, train=TrainSizes(sequence=ranks), model=ModelDivisors(2, 12, heads), rollout=None
         )
         assert wrong(grouped) == ([] if divides else ["sequence-parallel-divides-kv-heads"])
     whole = replace(layout, train=TrainSizes(), rollout=None)
@@ -126,7 +126,7 @@ def test_group_sizes_span_the_world(
 ) -> None:
     train = TrainSizes(tensor, pipeline, context, expert, expert_tensor)
     world = times * math.lcm(tensor * pipeline * context, expert_tensor * expert * pipeline)
-    layout = Parallelism(world, "megatron", train, ModelSizes(64, 64, 64, 64))
+    layout = Parallelism(world, "megatron", train, ModelDivisors(64, 64, 64, 64))
     assert wrong(layout) == []
     sizes = train_groups(layout)
     assert sizes["tensor"] * sizes["context"] * sizes["data"] * sizes["pipeline"] == world

@@ -10,7 +10,7 @@ import pytest
 from npu_rl.common.errors import RecipeError, UsageError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.sizing.own_layout import own_layout
-from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.rehearsal import rehearse
 from npu_rl.training.monitor.screen import PlainScreen
@@ -45,7 +45,7 @@ def test_the_layout_is_by_the_values_of_the_keys_that_are_named(tmp_path: Path) 
         world=16,
         strategy="megatron",
         train=TrainSizes(tensor=2, pipeline=4, context=1, expert=1),
-        model=ModelSizes(layers=8, heads=16, kv_heads=4, experts=32),
+        model=ModelDivisors(layers=8, heads=16, kv_heads=4, experts=32),
         rollout=RolloutSizes(tensor=4),
     )
 

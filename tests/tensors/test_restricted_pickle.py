@@ -185,12 +185,12 @@ def test_no_file_changes_what_the_next_is_read_with(slots: bool) -> None:
 
 def test_attributes_do_not_hide_methods(tmp_path: Path) -> None:
     """`get` of what stands for Metadata, or of an OrderedDict, is ours whatever the file sets."""
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import Ordered, Record, read_pickle
+    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import Ordered, Pickled, read_pickle
 
     state = b"}X\x03\x00\x00\x00getctorch\nSize\nsb."
     made = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81" + state
     record = read_pickle(made, "x", known())
-    assert isinstance(record, Record)
+    assert isinstance(record, Pickled)
     assert record.get("other") is None
     ordered = read_pickle(b"\x80\x02ccollections\nOrderedDict\n)R" + state, "x", known())
     assert isinstance(ordered, Ordered)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from npu_rl.recipes.memory.memory_parts import Part, Parts, present
 from npu_rl.recipes.sizing.parallelism import Parallelism
-from npu_rl.recipes.sizing.plan_inputs import Facts
+from npu_rl.recipes.sizing.plan_inputs import PlanInputs
 from npu_rl.recipes.sizing.process_groups import rollout_groups, train_groups
 from npu_rl.recipes.trainer_code.citations import Place
 
@@ -46,7 +46,7 @@ class Overhead:
         return present([*self.inside.items(), *self.outside.items()])
 
 
-def overhead_of(facts: Facts, layout: Parallelism) -> Overhead:
+def overhead_of(facts: PlanInputs, layout: Parallelism) -> Overhead:
     """Return the overhead on a die of a layout; nothing on a CPU or a GPU."""
     early, late = hccl_groups(facts, layout)
     size, processes = buffer_mb(facts), 2 if facts.server_mode else 1
@@ -76,7 +76,7 @@ _SNAPSHOT = {
 }
 
 
-def counts_only_itself(facts: Facts) -> bool:
+def counts_only_itself(facts: PlanInputs) -> bool:
     """Return whether the engine, in a process of its own, takes only its own memory off its share of the die.
 
     Its process has its context when it takes the snapshot, and not yet its communicators (NPUWorker._init_device,
@@ -86,12 +86,12 @@ def counts_only_itself(facts: Facts) -> bool:
     return facts.server_mode and place is not None and facts.upstream.has(place)
 
 
-def snapshot_cited(facts: Facts) -> str:
+def snapshot_cited(facts: PlanInputs) -> str:
     """Return the name of the snapshot with the place that takes it."""
     return facts.upstream.cite("MemorySnapshot", _SNAPSHOT[facts.recipe.device])
 
 
-def hccl_groups(facts: Facts, layout: Parallelism) -> tuple[list[str], list[str]]:
+def hccl_groups(facts: PlanInputs, layout: Parallelism) -> tuple[list[str], list[str]]:
     """Return the kinds of HCCL's groups of more than one rank that a die is in: early ones, and late ones.
 
     A communicator allocates its buffers at its first collective, and no buffer is ever freed. Early are those that have
@@ -150,7 +150,7 @@ _DATA_OVER_HCCL = Place(
 )
 
 
-def _engine_groups(facts: Facts, layout: Parallelism) -> list[str]:
+def _engine_groups(facts: PlanInputs, layout: Parallelism) -> list[str]:
     if layout.rollout is None:
         return []
     sizes = rollout_groups(layout.rollout)
@@ -169,7 +169,7 @@ def _engine_groups(facts: Facts, layout: Parallelism) -> list[str]:
     return found
 
 
-def buffer_mb(facts: Facts) -> int:
+def buffer_mb(facts: PlanInputs) -> int:
     """Return HCCL_BUFFSIZE in 2^20 bytes; its default if it isn't set or is no number."""
     given = facts.env.get("HCCL_BUFFSIZE", "").strip()
     return int(given) if given.isascii() and given.isdigit() and int(given) > 0 else HCCL_MB

@@ -15,7 +15,7 @@ from npu_rl.recipes.memory.activations import WorkSplit, forward_peak
 from npu_rl.recipes.memory.memory_parts import Part, Parts, present, total
 from npu_rl.recipes.sizing.model_config import ModelConfig
 from npu_rl.recipes.sizing.parallelism import RolloutSizes
-from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, Facts
+from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import (
     Counts,
     absorbed_projections,
@@ -103,7 +103,13 @@ class EngineMemory:
 
 
 def engine_of(
-    facts: Facts, shape: ModelConfig, sizes: RolloutSizes, die: int, left: int, inside: Parts, on_top: Parts
+    facts: PlanInputs,
+    shape: ModelConfig,
+    sizes: RolloutSizes,
+    die: int,
+    left: int,
+    inside: Parts,
+    on_top: Parts,
 ) -> EngineMemory:
     """Return the engine's memory on a die.
 
@@ -147,7 +153,7 @@ def engine_of(
     return EngineMemory(counts, share, room, own, profiled, outside, left, cache)
 
 
-def _decoded_sequences(facts: Facts) -> int | None:
+def _decoded_sequences(facts: PlanInputs) -> int | None:
     """Return the sequences that one engine decodes at once, if known: no more than it gets."""
     share = -(-facts.generated // facts.engines) if facts.generated and facts.engines else None
     if facts.ascend_scheduler_forced:  # cann-recipes-train's rollout takes its share as max_num_seqs
@@ -156,13 +162,13 @@ def _decoded_sequences(facts: Facts) -> int | None:
     return min(given, share) if given and share else given or share
 
 
-def _forward_pass(facts: Facts, shape: ModelConfig, sizes: RolloutSizes, sequences: int | None) -> int:
+def _forward_pass(facts: PlanInputs, shape: ModelConfig, sizes: RolloutSizes, sequences: int | None) -> int:
     """Return the bytes of a forward pass of the largest batch, with the logits of its sequences."""
     tokens = facts.whole(f"{ROLLOUT}.max_num_batched_tokens") or _BATCHED_TOKENS
     split = WorkSplit(tensor=sizes.tensor, expert_tensor=1, sequence_parallel=False)
     return forward_peak(shape, tokens, split) + 2 * _WEIGHT * (sequences or 1) * shape.vocabulary
 
 
-def _cache_value_bytes(facts: Facts) -> int:
+def _cache_value_bytes(facts: PlanInputs) -> int:
     """Return the bytes of a value in the cache."""
     return 4 if facts.values.value(f"{ROLLOUT}.dtype") in ("float32", "float") else _WEIGHT

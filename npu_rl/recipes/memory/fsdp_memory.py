@@ -29,14 +29,14 @@ from npu_rl.recipes.memory.training_memory import (
 from npu_rl.recipes.sizing.micro_batches import MicroBatch
 from npu_rl.recipes.sizing.model_config import ModelConfig
 from npu_rl.recipes.sizing.parallelism import Parallelism
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import EMBEDDING, HEAD, count_parameters, layer
 
 _BF16, _FP32 = 2, 4
 _MODEL = "actor_rollout_ref.model"
 
 
-def fsdp_training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Training:
+def fsdp_training(facts: PlanInputs, layout: Parallelism, shape: ModelConfig) -> Training:
     """Return the memory of the actor and the reference on a die."""
     memory = _FsdpMemory(facts, layout, shape)
     ranks = memory.ranks
@@ -58,7 +58,7 @@ def fsdp_training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Trai
 
 
 class _FsdpMemory:
-    def __init__(self, facts: Facts, layout: Parallelism, shape: ModelConfig) -> None:
+    def __init__(self, facts: PlanInputs, layout: Parallelism, shape: ModelConfig) -> None:
         self._facts, self._shape = facts, shape
         shard = layout.train.shard
         self.ranks = shard if 0 < shard < layout.world else layout.world

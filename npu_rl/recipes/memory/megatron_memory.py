@@ -30,7 +30,7 @@ from npu_rl.recipes.memory.training_memory import (
 from npu_rl.recipes.sizing.micro_batches import MicroBatch, micro_batches_of_update
 from npu_rl.recipes.sizing.model_config import ModelConfig
 from npu_rl.recipes.sizing.parallelism import Parallelism
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, PlanInputs
 from npu_rl.recipes.sizing.process_groups import train_groups
 from npu_rl.recipes.sizing.weight_sizes import EXPERTS, stage, training_share
 from npu_rl.recipes.trainer_code.citations import Place
@@ -71,7 +71,9 @@ _NEW_COPIES = Place(
 _OWN_OPTIMIZER = f"{ACTOR}.optim.override_optimizer_config"
 
 
-def megatron_training(facts: Facts, layout: Parallelism, shape: ModelConfig, ranges: list[range]) -> Training:
+def megatron_training(
+    facts: PlanInputs, layout: Parallelism, shape: ModelConfig, ranges: list[range]
+) -> Training:
     """Return the memory of the actor and the reference on each stage."""
     memory = _MegatronMemory(facts, layout, shape, ranges)
     return Training(
@@ -96,7 +98,9 @@ def megatron_training(facts: Facts, layout: Parallelism, shape: ModelConfig, ran
 
 
 class _MegatronMemory:
-    def __init__(self, facts: Facts, layout: Parallelism, shape: ModelConfig, ranges: list[range]) -> None:
+    def __init__(
+        self, facts: PlanInputs, layout: Parallelism, shape: ModelConfig, ranges: list[range]
+    ) -> None:
         self._facts, self._layout, self._shape = facts, layout, shape
         part = f"{ACTOR}.megatron"
         self._offload, self._offload_optimizer = (
@@ -229,7 +233,7 @@ class _HybridOptimizer:
     copies: bool = False
 
     @classmethod
-    def of(cls, facts: Facts) -> _HybridOptimizer:
+    def of(cls, facts: PlanInputs) -> _HybridOptimizer:
         """Return the share as configured; none in a tree where verl moves the states to the die."""
         if not facts.on(f"{_OWN_OPTIMIZER}.optimizer_cpu_offload") or not all(
             map(facts.upstream.has, _HYBRID)
@@ -240,7 +244,7 @@ class _HybridOptimizer:
         aware = facts.on(f"{_OWN_OPTIMIZER}.use_precision_aware_optimizer")
         return cls(min(1.0, max(0.0, float(share))) if number else 0.0, not aware)
 
-    def notes(self, facts: Facts) -> tuple[str, ...]:
+    def notes(self, facts: PlanInputs) -> tuple[str, ...]:
         """Return what is assumed of it, for people."""
         if not self.share:
             return ()
@@ -259,7 +263,7 @@ class _HybridOptimizer:
         return int(states * self.share) * (STATES + GRADIENT) // STATES
 
 
-def _divides_whole_experts(facts: Facts) -> bool:
+def _divides_whole_experts(facts: PlanInputs) -> bool:
     """Return whether tensor ranks divide the set of experts, not each expert (MindSpeed's moe_tp_extend_ep).
 
     cann-recipes-train's trainer sets it (verl_patches/train_engine/initialize_training.py:183@bcd3be7).

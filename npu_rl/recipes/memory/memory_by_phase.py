@@ -25,7 +25,7 @@ from npu_rl.recipes.sizing.micro_batches import (
 )
 from npu_rl.recipes.sizing.model_config import KNOWN_TYPES, ModelConfig
 from npu_rl.recipes.sizing.parallelism import Parallelism
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import stage_ranges
 from npu_rl.recipes.trainer_code.citations import Place
 
@@ -126,7 +126,7 @@ class Memory:
         )
 
 
-def memory_of(facts: Facts, die: int = 64 * 10**9, *, expected: bool = False) -> Memory | None:
+def memory_of(facts: PlanInputs, die: int = 64 * 10**9, *, expected: bool = False) -> Memory | None:
     """Return the memory of a recipe; None if the model's shape or the stages are unknown.
 
     Args:
@@ -170,7 +170,7 @@ _MICRO_BATCHES = {
 }
 
 
-def _training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Training | None:
+def _training(facts: PlanInputs, layout: Parallelism, shape: ModelConfig) -> Training | None:
     if not layout.megatron:
         return fsdp_training(facts, layout, shape)
     ranges = stage_ranges(layout.stage_layers)
@@ -180,7 +180,7 @@ def _training(facts: Facts, layout: Parallelism, shape: ModelConfig) -> Training
 
 
 def _engines(
-    facts: Facts,
+    facts: PlanInputs,
     layout: Parallelism,
     shape: ModelConfig,
     stages: Sequence[StageMemory],
@@ -207,7 +207,7 @@ _LEVEL_1 = Place(
 )
 
 
-def _asleep_on_host(facts: Facts, engine: EngineMemory | None) -> int:
+def _asleep_on_host(facts: PlanInputs, engine: EngineMemory | None) -> int:
     """Return the bytes of a die's engine that wait in the host's memory while it sleeps."""
     sleeps = facts.npu and all(
         facts.values.value(f"{ROLLOUT}.{name}") is not False
@@ -226,7 +226,7 @@ _CHECKPOINT_ENGINE = f"{ROLLOUT}.checkpoint_engine"
 _BUCKET_MB = 2048  # verl/trainer/config/rollout/rollout.yaml:284@7aed6b2
 
 
-def _bucket(facts: Facts) -> int:
+def _bucket(facts: PlanInputs) -> int:
     """Return the bytes of the bucket in which weights go to a server on the same die; 0 for other ways."""
     backend = facts.values.value(f"{_CHECKPOINT_ENGINE}.backend")
     if not (facts.server_mode and backend in (None, "naive") and facts.upstream.has(_BUCKET)):
@@ -235,7 +235,7 @@ def _bucket(facts: Facts) -> int:
 
 
 def _phases(
-    facts: Facts,
+    facts: PlanInputs,
     training: Training,
     engines: Sequence[EngineMemory],
     overhead: Overhead,
@@ -304,7 +304,7 @@ _ENGINE_TAKES = {
 
 
 def _assumptions(
-    facts: Facts, shape: ModelConfig, engine: EngineMemory | None, overhead: Overhead
+    facts: PlanInputs, shape: ModelConfig, engine: EngineMemory | None, overhead: Overhead
 ) -> Iterator[str]:
     if shape.kind and shape.kind not in KNOWN_TYPES:
         yield f"model_type {shape.kind!r} is not known here: its parameters are counted as those of a Llama"
@@ -353,7 +353,7 @@ def _assumptions(
 
 
 def _not_counted(
-    facts: Facts, training: Training, batches: dict[PhaseName, MicroBatch | None]
+    facts: PlanInputs, training: Training, batches: dict[PhaseName, MicroBatch | None]
 ) -> Iterator[str]:
     for name, micro in batches.items():
         if micro is None and not (name is PhaseName.REFERENCE and training.reference is None):

@@ -14,7 +14,7 @@ from npu_rl.recipes.memory.memory_parts import Part, gb
 from npu_rl.recipes.sizing.batch_arithmetic import TrainerValues
 from npu_rl.recipes.sizing.divisibility import check_sizes
 from npu_rl.recipes.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, micro_batch
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
 
 BUFFER = "HCCL_BUFFSIZE"
@@ -103,7 +103,7 @@ class _ChangedValues(TrainerValues):
         return key in self._values or self._base.known(key)
 
 
-def apply_changes(facts: Facts, *changes: MemoryChange) -> Facts:
+def apply_changes(facts: PlanInputs, *changes: MemoryChange) -> PlanInputs:
     """Return the inputs of the plan with the changes applied."""
     values = {key: value for change in changes for (_, key), value in change.values.items()}
     sizes = {name: size for change in changes for name, size in (change.layout or {}).items()}
@@ -120,7 +120,7 @@ def apply_changes(facts: Facts, *changes: MemoryChange) -> Facts:
 
 
 def find_phase_fixes(
-    facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
+    facts: PlanInputs, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
 ) -> PhaseFixes:
     """Find the changes after which the fullest stage is `enough`.
 
@@ -165,7 +165,7 @@ def common_fix(fixes: Sequence[PhaseFixes]) -> Fix:
     return Fix("; or ".join(texts[:3]), tuple(key for _, key in keys if key), tuple(path))
 
 
-def find_cache_fixes(facts: Facts, memory: Memory, blocks: int, reserved: int = 0) -> Iterator[str]:
+def find_cache_fixes(facts: PlanInputs, memory: Memory, blocks: int, reserved: int = 0) -> Iterator[str]:
     """Yield the changes that give the KV cache so many blocks, or make fewer suffice.
 
     Args:
@@ -185,7 +185,7 @@ def find_cache_fixes(facts: Facts, memory: Memory, blocks: int, reserved: int = 
 
 
 def _cache_changes(
-    facts: Facts, memory: Memory, blocks: int, reserved: int
+    facts: PlanInputs, memory: Memory, blocks: int, reserved: int
 ) -> Iterator[tuple[MemoryChange, int | None]]:
     """Yield candidates, each with the blocks it has to give; None for those that its own sequences need."""
     engine = memory.engine
@@ -212,12 +212,12 @@ def _cache_changes(
         yield MemoryChange(values), None
 
 
-def _recipe_key(facts: Facts, trainer_key: str) -> str:
+def _recipe_key(facts: PlanInputs, trainer_key: str) -> str:
     """Return the key as the recipe writes it."""
     return ".".join(map(str, facts.path(trainer_key))) or f"overrides.{trainer_key}"
 
 
-def hccl_buffer(facts: Facts) -> MemoryChange | None:
+def hccl_buffer(facts: PlanInputs) -> MemoryChange | None:
     """Return the change to a smaller HCCL_BUFFSIZE, the manifest's or the default, if the recipe enlarges it."""
     given = buffer_mb(facts)
     if BUFFER not in facts.recipe.env:
@@ -228,7 +228,7 @@ def hccl_buffer(facts: Facts) -> MemoryChange | None:
     return MemoryChange({(f"env.{BUFFER}", ""): less}, env={BUFFER: str(less)}) if less else None
 
 
-def _phase_after(facts: Facts, memory: Memory, name: PhaseName) -> Phase | None:
+def _phase_after(facts: PlanInputs, memory: Memory, name: PhaseName) -> Phase | None:
     if facts.layout is not None and not all(check.ok for check in check_sizes(facts.layout)):
         return None
     memory_after = memory_of(facts, memory.die)
@@ -236,7 +236,7 @@ def _phase_after(facts: Facts, memory: Memory, name: PhaseName) -> Phase | None:
 
 
 def _changes(
-    facts: Facts, memory: Memory, phase: Phase, enough: Callable[[Phase], bool]
+    facts: PlanInputs, memory: Memory, phase: Phase, enough: Callable[[Phase], bool]
 ) -> Iterator[MemoryChange]:
     """Yield the changes that could help, the cheapest first."""
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
@@ -269,7 +269,7 @@ def _changes(
         yield smaller
 
 
-def _move_optimizer(facts: Facts, phase: Phase) -> Iterator[MemoryChange]:
+def _move_optimizer(facts: PlanInputs, phase: Phase) -> Iterator[MemoryChange]:
     """Yield MindSpeed's swap where checkpoints hold it, or else the offload of the optimizer.
 
     Only the swap keeps the states off the die during the update.
@@ -290,7 +290,7 @@ def _parallel(name: str, long: str, size: int) -> MemoryChange:
 
 
 def _smaller_micro_batch(
-    facts: Facts, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
+    facts: PlanInputs, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
 ) -> Iterator[MemoryChange]:
     """Yield the largest divisor of the micro batch that fits; else a single sequence."""
     micro = micro_batch(facts, _MICRO_BATCHES[name])
@@ -313,7 +313,7 @@ def _smaller_micro_batch(
             return
 
 
-def _recompute_more(facts: Facts, memory: Memory) -> Iterator[MemoryChange]:
+def _recompute_more(facts: PlanInputs, memory: Memory) -> Iterator[MemoryChange]:
     if not facts.recipe.megatron:
         key = ("model.recompute", "actor_rollout_ref.model.enable_gradient_checkpointing")
         if facts.values.value(key[1]) is False:
@@ -330,7 +330,7 @@ def _recompute_more(facts: Facts, memory: Memory) -> Iterator[MemoryChange]:
         yield MemoryChange({number: 1})
 
 
-def _full_recompute(facts: Facts) -> dict[Key, Any]:
+def _full_recompute(facts: PlanInputs) -> dict[Key, Any]:
     wanted = {"recompute_granularity": "full", "recompute_method": "uniform", "recompute_num_layers": 1}
     values: dict[Key, Any] = {}
     for name, value in wanted.items():
@@ -342,7 +342,7 @@ def _full_recompute(facts: Facts) -> dict[Key, Any]:
     return values
 
 
-def _transformer_key(facts: Facts, name: str) -> tuple[Key, str]:
+def _transformer_key(facts: PlanInputs, name: str) -> tuple[Key, str]:
     """Return the key in the recipe and in the trainer, and a switch that has to be on."""
     key, switch = facts.transformer_keys(name)
     own = key == f"{TRANSFORMER}.{name}"

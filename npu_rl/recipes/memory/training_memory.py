@@ -9,7 +9,7 @@ from npu_rl.recipes.memory.activations import Recompute, ZeroMemory
 from npu_rl.recipes.memory.memory_parts import Part, Parts
 from npu_rl.recipes.sizing.micro_batches import MicroBatch
 from npu_rl.recipes.sizing.model_config import ModelConfig
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import Counts
 from npu_rl.recipes.trainer_code.citations import Place
 
@@ -62,23 +62,23 @@ class Training:
     assumed: tuple[str, ...]
 
 
-def has_reference(facts: Facts) -> bool:
+def has_reference(facts: PlanInputs) -> bool:
     """Return whether there is a reference model (verl/trainer/main_ppo.py:194@55e3c5b)."""
     return facts.on(f"{ACTOR}.use_kl_loss") or facts.on("algorithm.use_kl_in_reward")
 
 
-def has_entropy(facts: Facts) -> bool:
+def has_entropy(facts: PlanInputs) -> bool:
     """Return whether the update computes the entropy."""
     value = facts.values.value(f"{ACTOR}.entropy_coeff")
     return isinstance(value, int | float) and value != 0
 
 
-def uses_fused_kernels(facts: Facts) -> bool:
+def uses_fused_kernels(facts: PlanInputs) -> bool:
     """Return whether fused kernels replace the logits."""
     return facts.on("actor_rollout_ref.model.use_fused_kernels")
 
 
-def megatron_recompute(facts: Facts, shape: ModelConfig, pipeline: int) -> Recompute:
+def megatron_recompute(facts: PlanInputs, shape: ModelConfig, pipeline: int) -> Recompute:
     """Return Megatron's recomputation as configured."""
     granularity, method = facts.transformer("recompute_granularity"), facts.transformer("recompute_method")
     layers = facts.transformer("recompute_num_layers")
@@ -99,7 +99,7 @@ _ZERO_MEMORY = Place(
 )
 
 
-def _zero_memory(facts: Facts, shape: ModelConfig, pipeline: int) -> ZeroMemory | None:
+def _zero_memory(facts: PlanInputs, shape: ModelConfig, pipeline: int) -> ZeroMemory | None:
     """Return MindSpeed's moe_zero_memory; None where it is off, or without the layers that read it.
 
     Those are the layers of moe_alltoall_overlap_comm; moe_fb_overlap's read it, too, and are not counted.

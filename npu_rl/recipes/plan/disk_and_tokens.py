@@ -8,7 +8,7 @@ from npu_rl.recipes.memory.megatron_memory import STATES, WEIGHT
 from npu_rl.recipes.memory.memory_by_phase import Memory
 from npu_rl.recipes.memory.training_memory import has_reference
 from npu_rl.recipes.sizing.model_config import ModelConfig
-from npu_rl.recipes.sizing.plan_inputs import Facts
+from npu_rl.recipes.sizing.plan_inputs import PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import (
     ATTENTION,
     DENSE,
@@ -88,7 +88,7 @@ def disk_of(shape: ModelConfig) -> Disk:
     return Disk(fp8, WEIGHT * total + biases, WEIGHT * total + biases, (WEIGHT + STATES) * total + biases)
 
 
-def loading_of(facts: Facts, memory: Memory | None) -> Loading | None:
+def loading_of(facts: PlanInputs, memory: Memory | None) -> Loading | None:
     """Return what is read at the start of a run, or None if no weights are loaded."""
     if facts.shape is None or facts.recipe.model.load_weights is False:
         return None
@@ -100,7 +100,7 @@ def loading_of(facts: Facts, memory: Memory | None) -> Loading | None:
     return Loading(once, sum(stage.weights for stage in memory.stages) * per_stage * roles)
 
 
-def tokens_of(facts: Facts) -> Tokens | None:
+def tokens_of(facts: PlanInputs) -> Tokens | None:
     """Return the tokens of a step, or None if the batch or the lengths are not set."""
     prompt, response = facts.whole("data.max_prompt_length"), facts.whole("data.max_response_length")
     if not (facts.generated and prompt and response):

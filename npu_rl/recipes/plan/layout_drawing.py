@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from npu_rl.recipes.memory.memory_by_phase import Memory
 from npu_rl.recipes.sizing.parallelism import Parallelism
-from npu_rl.recipes.sizing.plan_inputs import Facts
+from npu_rl.recipes.sizing.plan_inputs import PlanInputs
 from npu_rl.recipes.sizing.process_groups import Ranks, rollout_members, train_groups, train_members
 from npu_rl.recipes.sizing.weight_sizes import stage_ranges
 
@@ -14,7 +14,7 @@ _GROUPS_SHOWN = 3  # groups of one kind that are written out
 _WIDTH = 98  # with the two columns it is indented by
 
 
-def draw_layout(facts: Facts, memory: Memory | None) -> list[str]:
+def draw_layout(facts: PlanInputs, memory: Memory | None) -> list[str]:
     """Return the lines of the drawing; none if the sizes don't fit, which the rules report."""
     layout = facts.layout
     if layout is None:
@@ -30,7 +30,7 @@ def _fsdp_lines(layout: Parallelism) -> Iterator[str]:
     yield f"training: {layout.world} {_plural(layout.world, 'die')}, {layout.strategy}; ranks per group: {groups}"
 
 
-def _megatron_lines(facts: Facts, layout: Parallelism, memory: Memory | None) -> Iterator[str]:
+def _megatron_lines(facts: PlanInputs, layout: Parallelism, memory: Memory | None) -> Iterator[str]:
     train, sizes = layout.train, train_groups(layout)
     dense = f"TP{train.tensor} x CP{train.context} x DP{sizes['data']} x PP{train.pipeline}"
     experts = f"ETP{layout.expert_tensor} x EP{train.expert} x EDP{sizes['expert_data']}"
@@ -54,7 +54,7 @@ def _megatron_lines(facts: Facts, layout: Parallelism, memory: Memory | None) ->
         yield _group_line(names[kind], groups)
 
 
-def _stage_line(facts: Facts, number: int, layers: range, each: int, memory: Memory | None) -> str:
+def _stage_line(facts: PlanInputs, number: int, layers: range, each: int, memory: Memory | None) -> str:
     assert facts.layout is not None and facts.shape is not None
     begin, dies = number * each, facts.recipe.cluster.dies
     ends = []
@@ -72,7 +72,7 @@ def _stage_line(facts: Facts, number: int, layers: range, each: int, memory: Mem
     ).rstrip()
 
 
-def _rollout_lines(facts: Facts, layout: Parallelism) -> Iterator[str]:
+def _rollout_lines(facts: PlanInputs, layout: Parallelism) -> Iterator[str]:
     rollout = layout.rollout
     assert rollout is not None
     together = rollout.tensor * rollout.data

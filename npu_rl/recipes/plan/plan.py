@@ -28,7 +28,7 @@ from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.sizing.batch_arithmetic import BrokenRule, broken_rules
 from npu_rl.recipes.sizing.divisibility import check_sizes
 from npu_rl.recipes.sizing.machine import Machine
-from npu_rl.recipes.sizing.plan_inputs import Facts, facts_of
+from npu_rl.recipes.sizing.plan_inputs import PlanInputs, facts_of
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
 
 
@@ -44,7 +44,7 @@ class Plan:
         checkpoints: Number and size of the run's checkpoints.
     """
 
-    facts: Facts
+    facts: PlanInputs
     machine: Machine
     rules: tuple[Rule, ...]
     fits: bool
@@ -103,7 +103,7 @@ def plan_of(
     )
 
 
-def _rules(facts: Facts) -> list[Rule]:
+def _rules(facts: PlanInputs) -> list[Rule]:
     """Return each rule once: of a layout rule and the trainer's own check of the same sizes, the one that fails."""
     found = {
         (one.rule, one.message): one
@@ -130,7 +130,7 @@ def _trainer_rule(broken: BrokenRule) -> Rule:
     return Rule(broken.rule, False, broken.message, broken.fix, broken.keys)
 
 
-def _finding(facts: Facts, rule: Rule) -> Finding:
+def _finding(facts: PlanInputs, rule: Rule) -> Finding:
     key = next((key for key in rule.keys if key in facts.given), rule.keys[0] if rule.keys else "")
     path = facts.path(key) or rule.path or _recipe_path(key)
     severity = Severity.ADVICE if rule.advice else Severity.ERROR
@@ -146,7 +146,7 @@ def _recipe_path(trainer_key: str) -> KeyPath:
     return ("overrides", trainer_key) if word is None else tuple(word.split("."))
 
 
-def _model_size_finding(facts: Facts, error: RecipeError) -> Finding:
+def _model_size_finding(facts: PlanInputs, error: RecipeError) -> Finding:
     """Return an error for a broken config.json, or advice for a missing one, which may lie on the run's machines."""
     path = ("model", "path")
     where, fix = facts.loaded.where(*path), error.hint or ""

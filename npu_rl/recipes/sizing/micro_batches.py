@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, PlanInputs
 
 UPDATE = (ACTOR, "use_dynamic_bsz", "ppo_max_token_len_per_gpu", "ppo_micro_batch_size")
 OLD_LOG_PROB = (
@@ -33,7 +33,7 @@ class MicroBatch:
     expected: int = 0
 
 
-def micro_batch(facts: Facts, which: tuple[str, str, str, str]) -> MicroBatch | None:
+def micro_batch(facts: PlanInputs, which: tuple[str, str, str, str]) -> MicroBatch | None:
     """Return the micro batch of a phase, at the longest sequences; None if a size is not set.
 
     verl packs sequences without padding and divides them over context and sequence parallel ranks
@@ -63,7 +63,7 @@ def micro_batch(facts: Facts, which: tuple[str, str, str, str]) -> MicroBatch | 
     return MicroBatch(tokens, count, key, tokens)
 
 
-def micro_batches_of_update(facts: Facts, one: MicroBatch) -> int | None:
+def micro_batches_of_update(facts: PlanInputs, one: MicroBatch) -> int | None:
     """Return the number of micro batches `one` in a mini batch of a data-parallel replica; None if unknown."""
     sequences = _sequences(facts, batch=f"{ACTOR}.ppo_mini_batch_size")
     if sequences is None:
@@ -74,7 +74,7 @@ def micro_batches_of_update(facts: Facts, one: MicroBatch) -> int | None:
     return max(1, -(-tokens // max(1, one.tokens)))
 
 
-def _sequences(facts: Facts, batch: str) -> int | None:
+def _sequences(facts: PlanInputs, batch: str) -> int | None:
     """Return the sequences of one data-parallel replica, of the batch or of the mini batch under the key `batch`."""
     if facts.replicas is None:
         return None
@@ -85,12 +85,12 @@ def _sequences(facts: Facts, batch: str) -> int | None:
     return max(1, -(-total // facts.replicas)) if total else None
 
 
-def _sequence_ranks(facts: Facts) -> int:
+def _sequence_ranks(facts: PlanInputs) -> int:
     train = facts.layout.train if facts.layout else None
     return max(1, train.context * train.sequence) if train else 1
 
 
-def _share_of_total(facts: Facts, key: str) -> int | None:
+def _share_of_total(facts: PlanInputs, key: str) -> int | None:
     """Return a replica's share of a micro batch given for all replicas, verl's older way to set it."""
     whole = facts.whole(key)
     return max(1, whole // facts.replicas) if whole and facts.replicas else None

@@ -7,7 +7,7 @@ from typing import Any
 from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
-from npu_rl.recipes.sizing.parallelism import ModelSizes, Parallelism, RolloutSizes, TrainSizes
+from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
 
 
@@ -54,7 +54,7 @@ def own_layout(loaded: LoadedRecipe, tree: ConfigTree) -> Parallelism:
         world=loaded.recipe.cluster.world,
         strategy="megatron",
         train=TrainSizes(tensor, size("pipeline", 1), size("context", 1), size("expert", 1)),
-        model=ModelSizes(
+        model=ModelDivisors(
             layers=size("layers", 1),
             heads=size("heads", 1),
             kv_heads=size("kv_heads", 1),

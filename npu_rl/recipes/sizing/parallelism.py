@@ -55,7 +55,7 @@ class RolloutSizes:
 
 
 @dataclass(frozen=True)
-class ModelSizes:
+class ModelDivisors:
     """Counts of the model that a layout has to divide, from its config.json.
 
     Attributes:
@@ -89,7 +89,7 @@ class Parallelism:
     world: int
     strategy: Literal["fsdp", "fsdp2", "megatron"]
     train: TrainSizes
-    model: ModelSizes
+    model: ModelDivisors
     rollout: RolloutSizes | None = None
     transformer: Mapping[str, Any] = field(default_factory=dict)
 
@@ -140,9 +140,9 @@ def layout_with(recipe: Recipe, shape: ModelConfig | None, env: Mapping[str, str
             shard=-1 if parallel.shard is None else parallel.shard,
             sequence=parallel.sequence or 1,
         ),
-        model=ModelSizes(0, 0, 0)
+        model=ModelDivisors(0, 0, 0)
         if shape is None
-        else ModelSizes(
+        else ModelDivisors(
             layers=shape.layers,
             heads=shape.heads,
             kv_heads=shape.kv_heads,

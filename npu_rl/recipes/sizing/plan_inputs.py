@@ -75,7 +75,7 @@ _CANN_KEYS = {
 
 
 @dataclass(frozen=True)
-class Facts:
+class PlanInputs:
     """The inputs for one recipe.
 
     Attributes:
@@ -241,7 +241,7 @@ class Facts:
         return f"overrides.{DATA_KEY}" if own is not None and own > 1 else "env.VLLM_DP_SIZE"
 
 
-def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | None = None) -> Facts:
+def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | None = None) -> PlanInputs:
     """Return the inputs for a recipe.
 
     Args:
@@ -268,7 +268,7 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
     except RecipeError as error:
         unknown = error
     sizes = _with_settings(layout_with(recipe, shape, env), values, upstream)
-    return Facts(
+    return PlanInputs(
         recipe=recipe,
         values=values,
         env=env,

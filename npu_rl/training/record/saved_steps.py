@@ -19,7 +19,7 @@ from npu_rl.common.bounded import LARGEST, open_file, read_file, read_json
 from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import (
     Globals,
     Ordered,
-    Record,
+    Pickled,
     read_pickle,
 )
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
@@ -31,9 +31,9 @@ _STEP = re.compile(r"global_step_(0|[1-9][0-9]{0,8})")
 _OTHER_WORLD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")
 _AT = "torch.distributed.checkpoint"
 _KNOWN: Globals = {
-    (f"{_AT}.metadata", "Metadata"): Record,
-    (f"{_AT}.metadata", "MetadataIndex"): Record,
-    (f"{_AT}.filesystem", "_StorageInfo"): Record,
+    (f"{_AT}.metadata", "Metadata"): Pickled,
+    (f"{_AT}.metadata", "MetadataIndex"): Pickled,
+    (f"{_AT}.filesystem", "_StorageInfo"): Pickled,
     ("collections", "OrderedDict"): Ordered,
 }
 _INERT = ("torch", "megatron", "pathlib", "builtins", "_codecs")

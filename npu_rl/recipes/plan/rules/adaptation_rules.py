@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, PlanInputs
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.recipes.trainer_code.citations import Place
 
@@ -23,7 +23,7 @@ _UPSTREAM_DIVIDES = Place(_ACTOR_FILE, "logits.div_(temperature)", ("v0.6.0",)) 
 _ASCEND_VERSIONS = ("v0.9.1rc2", "vllm-ascend==0.9.1", "e1d282d")
 
 
-def adaptation_rules(facts: Facts) -> Iterator[Rule]:
+def adaptation_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on adaptations, the engine version and grouped experts."""
     if facts.recipe.megatron:
         yield from _megatron_rules(facts)
@@ -31,7 +31,7 @@ def adaptation_rules(facts: Facts) -> Iterator[Rule]:
         yield from _vllm_rules(facts)
 
 
-def _megatron_rules(facts: Facts) -> Iterator[Rule]:
+def _megatron_rules(facts: PlanInputs) -> Iterator[Rule]:
     engine = facts.values.value(f"{ROLLOUT}.name")
     yield Rule(
         "megatron-needs-vllm",
@@ -101,7 +101,7 @@ def _megatron_rules(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _temperature_rule(facts: Facts) -> Iterator[Rule]:
+def _temperature_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rule on the temperature that the rollout samples with and Megatron's actor may not read."""
     key = f"{ROLLOUT}.temperature"
     temperature = facts.values.value(key)
@@ -122,7 +122,7 @@ def _temperature_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _vllm_rules(facts: Facts) -> Iterator[Rule]:
+def _vllm_rules(facts: PlanInputs) -> Iterator[Rule]:
     size = facts.env.get("VLLM_DP_SIZE", "1")
     if size.isdecimal() and int(size) > 1:
         off = "rollout-dp-groups" in facts.off
@@ -149,7 +149,7 @@ def _vllm_rules(facts: Facts) -> Iterator[Rule]:
     yield from _v1_engine_rule(facts)
 
 
-def _prefill_step_rule(facts: Facts) -> Iterator[Rule]:
+def _prefill_step_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rule on the Ascend scheduler, which prefills whole prompts unless its own chunked prefill is on."""
     value = facts.values.value
     if not facts.whole_prompts:
@@ -177,7 +177,7 @@ def _prefill_step_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _v1_engine_rule(facts: Facts) -> Iterator[Rule]:
+def _v1_engine_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rule on features that vLLM's V0 engine lacks, each if the tree has the code that refuses it."""
     if facts.env.get("VLLM_USE_V1", "1") != "0":
         return
@@ -205,5 +205,5 @@ def _v1_engine_rule(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _frees_cache(facts: Facts) -> bool:
+def _frees_cache(facts: PlanInputs) -> bool:
     return facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False

@@ -11,7 +11,7 @@ from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.key_map import recipe_key_of
 from npu_rl.recipes.sizing.batch_arithmetic import BrokenRule
 from npu_rl.recipes.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, GENERATED, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, GENERATED, ROLLOUT, TRANSFORMER, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
 from npu_rl.recipes.trainer_code.overlong_prompts import CUT_LEFT
 
@@ -38,7 +38,7 @@ _OLD_WORKERS = "verl/workers/fsdp_workers.py"
 _MASK_SIZE = 2048  # tokens; the side of the NPU attention's compressed mask
 
 
-def batch_rules(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule]:
+def batch_rules(facts: PlanInputs, broken: Mapping[str, BrokenRule]) -> Iterator[Rule]:
     """Yield the rules on the division of batches over data-parallel replicas and rollout engines.
 
     Args:
@@ -84,7 +84,7 @@ def batch_rules(facts: Facts, broken: Mapping[str, BrokenRule]) -> Iterator[Rule
         yield from _engine_rules(facts, facts.generated, facts.engines)
 
 
-def _micro_batch_rule(facts: Facts, answers: int, copies: int) -> Iterator[Rule]:
+def _micro_batch_rule(facts: PlanInputs, answers: int, copies: int) -> Iterator[Rule]:
     """Yield whether each pass that counts its micro batches in responses divides a replica's share into whole ones."""
     mini, each = facts.whole(_MINI) or 0, facts.whole(f"{ROLLOUT}.n") or 1
     if facts.on("trainer.use_v1") and mini:  # fills a step up to a multiple of both
@@ -119,7 +119,7 @@ def _trainer_rule(rule: str, broken: Mapping[str, BrokenRule], key: str, figures
     return Rule(rule, fault is None, fault.message if fault else figures, fault.fix if fault else fix, keys)
 
 
-def _generated_batch_rule(facts: Facts, prompts: int) -> Iterator[Rule]:
+def _generated_batch_rule(facts: PlanInputs, prompts: int) -> Iterator[Rule]:
     """Yield advice where a step trains on another batch than data.batch, since no filter chooses among its groups.
 
     For the trainer v1 of verl 0.9 it is only the number of prompts that are read at once.
@@ -137,7 +137,7 @@ def _generated_batch_rule(facts: Facts, prompts: int) -> Iterator[Rule]:
     )
 
 
-def _engine_rules(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
+def _engine_rules(facts: PlanInputs, answers: int, engines: int) -> Iterator[Rule]:
     share = answers // engines
     key, word = (GENERATED, f"overrides.{GENERATED}") if GENERATED in facts.given else (_BATCH, "data.batch")
     if facts.server_mode:
@@ -162,7 +162,7 @@ def _engine_rules(facts: Facts, answers: int, engines: int) -> Iterator[Rule]:
         )
 
 
-def _agent_worker_rule(facts: Facts, answers: int, key: str, word: str) -> Iterator[Rule]:
+def _agent_worker_rule(facts: PlanInputs, answers: int, key: str, word: str) -> Iterator[Rule]:
     """Yield whether the responses of a step divide evenly over the workers that send them to vLLM's servers.
 
     verl's newer trainer (trainer.use_v1) splits unevenly, an own manager (agent_loop_manager_class) as it likes.
@@ -185,7 +185,7 @@ def _agent_worker_rule(facts: Facts, answers: int, key: str, word: str) -> Itera
     )
 
 
-def length_rules(facts: Facts) -> Iterator[Rule]:
+def length_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on prompt and response lengths against the model, the engine and the data."""
     length = facts.length
     if length is None:
@@ -228,7 +228,7 @@ def length_rules(facts: Facts) -> Iterator[Rule]:
         yield from _overlong_rule(facts)
 
 
-def _overlong_rule(facts: Facts) -> Iterator[Rule]:
+def _overlong_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield advice on prompts that are too long, which the trainer may read otherwise than the recipe has it."""
     dropped, cut = facts.on("data.filter_overlong_prompts"), facts.values.value("data.truncation")
     if cut is None:
@@ -246,7 +246,7 @@ def _overlong_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _server_positions_rule(facts: Facts, length: int) -> Iterator[Rule]:
+def _server_positions_rule(facts: PlanInputs, length: int) -> Iterator[Rule]:
     """Yield whether a server's length is within config.json's number, which verl compares without a RoPE factor.
 
     Without rollout.max_length a server takes that number, and responses end there.
@@ -268,7 +268,7 @@ def _server_positions_rule(facts: Facts, length: int) -> Iterator[Rule]:
     )
 
 
-def _token_limit_rule(facts: Facts, length: int) -> Iterator[Rule]:
+def _token_limit_rule(facts: PlanInputs, length: int) -> Iterator[Rule]:
     """Yield whether each limit of a micro batch packed by tokens holds the longest sequence, padding included."""
     train = facts.sizes.train
     ranks, kind = (train.context, "context") if facts.sizes.megatron else (train.sequence, "sequence")
@@ -289,7 +289,7 @@ def _token_limit_rule(facts: Facts, length: int) -> Iterator[Rule]:
     )
 
 
-def _engine_length_rules(facts: Facts, length: int) -> Iterator[Rule]:
+def _engine_length_rules(facts: PlanInputs, length: int) -> Iterator[Rule]:
     longest = facts.whole(_LENGTH) or length
     yield Rule(
         "rollout-max-length",

@@ -10,7 +10,7 @@ from npu_rl.recipes.memory.memory_parts import gb
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.checkpoints_kept import saves_before_deleting_the_last
 from npu_rl.recipes.sizing.machine import Machine
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, PlanInputs
 from npu_rl.recipes.sizing.weight_sizes import count_parameters, routing_biases
 
 _CONTENTS = ("model", "optimizer", "extra")  # verl/utils/checkpoint/checkpoint_manager.py:57@55e3c5b
@@ -38,7 +38,7 @@ class Checkpoints:
         return self.kept * self.each
 
 
-def checkpoints_of(facts: Facts) -> Checkpoints | None:
+def checkpoints_of(facts: PlanInputs) -> Checkpoints | None:
     """Return the run's checkpoints, or None if it writes none or the model's shape is not known.
 
     verl writes one every `checkpoint.every` steps and at the last (verl/trainer/ppo/ray_trainer.py:1331@55e3c5b), and
@@ -56,7 +56,7 @@ def checkpoints_of(facts: Facts) -> Checkpoints | None:
     return Checkpoints(written, kept, _checkpoint_size(facts))
 
 
-def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
+def checkpoint_rules(facts: PlanInputs, machine: Machine) -> Iterator[Rule]:
     """Yield whether the disk holds the checkpoints; if its size is not known, advice on a very large amount."""
     found = checkpoints_of(facts)
     if found is None:
@@ -85,7 +85,7 @@ def checkpoint_rules(facts: Facts, machine: Machine) -> Iterator[Rule]:
         yield Rule("checkpoint-in-a-crash", ok, figures, fix, (_KEEP,), advice=True, certain=False)
 
 
-def _fix(facts: Facts, found: Checkpoints, disk: int) -> str:
+def _fix(facts: PlanInputs, found: Checkpoints, disk: int) -> str:
     """Return how many checkpoints may be kept on a disk; never less than one whole one beside the one being written."""
     fits = disk // found.each if found.each else found.kept
     setting = facts.given.get(_KEEP)
@@ -99,7 +99,7 @@ def _fix(facts: Facts, found: Checkpoints, disk: int) -> str:
     )
 
 
-def _checkpoint_size(facts: Facts) -> int:
+def _checkpoint_size(facts: PlanInputs) -> int:
     """Return the bytes of one checkpoint.
 
     Megatron writes bf16 weights and 12 bytes of optimizer states per parameter, FSDP fp32 weights and 8 bytes.

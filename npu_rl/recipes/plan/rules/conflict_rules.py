@@ -8,7 +8,7 @@ from typing import Any
 from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.benchmark_only import find_benchmark_settings
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, PlanInputs
 
 _SWAP, _DDP = (
     f"{TRANSFORMER}.swap_optimizer",
@@ -34,7 +34,7 @@ _ONLY_WITH_GRAPH = (
 )
 
 
-def conflict_rules(facts: Facts) -> Iterator[Rule]:
+def conflict_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on the optimizer, the weights, recomputation, the engine's memory and graphs, and benchmarks."""
     if facts.recipe.megatron:
         yield from _swap_rules(facts)
@@ -48,7 +48,7 @@ def conflict_rules(facts: Facts) -> Iterator[Rule]:
         yield from _graph_rules(facts)
 
 
-def _swap_rules(facts: Facts) -> Iterator[Rule]:
+def _swap_rules(facts: PlanInputs) -> Iterator[Rule]:
     if not facts.transformer("swap_optimizer"):
         return
     offload = facts.on(_OFFLOAD)
@@ -85,7 +85,7 @@ def _swap_rules(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _weight_rules(facts: Facts) -> Iterator[Rule]:
+def _weight_rules(facts: PlanInputs) -> Iterator[Rule]:
     actor, reference = (facts.values.value(f"{part}.load_weight") for part in (ACTOR, REFERENCE))
     if actor is not None or reference is not None:
         yield Rule(
@@ -111,7 +111,7 @@ def _weight_rules(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _router_group_rule(facts: Facts) -> Iterator[Rule]:
+def _router_group_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield advice on the router's expert groups.
 
     verl@55e3c5b and mbridge 0.15.1 read neither number from config.json; without them the actor's router may choose any
@@ -136,7 +136,7 @@ def _router_group_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _recompute_rules(facts: Facts) -> Iterator[Rule]:
+def _recompute_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on Megatron's three recomputation settings, which are valid only together."""
     granularity, method, layers = (facts.transformer(name) for name in _RECOMPUTE)
     if granularity not in ("full", "selective"):
@@ -172,12 +172,12 @@ def _recipe_key(name: str, trainer_key: str) -> str:
     return f"actor.transformer.{name}" if own else f"overrides.{trainer_key}"
 
 
-def _recomputed_layers(facts: Facts, method: str) -> int:
+def _recomputed_layers(facts: PlanInputs, method: str) -> int:
     """Return the value of recompute_num_layers to suggest: layers of a chunk (uniform) or of a whole stage (block)."""
     return max(facts.layout.stage_layers) if method == "block" and facts.layout else 1
 
 
-def _d2d_transfer_rule(facts: Facts) -> Iterator[Rule]:
+def _d2d_transfer_rule(facts: PlanInputs) -> Iterator[Rule]:
     if facts.env.get("D2D_DATA_TRANSFER", "0") in ("0", ""):
         return
     balanced = facts.values.value("trainer.balance_batch") is not False
@@ -191,7 +191,7 @@ def _d2d_transfer_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _validation_sample_rule(facts: Facts) -> Iterator[Rule]:
+def _validation_sample_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether a greedy rollout samples in validation: the trainer asks for the training's temperature there."""
     temperature = facts.values.value(_TEMPERATURE)
     if facts.on(_VALIDATION_SAMPLE) and isinstance(temperature, (int, float)) and temperature <= 0:
@@ -204,7 +204,7 @@ def _validation_sample_rule(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _sleep_mode_rule(facts: Facts) -> Iterator[Rule]:
+def _sleep_mode_rule(facts: PlanInputs) -> Iterator[Rule]:
     given = facts.env.get("PYTORCH_NPU_ALLOC_CONF", "")
     segments = "expandable_segments:true" in given.replace(" ", "").lower()
     # Both are true by the trainer's default. Servers have the memory pool even where they are never put to sleep.
@@ -227,7 +227,7 @@ def _sleep_mode_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _graph_rules(facts: Facts) -> Iterator[Rule]:
+def _graph_rules(facts: PlanInputs) -> Iterator[Rule]:
     settings = _section_values(facts, _GRAPH)
     enabled, eager = settings.get("enabled") is True, facts.values.value(f"{ROLLOUT}.enforce_eager")
     yield Rule(
@@ -264,7 +264,7 @@ def _torchair_settings_rule(settings: Mapping[str, Any]) -> Rule:
     )
 
 
-def _graph_batch_size_rules(facts: Facts, settings: Mapping[str, Any]) -> Iterator[Rule]:
+def _graph_batch_size_rules(facts: PlanInputs, settings: Mapping[str, Any]) -> Iterator[Rule]:
     sizes = settings.get("graph_batch_sizes")
     if sizes is not None and not isinstance(sizes, list):
         sequences = facts.whole(f"{ROLLOUT}.max_num_seqs")
@@ -294,7 +294,7 @@ def _graph_batch_size_rules(facts: Facts, settings: Mapping[str, Any]) -> Iterat
     )
 
 
-def _section_values(facts: Facts, section: str) -> dict[str, Any]:
+def _section_values(facts: PlanInputs, section: str) -> dict[str, Any]:
     """Return the values that the recipe sets directly in a section, by name."""
     prefix = f"{section}."
     names = [key[len(prefix) :] for key in facts.given if key.startswith(prefix)]

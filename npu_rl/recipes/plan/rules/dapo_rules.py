@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.sizing.plan_inputs import Facts
+from npu_rl.recipes.sizing.plan_inputs import PlanInputs
 
 _BUFFER, _FILTER = "reward_model.overlong_buffer", "algorithm.filter_groups"
 _METRIC = f"{_FILTER}.metric"
@@ -14,7 +14,7 @@ _LOOP = "reward.reward_kwargs"
 _LOOP_BUFFER, _LONGEST = f"{_LOOP}.overlong_buffer_cfg", f"{_LOOP}.max_resp_len"
 
 
-def dapo_rules(facts: Facts) -> Iterator[Rule]:
+def dapo_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on the settings that DAPO adds to the trainer's."""
     length, response = facts.whole(f"{_BUFFER}.len"), facts.whole("data.max_response_length")
     manager = facts.values.value("reward_model.reward_manager")

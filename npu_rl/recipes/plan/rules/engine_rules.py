@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, Facts
+from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
 
 _TOPK = "VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE"
@@ -18,7 +18,7 @@ _IN_ORDER = Place(  # our patch
 _ASKS_TWICE = Place("vllm_ascend/worker/model_runner_v1.py", "def get_dp_padding(self,", ("1de16ea",))
 
 
-def engine_rules(facts: Facts) -> Iterator[Rule]:
+def engine_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on vllm-ascend's sampler, its sleep mode, and its graphs where engines share the experts."""
     if facts.vllm:
         yield from _topk_rules(facts)
@@ -29,7 +29,7 @@ def engine_rules(facts: Facts) -> Iterator[Rule]:
         yield from _hybrid_tensor_parallel_rule(facts)
 
 
-def _awake_rules(facts: Facts) -> Iterator[Rule]:
+def _awake_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on engines that never sleep: they keep prefixes (the fault stale-prefix-cache) or weights."""
     if facts.values.value(f"{ROLLOUT}.free_cache_engine") is not False:  # the trainer's default is true
         return
@@ -58,7 +58,7 @@ def _awake_rules(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _sleep_level_rule(facts: Facts) -> Iterator[Rule]:
+def _sleep_level_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rule on sleep mode at level 2, which drops the model's buffers (the fault sleep-loses-buffers)."""
     if facts.values.value(f"{ROLLOUT}.free_cache_engine") is False or "rollout-offload" in facts.switches:
         return
@@ -74,7 +74,7 @@ def _sleep_level_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _data_parallel_graph_rule(facts: Facts) -> Iterator[Rule]:
+def _data_parallel_graph_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rule on graphs with data-parallel engines (the fault data-parallel-graph-hang)."""
     eager, key = facts.values.value(f"{ROLLOUT}.enforce_eager"), facts.rollout_data_key
     engines = facts.layout.rollout.data if facts.layout and facts.layout.rollout else 1
@@ -90,7 +90,7 @@ def _data_parallel_graph_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _hybrid_tensor_parallel_rule(facts: Facts) -> Iterator[Rule]:
+def _hybrid_tensor_parallel_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rule on verl_npu's tensor parallelism of single layers, which no engine of its own pins reads."""
     key = f"{ROLLOUT}.hybrid_tp"
     section = facts.values.value(key)
@@ -109,7 +109,7 @@ def _hybrid_tensor_parallel_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _topk_rules(facts: Facts) -> Iterator[Rule]:
+def _topk_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on the optimised filter: two faults that its effect on a CPU has shown, and its cost.
 
     The figures are those of the witnesses topk_topp_swapped.py and topk_optimize_filters_otherwise.py.

@@ -19,14 +19,14 @@ from npu_rl.recipes.memory.memory_fixes import (
 from npu_rl.recipes.memory.memory_parts import estimated, gb, listed, total
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.sizing.machine import Machine
-from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, Facts
+from npu_rl.recipes.sizing.plan_inputs import ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
 
 _CACHE_ROOM = "kv-cache-room"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 
 
-def memory_rules(facts: Facts, memory: Memory, machine: Machine) -> Iterator[Rule]:
+def memory_rules(facts: PlanInputs, memory: Memory, machine: Machine) -> Iterator[Rule]:
     """Yield the rules on each phase of a step at its fullest stage, on the KV cache, and on the host.
 
     A phase gets advice, `ID-tight`, if it fits by less than the error of its estimates, or if it fits unless nearly
@@ -63,7 +63,7 @@ def _skip_same_fix(rule: Rule, phase_rules: list[Rule]) -> Rule:
     return rule
 
 
-def _phase_rules(facts: Facts, memory: Memory, phases: list[Phase], *, tight: bool) -> Iterator[Rule]:
+def _phase_rules(facts: PlanInputs, memory: Memory, phases: list[Phase], *, tight: bool) -> Iterator[Rule]:
     """Yield one rule for all phases that the same change helps, under the id of the fullest."""
     room = memory.die
 
@@ -113,7 +113,7 @@ def _figures(phase: Phase, die: int) -> str:
     return f"stage {phase.stage}: {listed(phase.parts)} = {gb(phase.total)}, of {gb(die)}"
 
 
-def _cache_rules(facts: Facts, memory: Memory, engine: EngineMemory, follows: str) -> Iterator[Rule]:
+def _cache_rules(facts: PlanInputs, memory: Memory, engine: EngineMemory, follows: str) -> Iterator[Rule]:
     """Yield whether the KV cache holds every sequence at its full length.
 
     Args:
@@ -191,13 +191,13 @@ def _cache_rule(name: str, figures: str, fix: str, *, advice: bool, certain: boo
     return Rule(name, False, figures, fix, (BLOCKS, SHARE, _SEQUENCES), path, advice=advice, certain=certain)
 
 
-def _cache_fix(facts: Facts, memory: Memory, engine: EngineMemory, wanted: int) -> str:
+def _cache_fix(facts: PlanInputs, memory: Memory, engine: EngineMemory, wanted: int) -> str:
     """Return the changes that give the cache so many blocks: a larger share, or fewer sequences."""
     spared = max(0, wanted - (engine.cache.wanted or 0))
     return "; or ".join(find_cache_fixes(facts, memory, wanted, spared))
 
 
-def _drops_preempted(facts: Facts, longest: int | None) -> bool:
+def _drops_preempted(facts: PlanInputs, longest: int | None) -> bool:
     """Return whether a preempted sequence may be dropped: longer than a step of a scheduler of whole prompts."""
     step = facts.whole(f"{ROLLOUT}.max_num_batched_tokens")
     longer = step is not None and longest is not None and step < longest

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.sizing.divisibility import Check, check_sizes
 from npu_rl.recipes.sizing.parallelism import DATA_KEY, SERVER_DATA_KEY
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, ROLLOUT, TRANSFORMER, PlanInputs
 
 _MEGATRON = f"{ACTOR}.megatron"
 _TENSOR, _PIPELINE = f"{_MEGATRON}.tensor_model_parallel_size", f"{_MEGATRON}.pipeline_model_parallel_size"
@@ -77,7 +77,7 @@ _LAYER_LIST_FIX = (
 )
 
 
-def parallelism_rules(facts: Facts) -> Iterator[Rule]:
+def parallelism_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on parallel sizes; those on the model's sizes only if its shape is known."""
     yield _world_size_rule(facts)
     if facts.cpu:
@@ -109,12 +109,12 @@ def parallelism_rules(facts: Facts) -> Iterator[Rule]:
         yield from _context_parallel_rule(facts)
 
 
-def _data_keys(facts: Facts) -> tuple[str, ...]:
+def _data_keys(facts: PlanInputs) -> tuple[str, ...]:
     """Return the trainer's key of the rollout's data parallel size if the recipe sets it."""
     return tuple(key for key in (DATA_KEY, SERVER_DATA_KEY) if key in facts.given)
 
 
-def _world_size_rule(facts: Facts) -> Rule:
+def _world_size_rule(facts: PlanInputs) -> Rule:
     nodes, dies = facts.whole("trainer.nnodes"), facts.whole("trainer.n_gpus_per_node")
     cluster = facts.recipe.cluster
     world = (nodes or cluster.nodes) * (dies or cluster.dies)
@@ -137,7 +137,7 @@ def _figures(check: Check) -> str:
     return f"{whole} {what} / {by} = {each} {share}"
 
 
-def _pipeline_rule(facts: Facts) -> Iterator[Rule]:
+def _pipeline_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether MindSpeed's and Megatron-core's keys describe the same pipeline stages."""
     assert facts.layout is not None
     first = facts.transformer("num_layers_in_first_pipeline_stage")
@@ -160,7 +160,7 @@ def _pipeline_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _rollout_rules(facts: Facts) -> Iterator[Rule]:
+def _rollout_rules(facts: PlanInputs) -> Iterator[Rule]:
     layout, shape = facts.layout, facts.shape
     if layout is None or shape is None or layout.rollout is None:
         return
@@ -186,7 +186,7 @@ def _rollout_rules(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _tensor_parallel_rules(facts: Facts) -> Iterator[Rule]:
+def _tensor_parallel_rules(facts: PlanInputs) -> Iterator[Rule]:
     assert facts.layout is not None
     tensor = facts.layout.train.tensor
     if facts.layout.model.latent_attention and facts.mindspeed:
@@ -211,7 +211,7 @@ def _tensor_parallel_rules(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _context_parallel_rule(facts: Facts) -> Iterator[Rule]:
+def _context_parallel_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether MindSpeed, which knows actor.transformer only, has the context parallel size of the groups."""
     assert facts.layout is not None
     context, given = facts.layout.train.context, facts.transformer("context_parallel_size")

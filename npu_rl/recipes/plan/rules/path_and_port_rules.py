@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.sizing.plan_inputs import Facts
+from npu_rl.recipes.sizing.plan_inputs import PlanInputs
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 
 _LAST_PORT = 65535
 _LAST_HCCL_PORT = 65520  # the manual's limit, as in environment_table: 16 ports from here on
 
 
-def path_and_port_rules(facts: Facts) -> Iterator[Rule]:
+def path_and_port_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on files and ports; files that are not on this machine are not judged."""
     if facts.recipe.megatron and facts.shape is not None and not facts.upstream.has(ONLY_BRIDGES):
         unclean = facts.shape.unsupported
@@ -29,7 +29,7 @@ def path_and_port_rules(facts: Facts) -> Iterator[Rule]:
     yield from _port_rules(facts)
 
 
-def _checkpoint_rules(facts: Facts, given: str) -> Iterator[Rule]:
+def _checkpoint_rules(facts: PlanInputs, given: str) -> Iterator[Rule]:
     nodes = facts.recipe.cluster.nodes
     # ./, ../ and ~ are made absolute before the run; other relative names depend on the folder of a worker.
     anywhere = given.startswith(("/", "./", "../", "~")) or "://" in given
@@ -63,7 +63,7 @@ def _checkpoint_rules(facts: Facts, given: str) -> Iterator[Rule]:
     )
 
 
-def _port_rules(facts: Facts) -> Iterator[Rule]:
+def _port_rules(facts: PlanInputs) -> Iterator[Rule]:
     dies, groups = facts.recipe.cluster.dies, _engine_groups(facts)
     master, hccl = (_port(facts, name) for name in ("MASTER_PORT", "HCCL_IF_BASE_PORT"))
     if master is not None:
@@ -95,7 +95,7 @@ def _port_rules(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _engine_groups(facts: Facts) -> int:
+def _engine_groups(facts: PlanInputs) -> int:
     """Return the number of data-parallel groups of the rollout; each binds a port."""
     layout = facts.layout
     if layout is None or layout.rollout is None:
@@ -103,7 +103,7 @@ def _engine_groups(facts: Facts) -> int:
     return max(1, facts.world // max(1, layout.rollout.data))
 
 
-def _port(facts: Facts, name: str) -> int | None:
+def _port(facts: PlanInputs, name: str) -> int | None:
     given = facts.env.get(name, "")
     return int(given) if given.isdigit() else None
 

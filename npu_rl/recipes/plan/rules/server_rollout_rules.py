@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from npu_rl.recipes.memory.training_memory import has_reference
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.sizing.parallelism import SERVER_DATA_KEY, SERVER_EXPERT_KEY
-from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, Facts
+from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, PlanInputs
 from npu_rl.recipes.trainer_code.source_files import source_files
 
 _TENSOR = f"{ROLLOUT}.tensor_model_parallel_size"
@@ -27,7 +27,7 @@ _MODE, _TRAINERS = "trainer.v1.trainer_mode", "verl/trainer/ppo/v1"
 _TRAINER = re.compile(r"""@register_trainer\(["'](\w+)["']\)""")
 
 
-def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
+def server_rollout_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on the servers' experts, on what sends them weights, and on the bridge of Megatron's actor."""
     if facts.recipe.megatron:
         yield from _bridge_rule(facts)
@@ -49,7 +49,7 @@ def server_rollout_rules(facts: Facts) -> Iterator[Rule]:
             yield from _quantized_rule(facts, facts.shape.unsupported)
 
 
-def _bridge_rule(facts: Facts) -> Iterator[Rule]:
+def _bridge_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether mbridge is on, without which newer trainers build no Megatron model."""
     parts = (ACTOR, REFERENCE) if has_reference(facts) else (ACTOR,)
     keys = [f"{part}.megatron.use_mbridge" for part in parts]
@@ -66,7 +66,7 @@ def _bridge_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _bridge_package_rule(facts: Facts) -> Iterator[Rule]:
+def _bridge_package_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield advice where a part's bridge is Megatron-Bridge, verl 0.9's default, and the tree has no such package.
 
     It is no error because the interpreter may have it: `megatron` is a namespace package.
@@ -91,7 +91,7 @@ def _bridge_package_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _virtual_pipeline_rule(facts: Facts) -> Iterator[Rule]:
+def _virtual_pipeline_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether the interleaved schedule has stages to interleave; Megatron-core refuses even 1 without them."""
     chunks, stages = facts.whole(_CHUNKS), facts.whole(_PIPELINE)
     if chunks is not None and stages is not None:
@@ -104,7 +104,7 @@ def _virtual_pipeline_rule(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _schedule_rule(facts: Facts) -> Iterator[Rule]:
+def _schedule_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether FSDP's optimizer has the schedule; the same file has more of them, for Megatron's."""
     schedule = facts.values.value(_SCHEDULE)
     if isinstance(schedule, str) and facts.values.value(f"{ACTOR}.optim.warmup_style") is None:
@@ -117,7 +117,7 @@ def _schedule_rule(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _packing_rule(facts: Facts) -> Iterator[Rule]:
+def _packing_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether micro batches are packed by tokens in both passes of the actor, or in neither."""
     update, log_prob = (facts.values.value(key) for key in _PACKED)
     if not (isinstance(update, bool) and isinstance(log_prob, bool)):
@@ -131,7 +131,7 @@ def _packing_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _trainer_mode_rule(facts: Facts) -> Iterator[Rule]:
+def _trainer_mode_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether the tree registers the trainer of verl 0.9; a supported one is checked with the keys."""
     mode, names = facts.values.value(_MODE), _registered_names(facts, _TRAINERS, _TRAINER)
     if names and mode is not None and facts.on(_V1):
@@ -144,14 +144,14 @@ def _trainer_mode_rule(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _hybrid_rule(facts: Facts) -> Iterator[Rule]:
+def _hybrid_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether actor and rollout share their devices; the newer trainer (trainer.use_v1) doesn't read the key."""
     if facts.values.value(_HYBRID) is False and not facts.on(_V1):
         fix = f"set overrides.{_HYBRID} to true"
         yield Rule("hybrid-engine", False, "hybrid_engine false", fix, (_HYBRID,))
 
 
-def _agent_workers_rule(facts: Facts) -> Iterator[Rule]:
+def _agent_workers_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether a step's prompts have a worker to go to, unless a manager of the user's makes the workers."""
     key = f"{_AGENT}.num_workers"
     workers = facts.whole(key)
@@ -160,7 +160,7 @@ def _agent_workers_rule(facts: Facts) -> Iterator[Rule]:
         yield Rule("agent-loop-workers", False, f"{workers} agent loop workers", fix, (key,))
 
 
-def _agent_loop_rule(facts: Facts) -> Iterator[Rule]:
+def _agent_loop_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether the tree registers the agent loop of prompts that name none; other modules may add others.
 
     A data file with a column agent_name never uses it, so the rule can be overruled.
@@ -179,7 +179,7 @@ def _agent_loop_rule(facts: Facts) -> Iterator[Rule]:
         )
 
 
-def _unsupported_size_rules(facts: Facts) -> Iterator[Rule]:
+def _unsupported_size_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether a server has one pipeline stage and no tensor parallelism of experts, as verl has it for vLLM."""
     for identity, key in (
         ("rollout-pipeline-parallel", f"{ROLLOUT}.pipeline_model_parallel_size"),
@@ -191,7 +191,7 @@ def _unsupported_size_rules(facts: Facts) -> Iterator[Rule]:
             yield Rule(identity, size <= 1, figures, f"set overrides.{key} to 1", (key,))
 
 
-def _expert_size_rule(facts: Facts) -> Iterator[Rule]:
+def _expert_size_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether the servers' experts, if divided, are divided over all devices of a server."""
     expert, tensor, data = (facts.whole(key) for key in (SERVER_EXPERT_KEY, _TENSOR, SERVER_DATA_KEY))
     if expert is None or expert <= 1 or tensor is None:
@@ -206,7 +206,7 @@ def _expert_size_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _checkpoint_engine_rule(facts: Facts) -> Iterator[Rule]:
+def _checkpoint_engine_rule(facts: PlanInputs) -> Iterator[Rule]:
     """Yield whether the tree registers the backend that sends the weights; a module of the user's may add others."""
     key = f"{_CHECKPOINT_ENGINE}.backend"
     backend = facts.values.value(key)
@@ -224,14 +224,14 @@ def _checkpoint_engine_rule(facts: Facts) -> Iterator[Rule]:
     )
 
 
-def _registered_names(facts: Facts, folder: str, pattern: re.Pattern[str]) -> list[str]:
+def _registered_names(facts: PlanInputs, folder: str, pattern: re.Pattern[str]) -> list[str]:
     """Return the names that the modules of one folder of the tree register; none without a workspace."""
     files = source_files((facts.code / folder).glob("*.py")) if facts.code is not None else []
     texts = (facts.upstream.text(f"{folder}/{file.name}") or "" for file in files)
     return sorted({name for text in texts for name in pattern.findall(text)})
 
 
-def _expert_layout_rule(facts: Facts, experts: int) -> Iterator[Rule]:
+def _expert_layout_rule(facts: PlanInputs, experts: int) -> Iterator[Rule]:
     """Yield whether a mixture of experts sleeps between steps, without which its weights can't be loaded again.
 
     With FusedMoE's own _load_w13 and _load_w2 of vLLM 0.18.0 the sizes of Qwen3-30B, Qwen3-235B, Moonlight and
@@ -249,7 +249,7 @@ def _expert_layout_rule(facts: Facts, experts: int) -> Iterator[Rule]:
         )
 
 
-def _quantized_rule(facts: Facts, unsupported: tuple[tuple[str, object], ...]) -> Iterator[Rule]:
+def _quantized_rule(facts: PlanInputs, unsupported: tuple[tuple[str, object], ...]) -> Iterator[Rule]:
     """Yield whether vLLM takes the quantization of the model's config.json on this device, unless another is set."""
     config = dict(unsupported).get("quantization_config")
     method = config.get("quant_method") if isinstance(config, dict) else None

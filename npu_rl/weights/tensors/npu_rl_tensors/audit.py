@@ -107,7 +107,7 @@ def _add_not_finite(
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TensorDiff:
     """What came of a comparison.
 
     Attributes:
@@ -140,10 +140,10 @@ class Comparison:
         return {"tensor": name, "index": list(self.index), "different": self.different, **sides}
 
 
-def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> Comparison:
+def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> TensorDiff:
     """Compare two tensors piece by piece; a worker holds two pieces and what their comparison takes."""
     if a.shape != b.shape:
-        return Comparison("shape", max(a.numel, b.numel, 1))
+        return TensorDiff("shape", max(a.numel, b.numel, 1))
     for view in (a, b):
         if view.dtype.itemsize not in _INTEGERS or view.dtype.is_complex:
             raise TensorError(
@@ -170,7 +170,7 @@ def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> Co
                 first, values = _first(unequal, box, one, other)
             state, different = "different", different + int(unequal.sum())
         progress(one.numel() * one.element_size())
-    return Comparison(state, different, first, values, (odd[0], odd[1]))
+    return TensorDiff(state, different, first, values, (odd[0], odd[1]))
 
 
 def _unequal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:

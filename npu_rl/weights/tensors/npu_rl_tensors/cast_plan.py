@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .hf_checkpoint import CONFIG, HfCheckpoint
-from .safetensors_file import ITEM_SIZES, Header, TensorEntry, header_bytes
+from .safetensors_file import ITEM_SIZES, FileHeader, TensorEntry, header_bytes
 from .tensor_error import TensorError
 
 SCALE_SUFFIX = "_scale_inv"
@@ -57,7 +57,7 @@ class PlannedShard:
     scales: tuple[str, ...]
     mtp: tuple[str, ...]
 
-    def begin(self, source: Header) -> bytes:
+    def begin(self, source: FileHeader) -> bytes:
         """Return the beginning of the output's file: length and header."""
         tensors = [(tensor.source.name, tensor.dtype, tensor.source.shape) for tensor in self.tensors]
         # transformers refuses a file without a format

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
-from .conversion.units import UNIT, Unit, check_names
+from .conversion.units import UNIT, OutputFile, check_names
 from .conversion.write_checkpoint import write_hf_file, write_index
 from .formats.tensor_views import OpenFiles
 from .hf_checkpoint import CONFIG, read_object
@@ -25,7 +25,7 @@ _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 @dataclass(frozen=True)
 class _Export:
     source: CheckpointViews
-    units: list[Unit]
+    units: list[OutputFile]
     dtypes: dict[str, torch.dtype]
 
 
@@ -97,7 +97,7 @@ def opened(key: tuple[str, str, bool]) -> _Export:
     return _Export(source, _units(source), {name: view.dtype for name, view in source.tensors.items()})
 
 
-def _units(source: CheckpointViews) -> list[Unit]:
+def _units(source: CheckpointViews) -> list[OutputFile]:
     """Divide the tensors into shards in their order, none larger than UNIT but for a single tensor that is."""
     groups: list[list[str]] = []
     size = 0
@@ -111,5 +111,5 @@ def _units(source: CheckpointViews) -> list[Unit]:
     for number, names in enumerate(groups, start=1):
         sizes = [source.tensors[name].bytes for name in names]
         file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-        found.append(Unit(file, sum(sizes), max(sizes), names=tuple(names)))
+        found.append(OutputFile(file, sum(sizes), max(sizes), names=tuple(names)))
     return found

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .regular_file import open_regular, read_regular
-from .safetensors_file import HEADER_LIMIT, MOST_TENSORS, Header, TensorEntry, parse_json, read_header
+from .safetensors_file import HEADER_LIMIT, MOST_TENSORS, FileHeader, TensorEntry, parse_json, read_header
 from .tensor_error import TensorError
 from .untrusted_values import is_file_name, odd_name
 
@@ -33,7 +33,7 @@ class HfCheckpoint:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._headers: dict[str, Header] = {}
+        self._headers: dict[str, FileHeader] = {}
         self.weight_map = self._read_weight_map()
 
     @cached_property
@@ -54,7 +54,7 @@ class HfCheckpoint:
         """The content of config.json."""
         return read_object(self.folder / CONFIG)
 
-    def header(self, shard: str) -> Header:
+    def header(self, shard: str) -> FileHeader:
         """Return the checked header of a shard: it has the tensors that the index lists for it, and no other."""
         if shard not in self._headers:
             header = read_header(self.folder / shard)
@@ -154,7 +154,7 @@ class HfCheckpoint:
             hint="Download what is missing, or give renamed files their names back.",
         )
 
-    def _require_listed(self, shard: str, header: Header) -> None:
+    def _require_listed(self, shard: str, header: FileHeader) -> None:
         lost = sorted(self._listed[shard] - header.entries.keys())
         other = sorted(header.entries.keys() - self._listed[shard])
         if not lost and not other:

@@ -50,7 +50,7 @@ class TensorEntry:
 
 
 @dataclass(frozen=True)
-class Header:
+class FileHeader:
     """The checked header of a file.
 
     Attributes:
@@ -67,7 +67,7 @@ class Header:
     raw: bytes
 
 
-def read_header(path: Path) -> Header:
+def read_header(path: Path) -> FileHeader:
     """Read and check a file's header. The data that it describes fills the file exactly.
 
     Raises:
@@ -133,7 +133,7 @@ class _Invalid(ValueError):
     """A sentence that says what is wrong with a header."""
 
 
-def _parse(path: Path, stream: BinaryIO, size: int) -> Header:
+def _parse(path: Path, stream: BinaryIO, size: int) -> FileHeader:
     length = int.from_bytes(stream.read(8), "little")
     if size < 8 or length > min(size - 8, HEADER_LIMIT):
         raise _Invalid(
@@ -157,7 +157,7 @@ def _parse(path: Path, stream: BinaryIO, size: int) -> Header:
     entries = [_entry(name, value, 8 + length) for name, value in header.items()]
     entries.sort(key=lambda entry: (entry.start, entry.size))
     _require_filled(entries, 8 + length, size)
-    return Header(path, {entry.name: entry for entry in entries}, metadata, size, raw)
+    return FileHeader(path, {entry.name: entry for entry in entries}, metadata, size, raw)
 
 
 def _entry(name: str, value: Any, begin: int) -> TensorEntry:

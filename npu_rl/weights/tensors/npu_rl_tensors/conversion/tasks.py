@@ -15,22 +15,22 @@ import torch
 from ..checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
 from ..formats.tensor_views import OpenFiles
 from ..hf_checkpoint import CONFIG, read_object
-from ..layouts.model_sizes import ModelSizes, model_sizes
-from ..layouts.placements import Layout
+from ..layouts.model_sizes import ModelDims, model_sizes
+from ..layouts.placements import TensorMap
 from ..part_file import part_of
 from ..tensor_error import TensorError
 from ..tied_head import HEAD, head_difference
 from . import write_checkpoint
-from .units import OutputLayout, Unit, check_names, extra_states, units
+from .units import OutputFile, OutputLayout, check_names, extra_states, units
 
 
 @dataclass(frozen=True)
 class _Conversion:
     source: CheckpointViews
-    model: ModelSizes
+    model: ModelDims
     output: OutputLayout
-    layout: Layout
-    units: list[Unit]
+    layout: TensorMap
+    units: list[OutputFile]
     dtypes: dict[str, torch.dtype]
 
 
@@ -148,7 +148,7 @@ def _require_tied(views: CheckpointViews) -> None:
         )
 
 
-def _check_shapes(views: CheckpointViews, layout: Layout) -> None:
+def _check_shapes(views: CheckpointViews, layout: TensorMap) -> None:
     for name in layout.by_name:
         view, expected = views.tensors[name], layout.shape(name)
         if view.shape != expected:
@@ -161,7 +161,7 @@ def _check_shapes(views: CheckpointViews, layout: Layout) -> None:
             raise TensorError("Unsupported dtype", where=f"{view.where}: {name}", why=f"It is {view.dtype}.")
 
 
-def _dtypes(views: CheckpointViews, layout: Layout, output: OutputLayout) -> dict[str, torch.dtype]:
+def _dtypes(views: CheckpointViews, layout: TensorMap, output: OutputLayout) -> dict[str, torch.dtype]:
     """Return the dtypes that are written: bfloat16, the router's bias float32; in Hugging Face's format as they are."""
     if output.format == "hf":
         return {name: views.tensors[name].dtype for name in layout.by_name}

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..formats.boxes import Box, extent, split
-from ..layouts.model_sizes import ModelSizes
+from ..layouts.model_sizes import ModelDims
 from ..layouts.name_tables import entries
-from ..layouts.placements import RANK_FILE, Layout, LegacyRanks, Placement, dist_layout, legacy_layout
+from ..layouts.placements import RANK_FILE, LegacyRanks, Placement, TensorMap, dist_layout, legacy_layout
 from ..tensor_error import TensorError
 
 OutputFormat = Literal["torch_dist", "legacy", "hf"]
@@ -39,7 +39,7 @@ class OutputLayout:
         """Return it for a worker."""
         return {"format": self.format, "ranks": {**vars(self.ranks), "layers": list(self.ranks.layers)}}
 
-    def placements(self, model: ModelSizes) -> Layout:
+    def placements(self, model: ModelDims) -> TensorMap:
         """Return where each value goes. Raises TensorError if the model can't be divided so."""
         return legacy_layout(model, self.ranks) if self.format == "legacy" else dist_layout(model)
 
@@ -58,7 +58,7 @@ class Chunk:
 
 
 @dataclass(frozen=True)
-class Unit:
+class OutputFile:
     """One file.
 
     Attributes:
@@ -78,7 +78,7 @@ class Unit:
     names: tuple[str, ...] = ()
 
 
-def units(output: OutputLayout, layout: Layout, item_sizes: Mapping[str, int]) -> list[Unit]:
+def units(output: OutputLayout, layout: TensorMap, item_sizes: Mapping[str, int]) -> list[OutputFile]:
     """Return all files of a conversion.
 
     Args:
@@ -93,7 +93,7 @@ def units(output: OutputLayout, layout: Layout, item_sizes: Mapping[str, int]) -
     return list(_hf_units(layout, item_sizes))
 
 
-def _dist_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Unit]:
+def _dist_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
     held: list[Chunk] = []
     size, number = 0, 0
     for name, places in layout.by_name.items():
@@ -110,12 +110,12 @@ def _dist_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Unit]
     yield _dist_unit(number, held, item_sizes)
 
 
-def _dist_unit(number: int, chunks: list[Chunk], item_sizes: Mapping[str, int]) -> Unit:
+def _dist_unit(number: int, chunks: list[Chunk], item_sizes: Mapping[str, int]) -> OutputFile:
     sizes = [chunk.values * item_sizes[chunk.placement.name] for chunk in chunks]
-    return Unit(f"__{number}_0.distcp", sum(sizes), max(sizes), chunks=tuple(chunks))
+    return OutputFile(f"__{number}_0.distcp", sum(sizes), max(sizes), chunks=tuple(chunks))
 
 
-def _legacy_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Unit]:
+def _legacy_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
     by_rank: dict[str, list[str]] = {}
     sizes = dict.fromkeys(layout.stored, 0)
     for name, places in layout.by_name.items():
@@ -125,10 +125,10 @@ def _legacy_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Uni
         by_rank.setdefault(key.partition("/")[0], []).append(key)
     for rank, keys in by_rank.items():
         whole = sum(sizes[key] for key in keys)
-        yield Unit(f"iter_0000001/{rank}/{RANK_FILE}", whole, whole, stored=tuple(keys))
+        yield OutputFile(f"iter_0000001/{rank}/{RANK_FILE}", whole, whole, stored=tuple(keys))
 
 
-def _hf_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Unit]:
+def _hf_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
     groups: list[list[str]] = []
     size = 0
     sizes = {name: math.prod(layout.shape(name)) * item_sizes[name] for name in layout.by_name}
@@ -141,10 +141,10 @@ def _hf_units(layout: Layout, item_sizes: Mapping[str, int]) -> Iterator[Unit]:
     for number, names in enumerate(groups, start=1):
         file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
         largest = max(min(sizes[name], CHUNK * item_sizes[name]) for name in names)
-        yield Unit(file, sum(sizes[name] for name in names), largest, names=tuple(names))
+        yield OutputFile(file, sum(sizes[name] for name in names), largest, names=tuple(names))
 
 
-def extra_states(model: ModelSizes) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
+def extra_states(model: ModelDims) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
     """Yield key, place and extent of the empty `_extra_state` objects that modules of `torch_dist` ask for.
 
     Transformer Engine's layers and Megatron-core's own ask for them by module; which of them do differs by
@@ -178,8 +178,8 @@ def check_names(
     tensors: Mapping[str, Any],
     mtp: frozenset[str],
     unknown: tuple[str, ...],
-    model: ModelSizes,
-    layout: Layout,
+    model: ModelDims,
+    layout: TensorMap,
     where: str,
 ) -> None:
     """Raise TensorError unless the input has the model's tensors and no other."""

@@ -18,13 +18,13 @@ from ..formats.boxes import Box, extent, slices, split, whole
 from ..formats.tensor_views import TensorView
 from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import stored_box
-from ..layouts.placements import Layout
+from ..layouts.placements import TensorMap
 from ..not_finite import require_finite
 from ..part_file import SummedFile, part_of
 from ..regular_file import read_regular
 from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
 from ..tensor_error import TensorError
-from .units import CHUNK, Unit
+from .units import CHUNK, OutputFile
 
 Progress = Callable[[int], None]
 Dtypes = Mapping[str, torch.dtype]
@@ -40,7 +40,7 @@ PLACES = ".places.json"  # beside a file of torch_dist until .metadata has what 
 
 
 def write_dist_file(
-    path: Path, unit: Unit, views: Mapping[str, TensorView], dtypes: Dtypes, progress: Progress
+    path: Path, unit: OutputFile, views: Mapping[str, TensorView], dtypes: Dtypes, progress: Progress
 ) -> dict[str, int]:
     """Write chunks one after the other, each as torch.save has it, and their places beside it; return both's sums."""
     places = []
@@ -61,8 +61,8 @@ def write_dist_file(
 
 def write_rank_file(
     path: Path,
-    unit: Unit,
-    layout: Layout,
+    unit: OutputFile,
+    layout: TensorMap,
     views: Mapping[str, TensorView],
     dtypes: Dtypes,
     progress: Progress,
@@ -88,7 +88,7 @@ def write_rank_file(
 
 def write_hf_file(
     path: Path,
-    unit: Unit,
+    unit: OutputFile,
     views: Mapping[str, TensorView],
     dtypes: Dtypes,
     progress: Progress,
@@ -115,7 +115,7 @@ def _read_places(path: Path) -> Any:
 
 
 def write_dist_metadata(
-    folder: Path, files: list[str], layout: Layout, dtypes: Dtypes, states: list[tuple[str, Any, Any]]
+    folder: Path, files: list[str], layout: TensorMap, dtypes: Dtypes, states: list[tuple[str, Any, Any]]
 ) -> None:
     """Write what makes the files a checkpoint of Megatron-core's `torch_dist`, metadata.json last.
 
@@ -196,7 +196,7 @@ def write_tracker(folder: Path) -> None:
     _write_bytes(folder / "latest_checkpointed_iteration.txt", b"1")
 
 
-def write_index(folder: Path, units: list[Unit], total: int) -> None:
+def write_index(folder: Path, units: list[OutputFile], total: int) -> None:
     """Write the index of Hugging Face's format."""
     weight_map = {name: unit.file for unit in units for name in unit.names}
     _write_json(

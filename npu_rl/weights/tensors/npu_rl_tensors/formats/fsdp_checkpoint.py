@@ -31,7 +31,7 @@ from .fsdp_pickles import (
     attributes,
     fsdp_globals,
 )
-from .restricted_pickle import Record
+from .restricted_pickle import Pickled
 from .tensor_views import OpenFiles, TensorView
 from .torch_files import SavedTensor, read_saved
 
@@ -264,7 +264,7 @@ def _dtensor(
     """Return the local tensor, the rank's coordinates, and for each mesh axis the divided axis or None."""
     tensor = value.state.get("_local_tensor") if isinstance(value.state, dict) else None
     spec = value.state.get("_spec") if isinstance(value.state, dict) else None
-    if not isinstance(tensor, SavedTensor) or not isinstance(spec, Record):
+    if not isinstance(tensor, SavedTensor) or not isinstance(spec, Pickled):
         raise _invalid(path, f"{name} has no local tensor, or no placements.")
     mesh, found = spec.get("mesh"), spec.get("placements")
     placements: list[int | None] = []

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..untrusted_values import is_shape
-from .restricted_pickle import Globals, Inert, Record, stand_in
+from .restricted_pickle import Globals, Inert, Pickled, stand_in
 from .torch_files import rebuild_tensor
 
 
@@ -24,27 +24,27 @@ class ShardedValue:
     state: Any
 
 
-class Mesh(Record):
+class Mesh(Pickled):
     """A DeviceMesh."""
 
 
-class ShardPlacement(Record):
+class ShardPlacement(Pickled):
     """The placement Shard(dim)."""
 
 
-class ReplicatePlacement(Record):
+class ReplicatePlacement(Pickled):
     """The placement Replicate()."""
 
 
-class LocalShard(Record):
+class LocalShard(Pickled):
     """A shard of a ShardedTensor."""
 
 
-class ShardMetadata(Record):
+class ShardMetadata(Pickled):
     """Where a shard of a ShardedTensor lies."""
 
 
-class _OtherPlacement(Record):
+class _OtherPlacement(Pickled):
     """A placement that is not read."""
 
 
@@ -65,21 +65,22 @@ def fsdp_globals() -> Globals:
         known |= {(at, "Shard"): ShardPlacement, (at, "Replicate"): ReplicatePlacement}
         known |= {(at, name): _OtherPlacement for name in ("Partial", "_Partial", "_StridedShard")}
         for spec in (at, f"{module}._dtensor_spec"):
-            known |= {(spec, name): Record for name in ("DTensorSpec", "TensorMeta", "ShardOrderEntry")}
+            known |= {(spec, name): Pickled for name in ("DTensorSpec", "TensorMeta", "ShardOrderEntry")}
     known |= {
-        ("torch.distributed._mesh_layout", name): Record for name in ("_MeshLayout", "_FlatLayout", "_Layout")
+        ("torch.distributed._mesh_layout", name): Pickled
+        for name in ("_MeshLayout", "_FlatLayout", "_Layout")
     }
     at = "torch.distributed._shard"
     return known | {
         (f"{at}.metadata", "ShardMetadata"): ShardMetadata,
         (f"{at}.sharded_tensor.api", "ShardedTensor"): _Plain,
         (f"{at}.sharded_tensor.shard", "Shard"): LocalShard,
-        (f"{at}.sharded_tensor.metadata", "ShardedTensorMetadata"): Record,
-        (f"{at}.sharded_tensor.metadata", "TensorProperties"): Record,
+        (f"{at}.sharded_tensor.metadata", "ShardedTensorMetadata"): Pickled,
+        (f"{at}.sharded_tensor.metadata", "TensorProperties"): Pickled,
         (f"{at}.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"): Inert,
-        (f"{at}.sharding_spec.api", "EnumerableShardingSpec"): Record,
-        (f"{at}.sharding_spec.chunk_sharding_spec", "ChunkShardingSpec"): Record,
-        ("torch.distributed.remote_device", "_remote_device"): Record,
+        (f"{at}.sharding_spec.api", "EnumerableShardingSpec"): Pickled,
+        (f"{at}.sharding_spec.chunk_sharding_spec", "ChunkShardingSpec"): Pickled,
+        ("torch.distributed.remote_device", "_remote_device"): Pickled,
     }
 
 

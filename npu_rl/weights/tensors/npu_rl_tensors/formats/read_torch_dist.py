@@ -21,7 +21,7 @@ from ..safetensors_file import parse_json
 from ..tensor_error import TensorError
 from ..untrusted_values import is_file_name, is_shape, is_size, odd_name, shown
 from .boxes import Box, any_overlap, extent, overlap, shifted, slices
-from .restricted_pickle import Globals, Inert, Record, read_pickle
+from .restricted_pickle import Globals, Inert, Pickled, read_pickle
 from .tensor_views import OpenFiles, TensorView
 from .torch_files import SavedTensor, read_saved, torch_globals
 
@@ -130,23 +130,23 @@ def _check_config(folder: Path) -> None:
         )
 
 
-class _Bytes(Record):
+class _Bytes(Pickled):
     pass
 
 
-class _Tensor(Record):
+class _Tensor(Pickled):
     pass
 
 
-class _ChunkRecord(Record):
+class _ChunkRecord(Pickled):
     pass
 
 
-class _Index(Record):
+class _Index(Pickled):
     pass
 
 
-class _Place(Record):
+class _Place(Pickled):
     pass
 
 
@@ -154,26 +154,26 @@ def _known() -> Globals:
     known = torch_globals()
     at = "torch.distributed.checkpoint.metadata"
     known |= {
-        (at, "Metadata"): Record,
-        (at, "TensorProperties"): Record,
+        (at, "Metadata"): Pickled,
+        (at, "TensorProperties"): Pickled,
         (at, "TensorStorageMetadata"): _Tensor,
         (at, "BytesStorageMetadata"): _Bytes,
         (at, "ChunkStorageMetadata"): _ChunkRecord,
         (at, "MetadataIndex"): _Index,
-        (at, "StorageMeta"): Record,
+        (at, "StorageMeta"): Pickled,
         (at, "_MEM_FORMAT_ENCODING"): Inert,
         ("torch.distributed.checkpoint.filesystem", "_StorageInfo"): _Place,
     }
     # torch 2.1 to 2.3 had TensorProperties elsewhere, and StorageMeta nowhere.
-    known["torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"] = Record
+    known["torch.distributed._shard.sharded_tensor.metadata", "TensorProperties"] = Pickled
     known["torch.distributed._shard.sharded_tensor.metadata", "MEM_FORMAT_ENCODING"] = Inert
     return known
 
 
 def _fields(metadata: Any, path: Path) -> tuple[dict[str, Any], dict[str, list[tuple[Any, Any]]]]:
     """Return what is stored by key, and (index, place) by key."""
-    stored = metadata.get("state_dict_metadata") if isinstance(metadata, Record) else None
-    places = metadata.get("storage_data") if isinstance(metadata, Record) else None
+    stored = metadata.get("state_dict_metadata") if isinstance(metadata, Pickled) else None
+    places = metadata.get("storage_data") if isinstance(metadata, Pickled) else None
     if not isinstance(stored, dict) or not isinstance(places, dict):
         raise _invalid(path, "It is no metadata of torch.distributed.checkpoint.")
     by_key: dict[str, list[tuple[Any, Any]]] = {}
@@ -229,7 +229,7 @@ def _tensor(
 
 
 def _dtype(properties: Any) -> Any:
-    if not isinstance(properties, Record):
+    if not isinstance(properties, Pickled):
         return None
     state = properties.get("state")
     if isinstance(state, tuple) and state:  # TensorProperties.__getstate__

@@ -73,12 +73,12 @@ class Inert:
         return f"<{self.of}>"
 
 
-class Record:
+class Pickled:
     """An object whose attributes are read, whatever its class does with them elsewhere."""
 
     _attributes: dict[str, Any]
 
-    def __new__(cls, *_arguments: Any) -> Record:
+    def __new__(cls, *_arguments: Any) -> Pickled:
         """Drop the arguments."""
         made = object.__new__(cls)
         made._attributes = {}  # not its own: a file could name one of them `get`

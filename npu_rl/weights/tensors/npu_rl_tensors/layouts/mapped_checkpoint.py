@@ -13,8 +13,8 @@ from ..formats.legacy_checkpoint import iteration_folder, rank_numbers, read_ran
 from ..formats.read_torch_dist import read_dist_checkpoint
 from ..formats.tensor_views import OpenFiles, TensorView
 from ..tensor_error import TensorError
-from .model_sizes import ModelSizes
-from .placements import Layout, LegacyRanks, Placement, StoredTensor, dist_layout, legacy_layout, rank_name
+from .model_sizes import ModelDims
+from .placements import LegacyRanks, Placement, StoredTensor, TensorMap, dist_layout, legacy_layout, rank_name
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class MappedCheckpoint:
     objects: tuple[str, ...]
 
 
-def map_dist_checkpoint(folder: Path, model: ModelSizes, files: OpenFiles) -> MappedCheckpoint:
+def map_dist_checkpoint(folder: Path, model: ModelDims, files: OpenFiles) -> MappedCheckpoint:
     """Return a `torch_dist` checkpoint by Hugging Face names, with a key per layer or one for all.
 
     Raises:
@@ -49,7 +49,7 @@ def map_dist_checkpoint(folder: Path, model: ModelSizes, files: OpenFiles) -> Ma
 
 
 def map_legacy_checkpoint(
-    folder: Path, model: ModelSizes, ranks: LegacyRanks | None, experts_over_tensor: bool, files: OpenFiles
+    folder: Path, model: ModelDims, ranks: LegacyRanks | None, experts_over_tensor: bool, files: OpenFiles
 ) -> MappedCheckpoint:
     """Return a legacy checkpoint by Hugging Face names.
 
@@ -125,7 +125,7 @@ def _ranks(
 
 
 def _mapped(
-    stored: Mapping[str, TensorView], layout: Layout, objects: tuple[str, ...], where: str
+    stored: Mapping[str, TensorView], layout: TensorMap, objects: tuple[str, ...], where: str
 ) -> MappedCheckpoint:
     for key, expected in layout.stored.items():
         view = stored.get(key)

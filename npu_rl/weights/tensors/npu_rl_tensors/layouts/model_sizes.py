@@ -18,7 +18,7 @@ QWEN = {
 
 
 @dataclass(frozen=True)
-class ModelSizes:
+class ModelDims:
     """Sizes in elements, under config.json's names in brackets.
 
     Attributes:
@@ -70,7 +70,7 @@ class ModelSizes:
         return self.architecture != DEEPSEEK and self.dense_layers in (0, self.layers)
 
 
-def model_sizes(config: Mapping[str, Any], where: str) -> ModelSizes:
+def model_sizes(config: Mapping[str, Any], where: str) -> ModelDims:
     """Return the sizes of a model.
 
     Raises:
@@ -89,11 +89,11 @@ def model_sizes(config: Mapping[str, Any], where: str) -> ModelSizes:
     )
 
 
-def _deepseek(read: _Reader) -> ModelSizes:
+def _deepseek(read: _Reader) -> ModelDims:
     read.refuse("attention_bias", False, "Megatron-core's model of verl has no biases of the attention")
     read.refuse("moe_layer_freq", 1, "experts are in every layer after the dense ones")
     layers = read.size("num_hidden_layers")
-    sizes = ModelSizes(
+    sizes = ModelDims(
         architecture=DEEPSEEK,
         layers=layers,
         dense_layers=min(read.size("first_k_dense_replace", least=0), layers),
@@ -116,7 +116,7 @@ def _deepseek(read: _Reader) -> ModelSizes:
     return sizes
 
 
-def _qwen(name: str, read: _Reader) -> ModelSizes:
+def _qwen(name: str, read: _Reader) -> ModelDims:
     mixture = name == "Qwen3MoeForCausalLM"
     layers, hidden, heads = (
         read.size("num_hidden_layers"),
@@ -130,7 +130,7 @@ def _qwen(name: str, read: _Reader) -> ModelSizes:
     if name != "Qwen2ForCausalLM":
         read.refuse("attention_bias", False, "its projections have no biases")
     given = read.config.get("head_dim") is not None
-    sizes = ModelSizes(
+    sizes = ModelDims(
         architecture=name,
         layers=layers,
         dense_layers=0 if mixture else layers,
@@ -171,7 +171,7 @@ class _Reader:
         if self.config.get(key, usual) != usual:
             self.wrong.append(f"`{key}` is {shown(self.config[key])}, but in the tables {why}")
 
-    def count(self, sizes: ModelSizes) -> None:
+    def count(self, sizes: ModelDims) -> None:
         too_many = too_many_layers(sizes.layers, sizes.experts)
         if too_many:
             self.wrong.append(too_many)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from ..formats.boxes import Box
 from ..tensor_error import TensorError
-from .model_sizes import DEEPSEEK, ModelSizes
-from .name_tables import Entry, Source, entries
+from .model_sizes import DEEPSEEK, ModelDims
+from .name_tables import Rows, Weight, entries
 
 RANK_FILE = "model_optim_rng.pt"
 """Of a legacy checkpoint, in each rank's folder."""
@@ -47,7 +47,7 @@ class StoredTensor:
 
 
 @dataclass
-class Layout:
+class TensorMap:
     """All placements of a model.
 
     Attributes:
@@ -74,7 +74,7 @@ class Layout:
     def place(
         self,
         key: str,
-        entry: Entry,
+        entry: Weight,
         pieces: Sequence[tuple[str, Box]],
         lead: tuple[int, ...] = (),
         of: tuple[int, ...] = (),
@@ -102,7 +102,7 @@ class Layout:
             below += height
 
 
-def dist_layout(model: ModelSizes, *, uniform: bool | None = None) -> Layout:
+def dist_layout(model: ModelDims, *, uniform: bool | None = None) -> TensorMap:
     """Return the layout of Megatron-core 0.12.1's `torch_dist`, which has no ranks.
 
     Args:
@@ -114,7 +114,7 @@ def dist_layout(model: ModelSizes, *, uniform: bool | None = None) -> Layout:
         uniform = model.uniform
     if uniform and not model.uniform:
         raise ValueError("layers that differ can't be one tensor")
-    found = Layout()
+    found = TensorMap()
     for entry in entries(model, "core-0.12"):
         key = entry.key
         lead: tuple[int, ...] = ()
@@ -146,7 +146,7 @@ class LegacyRanks:
     experts_over_tensor: bool = False
     stages: int = 1
 
-    def with_layers(self, model: ModelSizes) -> LegacyRanks:
+    def with_layers(self, model: ModelDims) -> LegacyRanks:
         """Return the same ranks with the layers of each stage. Raises TensorError if they can't be equal."""
         if self.layers:
             return self
@@ -169,7 +169,7 @@ def rank_name(numbers: Sequence[int]) -> str:
     return "mp_rank_" + "_".join([f"{numbers[0]:02d}", *(f"{number:03d}" for number in numbers[1:])])
 
 
-def legacy_layout(model: ModelSizes, ranks: LegacyRanks) -> Layout:
+def legacy_layout(model: ModelDims, ranks: LegacyRanks) -> TensorMap:
     """Return the layout of a legacy checkpoint of Megatron-core 0.8.
 
     Raises:
@@ -182,7 +182,7 @@ def legacy_layout(model: ModelSizes, ranks: LegacyRanks) -> Layout:
         )
     ranks = ranks.with_layers(model)
     _check_division(model, ranks)
-    found = Layout()
+    found = TensorMap()
     first = [sum(ranks.layers[:stage]) for stage in range(len(ranks.layers))]
     for entry in entries(model, "core-0.8"):
         if entry.layer is None:
@@ -197,7 +197,7 @@ def legacy_layout(model: ModelSizes, ranks: LegacyRanks) -> Layout:
     return found
 
 
-def _shared(found: Layout, entry: Entry, key: str, stage: int, ranks: LegacyRanks) -> None:
+def _shared(found: TensorMap, entry: Weight, key: str, stage: int, ranks: LegacyRanks) -> None:
     """Place what is no expert's: in each expert group alike, and whole tensors on each tensor parallel rank."""
     for group in range(ranks.expert):
         for tensor in range(ranks.tensor):
@@ -207,7 +207,9 @@ def _shared(found: Layout, entry: Entry, key: str, stage: int, ranks: LegacyRank
             found.place(name, entry, pieces, replica=replica)
 
 
-def _expert(found: Layout, entry: Entry, key: str, stage: int, ranks: LegacyRanks, model: ModelSizes) -> None:
+def _expert(
+    found: TensorMap, entry: Weight, key: str, stage: int, ranks: LegacyRanks, model: ModelDims
+) -> None:
     """Place an expert: `weight1` is [hidden, experts x 2 ffn] over the memory of [experts, hidden, 2 ffn]."""
     assert entry.expert is not None
     groups = ranks.expert * (ranks.tensor if ranks.experts_over_tensor else 1)
@@ -225,9 +227,9 @@ def _expert(found: Layout, entry: Entry, key: str, stage: int, ranks: LegacyRank
         found.place(name, entry, pieces, (index,), (local,), shape)
 
 
-def _pieces(entry: Entry, part: int, parts: int) -> list[tuple[str, Box]]:
+def _pieces(entry: Weight, part: int, parts: int) -> list[tuple[str, Box]]:
     """Return what one of `parts` tensor parallel ranks has of a tensor's sources."""
-    sources: Iterable[Source] = entry.sources
+    sources: Iterable[Rows] = entry.sources
     if entry.split == "groups":
         share = len(entry.sources) // parts
         sources = entry.sources[part * share : (part + 1) * share]
@@ -244,11 +246,11 @@ def _pieces(entry: Entry, part: int, parts: int) -> list[tuple[str, Box]]:
     return found
 
 
-def _rows(source: Source, start: int, stop: int) -> Box:
+def _rows(source: Rows, start: int, stop: int) -> Box:
     return ((start, stop), *((0, size) for size in source.shape[1:]))
 
 
-def _check_division(model: ModelSizes, ranks: LegacyRanks) -> None:
+def _check_division(model: ModelDims, ranks: LegacyRanks) -> None:
     wrong = []
     if sum(ranks.layers) != model.layers or min(ranks.layers, default=0) < 1:
         wrong.append(f"the stages have {list(ranks.layers)} layers, the model has {model.layers}")
