@@ -16,7 +16,7 @@ import pytest
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.judgement.key_check import RecipeWithOrigins, check_keys, read_trainer
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
+from npu_rl.recipes.recipe.trainer_settings import settings_of
 from npu_rl.recipes.sizing.batch_arithmetic import TrainerValues, broken_rules
 from npu_rl.recipes.trainer_code import answer_cache
 from npu_rl.recipes.trainer_code.citations import CitedCode
@@ -328,7 +328,7 @@ def check_recipe(loaded: RecipeWithOrigins, code: Path | None) -> Checked:
     trainer = read_trainer(loaded.recipe, code)
     found = check_keys(loaded, trainer, code)
     errors = [one for one in found if one.severity is Severity.ERROR]
-    given = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
+    given = settings_of(loaded.recipe)
     tree = trainer.tree if isinstance(trainer, KeyResolver) else None
     values = TrainerValues({key: setting.value for key, setting in given.items()}, tree)
     sizes = []

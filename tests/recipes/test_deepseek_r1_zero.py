@@ -267,7 +267,7 @@ class TestUpstreams:
         script = published_settings(upstreams)
         assert len(script) == 78
         for name, others in ((PUBLISHED, set()), (NAME, HYPER_PARAMETERS)):
-            ours = {one.key: one.value for one in flatten_mappings(list_settings(load_recipe(name).recipe))}
+            ours = {key: one.value for key, one in load_recipe(name).settings.items()}
             differs = {key for key, value in script.items() if key in ours and not same(value, ours[key])}
             assert differs == others | {"trainer.project_name"}
             assert script.keys() - ours.keys() == SET_BY_RENDER | LEFT_OUT

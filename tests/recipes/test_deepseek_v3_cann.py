@@ -13,7 +13,6 @@ import yaml
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from tests.code_trees import archive, check_recipe
 from tests.recipes.test_deepseek_r1_zero import said
 from tests.support import git
@@ -120,7 +119,7 @@ class TestUpstreams:
         """What the recipe sets otherwise has a row among the differences, or is the user's."""
         published = script(upstreams, variant)
         assert len(published) == keys
-        ours = {one.key: one.value for one in flatten_mappings(list_settings(load_recipe(name).recipe))}
+        ours = {key: one.value for key, one in load_recipe(name).settings.items()}
         differs = {key for key, text in published.items() if key in ours and not same(text, ours[key])}
         assert differs <= THE_USERS | otherwise and differs >= otherwise
         assert published.keys() - ours.keys() <= NOT_HERE | THE_USERS

@@ -15,7 +15,6 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
 from npu_rl.recipes.recipe.recipe_kind import RECIPE
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.patchsets.flagship_tree import tree
 from tests.recipes.test_deepseek_r1_zero import NAMES, ROW, said
@@ -44,7 +43,7 @@ def table() -> list[tuple[str, Any, str, str]]:
 
 
 def settings() -> dict[str, Any]:
-    return {one.key: one.value for one in flatten_mappings(list_settings(load_recipe(NAME).recipe))}
+    return {key: one.value for key, one in load_recipe(NAME).settings.items()}
 
 
 def published(upstreams: Path) -> dict[str, Any]:

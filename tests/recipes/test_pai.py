@@ -17,7 +17,6 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
 from npu_rl.recipes.recipe.recipe_kind import RECIPE
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.manifest.manifest_kind import MANIFEST
@@ -107,7 +106,7 @@ def test_each_argument_of_the_script_is_there_or_explained(
     text = git("show", f"{locked.pin}:{SCRIPT}", git_dir=upstreams / "alibaba+Pai-Megatron-Patch" / "repo")
     given = arguments(text)
     assert len(given) == ARGUMENTS
-    ours = {one.key: one.value for one in flatten_mappings(list_settings(load_recipe(NAME).recipe))}
+    ours = {key: one.value for key, one in load_recipe(NAME).settings.items()}
     explained = {
         match[1] for line in sources()[1].splitlines() if (match := LEFT_OUT.fullmatch(line)) is not None
     }

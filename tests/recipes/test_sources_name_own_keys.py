@@ -9,7 +9,8 @@ import pytest
 
 from npu_rl.common.bundled import data_root
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.trainer_command import Folders, _own_settings, list_settings
+from npu_rl.recipes.recipe.trainer_command import Folders, _own_settings
+from npu_rl.recipes.recipe.trainer_settings import list_settings
 
 RECIPES = {
     "deepseek-r1-zero-256die": "deepseek-r1-zero-256die",

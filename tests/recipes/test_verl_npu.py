@@ -17,7 +17,6 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
 from npu_rl.recipes.recipe.recipe_kind import RECIPE
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.recipes.sizing.parallelism import DATA_KEY, layout_of
 from tests.patchsets.flagship_tree import tree
 from tests.recipes.source_tables import sources, table
@@ -120,7 +119,7 @@ def test_each_argument_of_the_script_is_there_or_explained(upstreams: Path, name
     file = f"v2.3.0:tests/verl_examples/configs/{script}.sh"
     given = arguments(git("show", file, git_dir=upstreams / "Ascend+MindSpeed-RL" / "repo"))
     assert len(given) == count
-    settings = {one.key: one for one in flatten_mappings(list_settings(load_recipe(name).recipe))}
+    settings = load_recipe(name).settings
     assert given.keys() - settings.keys() == left_out(name)
     own = {
         key

@@ -13,7 +13,6 @@ from npu_rl.data.datasets.prepare_dataset import TEST, TRAIN
 from npu_rl.data.datasets.trainer_files import TrainerFile, read_trainer_file
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
 from npu_rl.recipes.trainer_code.overlong_prompts import where_cut_left
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.layout import Layout
@@ -71,7 +70,7 @@ def gather(
 
 def _keys(loaded: LoadedRecipe) -> tuple[str, str]:
     """Return the columns of the prompts and of the data source; `data.prompt_key` and `data.reward_fn_key` of verl."""
-    settings = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
+    settings = loaded.settings
     prompt, source = settings.get("data.prompt_key"), settings.get("data.reward_fn_key")
     return str(prompt.value if prompt else "prompt"), str(source.value if source else "data_source")
 

@@ -14,7 +14,6 @@ from npu_rl.data.data_check.mindspeed_rl_files import MAGIC
 from npu_rl.data.datasets.trainer_files import TrainerFile
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
 
 UNCHECKED = {
     "reward": "the trainer's keys are its own: its reward is not called",
@@ -45,7 +44,7 @@ def read_packed_files(loaded: LoadedRecipe, folder: Path) -> tuple[list[TrainerF
         DataError: If there is no such folder, or nothing in it whose name begins as `data_path` ends.
     """
     key = data_path_key(loaded)
-    settings = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
+    settings = loaded.settings
     named = settings[key].value if key in settings else ""
     prefix = Path(named).name if isinstance(named, str) and named else "data"
     if not folder.is_dir():

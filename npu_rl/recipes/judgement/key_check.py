@@ -28,6 +28,7 @@ from npu_rl.recipes.recipe.trainer_settings import (
     keys_without_effect,
     last_settings,
     list_settings,
+    settings_of,
 )
 from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
 from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
@@ -62,7 +63,7 @@ def read_trainer(
     """
     if code is None:
         return None
-    given = {setting.key: setting.value for setting in flatten_mappings(list_settings(recipe))}
+    given = {key: setting.value for key, setting in settings_of(recipe).items()}
     if recipe.reward.function is not None:  # rendered only when a run knows its folders
         given["custom_reward_function.path"] = recipe.reward.function
     try:
@@ -97,6 +98,7 @@ class KeyChecker:
         self._code = code
         self._found: list[Finding] = []
         self._settings = list(flatten_mappings(list_settings(loaded.recipe)))
+        self._last = last_settings(self._settings)
 
     def findings(self) -> list[Finding]:
         """Return everything that is wrong."""
@@ -139,7 +141,7 @@ class KeyChecker:
     def _has_files_of_strategy(self, tree: ConfigTree) -> bool:
         """Return whether the tree's `model_engine` chooses the files of the recipe's backend; report it if not."""
         entry, engine = tree.entries.get(_STRATEGY), tree.choices.get(MODEL_ENGINE)
-        strategy = last_settings(self._settings)[_STRATEGY].value
+        strategy = self._last[_STRATEGY].value
         if engine is None or entry is None or entry.interpolation:
             return True
         if _BACKEND.get(strategy, strategy) == _BACKEND.get(entry.value, entry.value):
@@ -270,13 +272,13 @@ class KeyChecker:
         """Report settings that only a benchmark may have, unless the recipe is one."""
         if self._recipe.benchmark:
             return
-        for fault in find_benchmark_settings(self._recipe, last_settings(self._settings)):
+        for fault in find_benchmark_settings(self._recipe, self._last):
             self._error(fault.path, fault.key, fault.message, "benchmark-only", HINT)
 
     def _check_unsupported(self) -> None:
         """Report what a recipe has no keys for, with the reason, unless the tree doesn't know the key at all."""
         trainer = self._trainer if isinstance(self._trainer, KeyResolver) else None
-        for fault in find_unsupported(self._recipe, last_settings(self._settings)):
+        for fault in find_unsupported(self._recipe, self._last):
             if trainer is None or not fault.key or trainer.resolve(fault.key).known:
                 self._error(fault.path, fault.key, fault.message, "unsupported", fault.fix)
 

@@ -21,7 +21,6 @@ from npu_rl.recipes.judgement import reward_function
 from npu_rl.recipes.judgement.missing_files import is_expected_here, prepare_command
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute, function_file, is_outside, split_function
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex
 
 RULES = (
@@ -76,7 +75,7 @@ class _NamedFileCheck:
         self._base = loaded.path.parent
         self._code = code
         self._here = here
-        self._settings = {setting.key: setting for setting in flatten_mappings(list_settings(loaded.recipe))}
+        self._settings = loaded.settings
 
     # -- the reward function
 

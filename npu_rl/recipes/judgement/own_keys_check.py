@@ -24,9 +24,6 @@ from npu_rl.recipes.recipe.trainer_settings import (
     OVERRIDES,
     Setting,
     config_location,
-    flatten_mappings,
-    last_settings,
-    list_settings,
 )
 from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.config_class import ConfigClass, read_config_class
@@ -122,7 +119,7 @@ def path_findings(loaded: LoadedRecipe, tree: ConfigTree | None, here: bool) -> 
         here: Whether the recipe is to run on this machine, which then needs them. Elsewhere it is noted
             that they are not in a folder that is here.
     """
-    given = last_settings(list(flatten_mappings(list_settings(loaded.recipe))))
+    given = loaded.settings
     keys = loaded.recipe.trainer.keys
     set_by_run = (keys.checkpoint.folder or []) if keys else []
     found: list[Finding] = []

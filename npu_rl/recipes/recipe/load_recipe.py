@@ -21,6 +21,7 @@ from npu_rl.recipes.recipe.overrides import has_own_keys, keep_trainer_nulls, pa
 from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.recipes.recipe.recipe_paths import own_path_keys, rebase
 from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.recipe.trainer_settings import Setting, settings_of
 from npu_rl.stack.manifest.manifest_facts import ManifestFacts, manifest_facts
 
 
@@ -68,6 +69,11 @@ class LoadedRecipe:
         """The manifest as `find_manifest` and `load_manifest` take it: a bundled name or a path."""
         name = self.recipe.manifest
         return str(self.path.parent / name) if text_checks.is_manifest_path(name) else name
+
+    @cached_property
+    def settings(self) -> Mapping[str, Setting]:
+        """Settings of the trainer by key, as `settings_of` returns them."""
+        return settings_of(self.recipe)
 
     @cached_property
     def manifest_facts(self) -> ManifestFacts:

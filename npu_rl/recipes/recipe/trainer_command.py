@@ -24,9 +24,8 @@ from npu_rl.recipes.recipe.trainer_settings import (
     Setting,
     config_name,
     engine_setting,
-    flatten_mappings,
     last_settings,
-    list_settings,
+    settings_of,
 )
 from npu_rl.recipes.trainer_code.citations import CitedCode
 from npu_rl.recipes.trainer_code.config_location import absolute_search_path
@@ -156,7 +155,7 @@ def render(
         search_path: `hydra.searchpath` of the trainer's configuration.
         groups: The groups in the defaults lists of the trainer's configuration.
     """
-    given = last_settings(list(flatten_mappings(list_settings(recipe))))
+    given = settings_of(recipe)
     if recipe.has_own_keys:
         checkpoints = folders.run / "checkpoints"
         final = last_settings(run_settings(recipe, list(given.values()), checkpoints, folders.recipe, resume))

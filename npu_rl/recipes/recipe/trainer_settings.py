@@ -98,6 +98,11 @@ def flatten_mappings(given: Collection[Setting]) -> Iterator[Setting]:
             yield setting
 
 
+def settings_of(recipe: Recipe) -> dict[str, Setting]:
+    """Return the settings of the trainer by key: mappings flattened, an override in place of a section's value."""
+    return last_settings(list(flatten_mappings(list_settings(recipe))))
+
+
 def last_settings(given: list[Setting]) -> dict[str, Setting]:
     """Return the last setting of each key: an override replaces the value of a section."""
     result: dict[str, Setting] = {}

@@ -6,7 +6,6 @@ from typing import Any
 
 from npu_rl.common.errors import RecipeError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, last_settings, list_settings
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
 
@@ -28,10 +27,7 @@ def own_layout(loaded: LoadedRecipe, tree: ConfigTree) -> Parallelism:
             why="The trainer's keys are its own, and trainer.layout names none for its sizes.",
             hint="Set trainer.layout.tensor and the like to the keys that hold them.",
         )
-    given = {
-        key: one.value
-        for key, one in last_settings(list(flatten_mappings(list_settings(loaded.recipe)))).items()
-    }
+    given = {key: one.value for key, one in loaded.settings.items()}
 
     def size(word: str, default: int) -> int:
         key = getattr(names, word)

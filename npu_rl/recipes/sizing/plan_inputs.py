@@ -11,7 +11,7 @@ from npu_rl.common.errors import NpuRlError, RecipeError
 from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.trainer_settings import Setting, flatten_mappings, last_settings, list_settings
+from npu_rl.recipes.recipe.trainer_settings import Setting
 from npu_rl.recipes.sizing.batch_arithmetic import TrainerValues, sequence_parallel
 from npu_rl.recipes.sizing.model_config import ModelConfig, shape_of
 from npu_rl.recipes.sizing.parallelism import (
@@ -250,7 +250,7 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
         tree: The trainer's composed configuration, for keys that the recipe leaves out.
     """
     recipe = loaded.recipe
-    given = last_settings(list(flatten_mappings(list_settings(recipe))))
+    given = loaded.settings
     known_without = {} if tree else dict.fromkeys(_DEFAULT_SIZES, 1)
     values = TrainerValues({**known_without, **{key: setting.value for key, setting in given.items()}}, tree)
     defaults = _manifest_defaults(loaded)

@@ -21,9 +21,7 @@ from npu_rl.recipes.recipe.own_keys import run_settings
 from npu_rl.recipes.recipe.trainer_command import argument
 from npu_rl.recipes.recipe.trainer_settings import (
     config_location,
-    flatten_mappings,
     last_settings,
-    list_settings,
 )
 from npu_rl.training import standins
 from npu_rl.training.run import host_facts
@@ -81,7 +79,7 @@ def _answer(
     judgement: Judgement, loaded: LoadedRecipe, function: str, code: Path, python: str, root: Path
 ) -> Mapping[str, Any]:
     recipe = loaded.recipe
-    given = list(last_settings(list(flatten_mappings(list_settings(recipe)))).values())
+    given = list(loaded.settings.values())
     settings = last_settings(run_settings(recipe, given, _CHECKPOINTS, loaded.path.parent, False))
     location = config_location(recipe)
     request: dict[str, Any] = {
