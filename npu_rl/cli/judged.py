@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.cli.show import print_json, say, tell
-
-_QUOTED = "'([^']+)'"
-_OF_TRAINER = r"is set with (overrides\.[\w.-]+)=\.\.\.$"
-_MEANT = rf"^unknown key; did you mean ({_QUOTED}(?: or {_QUOTED})*)\?"
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
@@ -125,18 +120,7 @@ def _problems(error: Any) -> list[dict[str, Any]]:
 
 
 def _fix(problem: Problem) -> str:
-    """What the message asks whether it was meant, as an instruction; "" if it asks nothing."""
     from npu_rl.common.yaml_documents.problems import dotted
 
-    meant, trainers = re.search(_MEANT, problem.message), re.search(_OF_TRAINER, problem.message)
-    if meant is None and trainers is None:
-        return ""
-    names = re.findall(_QUOTED, meant[1]) if meant else [trainers[1]] if trainers else []
-    return f"write {' or '.join(_name(name, problem) for name in names)} in place of {dotted(problem.path)}"
-
-
-def _name(name: str, problem: Problem) -> str:
-    """A key in full: what is only spelled otherwise stands where the wrong one does."""
-    from npu_rl.common.yaml_documents.problems import dotted
-
-    return name if "." in name or len(problem.path) < 2 else f"{dotted(problem.path[:-1])}.{name}"
+    meant = " or ".join(problem.suggestions)
+    return f"write {meant} in place of {dotted(problem.path)}" if meant else ""

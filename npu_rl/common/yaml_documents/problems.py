@@ -17,12 +17,18 @@ _SHOWN = 80
 
 @dataclass(frozen=True)
 class Problem:
-    """One problem, with its file, line (0 if the value is not in a file) and key."""
+    """One problem.
+
+    Attributes:
+        line: 0 if the value is not in a file.
+        suggestions: Keys in full that an unknown key may stand for, the likeliest first.
+    """
 
     file: str
     line: int
     path: KeyPath
     message: str
+    suggestions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{place(self.file, self.line)}: {self.without_place()}"

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, NamedTuple, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from npu_rl.common.yaml_documents.layers import Layer
-from npu_rl.common.yaml_documents.problems import KeyPath, Problem, shown
-from npu_rl.common.yaml_documents.suggest import did_you_mean, question
+from npu_rl.common.yaml_documents.problems import KeyPath, Problem, dotted, shown
+from npu_rl.common.yaml_documents.suggest import did_you_mean, nearest_names, question
 
 _KEY = "[key]"
 
 Suggest = Callable[[KeyPath], str]
 """Returns the dotted key that replaces an unknown one; "" if only similar spellings are to be suggested."""
+
+
+class KeyFault(NamedTuple):
+    """What is wrong with a value or key, and the keys in full that an unknown one may stand for."""
+
+    message: str
+    suggestions: tuple[str, ...] = ()
 
 
 def no_suggestion(path: KeyPath) -> str:
@@ -50,13 +57,14 @@ def explain(
         if path in misnamed and path != written:
             continue
         origin = layer.origins[path]
-        message = _message(detail, model, suggest)
+        unknown = detail["type"] == "extra_forbidden"
+        fault = _unknown_key(detail["loc"], model, suggest) if unknown else KeyFault(_message(detail))
         if detail["type"] == "missing" and (
             renamed_message := _misnamed_entry(detail["loc"], model, layer, order)
         ):
             misnamed.add(path)
-            message = renamed_message
-        yield Problem(origin.file, origin.line, path, message)
+            fault = KeyFault(renamed_message)
+        yield Problem(origin.file, origin.line, path, *fault)
 
 
 def _misnamed_entry(
@@ -92,10 +100,8 @@ def keys_of(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _message(detail: ErrorDetails, model: type[BaseModel], suggest: Suggest) -> str:
+def _message(detail: ErrorDetails) -> str:
     kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
-    if kind == "extra_forbidden":
-        return _unknown_key(detail["loc"], model, suggest)
     if kind == "missing":
         return f"required key {detail['loc'][-1]!r} is missing"
     if kind == "literal_error":
@@ -128,8 +134,8 @@ def _field_at(path: KeyPath, model: type[BaseModel]) -> FieldInfo | None:
     return next((field for name, field in fields if (field.alias or name) == path[-1]), None)
 
 
-def unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest = no_suggestion) -> str | None:
-    """Return the message for a key path that the model does not have; None if it has it."""
+def unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest = no_suggestion) -> KeyFault | None:
+    """Return the fault of a key path that the model does not have; None if it has it."""
     for length in range(1, len(path) + 1):
         holder = _model_at(model, path[: length - 1])
         if holder is not None and path[length - 1] not in keys_of(holder):
@@ -137,13 +143,15 @@ def unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest = no_sug
     return None
 
 
-def _unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest) -> str:
+def _unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest) -> KeyFault:
     meant = suggest(path)
     if meant:
-        return f"unknown key{question([meant])}"
+        return KeyFault(f"unknown key{question([meant])}", (meant,))
     holder = _model_at(model, path[:-1])
     allowed = keys_of(holder) if holder else []
-    return f"unknown key{did_you_mean(str(path[-1]), allowed)} (allowed: {', '.join(allowed)})"
+    near = nearest_names(str(path[-1]), allowed, 1)
+    message = f"unknown key{question(near)} (allowed: {', '.join(allowed)})"
+    return KeyFault(message, tuple(dotted((*path[:-1], name)) for name in near))
 
 
 def _model_at(annotation: Any, path: KeyPath) -> type[BaseModel] | None:

@@ -28,13 +28,14 @@ from npu_rl.common.yaml_documents.layers import Node, overlay
 from npu_rl.common.yaml_documents.problems import KeyPath, Problem, shown
 from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.common.yaml_documents.suggest import nearest, question
-from npu_rl.common.yaml_documents.validation_errors import unknown_key
+from npu_rl.common.yaml_documents.validation_errors import KeyFault, unknown_key
 from npu_rl.recipes.recipe.key_map import did_you_mean_key, sections, suggest_keys, suggested_key
 from npu_rl.recipes.recipe.recipe_paths import make_absolute
 from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
 from npu_rl.recipes.recipe.trainer_settings import OVERRIDES
 
 _NOTHING_TO_REMOVE = "the recipe doesn't set it, so there is nothing to remove"
+_TRAINERS_KEYS = "keys of the trainer itself stand under overrides"
 _NULL_HINT = "; null gives the trainer a null"
 
 TRAINER_NULL = Quoted("null")
@@ -113,9 +114,13 @@ class CommandLineOverride:
             return own.apply(root, problems, own_paths)
         fault = unknown_key(self.path, Recipe, suggested_key)
         if fault is not None:
-            meant = suggest_keys(".".join(self.path))
-            right = f"unknown key; did you mean {' or '.join(map(repr, meant[:3]))}?" if meant else ""
-            problems.append(Problem(self.origin, 0, self.path, right or fault + _trainer_key_hint(self.path)))
+            meant = suggest_keys(".".join(self.path))[:3]
+            if meant:
+                fault = KeyFault(f"unknown key{question(meant)}", tuple(meant))
+            elif (key := _trainer_key_like(self.path)) is not None:
+                hint = f"a key of the trainer itself is set with {key}=..." if key else _TRAINERS_KEYS
+                fault = KeyFault(f"{fault.message}; {hint}", fault.suggestions or ((key,) if key else ()))
+            problems.append(Problem(self.origin, 0, self.path, *fault))
             return root
         document = self.document()
         make_absolute(document, own_paths or ())
@@ -234,15 +239,13 @@ def _trainer_key(text: str, key: str) -> str:
     return key
 
 
-def _trainer_key_hint(path: tuple[str, ...]) -> str:
-    """Return how to set an unknown key of the recipe that is, or resembles, a key of the trainer."""
+def _trainer_key_like(path: tuple[str, ...]) -> str | None:
+    """Return the key below `overrides` that a key is or resembles, "" if it resembles none; None if it can't be one."""
     if len(path) < 2 or path[0] not in _SHARED_SECTIONS:
-        return ""
+        return None
     known = _TRAINER_KEYS_BY_SECTION[path[0]]
     near = path[1] if path[1] in known else nearest(path[1], known)
-    if near is None:
-        return "; keys of the trainer itself stand under overrides"
-    return f"; a key of the trainer itself is set with overrides.{'.'.join((path[0], near, *path[2:]))}=..."
+    return "" if near is None else f"{OVERRIDES}.{'.'.join((path[0], near, *path[2:]))}"
 
 
 class _InvalidArgument(Exception):
