@@ -26,7 +26,7 @@ def test_the_installed_package_has_its_data(tmp_path: Path) -> None:
         "from npu_rl.common.bundled import bundled_manifests, bundled_patchset, data_root, runtime_root\n"
         "print(data_root()); print(*bundled_manifests()); print(bundled_patchset('verl/0.5.0').is_dir())\n"
         "print((runtime_root() / 'switches.py').is_file())\n"
-        "from npu_rl.training.standins import INJECTED; print((INJECTED / 'sitecustomize.py').is_file())"
+        "from npu_rl.common.python_roots import INJECTED; print((INJECTED / 'sitecustomize.py').is_file())"
     )
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
     done = subprocess.run(

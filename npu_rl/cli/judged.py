@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from npu_rl.cli.show import print_json, say, tell
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
     from npu_rl.common.yaml_documents.problems import Problem
-    from npu_rl.recipes.judgement.judge import AssembledTree, Judgement
+    from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
     from npu_rl.recipes.sizing.machine import Machine
     from npu_rl.workspace.folder.layout import Layout
@@ -32,42 +33,46 @@ def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
 
 
 def judge_in(
-    workspace: Path | None, loaded: LoadedRecipe, machine: Machine | None = None
+    workspace: Path | None,
+    loaded: LoadedRecipe,
+    machine: Machine | None = None,
+    storage_speed: float | None = None,
 ) -> tuple[Judgement, AssembledTree | None]:
     """Judge a recipe by the tree of the workspace named, or of the one that is found, if there is one."""
     from npu_rl.common.bundled import bundled_manifests
-    from npu_rl.recipes.judgement.judge import AssembledTree, judge
+    from npu_rl.recipes.judgement.judge import judge
+    from npu_rl.recipes.judgement.judgement import AssembledTree
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
     from npu_rl.workspace.folder.locked_manifest import stack_of
 
     layout = open_workspace_if_any(workspace, tell)
-    tree = None
-    if layout is not None:
-        stack = stack_of(layout)
-        bundled = stack.name if stack.name in bundled_manifests() else None
-        tree = AssembledTree(layout.code, stack.name, bundled, stack)
-    judgement = judge(loaded, tree, machine)
-    if layout is not None and loaded.recipe.trainer.validate_ is not None and judgement.ok:
-        judgement = _validated(judgement, loaded, layout)
-    return judgement, tree
+    if layout is None:
+        return judge(loaded, None, machine, storage_speed=storage_speed), None
+    stack = stack_of(layout)
+    bundled = stack.name if stack.name in bundled_manifests() else None
+    command = ""
+    if loaded.recipe.trainer.validate_ is not None:
+        from npu_rl.workspace.folder.receipt import setup_hint
+
+        command = setup_hint(layout, None, "--python PATH").replace("\n", "; ")
+    tree = AssembledTree(layout.code, stack.name, bundled, stack, command)
+    find_python = partial(_training_python, layout)
+    return judge(loaded, tree, machine, storage_speed=storage_speed, find_python=find_python), tree
 
 
-def _validated(judgement: Judgement, loaded: LoadedRecipe, layout: Layout) -> Judgement:
-    """Have the trainer's own function validate the recipe, if the workspace equals its lock; else note why not."""
+def _training_python(layout: Layout) -> str:
+    """Return the training interpreter of a workspace that equals its lock. Raises NotValidated for another."""
     from npu_rl.common.errors import NpuRlError
-    from npu_rl.training.run.trainer_validation import not_validated, validated
+    from npu_rl.recipes.judgement.trainer_validation import NotValidated
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.verification.require_locked import require_locked
 
     try:
         require_locked(layout, tell, "its validation may be that of other code", None)
-        python = choose(None, layout)
+        return choose(None, layout)
     except NpuRlError as error:
         reason = f": {'; '.join(error.why.splitlines())}" if error.why else ""
-        return not_validated(
-            judgement, loaded, f"{error.what}{reason}", (error.hint or "").partition("\n")[0]
-        )
-    return validated(judgement, loaded, layout.code, python)
+        raise NotValidated(f"{error.what}{reason}", (error.hint or "").partition("\n")[0]) from error
 
 
 def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:

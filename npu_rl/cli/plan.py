@@ -72,7 +72,6 @@ def plan(
     from npu_rl.common.masking import masked_text
     from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
     from npu_rl.recipes.sizing.machine import Machine
-    from npu_rl.weights.checkpoints.recipe_weights import with_weights
 
     given = {
         "--die-memory-gb": die_memory,
@@ -85,9 +84,8 @@ def plan(
             raise UsageError(f"{option} needs a number above 0, not {value:g}")
     machine = Machine(_bytes(die_memory), _bytes(host_memory), _bytes(disk))
     loaded = judged.load(recipe, overrides or [], json)
-    judgement, tree = judged.judge_in(workspace, loaded, machine)
     speed = None if storage is None else storage * 1e9
-    judgement = with_weights(judgement, loaded, speed)
+    judgement, tree = judged.judge_in(workspace, loaded, machine, speed)
     if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:

@@ -137,11 +137,9 @@ def check(
     Its own keys, and each key of the trainer against the code in the workspace. Exit 1 if a value is invalid.
     """
     from npu_rl.cli import judged
-    from npu_rl.weights.checkpoints.recipe_weights import with_weights
 
     loaded = judged.load(recipe, overrides or [], json)
     judgement, tree = judged.judge_in(workspace, loaded)
-    judgement = with_weights(judgement, loaded)
     if json:
         print_json(
             {

@@ -54,6 +54,7 @@ def check(
     from npu_rl.cli.weights import interpreter
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
+    from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
     from npu_rl.weights.checkpoints.check_weights import check_weights, is_checkpoint
     from npu_rl.weights.checkpoints.choose_workers import pool_of
 
@@ -67,7 +68,8 @@ def check(
     loaded = None if recipe is None else judged.load(recipe, overrides or [], json)
     only_hashes = verify or (write and loaded is None and not is_checkpoint(place))
     pool = pool_of(None if only_hashes else interpreter(python, workspace), workers)
-    report = None if only_hashes else check_weights(place, pool, loaded)
+    wanted = None if loaded is None else CheckpointOfRecipe(loaded)
+    report = None if only_hashes else check_weights(place, pool, wanted)
     hashes = None
     if verify or (write and (report is None or report.ok)):
         hashes = _hashes(place, pool.count, write)

@@ -82,8 +82,8 @@ def convert(
 
 def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
     from npu_rl.common.errors import UsageError
+    from npu_rl.recipes.checkpoints.recipe_layout import recipe_layout
     from npu_rl.recipes.recipe.load_recipe import load_recipe
-    from npu_rl.weights.checkpoints.recipe_layout import recipe_layout
     from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
     if (recipe is None) == (to is None):

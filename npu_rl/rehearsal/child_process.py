@@ -11,8 +11,8 @@ from typing import Any, Literal
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.process import RUN_VARIABLE, run_quietly
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.record.temporary_folders import run_folder
-from npu_rl.training.standins import INJECTED
 
 _CHILD_PROGRAM = INJECTED / "npu_rl_rehearsal"
 _LAST_LINES = 20  # lines of a failed child's output that an error shows

@@ -15,6 +15,7 @@ from npu_rl.common.bounded import read_file, syntax_tree
 from npu_rl.common.bundled import data_root
 from npu_rl.common.disk import write_atomically
 from npu_rl.common.errors import NpuRlError, UsageError
+from npu_rl.common.python_roots import APEX, INJECTED, NPU, VLLM
 from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import config_location
@@ -39,7 +40,6 @@ from npu_rl.training.record.attempt import dump
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.prepare import Prepared, run_facts, runs_folder
 from npu_rl.training.run.train import new_record
-from npu_rl.training.standins import APEX, INJECTED, NPU, VLLM
 
 LEVELS = ("imports", "layout", "train", "rollout")
 RUNTIME = "npu_rl_runtime"

@@ -348,7 +348,7 @@ def made_tokenizer(folder: Path) -> Path:
     pytest.importorskip("tokenizers")
     pytest.importorskip("transformers")
     code = "import sys; from npu_rl_make_tiny import make_tokenizer; make_tokenizer().save_pretrained(sys.argv[1])"
-    from npu_rl.training.standins import INJECTED
+    from npu_rl.common.python_roots import INJECTED
 
     subprocess.run(
         [sys.executable, "-c", code, folder / "tokenizer"],

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.training.standins import INJECTED
+from npu_rl.common.python_roots import INJECTED
 from tests.code_trees import archive
 from tests.faults.tracer import Tracer
 from tests.patchsets.flagship_tree import tree

@@ -197,7 +197,7 @@ READERS = {
     "recipes/trainer_keys/engine_arguments.py": R("Python of a tree", STRANGER, "a_source_tree"),
     "recipes/trainer_keys/transformer_keys.py": R("Python of a tree", STRANGER, "a_source_tree"),
     "training/run/allow_drift.py": R("a changed file of a workspace", STRANGER, "a_drifted_file"),
-    "training/run/host_facts.py": R("/etc, /proc, the driver's version", OWN, "", "the machine's own"),
+    "common/host_facts.py": R("/etc, /proc, the driver's version", OWN, "", "the machine's own"),
     "training/run/hydra_compose.py": R("a worker's answer", OWN, "", PRINTED),
     "training/run/interpreter.py": R("a worker's answer", OWN, "", PRINTED),
     "training/run/node_reports.py": R(
@@ -206,7 +206,7 @@ READERS = {
     "training/run/made_folders.py": R("a model or checkpoint of its own", OWN),
     "training/run/tiny_model.py": R("the package's modules", OWN, "", PACKAGED),
     "training/run/train.py": R("the proven lock, the model it made", OWN),
-    "training/run/trainer_validation.py": R("a worker's answer", OWN, "", PRINTED),
+    "recipes/judgement/trainer_validation.py": R("a worker's answer", OWN, "", PRINTED),
     "training/run/witness_run.py": R("a worker's answer", OWN, "", PRINTED),
     "workspace/verification/verify.py": R("a changed file of a workspace", STRANGER, "a_receipt"),
     "weights/checkpoints/output_journal.py": R("a journal", STRANGER, "an_output_journal", WRITES),
@@ -216,7 +216,7 @@ READERS = {
     "weights/checkpoints/other_files.py": R("files beside the weights", STRANGER, "safetensors_headers"),
     "weights/checkpoints/output_folder.py": R("a finished file of an output", STRANGER, "an_output_journal"),
     "weights/checkpoints/ray_workers.py": R("a worker's answer", OWN, "", PRINTED),
-    "weights/checkpoints/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
+    "recipes/checkpoints/weight_commands.py": R("config.json", STRANGER, "safetensors_headers"),
     "weights/checkpoints/worker_pool.py": R("a worker's answer", OWN, "", PRINTED),
     "common/user_state.py": R(
         "what this user chose or made",

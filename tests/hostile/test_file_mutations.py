@@ -208,8 +208,8 @@ def _hf_folder(folder: Path, m: Mutator) -> None:
 
 
 def safetensors_headers(folder: Path, m: Mutator) -> None:
+    from npu_rl.recipes.checkpoints.weight_commands import _is_fp8
     from npu_rl.weights.checkpoints.other_files import other_files
-    from npu_rl.weights.checkpoints.weight_commands import _is_fp8
     from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint
 
     _hf_folder(fresh(folder), m)

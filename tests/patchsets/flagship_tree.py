@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bundled import bundled_patchset
+from npu_rl.common.python_roots import INJECTED, NPU
 from npu_rl.stack.compose.dist_info import dist_info
 from npu_rl.stack.compose.runtime_tree import NAME, runtime_files
 from npu_rl.stack.hunks.hunk_match import apply_exact
@@ -33,7 +34,6 @@ from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.series import read_patchset
 from npu_rl.stack.sources.pip_config import read_pip_settings
 from npu_rl.stack.sources.pypi import download_sdist
-from npu_rl.training.standins import INJECTED, NPU
 from tests.patchsets.conftest import WITHOUT
 from tests.support import byte_code
 

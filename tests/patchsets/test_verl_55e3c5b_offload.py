@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED, VLLM
 from npu_rl.training.run.vllm_environment import ENVIRONMENT
-from npu_rl.training.standins import INJECTED, VLLM
 from tests.patchsets.flagship_tree import run, tree, used
 
 for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM's engine imports

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.recipes.memory.megatron_memory import WEIGHT
 from npu_rl.recipes.sizing.model_config import PUBLISHED, TINY, ModelConfig, read_shape
 from npu_rl.recipes.sizing.weight_sizes import (
@@ -21,7 +22,6 @@ from npu_rl.recipes.sizing.weight_sizes import (
     stage_ranges,
     training_share,
 )
-from npu_rl.training.standins import INJECTED
 from tests.plan.helpers import plan
 from tests.support import byte_code
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import NpuRlError
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.rehearsal.level_imports import ImportFailure, ImportReport, compare, read_expected
-from npu_rl.training.standins import INJECTED
 
 NAMES = st.from_regex(r"[a-z_]+(\.[a-z_]+){0,3}", fullmatch=True)
 CAUSES = st.one_of(

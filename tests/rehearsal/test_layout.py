@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED, NPU
 from npu_rl.recipes.sizing.divisibility import Check
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.sizing.process_groups import train_groups
@@ -20,7 +21,6 @@ from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.layout_verdict import judge_groups
 from npu_rl.rehearsal.level_layout import rehearse_layout
-from npu_rl.training.standins import INJECTED, NPU
 
 pytestmark = [
     pytest.mark.rehearsal,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.training.standins import INJECTED
+from npu_rl.common.python_roots import INJECTED
 from tests.support import byte_code
 
 CONSTANT = "PPO_RAY_RUNTIME_ENV = {'env_vars': {'NCCL_DEBUG': 'WARN'}}\n"

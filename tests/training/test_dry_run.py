@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.run import tiny_model
 from npu_rl.training.run.dry_run import RAISE_FILE_LIMIT
 from npu_rl.training.run.interpreter import Interpreter
-from npu_rl.training.standins import INJECTED
 from tests.recipes.test_trainer_command import recipe
 from tests.support import clean_env, run_cli
 from tests.training.ray_cluster import RayCluster

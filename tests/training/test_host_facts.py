@@ -7,7 +7,7 @@ import os
 import shutil
 from pathlib import Path
 
-from npu_rl.training.run.host_facts import (
+from npu_rl.common.host_facts import (
     cpus,
     devices,
     facts,

@@ -13,9 +13,9 @@ from types import ModuleType
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.run.node_reports import refusal
-from npu_rl.training.standins import INJECTED
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.run.node_reports import fetch_worker_logs, refusal
-from npu_rl.training.standins import INJECTED
 from tests.training.ray_cluster import RayCluster, free_port
 
 pytest.importorskip("ray")

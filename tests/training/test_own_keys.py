@@ -20,7 +20,6 @@ from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import train
 from npu_rl.training.run.prepare import compose, run_facts
 from npu_rl.training.run.train import RunFailed, RunStopped
-from npu_rl.training.run.trainer_validation import validated
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
 from tests.training.fake_run import FakeRun
@@ -173,9 +172,8 @@ class TestATrainerWithoutHydra:
         text = "def check(config):\n    raise ValueError(config['training']['train_iters'])\n"
         lay(fake.root / "code", {"own/check.py": text})
         code = fake.root / "code"
-        judgement = validated(
-            judge(loaded, AssembledTree(code, "quickstart")), loaded, code, sys.executable, fake.root
-        )
+        tree = AssembledTree(code, "quickstart")
+        judgement = judge(loaded, tree, find_python=lambda: sys.executable, root=fake.root)
         assert "check refuses the recipe: 5 (own/check.py:2)" in str(judgement.errors[0])
 
     def test_the_folder_of_its_file_has_to_be_named(self, fake: FakeRun) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.training.standins import INJECTED
+from npu_rl.common.python_roots import INJECTED
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
 from tests.support import clean_env, run_cli
@@ -64,7 +65,7 @@ def folder(deepseek: Path, tmp_path: Path) -> Path:
 
 def check(folder: Path, recipe: str | None = None, *overrides: str) -> CheckReport:
     loaded = None if recipe is None else load_recipe(recipe, overrides)
-    return check_weights(folder, InlineWorkers(), loaded)
+    return check_weights(folder, InlineWorkers(), None if loaded is None else CheckpointOfRecipe(loaded))
 
 
 def rules(report: CheckReport, *severities: Severity) -> list[str]:

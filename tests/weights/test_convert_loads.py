@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.training.standins import INJECTED, NPU
+from npu_rl.common.python_roots import INJECTED, NPU
 from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from tests.patchsets import flagship_tree

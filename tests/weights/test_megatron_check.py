@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
 from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
@@ -36,7 +37,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def checked(folder: Path, recipe: str | None = None, *overrides: str) -> CheckReport:
-    return check_weights(folder, InlineWorkers(), load_recipe(recipe, overrides) if recipe else None)
+    wanted = CheckpointOfRecipe(load_recipe(recipe, overrides)) if recipe else None
+    return check_weights(folder, InlineWorkers(), wanted)
 
 
 def errors(report: CheckReport) -> list[tuple[str, str]]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.common.errors import RecipeError
+from npu_rl.recipes.checkpoints.recipe_layout import recipe_layout
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.weights.checkpoints.recipe_layout import recipe_layout
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ import pytest
 from npu_rl.common.bundled import bundled_recipes
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.weights.checkpoints.recipe_weights import with_weights, without_missing_files
 from tests.in_process import run_here
 from tests.support import clean_env
 from tests.weights.tiny_checkpoint import tiny_fp8
@@ -38,10 +37,7 @@ def sized_fp8(folder: Path) -> Path:
 
 def rules(*overrides: str) -> dict[str, str]:
     loaded = load_recipe(RECIPE[0], [*RECIPE[1:], *overrides])
-    before = judge(loaded, None)
-    after = with_weights(before, loaded)
-    known = {id(found) for found in before.findings}
-    return {found.rule: str(found) for found in after.findings if id(found) not in known}
+    return {found.rule: str(found) for found in judge(loaded).findings if found.rule.startswith("weights-")}
 
 
 def test_weights_in_fp8_are_sent_to_the_cast(tmp_path: Path) -> None:
@@ -71,9 +67,8 @@ def test_weights_from_another_checkpoint_are_not_judged_here(tmp_path: Path) -> 
     (tmp_path / "dist").mkdir()
     paths = [f"model.path={source}", f"model.checkpoint={tmp_path / 'dist'}"]
     loaded = load_recipe("deepseek-r1-zero-256die", paths)
-    judgement = judge(loaded, None)
-    after = with_weights(judgement, loaded)
-    assert after.key_findings == judgement.key_findings
+    after = judge(loaded)
+    assert not [found for found in after.key_findings if found.rule.startswith("weights-")]
     (unclean,) = (found for found in after.plan_findings if found.rule == "clean-model-config")
     assert unclean.fix.startswith(f"npu-rl weights cast {source} {source}-BF16 (reads ")
     assert "GB, needs 122.3 GB of disk), or " in unclean.fix
@@ -90,7 +85,7 @@ def test_where_bridges_build_the_actor_only_vllm_refuses_fp8(
     if manifest == "newest":
         words.append("overrides.actor_rollout_ref.actor.megatron.vanilla_mbridge=true")
     loaded = load_recipe("today-dapo-deepseek-v3", words)
-    after = with_weights(judge(loaded, None), loaded)
+    after = judge(loaded)
     found = {one.rule: one.fix for one in after.errors}
     assert not {"weights-config-quantization", "weights-config-mtp", "clean-model-config"} & found.keys()
     assert ("quantized-model" in found) is vllm_refuses
@@ -100,7 +95,7 @@ def test_where_bridges_build_the_actor_only_vllm_refuses_fp8(
 
 def fix_of(rule: str, name: str, *words: str, here: bool = True, speed: float | None = None) -> str:
     loaded = load_recipe(name, words)
-    findings = with_weights(judge(loaded, None, here=here), loaded, speed).findings
+    findings = judge(loaded, here=here, storage_speed=speed).findings
     (found,) = (found for found in findings if found.rule == rule)
     return found.fix
 
@@ -154,7 +149,7 @@ def test_weights_of_a_trainer_whose_keys_are_its_own() -> None:
         ("rl_config.integrated_mode_config.ref_model_load_path", "ckpt"),
     )]  # fmt: skip
     loaded = load_recipe("mindspeed-rl-grpo-qwen25-7b", words)
-    findings = with_weights(judge(loaded, None, here=True), loaded).findings
+    findings = judge(loaded, here=True).findings
     fixes = {found.trainer_key: found.fix for found in findings}
     convert = "npu-rl weights convert /no/Qwen2.5-7B /no/ckpt --layout mindspeed-rl-grpo-qwen25-7b, or set "
     assert fixes["actor_config.load"].startswith(convert)
@@ -165,9 +160,8 @@ def test_weights_of_a_trainer_whose_keys_are_its_own() -> None:
 
 def test_a_rehearsal_needs_none_of_them(tmp_path: Path) -> None:
     loaded = load_recipe("deepseek-r1-zero-256die", [f"model.checkpoint={tmp_path}/none"])
-    judgement = judge(loaded, None)
-    assert [found.rule for found in judgement.key_findings if found.rule == "model-checkpoint"]
-    kept = without_missing_files(judgement).key_findings
+    assert [found.rule for found in judge(loaded).key_findings if found.rule == "model-checkpoint"]
+    kept = judge(loaded, rehearse=True).key_findings
     assert not [found for found in kept if found.rule == "model-checkpoint"]
 
 
@@ -175,8 +169,7 @@ def test_a_rehearsal_needs_none_of_them(tmp_path: Path) -> None:
 def test_every_bundled_recipe_is_judged(name: str) -> None:
     """Those of trainers that are not verl's have no section `model`."""
     loaded = load_recipe(name)
-    judgement = judge(loaded, None)
-    assert with_weights(judgement, loaded) is judgement
+    assert not [found for found in judge(loaded).findings if found.rule.startswith("weights-")]
 
 
 def test_plan_refuses_and_says_it(tmp_path: Path) -> None:

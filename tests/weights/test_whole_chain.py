@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.standins import INJECTED
 from tests.support import byte_code, clean_env, run_cli
 from tests.weights import toy_fp8
 

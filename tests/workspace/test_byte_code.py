@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common import byte_code
-from npu_rl.training.standins import INJECTED
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt
 from tests.workspace.stack import Stack, found, look

@@ -6,6 +6,7 @@ yaml, so that modules on the start-up path can use them.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 import unicodedata
 
@@ -22,6 +23,7 @@ GROUP_PATTERN = r"^[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*$"
 OBJECT_PATTERN = (
     r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 )
+ADDRESS_PATTERN = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
 
 _NAME_LIMIT = 100
 _RELATIVE = "write a relative path with '/' as the separator"
@@ -343,3 +345,19 @@ def is_manifest_path(value: str) -> bool:
 
 def _unprintable(value: str) -> bool:
     return any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in value)
+
+
+def split_address(value: str) -> tuple[str, int]:
+    """Split HOST:PORT; an IPv6 host loses its brackets. Raises ValueError if it is invalid."""
+    host, _, port = value.rpartition(":")
+    if not re.fullmatch(ADDRESS_PATTERN, value) or not 1 <= int(port) <= 65535:
+        raise ValueError(
+            "must be HOST:PORT with a port from 1 to 65535, such as 10.0.0.1:6766 or [fd00::1]:6766"
+        )
+    if host.startswith("["):
+        host = host[1:-1]
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError as error:
+            raise ValueError(f"must have an IPv6 address in its brackets: {error}") from error
+    return host, int(port)

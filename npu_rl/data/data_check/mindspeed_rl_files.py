@@ -7,13 +7,12 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from npu_rl.common import host_facts, python_roots
 from npu_rl.common.bounded import open_file, parse_yaml, read_file
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import DataError, HostError, WorkspaceError
 from npu_rl.common.process import run_quietly
-from npu_rl.training import standins
-from npu_rl.training.run import host_facts
 
 CONFIG = "deepscaler"
 """The argument that the document leaves out; preprocess_data.sh then takes alpaca_pairwise (:11@62e9928)."""
@@ -88,7 +87,7 @@ def sequences(index: Path) -> int:
 
 
 def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work: Path) -> None:
-    script = standins.INJECTED / "npu_rl_mindspeed_rl_data.py"
+    script = python_roots.INJECTED / "npu_rl_mindspeed_rl_data.py"
     arguments = [
         f"input={file}",
         f"tokenizer_name_or_path={tokenizer}",
@@ -116,7 +115,7 @@ def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work
 
 def _environment(code: Path, work: Path) -> dict[str, str]:
     """Return an environment without a network, and with the stand-in for torch_npu where there is no NPU."""
-    roots = [standins.INJECTED, *([] if host_facts.devices("npu") else [standins.NPU])]
+    roots = [python_roots.INJECTED, *([] if host_facts.devices("npu") else [python_roots.NPU])]
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([*map(str, roots), *callers_path([code])]),

@@ -12,7 +12,7 @@ from typing import Any
 
 from npu_rl.common.errors import HostError, UsageError
 from npu_rl.common.process import run_quietly
-from npu_rl.training.standins import INJECTED
+from npu_rl.common.python_roots import INJECTED
 
 _TIMEOUT = 3600.0  # seconds; 40,000 prompts of deepscaler take well under a minute
 

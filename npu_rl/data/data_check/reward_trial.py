@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common import python_roots
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
@@ -17,7 +18,6 @@ from npu_rl.data.datasets.prompt_templates import BOXED, HASHES
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import function_file, split_function
 from npu_rl.recipes.recipe.trainer_command import switch
-from npu_rl.training import standins
 
 _TIMEOUT = 300.0
 _WRONG = "-987654321"
@@ -93,7 +93,7 @@ def try_reward(
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "job.json"
         place.write_text(json.dumps(job, default=str), encoding="utf-8")
-        script = standins.INJECTED / "npu_rl_try_reward.py"
+        script = python_roots.INJECTED / "npu_rl_try_reward.py"
         finished = run_quietly(
             [python, str(script), str(place)],
             _environment(loaded, code, manifest_env),
@@ -123,7 +123,7 @@ def try_reward(
 
 def _environment(loaded: LoadedRecipe, code: Path, manifest_env: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a run as far as a reward needs it; nothing is written beside the locked sources."""
-    roots = [str(standins.INJECTED), str(code)]
+    roots = [str(python_roots.INJECTED), str(code)]
     return {
         **os.environ,
         **manifest_env,

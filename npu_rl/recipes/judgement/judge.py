@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
@@ -16,21 +16,21 @@ from npu_rl.recipes.judgement.adaptation_check import RULE as ADAPTATION_RULE
 from npu_rl.recipes.judgement.adaptation_check import adaptation_findings
 from npu_rl.recipes.judgement.fault_findings import RULE as FAULT_RULE
 from npu_rl.recipes.judgement.fault_findings import judge_faults
+from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.key_check import check_keys, read_trainer
 from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
 from npu_rl.recipes.judgement.named_files import named_file_findings
 from npu_rl.recipes.judgement.overruling import overrule
 from npu_rl.recipes.judgement.prepared_data import RULES as DATA_RULES
 from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
+from npu_rl.recipes.judgement.recipe_weights import with_weights, without_missing_files
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.sizing.plan_inputs import run_environment
 from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
-from npu_rl.stack.manifest.manifest_facts import ManifestFacts
 
 _CLUSTER_ADDRESS = "cluster-address"
 _VALUE_RULES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
@@ -52,77 +52,18 @@ _IMPLIED_BY_RULE: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class AssembledTree:
-    """The code tree of a workspace.
-
-    Attributes:
-        manifest: Name of the manifest that it was set up from.
-        bundled_manifest: Its name in a recipe, if it is a bundled one.
-        stack: What the workspace was locked with; a recipe is also judged if this extends its manifest.
-    """
-
-    code: Path
-    manifest: str
-    bundled_manifest: str | None = None
-    stack: ManifestFacts | None = None
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """All findings on a recipe, and what they rest on.
-
-    Attributes:
-        key_findings: Findings on keys, values and files; they hold for any size of the recipe.
-        plan_findings: Findings on layout, batches and memory; a rehearsal scales these sizes down.
-        recipe: The recipe.
-        machine: Memory and disk of the devices and hosts.
-        plan: The plan, including the rules that hold; None where the trainer's keys are its own, which nothing counts.
-        known: Keys of the trainer's configuration files; empty without a workspace.
-        search_path: `hydra.searchpath` of the trainer's configuration.
-        accepted_faults: Reason by id, for open faults of the tree that the recipe accepts.
-        groups: The groups in the defaults lists of the trainer's configuration.
-        overruled: Reason by rule id, for broken rules that the recipe overrules.
-        unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
-    """
-
-    key_findings: tuple[Finding, ...]
-    plan_findings: tuple[Finding, ...]
-    recipe: Recipe
-    machine: Machine
-    plan: Plan | None
-    known: frozenset[str]
-    overruled: Mapping[str, str] = field(default_factory=dict)
-    unchecked: Mapping[str, str] = field(default_factory=dict)
-    search_path: tuple[str, ...] = ()
-    accepted_faults: Mapping[str, str] = field(default_factory=dict)
-    groups: frozenset[str] = frozenset()
-
-    @property
-    def findings(self) -> tuple[Finding, ...]:
-        """All findings: errors, then advice, then notes."""
-        found = [*self.key_findings, *self.plan_findings]
-        return tuple(one for severity in Severity for one in found if one.severity is severity)
-
-    @property
-    def errors(self) -> tuple[Finding, ...]:
-        """The findings for which `train` refuses the recipe."""
-        return tuple(one for one in self.findings if one.severity is Severity.ERROR)
-
-    @property
-    def ok(self) -> bool:
-        """Whether `train` accepts the recipe."""
-        return not self.errors
-
-
 def judge(
     loaded: LoadedRecipe,
     tree: AssembledTree | None = None,
     machine: Machine | None = None,
     *,
     here: bool = False,
+    rehearse: bool = False,
+    storage_speed: float | None = None,
+    find_python: Callable[[], str] | None = None,
+    root: Path = Path("/"),
 ) -> Judgement:
-    """Judge a recipe: keys, values, files, layout, batches, memory, and whether the tree is the one that it is for.
+    """Judge a recipe: keys, values, files, weights, layout, batches, memory, and by its trainer's own validation.
 
     Args:
         tree: The workspace's tree; None judges the recipe alone. The tree of another manifest is reported and not
@@ -130,9 +71,21 @@ def judge(
         machine: Memory and disk of the devices and hosts.
         here: Whether the recipe is to run on this machine, so that model, data and the address of Ray's head are
             needed.
+        rehearse: Whether it will be rehearsed, with tiny weights and data of the rehearsal's own.
+        storage_speed: Bytes a second of the storage, for the time that commands on weights take.
+        find_python: Returns the interpreter that runs `trainer.validate`, or raises NotValidated; None: not to be run.
+        root: Where /dev is looked for.
     """
     with _garbage_collection_paused():
-        return _judge(loaded, tree, machine, here)
+        judgement = _judge(loaded, tree, machine, here)
+    judgement = (
+        without_missing_files(judgement) if rehearse else with_weights(judgement, loaded, storage_speed)
+    )
+    if tree is None or find_python is None or loaded.recipe.trainer.validate_ is None:
+        return judgement
+    from npu_rl.recipes.judgement.trainer_validation import validated
+
+    return validated(judgement, loaded, tree, find_python, root)
 
 
 def _judge(

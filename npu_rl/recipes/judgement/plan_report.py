@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from npu_rl.recipes.judgement.judge import Judgement
+from npu_rl.recipes.judgement.judgement import Judgement
 from npu_rl.recipes.memory.memory_parts import gb
 from npu_rl.recipes.plan.layout_drawing import draw_layout
 from npu_rl.recipes.plan.memory_report import checkpoints_text, memory_json, memory_text

@@ -5,7 +5,6 @@ A recipe's scalars arrive as text: YAML 1.1 would read `1e-6` as text and `3.10`
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import re
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.common.yaml_documents.scalar_types import AnyText, Name, OrOne, Switch, Text, Variable, text_shape
+from npu_rl.common.yaml_documents.text_checks import ADDRESS_PATTERN, split_address
 
 __all__ = [
     "AboveZero",
@@ -54,8 +54,6 @@ _INTEGER = re.compile(_PLAIN_WHOLE_PATTERN)
 _WHOLE_NUMBER = re.compile(_WHOLE_PATTERN)  # 1e2 is 100
 _NUMBER = re.compile(_DECIMAL_PATTERN)
 _SLUG = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
-_ADDRESS_PATTERN = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
-_ADDRESS = re.compile(_ADDRESS_PATTERN)
 _WORD = r"[A-Za-z0-9_][A-Za-z0-9_-]*"
 _TRAINER_KEY_PATTERN = rf"^{_WORD}(\.{_WORD})*$"
 _SECTION_PATTERN = rf"^({_WORD}|\*)(\.({_WORD}|\*))*$"
@@ -193,22 +191,6 @@ def _slug(value: str) -> str:
     return value
 
 
-def split_address(value: str) -> tuple[str, int]:
-    """Split HOST:PORT; an IPv6 host loses its brackets. Raises ValueError if it is invalid."""
-    host, _, port = value.rpartition(":")
-    if not _ADDRESS.fullmatch(value) or not 1 <= int(port) <= 65535:
-        raise ValueError(
-            "must be HOST:PORT with a port from 1 to 65535, such as 10.0.0.1:6766 or [fd00::1]:6766"
-        )
-    if host.startswith("["):
-        host = host[1:-1]
-        try:
-            ipaddress.IPv6Address(host)
-        except ValueError as error:
-            raise ValueError(f"must have an IPv6 address in its brackets: {error}") from error
-    return host, int(port)
-
-
 def _matching(pattern: str, what: str) -> Any:
     """Return a type of text that matches a pattern; `what` completes "must be"."""
     compiled = re.compile(pattern)
@@ -261,7 +243,7 @@ Scalar = Annotated[Any, BeforeValidator(read_scalar), WithJsonSchema(_ANY)]
 _T = TypeVar("_T")
 OneOrMore = Annotated[list[_T], BeforeValidator(_as_list), OrOne()]
 Address = Annotated[
-    str, AfterValidator(_address), WithJsonSchema({"type": "string", "pattern": f"^{_ADDRESS_PATTERN}$"})
+    str, AfterValidator(_address), WithJsonSchema({"type": "string", "pattern": f"^{ADDRESS_PATTERN}$"})
 ]
 Slug = Annotated[
     str, AfterValidator(_slug), WithJsonSchema({"type": "string", "pattern": "^[a-z0-9]+(-[a-z0-9]+)*$"})

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import Secrets, masked_argument, masked_data, masked_value
+from npu_rl.common.yaml_documents.text_checks import split_address
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
-from npu_rl.recipes.recipe.recipe_fields import split_address
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import PER_NODE_VARIABLES, Command, node_resources
+from npu_rl.recipes.trainer_keys.plain_config import config_text
 from npu_rl.training.record.attempt import dump, write_private
 from npu_rl.training.run import tiny_model
-from npu_rl.training.run.plain_config import config_text
 
 if TYPE_CHECKING:
     from npu_rl.training.run.prepare import Prepared

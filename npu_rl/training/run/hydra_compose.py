@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from npu_rl.common.errors import HostError, RecipeError
-from npu_rl.training.standins import INJECTED
+from npu_rl.common.python_roots import INJECTED
 
 RunCommand = Callable[[Sequence[str], Mapping[str, str]], tuple[int, str, str]]
 """Run an argument list with an environment; return exit code, stdout and stderr."""

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from npu_rl.common import byte_code
+from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
 from npu_rl.common.errors import HostError, NpuRlError, RecipeError, UsageError
@@ -16,25 +17,24 @@ from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
+from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.recipe.derived_recipe import derive_recipe
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
 from npu_rl.recipes.sizing.machine import Machine
+from npu_rl.recipes.trainer_keys.plain_config import plain_config
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.training import standins
-from npu_rl.training.run import host_facts, interpreter, tiny_model
+from npu_rl.training.run import interpreter, tiny_model
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.run.interpreter import Interpreter
-from npu_rl.training.run.plain_config import plain_config
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
-from npu_rl.weights.checkpoints.recipe_weights import with_weights, without_missing_files
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.locked_manifest import locked_facts
-from npu_rl.workspace.folder.receipt import bundled_manifest
+from npu_rl.workspace.folder.receipt import bundled_manifest, setup_hint
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.verification.require_locked import drift_error
 from npu_rl.workspace.verification.verify import Progress, Report, verify
@@ -138,10 +138,10 @@ class Prepared:
         patched = self.recipe.megatron or any((self.layout.code / name).is_dir() for name in packages)
         npu = self.recipe.device == "cpu" and patched
         return (
-            standins.INJECTED,
-            *([standins.NPU] if npu else []),
-            *([standins.APEX] if npu and (self.layout.code / "mindspeed_llm").is_dir() else []),
-            *([standins.VLLM] if self._vllm_on_cpu(rollout_standin) else []),
+            python_roots.INJECTED,
+            *([python_roots.NPU] if npu else []),
+            *([python_roots.APEX] if npu and (self.layout.code / "mindspeed_llm").is_dir() else []),
+            *([python_roots.VLLM] if self._vllm_on_cpu(rollout_standin) else []),
         )
 
     def _vllm_on_cpu(self, rollout_standin: bool) -> bool:
@@ -206,19 +206,44 @@ def prepare(
     drift = None if report.ok or reason is None else allowed_drift(layout, report, reason, notify)
     stack = locked_facts(report.lock, report.receipt.texts)
     loaded = loaded.in_stack(stack)
+    command = setup_hint(layout, report.receipt.setup, "--python PATH").replace("\n", "; ")
+    tree = AssembledTree(layout.code, stack.name, bundled_manifest(report.receipt.setup), stack, command)
     machine = None if rehearse or dry_run else _this_machine(layout, root)
-    tree = AssembledTree(layout.code, stack.name, bundled_manifest(report.receipt.setup), stack)
-    judgement = _judge_recipe(loaded, tree, notify, rehearse, machine)
-    path = choose(python, layout, report.receipt.setup)
-    required = _requirements(report.lock, rehearse or dry_run, root)
-    found = interpreter.probe(path, required)
-    device = recipe.device if required is report.lock.requirements else "cpu"  # what the packages are for
+
+    @cache
+    def find_interpreter() -> Interpreter:
+        return _sufficient_interpreter(python, layout, report, recipe.device, rehearse or dry_run, root)
+
+    judgement = judge(
+        loaded,
+        tree,
+        machine,
+        here=machine is not None,
+        rehearse=rehearse,
+        find_python=lambda: find_interpreter().path,
+        root=root,
+    )
+    _report(judgement, notify, rehearse)
+    byte_code.remove_unused()
+    return Prepared(loaded, layout, report, find_interpreter(), judgement, drift)
+
+
+def _sufficient_interpreter(
+    python: str | None, layout: Layout, report: Report, device: str, stands_in: bool, root: Path
+) -> Interpreter:
+    """Return the training interpreter. Raises HostError if it lacks a package of the stack.
+
+    Args:
+        device: The recipe's.
+        stands_in: Whether nothing is run on NPUs or GPUs, so that the quickstart's packages do where there are none.
+    """
+    required = _requirements(report.lock, stands_in, root)
+    found = interpreter.probe(choose(python, layout, report.receipt.setup), required)
+    device = device if required is report.lock.requirements else "cpu"  # what the packages are for
     # The extra's torch would take the place of the one that a GPU stack's packages are compiled for.
     extra = "" if device == "cuda" else "rehearsal"
     interpreter.require(found, required, extra=extra, npu=device == "npu")
-    judgement = _validated(judgement, loaded, layout, found.path, notify, root)
-    byte_code.remove_unused()
-    return Prepared(loaded, layout, report, found, judgement, drift)
+    return found
 
 
 def compose(prepared: Prepared, command: Command) -> ComposedConfig:
@@ -318,41 +343,17 @@ class RefusedRecipe(RecipeError):
         self.findings = tuple(findings)
 
 
-def _judge_recipe(
-    loaded: LoadedRecipe, tree: AssembledTree, notify: Notify, rehearse: bool, machine: Machine | None
-) -> Judgement:
-    """Judge the recipe and report the findings. Raises RefusedRecipe for an error that counts.
+def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
+    """Report the findings. Raises RefusedRecipe for an error that counts.
 
     Args:
         rehearse: Whether the sizes will be scaled down, so that findings of `plan` are reported but don't refuse.
-        machine: This machine, if it will run the recipe.
     """
-    judgement = judge(loaded, tree, machine, here=machine is not None)
-    # A rehearsal makes tiny weights and data.
-    judgement = without_missing_files(judgement) if rehearse else with_weights(judgement, loaded)
     refusing = judgement.key_findings if rehearse else judgement.findings
     if any(found.severity is Severity.ERROR for found in refusing):
-        raise RefusedRecipe(loaded.recipe, judgement.findings, refusing)
+        raise RefusedRecipe(judgement.recipe, judgement.findings, refusing)
     for found in judgement.findings:
         notify(_finding_line(found, refusing))
-    return judgement
-
-
-def _validated(
-    judgement: Judgement, loaded: LoadedRecipe, layout: Layout, python: str, notify: Notify, root: Path
-) -> Judgement:
-    """Have the trainer's own function validate its configuration, if the recipe names one. Raises RefusedRecipe."""
-    if loaded.recipe.trainer.validate_ is None:
-        return judgement
-    from npu_rl.training.run.trainer_validation import validated
-
-    after = validated(judgement, loaded, layout.code, python, root)
-    new = after.key_findings[len(judgement.key_findings) :]
-    if any(found.severity is Severity.ERROR for found in new):
-        raise RefusedRecipe(loaded.recipe, after.findings, after.key_findings)
-    for found in new:
-        notify(found.line())
-    return after
 
 
 def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:

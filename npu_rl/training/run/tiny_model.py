@@ -11,10 +11,10 @@ from pathlib import Path
 from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.made_folders import is_as_made, keep_made, place_for
-from npu_rl.training.standins import INJECTED
 
 MAKER_MODULE = "npu_rl_make"
 MAKER_ENVIRONMENT = {"PYTHONPATH": str(INJECTED)}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
+from npu_rl.common import host_facts
 from npu_rl.common.bounded import read_file, read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import masked_data
@@ -16,6 +17,7 @@ from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import Command
+from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
@@ -24,9 +26,8 @@ from npu_rl.training.record.attempt import Attempt, write_json, write_private
 from npu_rl.training.record.checkpoint_folders import megatron_folder
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
-from npu_rl.training.run import dry_run, host_facts, node_reports, tiny_model
+from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
-from npu_rl.training.run.plain_config import config_text, plain_config
 from npu_rl.training.run.prepare import Prepared, compose, run_facts, runs_folder
 from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point
 from npu_rl.training.run.steps_done import steps_done

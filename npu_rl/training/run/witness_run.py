@@ -10,16 +10,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common import python_roots
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
 from npu_rl.recipes.faults.fault import KnownFault, Witness
-from npu_rl.training import standins
 
 TIMEOUT = 600.0  # seconds; the slowest, with two ranks that import vLLM, took 133 on two busy cores
 
 NOT_RUN, HAS_FAULT, HAS_NONE = "not run", "fault", "no fault"
 
-_ROOTS = {"npu": standins.NPU, "vllm": standins.VLLM, "apex": standins.APEX}
+_ROOTS = {"npu": python_roots.NPU, "vllm": python_roots.VLLM, "apex": python_roots.APEX}
 _LONGEST = 300  # characters of a reason
 
 
@@ -83,7 +83,7 @@ def witness_environment(witness: Witness, code: Path, folder: Path) -> dict[str,
     inherited = {
         name: value for name, value in os.environ.items() if not name.startswith(("NPU_RL_", "PYTHON"))
     }
-    roots = [standins.INJECTED, *(_ROOTS[name] for name in witness.standins), code]
+    roots = [python_roots.INJECTED, *(_ROOTS[name] for name in witness.standins), code]
     return {
         **inherited,
         "PYTHONPATH": os.pathsep.join(map(str, roots)),

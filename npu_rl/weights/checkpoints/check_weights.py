@@ -9,10 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError
-from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.recipes.sizing.model_config import PUBLISHED, read_shape
-from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder, check_folder
+from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder, WantedCheckpoint, check_folder
 from npu_rl.weights.checkpoints.megatron_check import check_megatron, is_megatron_checkpoint
 from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, is_unfinished
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
@@ -63,20 +61,20 @@ def is_checkpoint(folder: Path) -> bool:
     return (folder / CONFIG).exists() or (folder / INDEX).exists() or any(folder.glob("*.safetensors"))
 
 
-def check_weights(folder: Path, workers: Workers, loaded: LoadedRecipe | None) -> CheckReport:
+def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | None) -> CheckReport:
     """Check a folder. Findings say what is wrong with it; no data of its tensors is read.
 
     Raises:
         HostError: If the interpreter can't be run, or has no torch or transformers.
     """
     if is_megatron_checkpoint(folder) and not is_unfinished(folder, CONVERT_NAME):
-        checked = check_megatron(folder, workers, loaded)
+        checked = check_megatron(folder, workers, wanted)
         return CheckReport(
             checked, unchecked="" if checked.megatron else "the folder's weights can't be read"
         )
     checked = check_folder(folder)
-    if loaded is not None:
-        _compare_architecture(checked, loaded)
+    if wanted is not None:
+        wanted.compare_architecture(checked)
     if checked.checkpoint is None or not checked.tensors:
         return CheckReport(checked, unchecked="the folder's weights can't be read")
     try:
@@ -87,8 +85,8 @@ def check_weights(folder: Path, workers: Workers, loaded: LoadedRecipe | None) -
         checked.add("weights-config-model", Severity.ERROR, folder / CONFIG, f"{error.what}. {error.why}")
         return CheckReport(checked, unchecked="transformers can't make the model of config.json")
     report = CheckReport(checked, answer["model"], answer["transformers"])
-    if loaded is not None:
-        _compare_version(checked, loaded, answer["transformers"])
+    if wanted is not None:
+        wanted.compare_transformers(checked, answer["transformers"])
     if answer["model"] is None:
         kind = checked.checkpoint.config.get("model_type")
         why = f"transformers {answer['transformers']} has no model of the type {kind!r}"
@@ -155,62 +153,3 @@ def _is_known_beside(checked: CheckedFolder, name: str) -> bool:
     """Return whether other findings are about this tensor: of multi-token prediction, or a scale of FP8."""
     assert checked.checkpoint is not None
     return name in checked.mtp or name.endswith(SCALE_SUFFIX)
-
-
-def _compare_architecture(checked: CheckedFolder, loaded: LoadedRecipe) -> None:
-    if loaded.recipe.has_own_keys or checked.checkpoint is None:  # its recipes have no section `model`
-        return
-    name = loaded.recipe.model.architecture
-    if name is None:
-        return
-    place = checked.folder / CONFIG
-    try:
-        found = vars(read_shape(checked.checkpoint.config))
-    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
-        checked.add(
-            "weights-config-shape", Severity.ERROR, place, f"the model's sizes can't be read: {error!r}"
-        )
-        return
-    published = vars(PUBLISHED[name])
-    other = [
-        f"{field} {found[field]} and not {value}"
-        for field, value in published.items()
-        if field not in ("kind", "unsupported") and found[field] != value
-    ]
-    if other:
-        message = f"it is not model.architecture {name} of {loaded.recipe.name}: {listed(other)}"
-        fix = "check the folder of that model, or set model.architecture"
-        checked.findings.append(
-            Finding(
-                "weights-architecture",
-                Severity.ERROR,
-                ("model", "architecture"),
-                "",
-                message,
-                fix,
-                str(place),
-            )
-        )
-
-
-def _compare_version(checked: CheckedFolder, loaded: LoadedRecipe, version: str) -> None:
-    """Say so if the interpreter's transformers is not the one of the recipe's manifest: in the tree, or required."""
-    from packaging.requirements import Requirement
-
-    from npu_rl.stack.manifest.load_manifest import load_manifest
-
-    manifest = load_manifest(loaded.manifest).manifest
-    for name, component in manifest.components.items():
-        if component.dist is not None and component.dist.name == "transformers":
-            message = (
-                f"the tensors are compared with transformers {version} of the interpreter, and the tree of "
-                f"{loaded.recipe.manifest} has its own, {component.dist.version} (component {name})"
-            )
-            checked.add("weights-transformers", Severity.NOTE, checked.folder, message)
-            return
-    for text in manifest.requirements:
-        wanted = Requirement(text)
-        if wanted.name == "transformers" and not wanted.specifier.contains(version, prereleases=True):
-            message = f"the tensors are compared with transformers {version}, and {loaded.recipe.manifest} has {text}"
-            fix = "name the interpreter to train in: --python PATH"
-            checked.add("weights-transformers", Severity.NOTE, checked.folder, message, fix)

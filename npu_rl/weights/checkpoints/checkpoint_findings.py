@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, NAME, is_unfinished
@@ -16,6 +18,19 @@ from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 ROUTER_BIAS = "e_score_correction_bias"
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
+
+
+class WantedCheckpoint(Protocol):
+    """The model and format that a recipe wants of a folder. What differs is added to the folder's findings."""
+
+    def compare_architecture(self, checked: CheckedFolder) -> None:
+        """Compare config.json's sizes with the model's."""
+
+    def compare_transformers(self, checked: CheckedFolder, version: str) -> None:
+        """Compare the version of transformers that made the model with the stack's."""
+
+    def compare_format(self, checked: CheckedFolder, ranks: Sequence[int]) -> None:
+        """Compare the format of a checkpoint of Megatron, and of a legacy one the ranks."""
 
 
 @dataclass

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.errors import HostError, NpuRlError, RecipeError
+from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.weights.checkpoints.checkpoint_findings import DTYPES, CheckedFolder
+from npu_rl.weights.checkpoints.checkpoint_findings import DTYPES, CheckedFolder, WantedCheckpoint
 from npu_rl.weights.checkpoints.output_folder import file_size
 from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, finished_sizes
-from npu_rl.weights.checkpoints.recipe_layout import recipe_layout
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import INDEX, listed
 
@@ -30,7 +27,7 @@ def is_megatron_checkpoint(folder: Path) -> bool:
     )
 
 
-def check_megatron(folder: Path, workers: Workers, loaded: LoadedRecipe | None) -> CheckedFolder:
+def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | None) -> CheckedFolder:
     """Check the folder of a finished conversion or of a trainer; no value of a tensor is read.
 
     Raises:
@@ -54,8 +51,8 @@ def check_megatron(folder: Path, workers: Workers, loaded: LoadedRecipe | None) 
     checked.bytes = found["bytes"]
     for dtype, count in found["tensors"].items():
         checked.dtypes[DTYPES.get(dtype, dtype.upper())] += count
-    if loaded is not None:
-        _compare_recipe(checked, loaded, found["ranks"])
+    if wanted is not None:
+        wanted.compare_format(checked, found["ranks"])
     if checked.ok:
         message = (
             f"a checkpoint of Megatron ({checked.megatron}), whose files are there as it describes them; "
@@ -82,32 +79,3 @@ def _compare_journal(checked: CheckedFolder) -> None:
         message = f"{len(changed)} of {len(sizes)} converted files are missing or of another size: {listed(changed)}"
         fix = "copy them again, or convert into another folder"
         checked.add("weights-files", Severity.ERROR, checked.folder, message, fix)
-
-
-def _compare_recipe(checked: CheckedFolder, loaded: LoadedRecipe, ranks: list[int]) -> None:
-    name = loaded.recipe.name
-    try:
-        wanted = recipe_layout(loaded)
-    except RecipeError as error:
-        message = f"it is a checkpoint of Megatron. {error.what}"
-        checked.add("weights-format", Severity.ERROR, checked.folder, message)
-        return
-    fix = f"npu-rl weights convert IN OUT --layout {name}"
-    if wanted.format != checked.megatron:
-        message = f"it is {checked.megatron}, and the trainer of {name} loads {wanted.format}"
-        checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
-    elif wanted.format == "legacy":
-        stages = len(wanted.ranks.layers) or wanted.ranks.stages
-        numbers = [wanted.ranks.tensor, *([stages] if stages > 1 else [])]
-        numbers += [wanted.ranks.expert] if wanted.ranks.expert > 1 else []
-        if numbers != ranks:
-            message = (
-                f"it has the files of {_times(ranks)} ranks, and {name} has TP{wanted.ranks.tensor} PP{stages} "
-                f"EP{wanted.ranks.expert}, which is {_times(numbers)}"
-            )
-            checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
-
-
-def _times(numbers: list[int]) -> str:
-    product = " x ".join(map(str, numbers))
-    return product if len(numbers) < 2 else f"{product} = {math.prod(numbers)}"

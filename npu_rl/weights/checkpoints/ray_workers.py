@@ -17,7 +17,7 @@ _CANCEL_TIMEOUT = 40.0  # seconds for Ray to end the tasks after Ctrl-C; a head 
 
 def require_address(value: str) -> None:
     """Raise UsageError for what is neither `auto` nor HOST:PORT."""
-    from npu_rl.recipes.recipe.recipe_fields import split_address
+    from npu_rl.common.yaml_documents.text_checks import split_address
 
     try:
         if value != "auto":

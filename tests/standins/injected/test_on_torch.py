@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.training.standins import INJECTED
+from npu_rl.common.python_roots import INJECTED
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from npu_rl.training.standins import INJECTED
+from npu_rl.common.python_roots import INJECTED
 
 
 def run(code: str, *path: Path, standins: str | None) -> subprocess.CompletedProcess[str]:

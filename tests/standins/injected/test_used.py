@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from npu_rl.common.python_roots import INJECTED
 from npu_rl.rehearsal.patch_hooks import read_usage
-from npu_rl.training.standins import INJECTED
 from tests.support import ROOT
 
 

@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from npu_rl.training.standins import INJECTED, NPU
+from npu_rl.common.python_roots import INJECTED, NPU
 from tests.support import byte_code
 
 

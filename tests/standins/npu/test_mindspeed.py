@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.python_roots import NPU
 from npu_rl.rehearsal.patch_hooks import read_usage
-from npu_rl.training.standins import NPU
 
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal

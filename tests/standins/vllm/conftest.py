@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.python_roots import INJECTED, VLLM
 from npu_rl.training.run import vllm_environment
-from npu_rl.training.standins import INJECTED, VLLM
 from tests.support import byte_code
 
 IMPORTS = (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.python_roots import VLLM
 from npu_rl.training.run import vllm_environment
-from npu_rl.training.standins import VLLM
 from tests.standins.vllm.conftest import environment, write_dist_info
 
 pytest.importorskip("torch")

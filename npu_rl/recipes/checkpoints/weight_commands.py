@@ -95,7 +95,7 @@ class WeightCommands:
         return command + self._needs((self.disk.fp8,), (self.disk.bf16,))
 
     def _convert(self, source: str, target: str) -> str:
-        from npu_rl.weights.checkpoints.recipe_layout import recipe_layout
+        from npu_rl.recipes.checkpoints.recipe_layout import recipe_layout
 
         try:
             recipe_layout(self.loaded)

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import UsageError
 from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.recipes.checkpoints.weight_commands import WeightCommands
 from npu_rl.recipes.judgement.missing_files import RULES as MISSING
 from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
-from npu_rl.weights.checkpoints.weight_commands import WeightCommands
 
 if TYPE_CHECKING:
-    from npu_rl.recipes.judgement.judge import Judgement
+    from npu_rl.recipes.judgement.judgement import Judgement
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 # clean-model-config has them for Megatron. Bridges take both, and vLLM may refuse the quantization (quantized-model).

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common import host_facts, python_roots
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import Secrets
 from npu_rl.common.process import run_quietly
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.recipes.judgement.judge import Judgement
+from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.own_keys_check import NOT_VALIDATED, VALIDATION
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.own_keys import run_settings
@@ -23,40 +24,50 @@ from npu_rl.recipes.recipe.trainer_settings import (
     config_location,
     last_settings,
 )
-from npu_rl.training import standins
-from npu_rl.training.run import host_facts
-from npu_rl.training.run.plain_config import plain_config
-from npu_rl.workspace.folder.layout import Layout
-from npu_rl.workspace.folder.receipt import setup_hint
+from npu_rl.recipes.trainer_keys.plain_config import plain_config
 
-_CHILD = standins.INJECTED / "npu_rl_validate.py"
+_CHILD = python_roots.INJECTED / "npu_rl_validate.py"
 _MARK = "npu-rl-validated:"
 _SECONDS = 180.0
 _PATH = ("trainer", "validate")
 _CHECKPOINTS = Path("/checkpoints")  # a run's folder, which no validation needs to exist
 
 
+class NotValidated(Exception):
+    """Why the trainer's own function can't be run, and what to do about it."""
+
+    def __init__(self, reason: str, fix: str) -> None:
+        super().__init__(reason)
+        self.fix = fix
+
+
 def validated(
-    judgement: Judgement, loaded: LoadedRecipe, code: Path, python: str, root: Path = Path("/")
+    judgement: Judgement,
+    loaded: LoadedRecipe,
+    tree: AssembledTree,
+    find_python: Callable[[], str],
+    root: Path = Path("/"),
 ) -> Judgement:
     """Return the judgement with what the trainer's own function finds; as it is if there is none, or if it has errors.
 
     Args:
-        code: The workspace's code folder.
-        python: The training interpreter.
+        find_python: Returns the training interpreter, or raises NotValidated.
         root: Where /dev is looked for.
     """
     function = loaded.recipe.trainer.validate_
     if function is None or not judgement.ok:
         return judgement
-    answer = _answer(judgement, loaded, function, code, python, root)
+    try:
+        python = find_python()
+    except NotValidated as error:
+        return _not_validated(judgement, loaded, str(error), error.fix)
+    answer = _answer(judgement, loaded, function, tree.code, python, root)
     if answer.get("ok"):
         return judgement
     if "unrun" in answer:
         packages = "set the workspace up with an interpreter that has the trainer's packages"
-        command = setup_hint(Layout(code.parent), None, "--python PATH").replace("\n", "; ")
-        fix = f"{packages}: {command}"
-        return not_validated(judgement, loaded, str(answer["unrun"]), fix, f" by {python}")
+        fix = f"{packages}: {tree.setup_command}"
+        return _not_validated(judgement, loaded, str(answer["unrun"]), fix, f" by {python}")
     known = Secrets.of(os.environ, loaded.data)
     place = f" ({answer['where']})" if answer["where"] else ""
     name = function.rpartition(".")[2]
@@ -65,7 +76,7 @@ def validated(
     return replace(judgement, key_findings=(*judgement.key_findings, found))
 
 
-def not_validated(
+def _not_validated(
     judgement: Judgement, loaded: LoadedRecipe, reason: str, fix: str, by: str = ""
 ) -> Judgement:
     """Return the judgement with a note why the trainer's own function was not run."""
@@ -92,10 +103,10 @@ def _answer(
     if recipe.trainer.arguments is not None:
         values = {one.key: one.value for one in settings.values()}
         request["plain"] = plain_config(recipe, code, values)
-    paths = [standins.INJECTED, code.resolve()]
+    paths = [python_roots.INJECTED, code.resolve()]
     environment = {**os.environ, "NPU_RL_STANDINS": "", "PYTHONDONTWRITEBYTECODE": "1"}
     if not host_facts.devices("npu", root):
-        paths[1:1] = [standins.NPU, standins.APEX]
+        paths[1:1] = [python_roots.NPU, python_roots.APEX]
         environment["NPU_RL_STANDINS"] = "cpu"
     environment["PYTHONPATH"] = os.pathsep.join([*map(str, paths), *callers_path([code])])
     try:

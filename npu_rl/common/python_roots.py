@@ -1,0 +1,16 @@
+"""Roots of PYTHONPATH for the processes of a run: helpers, and stand-ins for hardware.
+
+Each folder is one root and no package of npu-rl: what is in it runs in the training interpreter, without npu-rl. Its
+README says what is real in it and what is not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+_TRAINING = Path(__file__).resolve().parents[1] / "training"
+
+INJECTED = _TRAINING / "injected"  # in every run
+NPU = _TRAINING / "standins" / "npu"  # torch_npu and MindSpeed's ops on a CPU
+VLLM = _TRAINING / "standins" / "vllm"  # vLLM's compiled ops on a CPU
+APEX = _TRAINING / "standins" / "apex"  # names of apex, which MindSpeed-LLM imports

@@ -1,0 +1,115 @@
+"""What a recipe asks of a checkpoint's folder: the model, the format, and the transformers that it is checked with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from npu_rl.common.errors import RecipeError
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.recipes.checkpoints.recipe_layout import recipe_layout
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
+from npu_rl.recipes.sizing.model_config import PUBLISHED, read_shape
+from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder
+from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, listed
+
+
+@dataclass(frozen=True)
+class CheckpointOfRecipe:
+    """Compares a checked folder with a recipe. Findings are added to the folder's."""
+
+    loaded: LoadedRecipe
+
+    def compare_architecture(self, checked: CheckedFolder) -> None:
+        """Find sizes in config.json that are not those of the recipe's `model.architecture`."""
+        loaded = self.loaded
+        if loaded.recipe.has_own_keys or checked.checkpoint is None:  # its recipes have no section `model`
+            return
+        name = loaded.recipe.model.architecture
+        if name is None:
+            return
+        place = checked.folder / CONFIG
+        try:
+            found = vars(read_shape(checked.checkpoint.config))
+        except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+            checked.add(
+                "weights-config-shape", Severity.ERROR, place, f"the model's sizes can't be read: {error!r}"
+            )
+            return
+        published = vars(PUBLISHED[name])
+        other = [
+            f"{field} {found[field]} and not {value}"
+            for field, value in published.items()
+            if field not in ("kind", "unsupported") and found[field] != value
+        ]
+        if other:
+            message = f"it is not model.architecture {name} of {loaded.recipe.name}: {listed(other)}"
+            fix = "check the folder of that model, or set model.architecture"
+            checked.findings.append(
+                Finding(
+                    "weights-architecture",
+                    Severity.ERROR,
+                    ("model", "architecture"),
+                    "",
+                    message,
+                    fix,
+                    str(place),
+                )
+            )
+
+    def compare_transformers(self, checked: CheckedFolder, version: str) -> None:
+        """Note that another transformers is in the stack's tree, or required by it, than the interpreter has."""
+        from packaging.requirements import Requirement
+
+        from npu_rl.stack.manifest.load_manifest import load_manifest
+
+        manifest = load_manifest(self.loaded.manifest).manifest
+        for name, component in manifest.components.items():
+            if component.dist is not None and component.dist.name == "transformers":
+                message = (
+                    f"the tensors are compared with transformers {version} of the interpreter, and the tree of "
+                    f"{self.loaded.recipe.manifest} has its own, {component.dist.version} (component {name})"
+                )
+                checked.add("weights-transformers", Severity.NOTE, checked.folder, message)
+                return
+        for text in manifest.requirements:
+            wanted = Requirement(text)
+            if wanted.name == "transformers" and not wanted.specifier.contains(version, prereleases=True):
+                stack = self.loaded.recipe.manifest
+                message = f"the tensors are compared with transformers {version}, and {stack} has {text}"
+                fix = "name the interpreter to train in: --python PATH"
+                checked.add("weights-transformers", Severity.NOTE, checked.folder, message, fix)
+
+    def compare_format(self, checked: CheckedFolder, ranks: Sequence[int]) -> None:
+        """Find that the recipe's trainer loads another format, or a legacy checkpoint of other ranks.
+
+        Args:
+            ranks: Sizes of the tensor, pipeline and expert groups that the files are of, without sizes of 1.
+        """
+        name = self.loaded.recipe.name
+        try:
+            wanted = recipe_layout(self.loaded)
+        except RecipeError as error:
+            message = f"it is a checkpoint of Megatron. {error.what}"
+            checked.add("weights-format", Severity.ERROR, checked.folder, message)
+            return
+        fix = f"npu-rl weights convert IN OUT --layout {name}"
+        if wanted.format != checked.megatron:
+            message = f"it is {checked.megatron}, and the trainer of {name} loads {wanted.format}"
+            checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
+        elif wanted.format == "legacy":
+            stages = len(wanted.ranks.layers) or wanted.ranks.stages
+            numbers = [wanted.ranks.tensor, *([stages] if stages > 1 else [])]
+            numbers += [wanted.ranks.expert] if wanted.ranks.expert > 1 else []
+            if numbers != list(ranks):
+                message = (
+                    f"it has the files of {_times(ranks)} ranks, and {name} has TP{wanted.ranks.tensor} PP{stages} "
+                    f"EP{wanted.ranks.expert}, which is {_times(numbers)}"
+                )
+                checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
+
+
+def _times(numbers: Sequence[int]) -> str:
+    product = " x ".join(map(str, numbers))
+    return product if len(numbers) < 2 else f"{product} = {math.prod(numbers)}"

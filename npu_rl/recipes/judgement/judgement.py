@@ -1,0 +1,78 @@
+"""All findings on a recipe, and the tree that they rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.recipes.plan.plan import Plan
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.recipes.sizing.machine import Machine
+from npu_rl.stack.manifest.manifest_facts import ManifestFacts
+
+
+@dataclass(frozen=True)
+class AssembledTree:
+    """The code tree of a workspace.
+
+    Attributes:
+        manifest: Name of the manifest that it was set up from.
+        bundled_manifest: Its name in a recipe, if it is a bundled one.
+        stack: What the workspace was locked with; a recipe is also judged if this extends its manifest.
+        setup_command: Sets the workspace up with another interpreter, for the trainer's own validation.
+    """
+
+    code: Path
+    manifest: str
+    bundled_manifest: str | None = None
+    stack: ManifestFacts | None = None
+    setup_command: str = ""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All findings on a recipe, and what they rest on.
+
+    Attributes:
+        key_findings: Findings on keys, values and files; they hold for any size of the recipe.
+        plan_findings: Findings on layout, batches and memory; a rehearsal scales these sizes down.
+        recipe: The recipe.
+        machine: Memory and disk of the devices and hosts.
+        plan: The plan, including the rules that hold; None where the trainer's keys are its own, which nothing counts.
+        known: Keys of the trainer's configuration files; empty without a workspace.
+        search_path: `hydra.searchpath` of the trainer's configuration.
+        accepted_faults: Reason by id, for open faults of the tree that the recipe accepts.
+        groups: The groups in the defaults lists of the trainer's configuration.
+        overruled: Reason by rule id, for broken rules that the recipe overrules.
+        unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
+    """
+
+    key_findings: tuple[Finding, ...]
+    plan_findings: tuple[Finding, ...]
+    recipe: Recipe
+    machine: Machine
+    plan: Plan | None
+    known: frozenset[str]
+    overruled: Mapping[str, str] = field(default_factory=dict)
+    unchecked: Mapping[str, str] = field(default_factory=dict)
+    search_path: tuple[str, ...] = ()
+    accepted_faults: Mapping[str, str] = field(default_factory=dict)
+    groups: frozenset[str] = frozenset()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings: errors, then advice, then notes."""
+        found = [*self.key_findings, *self.plan_findings]
+        return tuple(one for severity in Severity for one in found if one.severity is severity)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """The findings for which `train` refuses the recipe."""
+        return tuple(one for one in self.findings if one.severity is Severity.ERROR)
+
+    @property
+    def ok(self) -> bool:
+        """Whether `train` accepts the recipe."""
+        return not self.errors
