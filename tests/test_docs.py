@@ -314,6 +314,28 @@ def test_the_drawing_has_the_floors_of_import_linter_in_their_order() -> None:
             assert f"| `{room}` |" in page, f"{room} has no row"
 
 
+def test_a_question_has_a_word_of_the_file_that_answers_it() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+\?) \| `(.+)` \|$", page.partition("## Where to look")[2], re.M)
+    assert len(rows) == 13
+    for question, path in rows:
+        words = set(re.findall(r"\w+", question.lower())) - {
+            "a",
+            "are",
+            "does",
+            "in",
+            "is",
+            "of",
+            "on",
+            "the",
+            "there",
+            "what",
+            "where",
+            "which",
+        }
+        assert any(word in Path(path).name for word in words), f"{question}: {path}"
+
+
 # -- two languages
 
 
