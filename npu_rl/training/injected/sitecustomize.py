@@ -20,7 +20,7 @@ def _set_byte_code_folder() -> None:
     key = os.environ.get("NPU_RL_BYTE_CODE", "")
     if not key:
         return
-    spec = importlib.util.spec_from_file_location("npu_rl_byte_code", f"{_PACKAGE}/byte_code.py")
+    spec = importlib.util.spec_from_file_location("npu_rl_byte_code", f"{_PACKAGE}/common/byte_code.py")
     if spec is None or spec.loader is None:
         return
     rule = importlib.util.module_from_spec(spec)
