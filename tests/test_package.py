@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support import clean_env
+
 ROOT = Path(__file__).resolve().parent.parent
 
 
@@ -62,3 +64,36 @@ def test_the_extra_for_vllm_is_what_its_rehearsal_requires() -> None:
     for_patches = ["numba==0.68.1", "uvicorn==0.54.0"]  # for the tests of patches, not for a rehearsal
     assert [one for one in said if one not in for_patches] == ["npu-rl[rehearsal]", *REQUIREMENTS]
     assert set(for_patches) <= set(said)
+
+
+@pytest.mark.rehearsal
+@pytest.mark.pypi
+def test_the_sdist_installs_and_sets_the_quickstart_up(quickstart_workspace: Path, tmp_path: Path) -> None:
+    """As who installs from an index has it: with what the sdist carries, and nothing of the checkout."""
+    env = clean_env(tmp_path, keep=[name for name in os.environ if name.startswith("PIP_")])
+    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+    env["NPU_RL_STORE"] = str(quickstart_workspace.parent / "store")
+
+    def run(*words: str | Path) -> str:
+        done = subprocess.run(
+            list(map(str, words)), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    for name in ("builder", "user"):
+        run(sys.executable, "-m", "venv", name)
+    run("builder/bin/pip", "install", "-q", "hatchling")
+    builder = tmp_path / "builder" / "bin" / "python"
+    build = (
+        "import os, sys; from hatchling.build import build_sdist\n"
+        "os.chdir(sys.argv[1]); print(build_sdist(sys.argv[2]))"
+    )
+    run("user/bin/pip", "install", "-q", run(builder, "-c", build, ROOT, tmp_path).splitlines()[-1])
+    npu_rl = tmp_path / "user" / "bin" / "npu-rl"
+    run(npu_rl, "setup", "--manifest", "quickstart", "--offline", "-w", "ws")
+    body = json.loads(run(npu_rl, "verify", "--deep", "--json", "-w", "ws"))
+    assert (
+        body["ok"]
+        and body["tree"] == json.loads((ROOT / "manifests/quickstart.lock.json").read_text())["tree"]
+    )
