@@ -26,6 +26,8 @@ from npu_rl.stack.requirements.version_ranges import exclude_each_other
         ("==1.2.*", "==1.3.*"),
         (">=3.11,<3.12", ">=3.8,<3.11"),
         ("==1!2.0", "<=99"),
+        ("==2.*", "<2.0.0"),  # which takes no pre-release of 2.0.0
+        (">=2.0.0.dev1", "<2"),
     ],
 )
 def test_shown_to_be_empty(one: str, other: str) -> None:
@@ -42,6 +44,8 @@ def test_shown_to_be_empty(one: str, other: str) -> None:
         ("==0.18.0+empty", ">=0.18.0"),
         (">=1.13.3", "<=1.26.0"),
         (">=1,!=1.5", "==1.*"),
+        ("==2.*", "<2.0.0rc1"),
+        (">=1.0rc1", "<1.0.post1"),
         ("===2.0", ">=1"),
         (">=1.0", "===odd"),
         ("", "==1"),

@@ -139,6 +139,12 @@ def test_a_pin_or_a_range_that_breaks_a_bound(stack: Stack, version: str) -> Non
     assert error.startswith(f'{version} breaks "')
 
 
+def test_a_wildcard_that_breaks_an_upper_bound(stack: Stack) -> None:
+    assert 'numpy==2.* breaks "numpy<2.0.0" of verl (requirements-npu.txt)' in stack.errors(
+        changed("numpy==2.*")
+    )
+
+
 @pytest.mark.parametrize("version", ["tensordict>=0.9.0", "tensordict", "ray>=2", "ray<2.41.1", "ray!=2.42"])
 def test_a_range_that_need_not_break_it_gets_no_verdict(stack: Stack, version: str) -> None:
     assert stack.errors(changed(version)) == []

@@ -62,6 +62,8 @@ def _range(specifier: Specifier) -> _Range:
         return prefix._replace(low=version)
     if operator.startswith(">"):
         return _Range(low=version, low_strict=operator == ">")
+    if operator == "<" and not (version.is_prerelease or version.is_postrelease):
+        version = Version(f"{text}.dev0")  # <2 takes no pre-release of 2
     return _Range(high=version, high_strict=operator == "<")
 
 
