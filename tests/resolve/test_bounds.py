@@ -176,6 +176,35 @@ def test_markers_of_the_manifest_count(stack: Stack) -> None:
     assert len(stack.errors(changed("tensordict==0.11; platform_machine == 'x86_64'"))) == 1
 
 
+@pytest.mark.parametrize(
+    ("requirement", "reason"),
+    [
+        ("tensordict @ https://x/y.whl", "it comes from a URL"),
+        (
+            "tensordict==0.11; python_version < '3.0'",
+            "its marker is false on the manifest's host, so it is not required",
+        ),
+        ("tensordict==0.11; platform_release >= '5'", "its marker can't be judged"),
+    ],
+)
+def test_a_version_that_is_not_known_is_noted(stack: Stack, requirement: str, reason: str) -> None:
+    found = stack.compare([*(one for one in SOUND if "tensordict" not in one), requirement])
+    assert found.errors == []
+    notes = [re.sub(r"^\S+:\d+: ", "", line) for line in found.notes if "tensordict" in line]
+    assert notes == [f"tensordict: not compared: {reason}"]
+    unbounded = stack.compare([*SOUND, requirement.replace("tensordict", "wandb")])
+    assert not [line for line in unbounded.notes if "wandb" in line]
+
+
+def test_a_requirement_that_is_not_the_hosts_counts_as_missing(stack: Stack) -> None:
+    elsewhere = "tensordict==0.11; python_version < '3.11'"
+    assert not [note for note in stack.compare([*SOUND, elsewhere]).notes if "tensordict" in note]
+    named = [*NAMED, override("verl", "requirements-npu.txt", "tensordict", "!=0.9.0,<=0.10,>=0.8")]
+    assert stack.errors(changed(elsewhere), named) == [
+        "overrides[3]: nothing is broken: the manifest names no version of tensordict"
+    ]
+
+
 def test_a_component_is_installed_as_well(stack: Stack) -> None:
     """transformers of the tree, with the version of its dist-info."""
     repo = stack.world.repo("transformers")

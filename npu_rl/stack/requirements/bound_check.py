@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from npu_rl.common.yaml_documents.suggest import did_you_mean
-from npu_rl.stack.requirements.environments import Environment, applies, environments, python_range
+from npu_rl.stack.requirements.environments import Environment, applies, can_judge, environments, python_range
 from npu_rl.stack.requirements.reading import PYTHON
 from npu_rl.stack.requirements.version_ranges import exclude_each_other
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[^A-Za-z0-9._-]")
 HOST_PACKAGES = ("torch", "torch_npu", "torchvision", "torchaudio", "triton_ascend")
+_ABSENT = "its marker is false on the manifest's host, so it is not required"
 
 
 @dataclass
@@ -77,7 +78,8 @@ def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
     declared = {_package(text) for one in components.values() for texts in _texts(one) for text in texts}
     overridden = {canonicalize_name(override.package) for override in loaded.manifest.overrides}
     installed: dict[str, list[_Installed]] = {}
-    for one in _installed(loaded, declared | overridden):
+    required = _required(loaded, stack_environments, declared | overridden, found)
+    for one in (*required, *_of_host_and_tree(loaded)):
         installed.setdefault(one.package, []).append(one)
     broken: list[tuple[_Bound, _Installed]] = []
     packages = {*installed, *overridden}
@@ -149,20 +151,43 @@ def _parsed(text: str) -> Requirement:
     return Requirement(text)
 
 
-def _installed(loaded: LoadedManifest, packages: Container[str]) -> Iterator[_Installed]:
-    """Yield what the manifest installs of some packages, the host's and the components themselves included."""
+def _required(
+    loaded: LoadedManifest,
+    stack_environments: Sequence[Environment],
+    bounded: Container[str],
+    found: Comparison,
+) -> list[_Installed]:
+    """Return the requirements with a version that count on the host; note those of bounded packages that have none."""
+    required: list[_Installed] = []
+    unknown: list[tuple[str, str, str]] = []
+    for number, text in enumerate(loaded.manifest.requirements):
+        package, requirement = _package(text), _parsed(text)
+        place = loaded.where("requirements", number)
+        reason = _why_unknown(requirement, stack_environments)
+        if reason:
+            unknown.append((package, place, reason))
+        elif requirement.specifier:
+            shown = text.partition(";")[0].strip()
+            required.append(_Installed(package, shown, requirement.specifier, requirement.marker, place))
+    known = {one.package for one in required}
+    for package, place, reason in unknown:
+        if package in bounded and (reason != _ABSENT or package not in known):
+            found.notes.append(f"{place}: {package}: not compared: {reason}")
+    return required
+
+
+def _why_unknown(requirement: Requirement, stack_environments: Sequence[Environment]) -> str:
+    """Return why the version of a requirement can't be compared; empty if it can."""
+    if requirement.marker is not None and not can_judge(requirement.marker):
+        return "its marker can't be judged"
+    if not any(applies(requirement.marker, each) for each in stack_environments):
+        return _ABSENT
+    return "it comes from a URL" if requirement.url is not None else ""
+
+
+def _of_host_and_tree(loaded: LoadedManifest) -> Iterator[_Installed]:
+    """Yield the versions of the host's packages and of the components themselves."""
     manifest = loaded.manifest
-    for number, text in enumerate(manifest.requirements):
-        package = _package(text)
-        requirement = _parsed(text) if package in packages else None
-        if requirement is not None and requirement.specifier:
-            yield _Installed(
-                package,
-                text.partition(";")[0].strip(),
-                requirement.specifier,
-                requirement.marker,
-                loaded.where("requirements", number),
-            )
     host = {name: getattr(manifest.host, name) for name in (*HOST_PACKAGES, PYTHON)}
     for name, version in host.items():
         specifier = python_range(version) if name == PYTHON else _version_or_range(version)
