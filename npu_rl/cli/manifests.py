@@ -149,8 +149,8 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     """Check a manifest's keys and versions.
 
     Also its environment. Versions are compared with the bounds that components declare, from the lock beside: nothing
-    is fetched. `npu-rl lock --check` compares that lock with its manifest. Exit 1 if a value is invalid, or a version
-    breaks a bound that no override names.
+    is fetched. `npu-rl lock --check` compares that lock with its manifest. Exit 1 if a value is invalid, two versions
+    conflict, or one breaks a bound that no override names.
     """
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.cli.show import print_json, say, tell

@@ -205,6 +205,25 @@ def test_a_requirement_that_is_not_the_hosts_counts_as_missing(stack: Stack) -> 
     ]
 
 
+@pytest.mark.parametrize(
+    ("more", "conflict"),
+    [
+        ("numpy==1.26.0", "numpy==1.26.0 conflicts with numpy==1.26.4"),
+        ("Ray>=2.55", "Ray>=2.55 conflicts with ray[default]==2.54.1"),
+        ("torch<2.10", "torch==2.10.0 conflicts with torch<2.10"),
+        ("wandb<1", "wandb<1 conflicts with wandb>=1"),  # of which no component declares a bound
+    ],
+)
+def test_two_versions_of_a_package_exclude_each_other(stack: Stack, more: str, conflict: str) -> None:
+    errors = stack.errors([*SOUND, "wandb>=1", more])
+    assert [re.sub(r" \(\S+:\d+\)$", "", line) for line in errors if "conflicts" in line] == [conflict]
+
+
+@pytest.mark.parametrize("more", ["numpy<2", "numpy==1.26.*", "numpy==1.26.0; python_version < '3.11'"])
+def test_two_versions_that_one_version_satisfies(stack: Stack, more: str) -> None:
+    assert stack.errors([*SOUND, more]) == []
+
+
 def test_a_component_is_installed_as_well(stack: Stack) -> None:
     """transformers of the tree, with the version of its dist-info."""
     repo = stack.world.repo("transformers")
@@ -317,6 +336,21 @@ def test_a_child_that_replaces_the_list_is_shown_its_parents_overrides(stack: St
     )
 
 
+def test_a_child_that_adds_another_version_of_its_parents_package(stack: Stack) -> None:
+    """In both commands, with both places; the list without the parent's passes."""
+    child(stack, "requirements: {append: [numpy==1.26.2]}\n")
+    (stack.place / "child.lock.json").write_bytes((stack.place / "m.lock.json").read_bytes())
+    done = stack.run("manifests", "check", "./child.yaml")
+    expected = (
+        r"child\.yaml:5: numpy==1\.26\.2 conflicts with numpy==1\.26\.4 \(\S*parent\.yaml:\d+\); fix: remove"
+    )
+    assert done.returncode == 1 and re.search(expected, done.stdout), done.stdout
+    done = stack.run("lock", "--check", "--offline", "-m", "./child.yaml")
+    assert done.returncode == 1 and re.search(expected, done.stderr), done.stderr
+    child(stack, f"requirements: {json.dumps(changed('numpy==1.26.2'))}\n")
+    assert stack.run("manifests", "check", "./child.yaml").returncode == 0
+
+
 # -- the commands --------------------------------------------------------------------------------------
 
 
@@ -331,7 +365,7 @@ def test_lock_check_fails_before_it_fetches(stack: Stack) -> None:
     stack.manifest(changed("tensordict==0.11.0"), NAMED[:2])
     done = stack.run("lock", "--check", "--offline", "-m", "./m.yaml")
     assert done.returncode == 1 and "needs its source" not in done.stderr
-    assert "m: 2 errors in what components require" in done.stderr
+    assert "m: 2 errors in its versions and overrides" in done.stderr
     assert 'tensordict==0.11.0 breaks "tensordict>=0.8.0,<=0.10.0,!=0.9.0" of verl' in done.stderr
     assert 'numpy==1.26.4 breaks "numpy<=1.26.0" of speed' in done.stderr
 

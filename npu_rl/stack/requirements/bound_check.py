@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import chain, combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from packaging.markers import Marker
@@ -36,7 +37,8 @@ class Comparison:
 
     Attributes:
         compared: How many declared bounds were compared with an installed version.
-        errors: Bounds that are broken and not named, and overrides that name nothing broken; each with its place.
+        errors: Versions that exclude each other, bounds that are broken and not named, and overrides that name
+            nothing broken; each with its place.
         notes: What was not compared, and overrides of a parent that name nothing broken.
     """
 
@@ -81,6 +83,9 @@ def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
     required = _required(loaded, stack_environments, declared | overridden, found)
     for one in (*required, *_of_host_and_tree(loaded)):
         installed.setdefault(one.package, []).append(one)
+    for first, second in chain.from_iterable(combinations(each, 2) for each in installed.values()):
+        if exclude_each_other(first.specifier, second.specifier) and _meet(first, second, stack_environments):
+            found.errors.append(_conflict(first, second))
     broken: list[tuple[_Bound, _Installed]] = []
     packages = {*installed, *overridden}
     bounds = [bound for name, component in components.items() for bound in _bounds(name, component, packages)]
@@ -224,11 +229,18 @@ def _bounds(name: str, component: LockedComponent, packages: Container[str]) -> 
                 yield _Bound(name, file, package, text, requirement.specifier, requirement.marker)
 
 
-def _meet(bound: _Bound, one: _Installed, stack_environments: Sequence[Environment]) -> bool:
+def _meet(bound: _Bound | _Installed, one: _Installed, stack_environments: Sequence[Environment]) -> bool:
     """Return whether both count in one environment."""
     if bound.marker is None and one.marker is None:
         return True
     return any(applies(bound.marker, each) and applies(one.marker, each) for each in stack_environments)
+
+
+def _conflict(one: _Installed, other: _Installed) -> str:
+    return (
+        f"{other.place}: {other.text} conflicts with {one.text} ({one.place}); fix: remove one of them, "
+        "an inherited one by a plain list without it"
+    )
 
 
 def _key(override: Override) -> tuple[str, str, str, SpecifierSet]:

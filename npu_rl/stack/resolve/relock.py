@@ -160,21 +160,21 @@ def _refs_now(
 
 
 def note_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
-    """Note each declared bound that is broken and not named, and what was not compared."""
+    """Note versions that conflict, each declared bound that is broken and not named, and what was not compared."""
     comparison = compare_bounds(loaded, lock)
     for line in (*comparison.notes, *comparison.errors):
         notify(f"note: {line}")
 
 
 def require_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
-    """Raise LockError for a declared bound that is broken and not named, or an override that names none."""
+    """Raise LockError for versions that conflict, a broken bound that is not named, or an override that names none."""
     comparison = compare_bounds(loaded, lock)
     for line in comparison.notes:
         notify(f"note: {line}")
     if comparison.errors:
         count = len(comparison.errors)
         raise LockError(
-            f"{loaded.manifest.name}: {count} error{'s' * (count > 1)} in what components require",
+            f"{loaded.manifest.name}: {count} error{'s' * (count > 1)} in its versions and overrides",
             where=str(loaded.path),
             why="\n".join(comparison.errors),
             hint="Correct these, then: npu-rl manifests check M",
