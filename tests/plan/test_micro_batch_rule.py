@@ -56,3 +56,27 @@ def test_micro_batches_packed_by_tokens_have_no_number(tmp_path: Path) -> None:
     )
     made = script(lay(tmp_path, SERVERS | UTILS), "actor.micro_batch=3", *packed)
     assert NAME not in {one.id for one in made.rules}
+
+
+@pytest.mark.parametrize(
+    ("packed", "size", "loss", "missing"),
+    [
+        ("false", "~", "true", True),
+        ("false", "2", "true", False),
+        ("true", "~", "true", False),
+        ("false", "~", "false", False),
+    ],
+)
+def test_a_reference_that_alone_is_not_packed_needs_its_own(
+    tmp_path: Path, packed: str, size: str, loss: str, missing: bool
+) -> None:
+    """verl's validation passes over it, and the engine divides by null."""
+    reference = f"overrides.actor_rollout_ref.ref.log_prob_use_dynamic_bsz={packed}"
+    own = (reference, f"reference.micro_batch={size}", f"actor.kl_loss.use={loss}")
+    alone = (*TOKENS, f"{PACKED_LOG_PROB}=true", *own)
+    made = script(lay(tmp_path / "there", SERVERS | UTILS), *alone)
+    found = [one for one in made.rules if one.id == "micro-batch-missing"]
+    assert [one.ok for one in found] == [False] * missing
+    assert all(one.certain and "(verl/workers/engine/utils.py:" in one.figures for one in found)
+    older = script(lay(tmp_path / "older", SERVERS), *alone)
+    assert "micro-batch-missing" not in {one.id for one in older.rules}

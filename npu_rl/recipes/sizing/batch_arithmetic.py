@@ -21,6 +21,7 @@ _TRAINER = "verl/trainer/ppo/ray_trainer.py"
 _ACTOR = "verl/workers/config/actor.py"
 _CONFIG = "verl/utils/config.py"  # the trainer's checks from verl 0.6 on
 _FSDP, _MEGATRON = "verl/workers/fsdp_workers.py", "verl/workers/megatron_workers.py"
+_ENGINE = "verl/workers/engine/utils.py"
 _STATE = "megatron/core/parallel_state.py"
 # Older ones divide the batch by all dies (verl/trainer/ppo/ray_trainer.py:348@54c9b73).
 _OVER_REPLICAS = (
@@ -284,9 +285,10 @@ class _Rules:
         verl needs either the size per die or the total, not both.
         """
         value = self._values.value
-        if value(f"{_A}.use_dynamic_bsz") is True:
-            return
         reference = value(f"{_A}.use_kl_loss") is True or value("algorithm.use_kl_in_reward") is True
+        if value(f"{_A}.use_dynamic_bsz") is True:
+            yield from self._unpacked_reference() if reference else ()
+            return
         log_prob = "log_prob_micro_batch_size"
         roles = [(_A, "ppo_micro_batch_size"), (_R, log_prob), *([(_F, log_prob)] if reference else [])]
         for section, name in roles:
@@ -317,6 +319,22 @@ class _Rules:
                     one,
                     fix=f"remove overrides.{whole}, which {_RECIPE_KEYS[section]} replaces",
                 )
+
+    def _unpacked_reference(self) -> Iterator[BrokenRule]:
+        """Yield whether the reference has a micro batch where the actor's are packed by tokens and its own are not.
+
+        verl's validation passes over it then, and the reference's engine divides its share by null.
+        """
+        size, packed = f"{_F}.log_prob_micro_batch_size_per_gpu", f"{_F}.log_prob_use_dynamic_bsz"
+        if self._values.value(packed) is False and self._values.value(size) is None:
+            yield from self._report(
+                "micro-batch-missing",
+                self._find_rule((_ENGINE, "divisible by force_group_size * micro_batch_size_per_gpu")),
+                f"{packed} is false, and {size} is not set",
+                packed,
+                size,
+                fix=f"set overrides.{packed} to true, or {_RECIPE_KEYS[_F]} to the responses a die computes at once",
+            )
 
     def _find_rule(self, *places: tuple[str, str]) -> str | None:
         """Return file:line of the first of these texts in the tree, without a workspace the file; None if absent."""
