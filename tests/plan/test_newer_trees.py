@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.load_recipe import load_recipe
@@ -323,3 +324,13 @@ def test_the_loops_buffer_is_within_its_longest_response(
     for one in found:
         assert one.ok is (fix == "") and one.certain and one.figures.endswith(f"({dapo}:1)")
         assert one.ok or one.fix == f"set {BUFFER.format(fix)}"
+
+
+@pytest.mark.parametrize("responses", [0, -4])
+def test_a_step_without_responses_is_one_error(responses: int) -> None:
+    """Without a share of a replica, a micro batch counted as large as its limit, which needs 72 GB."""
+    recipe = load_recipe("today-gspo-qwen3-30b", [f"{ROLLOUT}n={responses}"])
+    (found,) = judge(recipe).errors
+    assert (found.rule, found.certain) == ("responses-per-prompt", True)
+    assert "memory-update" in refused(plan_of(recipe)) or responses
+    assert judge(load_recipe("today-gspo-qwen3-30b", [f"{ROLLOUT}n=1"])).errors == ()

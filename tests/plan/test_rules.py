@@ -169,6 +169,12 @@ BROKEN = [
         "remove",
     ),
     (
+        "responses-per-prompt",
+        ["overrides.actor_rollout_ref.rollout.n=-4"],
+        "-4 responses of each prompt: must be 1 or more",
+        "set overrides.actor_rollout_ref.rollout.n to 1",
+    ),
+    (
         "batch-divisible-by-dp",
         ["data.batch=3"],
         "3 prompts x 16 responses = 48 is not divisible by 32",

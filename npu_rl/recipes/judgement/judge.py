@@ -44,6 +44,7 @@ _EXPLAINING_RULES = ("megatron-needs-vllm",)  # rules that say why a value is no
 # What else fails because of a broken rule: its id -> prefixes of the ids of the rules that fail with it.
 _IMPLIED_BY_RULE: Mapping[str, tuple[str, ...]] = {
     "rollout-dp-size": ("rollout-parallel-", "rollout-experts-", "memory-", "kv-cache-"),
+    "responses-per-prompt": ("batch-", "mini-batch-", "memory-", "kv-cache-"),
     "batch-divisible-by-dp": ("micro-batch-divides-share",),
     "mini-batch-within-batch": ("mini-batch-divisible-by-dp", "on-policy-needs-one-step"),
     "recompute-settings": ("memory-update",),

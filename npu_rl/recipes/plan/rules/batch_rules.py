@@ -46,6 +46,10 @@ def batch_rules(facts: PlanInputs, broken: Mapping[str, BrokenRule]) -> Iterator
     """
     prompts, mini = facts.whole(_BATCH), facts.whole(_MINI)
     each = facts.whole(f"{ROLLOUT}.n")
+    if each is not None and each < 1:
+        key, figures = f"{ROLLOUT}.n", f"{each} responses of each prompt: must be 1 or more"
+        yield Rule("responses-per-prompt", False, figures, f"set overrides.{key} to 1 or more", (key,))
+        return
     if not (prompts and each and facts.replicas):
         return
     answers, copies = prompts * each, facts.replicas

@@ -46,6 +46,7 @@ _DAPO = "verl/workers/reward_manager/dapo.py"
 _LOOPS_DAPO = "verl/experimental/reward_loop/reward_manager/dapo.py"
 _CONTEXT = "mindspeed/features_manager/context_parallel/context_parallel_feature.py"
 _UNALIGNED = "mindspeed/features_manager/pipeline_parallel/unaligned_pineline_feature.py"
+_V1 = "verl/trainer/ppo/v1/trainer_base.py"
 _CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 
 _SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
@@ -131,6 +132,19 @@ GROUNDS: Mapping[str, Ground] = {
         True,
     ),
     # Batches and lengths
+    "responses-per-prompt": Ground(
+        (
+            (
+                Place(_V1, "actor_global_mini_batch_size *= self.config", ("8851219",)),
+                Place(
+                    "verl/trainer/ppo/ray_trainer.py",
+                    "repeat_times=self.config.actor_rollout_ref.rollout.n, interleave=True",
+                    (*VERL, *ANY_VERL_SERVERS),
+                ),
+            ),
+        ),
+        True,
+    ),
     "batch-divisible-by-dp": _ARITHMETIC,
     "mini-batch-within-batch": _ARITHMETIC,
     "mini-batch-divisible-by-dp": _OVERRULABLE,
