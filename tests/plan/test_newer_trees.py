@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.memory.memory_by_phase import PhaseName
 from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.load_recipe import load_recipe
@@ -334,3 +335,41 @@ def test_a_step_without_responses_is_one_error(responses: int) -> None:
     assert (found.rule, found.certain) == ("responses-per-prompt", True)
     assert "memory-update" in refused(plan_of(recipe)) or responses
     assert judge(load_recipe("today-gspo-qwen3-30b", [f"{ROLLOUT}n=1"])).errors == ()
+
+
+OWN, BRIDGE = (
+    f"overrides.actor_rollout_ref.actor.megatron.{name}" for name in ("sequence_parallel", "vanilla_mbridge")
+)
+DERIVED, NEEDED = "sequence-parallel-derived", "sequence-parallel-needs-tensor-parallel"
+DERIVES = {
+    **BRIDGED,
+    "mbridge/core/llm_bridge.py": '"sequence_parallel": self.mpu.tp_size > 1,\n',
+    "megatron/core/model_parallel_config.py": '"Cannot use sequence parallelism without tensor parallelism"\n',
+    "megatron/core/transformer/moe/moe_layer.py": '"performance may degrade if MoE and tensor parallelism"\n',
+}
+
+
+@pytest.mark.parametrize(
+    ("changes", "broken"),
+    [
+        ((f"{OWN}=false",), {DERIVED: True}),
+        ((f"{OWN}=true",), {}),
+        ((f"{OWN}=false", f"{BRIDGE}=false"), {NEEDED: False}),
+        ((f"{OWN}=true", f"{BRIDGE}=false", "actor.parallel.tensor=1"), {}),
+        (("actor.transformer.sequence_parallel=false",), {NEEDED: False}),
+        (("actor.transformer.sequence_parallel=true", "actor.parallel.tensor=1"), {NEEDED: False}),
+    ],
+)
+def test_sequence_parallelism_is_judged_by_the_value_that_reaches_the_model(
+    tmp_path: Path, changes: tuple[str, ...], broken: dict[str, bool]
+) -> None:
+    """mbridge derives it from the tensor parallel size, Megatron-Bridge takes the actor's key; 128 experts need it."""
+    code = lay(tmp_path, DERIVES)
+    made, plain = script(code, *changes), script(code)
+    assert plain.facts.sizes.train.tensor > 1
+    found = {one.id: one.advice for one in made.rules if one.id in (DERIVED, NEEDED) and not one.ok}
+    assert found == broken
+    if "actor.parallel.tensor=1" not in changes:
+        assert made.memory is not None and plain.memory is not None
+        update = [one.worst(PhaseName.UPDATE) for one in (made.memory, plain.memory)]
+        assert (update[0].total > update[1].total) is (NEEDED in broken)

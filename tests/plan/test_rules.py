@@ -163,9 +163,15 @@ BROKEN = [
         "set actor.parallel.tensor to 1",
     ),
     (
-        "sequence-parallel-needs-tensor-parallel",
+        "sequence-parallel-derived",
         ["overrides.actor_rollout_ref.actor.megatron.sequence_parallel=true"],
         "sequence_parallel true with tensor parallel size 1",
+        "remove",
+    ),
+    (
+        "sequence-parallel-needs-tensor-parallel",
+        ["actor.transformer.sequence_parallel=true"],
+        "sequence_parallel true with tensor parallel size 1, 256 experts",
         "remove",
     ),
     (
@@ -500,6 +506,7 @@ ADVICE = {
     "generated-batch-is-trained",
     "max-sequences-one-wave",
     "router-groups",
+    "sequence-parallel-derived",
     "topk-optimize-unused",
     "training-seq-length",
     "overlong-prompts",
@@ -538,8 +545,12 @@ RARE = [
         ["reward.manager=dapo", "overrides.reward_model.overlong_buffer.len=0"],
     ),
     (
-        "sequence-parallel-needs-tensor-parallel",
+        "sequence-parallel-derived",
         ["overrides.actor_rollout_ref.actor.megatron.sequence_parallel=false"],
+    ),
+    (
+        "sequence-parallel-needs-tensor-parallel",
+        ["actor.transformer.sequence_parallel=false"],
     ),
     (
         "d2d-without-balance-batch",

@@ -49,6 +49,7 @@ _IMPLIED_BY_RULE: Mapping[str, tuple[str, ...]] = {
     "mini-batch-within-batch": ("mini-batch-divisible-by-dp", "on-policy-needs-one-step"),
     "recompute-settings": ("memory-update",),
     "recompute-uniform-layers": ("memory-update",),
+    "sequence-parallel-needs-tensor-parallel": ("memory-update",),
     "transformer-overrides-refused": ("recompute-",),
 }
 

@@ -114,7 +114,7 @@ class _MegatronMemory:
         self.gradient = GRADIENT if in_fp32 else WEIGHT
         self._recompute = megatron_recompute(facts, shape, layout.train.pipeline)
         train = layout.train
-        parallel = facts.values.value(f"{part}.sequence_parallel") is not False
+        parallel = facts.values.value(facts.sequence_parallel_key) is not False
         self._split = WorkSplit(
             train.tensor, 1 if _divides_whole_experts(facts) else layout.expert_tensor, parallel
         )

@@ -136,6 +136,16 @@ class PlanInputs:
         return f"{TRANSFORMER}.{name}", ""
 
     @property
+    def sequence_parallel_key(self) -> str:
+        """The key of Megatron's sequence parallelism that reaches the model.
+
+        mbridge and verl's older converter derive it from the tensor parallel size, whatever the actor's own key is.
+        """
+        own, override = f"{ACTOR}.megatron.sequence_parallel", f"{TRANSFORMER}.sequence_parallel"
+        bridge = self.values.value(f"{ACTOR}.megatron.vanilla_mbridge")
+        return own if bridge is False and self.values.value(override) is None else override
+
+    @property
     def is_cann_trainer(self) -> bool:
         """Whether the trainer is cann-recipes-train's, which has its own keys for layers and recomputation."""
         return self.upstream.has(_CANN)

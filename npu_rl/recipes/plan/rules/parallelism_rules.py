@@ -16,7 +16,6 @@ _LAST, _ULYSSES = (
     f"{TRANSFORMER}.num_layers_in_last_pipeline_stage",
     f"{ACTOR}.ulysses_sequence_parallel_size",
 )
-_SEQUENCE_PARALLEL = (f"{_MEGATRON}.sequence_parallel", f"{TRANSFORMER}.sequence_parallel")
 
 # Checks of `fit` that divide the devices alone, and not what a model has.
 _WITHOUT_MODEL = (
@@ -197,18 +196,38 @@ def _tensor_parallel_rules(facts: PlanInputs) -> Iterator[Rule]:
             "set actor.parallel.tensor to 1, and spread the model by pipeline and expert",
             (_TENSOR,),
         )
-    # The trainer's own default is true and has no effect, so only a value in the recipe is judged.
-    written = next((key for key in _SEQUENCE_PARALLEL if key in facts.given), None)
-    if written is not None:
-        given = facts.values.value(written)
+    yield from _sequence_parallel_rules(facts, tensor)
+
+
+def _sequence_parallel_rules(facts: PlanInputs, tensor: int) -> Iterator[Rule]:
+    """Yield whether a value that reaches Megatron-core fits the tensor parallel size, and advice on one that doesn't.
+
+    The default of the actor's own key is true, so only a value in the recipe is judged.
+    """
+    own, reaches = f"{_MEGATRON}.sequence_parallel", facts.sequence_parallel_key
+    if own in facts.given and reaches != own:
+        written = facts.values.value(own)
         yield Rule(
-            "sequence-parallel-needs-tensor-parallel",
-            given is (tensor > 1),
-            f"sequence_parallel {str(given).lower()} with tensor parallel size {tensor}; the trainer derives it from "
+            "sequence-parallel-derived",
+            written is (tensor > 1),
+            f"sequence_parallel {str(written).lower()} with tensor parallel size {tensor}; the trainer derives it from "
             "the size",
             "remove sequence_parallel",
-            (written,),
+            (own,),
+            advice=True,
         )
+    if reaches not in facts.given or (reaches == own and tensor == 1):  # verl turns its own off there
+        return
+    on, experts = facts.values.value(reaches) is True, facts.shape.experts if facts.shape else 0
+    yield Rule(
+        "sequence-parallel-needs-tensor-parallel",
+        tensor > 1 if on else tensor == 1 or not experts,
+        f"sequence_parallel {str(on).lower()} with tensor parallel size {tensor}, {experts} experts: on needs more "
+        "than 1, and experts with more than 1 need it on",
+        "remove sequence_parallel",
+        (reaches,),
+        certain=on,
+    )
 
 
 def _context_parallel_rule(facts: PlanInputs) -> Iterator[Rule]:

@@ -93,6 +93,13 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     "sequence-parallel-needs-tensor-parallel": Ground(
         (
+            _at("megatron/core/model_parallel_config.py", "without tensor parallelism", _CORE),
+            _at("megatron/core/transformer/moe/moe_layer.py", "if MoE and tensor parallelism", _CORE),
+        ),
+        True,
+    ),
+    "sequence-parallel-derived": Ground(
+        (
             (
                 Place("mbridge/core/llm_bridge.py", '"sequence_parallel": self.mpu.tp_size > 1', _BRIDGED),
                 Place(
