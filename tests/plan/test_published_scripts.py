@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.upstreams, pytest.mark.rehearsal]
 pytest.importorskip("hydra")
 
 COMPONENTS = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed", "mbridge")
-A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
+A, R, F = "actor_rollout_ref.actor", "actor_rollout_ref.rollout", "actor_rollout_ref.ref"
 C, RS = f"{R}.engine_kwargs.vllm.compilation_config", "algorithm.rollout_correction.rollout_rs"
 
 
@@ -196,6 +196,7 @@ VALUES: dict[str, list[Any]] = {
     f"{R}.gpu_memory_utilization": [0.55, 0, 1.2],
     f"{R}.pipeline_model_parallel_size": [1, 2],
     f"{R}.log_prob_use_dynamic_bsz": [True, False],
+    f"{F}.log_prob_use_dynamic_bsz": [True, False],
     f"{A}.use_dynamic_bsz": [True, False],
     f"{A}.router_replay.mode": ["disabled", "R2", "R4"],
     f"{A}.optim.lr_scheduler_type": ["constant", "cosine", "linear", "cosinus"],
@@ -208,13 +209,14 @@ VALUES: dict[str, list[Any]] = {
 PRODUCTS: dict[str, list[int]] = {
     "trainer.n_gpus_per_node": [4, 6, 7, 12, 16],
     "data.train_batch_size": [1, 3, 15, 24, 48, 60, 100, 256],
-    f"{R}.n": [1, 2, 3, 5, 8, 16],
+    f"{R}.n": [-4, 0, 1, 2, 3, 5, 8, 16],
     f"{R}.agent.num_workers": [1, 3, 5, 7, 16],
     f"{R}.tensor_model_parallel_size": [1, 2, 3, 5, 16],
     f"{R}.data_parallel_size": [2, 3, 4, 5],
     f"{R}.expert_parallel_size": [1, 2, 8, 16],
     f"{A}.ppo_mini_batch_size": [1, 3, 6, 16, 24, 48, 512],
     f"{A}.ppo_micro_batch_size_per_gpu": [1, 2, 3, 5, 7],
+    f"{F}.log_prob_micro_batch_size_per_gpu": [1, 2, 3, 5, 7],
     f"{A}.ulysses_sequence_parallel_size": [1, 2, 3, 8],
     f"{A}.megatron.tensor_model_parallel_size": [1, 2, 3, 4, 8],
     f"{A}.megatron.pipeline_model_parallel_size": [1, 2, 3],
