@@ -80,3 +80,23 @@ def test_a_reference_that_alone_is_not_packed_needs_its_own(
     assert all(one.certain and "(verl/workers/engine/utils.py:" in one.figures for one in found)
     older = script(lay(tmp_path / "older", SERVERS), *alone)
     assert "micro-batch-missing" not in {one.id for one in older.rules}
+
+
+@pytest.mark.parametrize(
+    ("recipe_key", "trainer_key"),
+    [
+        ("actor.micro_batch", "actor.ppo_micro_batch_size"),
+        ("rollout.log_prob_micro_batch", "rollout.log_prob_micro_batch_size"),
+    ],
+)
+def test_a_size_for_all_dies_is_none_for_the_engine(
+    tmp_path: Path, recipe_key: str, trainer_key: str
+) -> None:
+    """verl's validation asks for either of the two keys, and its engine reads one."""
+    key = f"overrides.actor_rollout_ref.{trainer_key}"
+    total = (f"{recipe_key}=~", f"{key}_per_gpu=null", f"{key}=16")
+    found = rule(script(lay(tmp_path / "there", SERVERS | UTILS), *total), "micro-batch-missing")
+    assert not found.ok and "(verl/workers/engine/utils.py:" in found.figures
+    assert found.fix == f"set {recipe_key} in place of {key}"
+    older = script(lay(tmp_path / "older", SERVERS), *total)
+    assert "micro-batch-missing" not in {one.id for one in older.rules}

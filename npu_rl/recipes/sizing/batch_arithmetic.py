@@ -22,6 +22,7 @@ _ACTOR = "verl/workers/config/actor.py"
 _CONFIG = "verl/utils/config.py"  # the trainer's checks from verl 0.6 on
 _FSDP, _MEGATRON = "verl/workers/fsdp_workers.py", "verl/workers/megatron_workers.py"
 _ENGINE = "verl/workers/engine/utils.py"
+_DIVIDES = (_ENGINE, "divisible by force_group_size * micro_batch_size_per_gpu")
 _STATE = "megatron/core/parallel_state.py"
 # Older ones divide the batch by all dies (verl/trainer/ppo/ray_trainer.py:348@54c9b73).
 _OVER_REPLICAS = (
@@ -319,6 +320,15 @@ class _Rules:
                     one,
                     fix=f"remove overrides.{whole}, which {_RECIPE_KEYS[section]} replaces",
                 )
+            elif value(one) is None:  # newer engines read the size per die only
+                yield from self._report(
+                    "micro-batch-missing",
+                    self._find_rule(_DIVIDES),
+                    f"{one} is not set, and the engine does not read {whole}",
+                    one,
+                    whole,
+                    fix=f"set {_RECIPE_KEYS[section]} in place of overrides.{whole}",
+                )
 
     def _unpacked_reference(self) -> Iterator[BrokenRule]:
         """Yield whether the reference has a micro batch where the actor's are packed by tokens and its own are not.
@@ -329,7 +339,7 @@ class _Rules:
         if self._values.value(packed) is False and self._values.value(size) is None:
             yield from self._report(
                 "micro-batch-missing",
-                self._find_rule((_ENGINE, "divisible by force_group_size * micro_batch_size_per_gpu")),
+                self._find_rule(_DIVIDES),
                 f"{packed} is false, and {size} is not set",
                 packed,
                 size,
