@@ -194,6 +194,9 @@ def test_the_batch_is_checked_where_newer_trainers_check_it(
 
 ASSERTED = {
     **SERVERS,
+    "verl/trainer/ppo/rollout_corr_helper.py": (
+        'raise ValueError("rollout_rs_threshold must be provided for rejection sampling.")\n'
+    ),
     "verl/utils/tensordict_utils.py": "assert tensordict.batch_size[0] % mini_batch_size == 0, f'{x}'\n",
     "verl/workers/engine_workers.py": """
         mini_batch_size_per_gpu = mini_batch_size // self.engine.get_data_parallel_size()
@@ -237,6 +240,8 @@ ASSERTED = {
 V1, MODE = "overrides.trainer.use_v1=true", "overrides.trainer.v1.trainer_mode"
 LOOPS = "verl/experimental/agent_loop/agent_loop.py"
 HYBRID = "overrides.actor_rollout_ref.hybrid_engine"
+CORRECTION = "overrides.algorithm.rollout_correction."
+REJECTS = f"{CORRECTION}rollout_rs=token_k3"
 ONE_STAGE = "actor.parallel.pipeline=1"
 CHUNKS = "overrides.actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size"
 AGENTS, LOOP = f"{ROLLOUT}agent.num_workers", f"{ROLLOUT}agent.default_agent_loop"
@@ -304,6 +309,12 @@ BACKEND, MBRIDGE = (
             (f"{AGENTS}=0",),
             f"0 agent loop workers ({LOOPS}:2, {LOOPS}:3)",
             (f"{AGENTS}=1",),
+        ),
+        (
+            "rejection-needs-threshold",
+            (REJECTS, f"{ROLLOUT}calculate_log_probs=true"),
+            "rollout_rs token_k3 without rollout_rs_threshold (verl/trainer/ppo/rollout_corr_helper.py:1)",
+            (REJECTS, f"{ROLLOUT}calculate_log_probs=true", f"{CORRECTION}rollout_rs_threshold=2.0"),
         ),
         (
             "virtual-pipeline-needs-stages",

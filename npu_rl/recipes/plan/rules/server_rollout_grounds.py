@@ -151,6 +151,16 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
         ),
         True,
     ),
+    "rejection-needs-threshold": Ground(
+        (
+            at(
+                "verl/trainer/ppo/rollout_corr_helper.py",
+                "rollout_rs_threshold must be provided for rejection sampling",
+                ANY_VERL_SERVERS,
+            ),
+        ),
+        True,
+    ),
     "hybrid-engine": Ground(
         (at("verl/trainer/ppo/ray_trainer.py", "Currently, only support hybrid engine", ANY_VERL_SERVERS),),
         True,

@@ -23,6 +23,10 @@ _CHUNKS = f"{ACTOR}.megatron.virtual_pipeline_model_parallel_size"
 _PIPELINE = f"{ACTOR}.megatron.pipeline_model_parallel_size"
 _AGENT, _AGENT_LOOPS = f"{ROLLOUT}.agent", "verl/experimental/agent_loop"
 _AGENT_LOOP = re.compile(r"""^@register\(["'](\w+)["']\)""", re.MULTILINE)
+_REJECTION, _THRESHOLD = (
+    "algorithm.rollout_correction.rollout_rs",
+    "algorithm.rollout_correction.rollout_rs_threshold",
+)
 _MODE, _TRAINERS = "trainer.v1.trainer_mode", "verl/trainer/ppo/v1"
 _TRAINER = re.compile(r"""@register_trainer\(["'](\w+)["']\)""")
 
@@ -36,6 +40,7 @@ def server_rollout_rules(facts: PlanInputs) -> Iterator[Rule]:
     else:
         yield from _schedule_rule(facts)
     yield from _packing_rule(facts)
+    yield from _rejection_rule(facts)
     yield from _trainer_mode_rule(facts)
     yield from _hybrid_rule(facts)
     if facts.server_mode:
@@ -101,6 +106,19 @@ def _virtual_pipeline_rule(facts: PlanInputs) -> Iterator[Rule]:
             f"virtual_pipeline_model_parallel_size {chunks}, pipeline {stages}",
             f"set overrides.{_CHUNKS} to null",
             (_CHUNKS, _PIPELINE),
+        )
+
+
+def _rejection_rule(facts: PlanInputs) -> Iterator[Rule]:
+    """Yield whether rejection by the rollout's log-probabilities has its threshold: else the first step dies."""
+    option = facts.values.value(_REJECTION)
+    if isinstance(option, str) and facts.values.value(f"{ROLLOUT}.calculate_log_probs") is True:
+        yield Rule(
+            "rejection-needs-threshold",
+            facts.values.value(_THRESHOLD) is not None,
+            f"rollout_rs {option} without rollout_rs_threshold",
+            f"set overrides.{_THRESHOLD} to 2.0, or to bounds such as 0.5_2.0 for an option that ends in k1",
+            (_THRESHOLD, _REJECTION),
         )
 
 
