@@ -118,7 +118,7 @@ def _rejection_rule(facts: PlanInputs) -> Iterator[Rule]:
             facts.values.value(_THRESHOLD) is not None,
             f"rollout_rs {option} without rollout_rs_threshold",
             f"set overrides.{_THRESHOLD} to 2.0, or to bounds such as 0.5_2.0 for an option that ends in k1",
-            (_THRESHOLD, _REJECTION),
+            (_REJECTION, _THRESHOLD),
         )
 
 
