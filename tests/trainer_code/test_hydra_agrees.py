@@ -66,6 +66,14 @@ def test_interpolated_defaults(tmp_path: Path, top: str, engine: str | None) -> 
     assert ours == by_hydra(folder, top, *([f"e={engine}"] if engine else []))
 
 
+@pytest.mark.parametrize("first", ["a", "[a, b]"])
+@pytest.mark.parametrize("second", ["b", "[b]", "[b, a]", "null"])
+def test_options_that_are_lists_are_overridden(tmp_path: Path, first: str, second: str) -> None:
+    top = f"defaults:\n  - /h@p.q: {first}\n  - override /h@p.q: {second}\n"
+    folder = lay(tmp_path, {"top.yaml": top, "h/a.yaml": "k: 1\nx: 1\n", "h/b.yaml": "k: 2\ny: 2\n"})
+    assert by_us(folder, "top") == by_hydra(folder, "top")
+
+
 GROUPS = ("g", "h", "g/sub")
 OPTIONS = ("a", "b")
 PACKAGES = ("", "@p", "@p.q", "@_global_", "@_here_", "@_global_.r", "@_group_")
@@ -100,8 +108,8 @@ def defaults(draw: st.DrawFn, middle: bool) -> list[Any]:
     if draw(st.booleans()):
         items.insert(draw(st.integers(0, len(items))), "_self_")
     for _, name, option in chosen:
-        if isinstance(option, str) and draw(st.integers(0, 3)) == 0:
-            items.append({f"override {name}": draw(st.sampled_from((*OPTIONS, None)))})
+        if option is not None and draw(st.integers(0, 3)) == 0:
+            items.append({f"override {name}": draw(st.sampled_from((*OPTIONS, None, ["b", "a"])))})
     if middle and "mid" in items and draw(st.booleans()):
         items.append({"override h": draw(st.sampled_from(OPTIONS))})
     return items

@@ -46,6 +46,9 @@ def compose_files(
     return _Composer(folder, code, choices or {}).compose(config.removesuffix(".yaml").removesuffix(".yml"))
 
 
+_Option = str | tuple[str, ...] | None
+
+
 @dataclass(frozen=True)
 class _Default:
     """An entry of a defaults list.
@@ -59,6 +62,7 @@ class _Default:
         group: The group of an entry `group: option`.
         optional: Whether the file may be missing.
         override: Whether it only sets the option of another entry.
+        options: The options of an entry `group: [option, ...]`.
     """
 
     path: str
@@ -69,6 +73,7 @@ class _Default:
     group: str | None = None  # for `group: option`
     optional: bool = False
     override: bool = False
+    options: tuple[str, ...] | None = None
 
     @property
     def absolute(self) -> bool:
@@ -88,9 +93,9 @@ class _Default:
         return group if default == package else f"{group}@{package or _GLOBAL}"
 
     @property
-    def option(self) -> str | None:
-        """The option of a group; None if it has none."""
-        return self.path.removeprefix(f"{self.group}/") or None
+    def option(self) -> _Option:
+        """The option of a group, or its list of options; None if it has none."""
+        return self.path.removeprefix(f"{self.group}/") or None if self.options is None else self.options
 
     def target_package(self, header: str | None) -> str:
         """Return the package that the content is merged into."""
@@ -113,7 +118,7 @@ class _Composer:
         self._code = code
         self._root = ConfigSection("", 1)
         self._files: dict[str, ConfigFile] = {}
-        self._overrides: dict[str, str | None] = dict(choices)
+        self._overrides: dict[str, _Option] = dict(choices)
         self._choices: dict[str, str] = {}
         self._added = 0
 
@@ -158,24 +163,25 @@ class _Composer:
         """
         groups = [entry for entry in entries if entry.group is not None and not entry.override]
         options = {entry.choice: self._overrides.get(entry.choice, entry.option) for entry in groups}
-        return {group: option for group, option in options.items() if option and not _is_open(option)}
+        single = {group: option for group, option in options.items() if isinstance(option, str)}
+        return {group: option for group, option in single.items() if not _is_open(option)}
 
     def _add_default(self, entry: _Default, chosen: Mapping[str, str], above: tuple[str, ...]) -> None:
-        """Add one default, with the option that an `override` chose for its group.
+        """Add one default, with the option or options that an `override` chose for its group.
 
         Args:
             chosen: The options of the groups in the same defaults list.
         """
-        path = entry.path
+        paths = [entry.path]
         if entry.group is not None:
             option = self._overrides.get(entry.choice, entry.option)
-            if not option:
-                return
-            path = f"{entry.group}/{option}"
-        resolved = _CHOICE.sub(lambda match: chosen.get(match[1], match[0]), path)
-        if _is_open(resolved):
-            raise ConfigFault(f"its defaults hold {path}, which only Hydra can resolve", entry.where)
-        self._add(replace(entry, path=resolved), above)
+            options = option if isinstance(option, tuple) else [option]
+            paths = [f"{entry.group}/{one}" for one in options if one]
+        for path in paths:
+            resolved = _CHOICE.sub(lambda match: chosen.get(match[1], match[0]), path)
+            if _is_open(resolved):
+                raise ConfigFault(f"its defaults hold {path}, which only Hydra can resolve", entry.where)
+            self._add(replace(entry, path=resolved), above)
 
     def _defaults(self, file: ConfigFile, base: str, package: str) -> Iterator[_Default | None]:
         """Yield the entries of the defaults list; None is `_self_`."""
@@ -197,19 +203,10 @@ class _Composer:
     def _group(self, name: str, options: Any, base: str, package: str, where: str) -> Iterator[_Default]:
         *words, name = name.split() or [""]
         group, _, given = name.partition("@")
-        several = isinstance(options, list)
-        for option in options if several else [options]:
-            path = f"{group}/{'' if option is None else option}"
-            yield _Default(
-                path,
-                _package_of(given),
-                base,
-                package,
-                where,
-                None if several else group,
-                "optional" in words,
-                "override" in words,
-            )
+        several = tuple(map(_text, options)) if isinstance(options, list) else None
+        path = f"{group}/{'' if several is not None else _text(options)}"
+        words_of = ("optional" in words, "override" in words)
+        yield _Default(path, _package_of(given), base, package, where, group, *words_of, several)
 
     def _read(self, wanted: _Default) -> ConfigFile | None:
         for folder in self._folders:
@@ -281,6 +278,10 @@ def _entry(node: ConfigNode) -> ConfigEntry:
 def _relative(base: str, path: str) -> str:
     """Return a path below the configuration folder: `../optim/fsdp` of the group actor is optim/fsdp."""
     return posixpath.normpath(_join("/", base, path)) if ".." in path else _join("/", base, path)
+
+
+def _text(option: object) -> str:
+    return "" if option is None else str(option)
 
 
 def _is_open(path: str) -> bool:
