@@ -38,7 +38,7 @@ class RayCluster:
         """Run a command that starts a node; what it says. env: on top of the operator's."""
         done = subprocess.run(
             list(map(str, command)), env={**self._env, **env}, cwd="/", stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=300, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout
         return done.stdout

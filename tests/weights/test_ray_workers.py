@@ -109,7 +109,7 @@ def signalled(pid: int, number: signal.Signals, which: list[int]) -> None:
         pass
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 120) -> None:
+def wait_until(condition: Callable[[], object], seconds: float = 300) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
