@@ -351,6 +351,13 @@ def test_a_child_that_adds_another_version_of_its_parents_package(stack: Stack) 
     assert stack.run("manifests", "check", "./child.yaml").returncode == 0
 
 
+def test_a_package_of_many_lines_is_compared_in_part(stack: Stack) -> None:
+    """6,000 lines of one package took minutes: each is compared with every other."""
+    lines = json.dumps([f"numpy>=1.{number}" for number in range(6000)])
+    found = compare_bounds(child(stack, f"requirements: {{append: {lines}}}\n"), stack.lock)
+    assert [line for line in found.notes if " times; the first 16 are compared" in line]
+
+
 # -- the commands --------------------------------------------------------------------------------------
 
 

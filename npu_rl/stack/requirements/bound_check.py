@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[^A-Za-z0-9._-]")
 HOST_PACKAGES = ("torch", "torch_npu", "torchvision", "torchaudio", "triton_ascend")
+_MOST_OF_ONE = 16  # versions of one package: each is compared with every other, and with every bound
 _ABSENT = "its marker is false on the manifest's host, so it is not required"
 
 
@@ -83,6 +84,10 @@ def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
     required = _required(loaded, stack_environments, declared | overridden, found)
     for one in (*required, *_of_host_and_tree(loaded)):
         installed.setdefault(one.package, []).append(one)
+    for package, each in installed.items():
+        if len(each) > _MOST_OF_ONE:
+            found.notes.append(f"{package} is named {len(each)} times; the first {_MOST_OF_ONE} are compared")
+            del each[_MOST_OF_ONE:]
     for first, second in chain.from_iterable(combinations(each, 2) for each in installed.values()):
         if exclude_each_other(first.specifier, second.specifier) and _meet(first, second, stack_environments):
             found.errors.append(_conflict(first, second))

@@ -206,7 +206,9 @@ def prepare(
     drift = None if report.ok or reason is None else allowed_drift(layout, report, reason, notify)
     stack = locked_facts(report.lock, report.receipt.texts)
     loaded = loaded.in_stack(stack)
-    command = setup_hint(layout, report.receipt.setup, "--python PATH").replace("\n", "; ")
+    command = ""
+    if recipe.trainer.validate_ is not None:
+        command = setup_hint(layout, report.receipt.setup, "--python PATH").replace("\n", "; ")
     tree = AssembledTree(layout.code, stack.name, bundled_manifest(report.receipt.setup), stack, command)
     machine = None if rehearse or dry_run else _this_machine(layout, root)
 
