@@ -256,7 +256,7 @@ MINIMAL: dict[str, Any] = {
     "steps": 1,
     "model": {"path": "/m"},
     "data": {"train": ["a.parquet"], "test": ["b.parquet"], "batch": 8},
-    "rollout": {"engine": "hf", "answers": 8, "tensor_parallel": 1, "log_prob_micro_batch": 16},
+    "rollout": {"engine": "hf", "responses": 8, "tensor_parallel": 1, "log_prob_micro_batch": 16},
     "actor": {"strategy": "fsdp", "mini_batch": 8, "micro_batch": 16},
     "optimizer": {"lr": "1e-6"},
     "cluster": {"dies": 1},

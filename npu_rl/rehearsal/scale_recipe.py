@@ -69,7 +69,7 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "rollout": Rollout(
             # The stand-in generates in both cases; Megatron's workers don't support `hf`.
             engine="vllm" if recipe.megatron else "hf",
-            answers=_SAMPLES,
+            responses=_SAMPLES,
             temperature=1.0,
             top_k=0,
             tensor_parallel=1,

@@ -54,7 +54,7 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
         "reward": _reward(recipe, steps),
         "rollout": recipe.rollout.model_copy(
             update={
-                "answers": _SAMPLES,
+                "responses": _SAMPLES,
                 "temperature": 1.0,  # vLLM 0.9.1 reports log probabilities without the temperature
                 "tensor_parallel": 1,
                 "log_prob_micro_batch": _MICRO,

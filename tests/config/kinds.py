@@ -47,7 +47,7 @@ class Examples:
 _MANIFEST_KEYS = """schema extends name title device host components tree requirements overrides env runtime verl
 sources git pypi bundle drop ref merge base how drift patches path strip directory exclude offset from take to dist
 version entry_points checkout submodules"""
-_RECIPE_KEYS = "path make config train test rows function lr dies engine answers strategy kl_loss"
+_RECIPE_KEYS = "path make config train test rows function lr dies engine responses strategy kl_loss"
 
 MANIFESTS = Examples(
     kind=MANIFEST,

@@ -172,7 +172,7 @@ def test_a_cluster_of_a_billion_dies_is_refused() -> None:
 @pytest.mark.rehearsal
 @pytest.mark.parametrize("command", [["recipes", "check"], ["plan"]])
 def test_counts_of_any_size_are_judged_in_time(command: list[str], tmp_path: Path) -> None:
-    values = ["cluster.nodes=100000000", "steps=1e15", "rollout.answers=1000000000", "data.batch=1e15"]
+    values = ["cluster.nodes=100000000", "steps=1e15", "rollout.responses=1000000000", "data.batch=1e15"]
     for value in (*values, "cluster.nodes=6250", "rollout.tensor_parallel=6250"):
         cost = measured_cli([*command, "deepseek-r1-zero-256die", value], clean_env(tmp_path))
         assert cost.code in (0, 1, 2), cost

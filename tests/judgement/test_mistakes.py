@@ -25,7 +25,7 @@ ALONE = "alone"
 # What the recipe's own words and ranges refuse before any code is read: argument -> key, and words of the message.
 OF_THE_SCHEMA = {
     "actor.megatron.tensor=1": ("actor.megatron.tensor", "did you mean 'actor.parallel.tensor'?"),
-    "rollout.n=4": ("rollout.n", "did you mean 'rollout.answers'?"),
+    "rollout.n=4": ("rollout.n", "did you mean 'rollout.responses'?"),
     "checkpoint.save_freq=10": ("checkpoint.save_freq", "did you mean 'checkpoint.every'?"),
     "rollout.gpu_memory_utilisation=0.8": (
         "rollout.gpu_memory_utilisation",
@@ -290,7 +290,9 @@ def test_an_unknown_key_of_a_file_has_a_hint_too(tmp_path: Path) -> None:
     path.write_text(f"schema: 1\nname: r\ntitle: t\nextends: {FLAGSHIP}\nrollout: {{n: 4}}\n")
     with pytest.raises(InvalidRecipe) as caught:
         load_recipe(str(path))
-    assert [one.message for one in caught.value.problems] == ["unknown key; did you mean 'rollout.answers'?"]
+    assert [one.message for one in caught.value.problems] == [
+        "unknown key; did you mean 'rollout.responses'?"
+    ]
 
 
 @pytest.mark.upstreams

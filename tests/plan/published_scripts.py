@@ -297,7 +297,7 @@ def _recipe(
         else:
             values = [theirs.get(one) for one in targets]
             value = values[0] if values.count(values[0]) == len(values) else None
-            needed = dotted in ("rollout.answers", "optimizer.lr", "actor.strategy", "rollout.engine")
+            needed = dotted in ("rollout.responses", "optimizer.lr", "actor.strategy", "rollout.engine")
             if value is None or not (needed or set(targets) & set_here):
                 continue
             said |= set(targets)

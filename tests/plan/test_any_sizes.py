@@ -21,7 +21,7 @@ KEYS = (
     "actor.parallel.expert_tensor",
     "rollout.tensor_parallel",
     "rollout.max_sequences",
-    "rollout.answers",
+    "rollout.responses",
     "data.batch",
     "actor.mini_batch",
     "actor.micro_batch",

@@ -481,7 +481,7 @@ BROKEN += [
         "batch-divisible-by-rollout-dp",
         ["overrides.data.gen_batch_size=100"],
         "1600 responses over 128 engines",
-        "set overrides.data.gen_batch_size so that overrides.data.gen_batch_size x rollout.answers is a multiple",
+        "set overrides.data.gen_batch_size so that overrides.data.gen_batch_size x rollout.responses is a multiple",
     ),
     (
         "sequences-within-step",

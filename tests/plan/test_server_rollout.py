@@ -117,7 +117,7 @@ DIVIDED = "batch-divisible-by-agent-workers"
 def test_responses_are_split_over_agent_loop_workers(
     tmp_path: Path, prompts: int, responses: int, changes: tuple[str, ...], figures: str
 ) -> None:
-    sizes = (f"data.batch={prompts}", f"actor.mini_batch={prompts}", f"rollout.answers={responses}")
+    sizes = (f"data.batch={prompts}", f"actor.mini_batch={prompts}", f"rollout.responses={responses}")
     made = script(lay(tmp_path, AGENT_LOOP), WORKERS, *sizes, *changes)
     found = rule(made, DIVIDED)
     assert found.figures.startswith(figures)
@@ -182,7 +182,7 @@ def test_the_batch_is_checked_where_newer_trainers_check_it(
         *sizes,
         "actor.transformer.num_layers_in_last_pipeline_stage=11",
         "data.batch=5",
-        "rollout.answers=5",
+        "rollout.responses=5",
     )
     packed = f"overrides.actor_rollout_ref.actor.use_dynamic_bsz={str(dynamic).lower()}"
     made = script(lay(tmp_path, SERVERS | config), *changes, packed)

@@ -32,14 +32,14 @@ def test_all_faults_are_reported_at_once_in_order_of_lines(tmp_path: Path) -> No
     text = MINIMAL.replace("device: cpu", "device: tpu").replace("name: demo", "name: -x")
     path = write(tmp_path / "r.yaml", text.replace("lr: 1e-3", "lr: []") + "colour: red\n")
     with pytest.raises(InvalidRecipe) as caught:
-        load_recipe(path, ["rollout.answers=0", "steps=x"])
+        load_recipe(path, ["rollout.responses=0", "steps=x"])
     found = [(problem.line, problem.path) for problem in caught.value.problems]
     assert found == [
         (2, ("name",)),
         (5, ("device",)),
         (11, ("optimizer", "lr")),
         (13, ("colour",)),
-        (0, ("rollout", "answers")),
+        (0, ("rollout", "responses")),
         (0, ("steps",)),
     ]
     assert caught.value.exit_code == 1

@@ -141,7 +141,7 @@ def test_what_the_document_says_is_what_is_run() -> None:
     """Its tables: hyper-parameters, and how the dies are used."""
     recipe = load_recipe(NAME).recipe
     assert (recipe.steps, recipe.optimizer.lr, recipe.optimizer.schedule) == (100, 1e-6, "constant")
-    assert (recipe.data.batch, recipe.rollout.answers, recipe.rollout.temperature) == (512, 16, 0.9)
+    assert (recipe.data.batch, recipe.rollout.responses, recipe.rollout.temperature) == (512, 16, 0.9)
     assert recipe.actor.kl_loss and recipe.actor.kl_loss.coefficient == 0.001
     assert (recipe.data.prompt_length, recipe.data.response_length) == (1024, 3072)
     parallel, rollout = recipe.actor.parallel, recipe.rollout

@@ -57,7 +57,7 @@ def test_the_documents_layout() -> None:
     layers = recipe.overrides["actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"]
     assert isinstance(layers, list) and (len(layers), sum(layers)) == (8, 61)
     assert recipe.cluster.world == 256 == 2 * int(recipe.env["VLLM_DP_SIZE"])
-    assert rollout.max_sequences == recipe.data.batch * rollout.answers // 128
+    assert rollout.max_sequences == recipe.data.batch * rollout.responses // 128
     training = judge(load_recipe(NAME)).plan.facts.layout
     assert training is not None and training.train.expert == 32, "TP4 x EP8: moe_tp_extend_ep"
 

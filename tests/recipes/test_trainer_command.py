@@ -25,7 +25,7 @@ from tests.config.documents import write
 BASE: dict[str, Any] = {
     "schema": 1, "name": "r", "title": "t", "manifest": "quickstart", "device": "cpu", "steps": 7,
     "model": {"make": "tiny-deepseek-v3"}, "data": {"make": "digit-questions"},
-    "rollout": {"engine": "hf", "answers": 8}, "actor": {"strategy": "fsdp"},
+    "rollout": {"engine": "hf", "responses": 8}, "actor": {"strategy": "fsdp"},
     "optimizer": {"lr": "1e-6"}, "cluster": {"dies": 1},
 }  # fmt: skip
 

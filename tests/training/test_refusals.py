@@ -48,7 +48,7 @@ def test_a_gpu_recipe_without_gpus(quickstart_workspace: Path, env: dict[str, st
 @pytest.mark.parametrize(
     ("words", "code", "parts"),
     [
-        (["rollout.answer=4"], 1, ["command line: rollout.answer=4", "did you mean 'rollout.answers'"]),
+        (["rollout.response=4"], 1, ["command line: rollout.response=4", "did you mean 'rollout.responses'"]),
         (["optimizer.lr=fast"], 1, ["command line: optimizer.lr=fast", "must be a number"]),
         (["actor.parallel.tensor=2"], 1, ["actor.parallel.tensor has no effect with fsdp"]),
         (

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.common.yaml_documents.problems import KeyPath
+from npu_rl.common.yaml_documents.problems import KeyPath, dotted
 from npu_rl.recipes.environment.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.recipes.environment.environment_check import environment_findings
 from npu_rl.recipes.judgement.adaptation_check import RULE as ADAPTATION_RULE
@@ -104,6 +104,7 @@ def _judge(
     plan = plan_of(loaded, code, machine, config)
     key_findings = [
         *mismatch,
+        *_renamed_keys(loaded),
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, plan.facts.env, code, answers),
         *adaptation_findings(loaded, plan.facts.env, code, answers),
@@ -164,6 +165,7 @@ def _judge_own_keys(
     faults = judge_faults(loaded, code, environment)
     found = [
         *mismatch,
+        *_renamed_keys(loaded),
         *faults.key_findings,
         *own_keys_check.check_own_keys(loaded, trainer, code),
         *environment_findings(loaded, environment, code, answers),
@@ -229,6 +231,15 @@ def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list
             loaded.where(*path),
         )
     ]
+
+
+def _renamed_keys(loaded: LoadedRecipe) -> Iterator[Finding]:
+    for key in loaded.renamed:
+        message = (
+            f"{dotted(key.old)} is called {dotted(key.new)} now; the old name is accepted until npu-rl 0.4"
+        )
+        fix = f"write {dotted(key.new)}"
+        yield Finding("renamed-key", Severity.NOTE, key.new, "", message, fix, key.where)
 
 
 def _missing_cluster_address(loaded: LoadedRecipe) -> list[Finding]:

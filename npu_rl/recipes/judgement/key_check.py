@@ -14,7 +14,7 @@ from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import KeyPath, dotted
 from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.recipes.judgement.unsupported import find_unsupported
-from npu_rl.recipes.recipe.benchmark_only import HINT, find_benchmark_settings
+from npu_rl.recipes.plan.benchmark_only import HINT, find_benchmark_settings
 from npu_rl.recipes.recipe.key_map import allowed_names, check_range, recipe_key_of
 from npu_rl.recipes.recipe.reserved_keys import find_replacement, reserved_keys
 from npu_rl.recipes.recipe.schema import Recipe

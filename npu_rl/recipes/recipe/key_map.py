@@ -49,7 +49,7 @@ def did_you_mean_key(key: str) -> str:
 
 
 def suggest_keys(key: str) -> list[str]:
-    """Return the recipe's keys that an unknown key may mean, the likeliest first: rollout.answers for `rollout.n`.
+    """Return the recipe's keys that an unknown key may mean, the likeliest first: rollout.responses for `rollout.n`.
 
     Candidates are keys of the recipe and of the trainer with the same or a similar last name.
     """

@@ -31,6 +31,7 @@ from npu_rl.common.yaml_documents.suggest import nearest, question
 from npu_rl.common.yaml_documents.validation_errors import KeyFault, unknown_key
 from npu_rl.recipes.recipe.key_map import did_you_mean_key, sections, suggest_keys, suggested_key
 from npu_rl.recipes.recipe.recipe_paths import make_absolute
+from npu_rl.recipes.recipe.renamed_keys import RenamedKey, current_path, rename_keys
 from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
 from npu_rl.recipes.recipe.trainer_settings import OVERRIDES
 
@@ -100,10 +101,17 @@ class CommandLineOverride:
     def _parent_paths(self) -> list[KeyPath]:
         return [self.path[:length] for length in range(len(self.path))]
 
-    def apply(self, root: Node, problems: list[Problem], own_paths: Collection[str] | None = None) -> Node:
+    def apply(
+        self,
+        root: Node,
+        problems: list[Problem],
+        renamed: list[RenamedKey],
+        own_paths: Collection[str] | None = None,
+    ) -> Node:
         """Return the recipe with this override applied. Paths in the value are relative to the current folder.
 
         Args:
+            renamed: Keys with their old names are added here.
             own_paths: Keys that hold paths, of a trainer whose keys are its own; None for verl's.
         """
         if self.path[0] in SECTIONS_OF_VERL and len(self.path) > 1 and own_paths is not None:
@@ -111,8 +119,8 @@ class CommandLineOverride:
             own = dataclasses.replace(
                 self, path=path, value=_trainer_value(path, self.value, self.null_words)
             )
-            return own.apply(root, problems, own_paths)
-        fault = unknown_key(self.path, Recipe, suggested_key)
+            return own.apply(root, problems, renamed, own_paths)
+        fault = unknown_key(current_path(self.path), Recipe, suggested_key)
         if fault is not None:
             meant = suggest_keys(".".join(self.path))[:3]
             if meant:
@@ -123,6 +131,7 @@ class CommandLineOverride:
             problems.append(Problem(self.origin, 0, self.path, *fault))
             return root
         document = self.document()
+        renamed += rename_keys(document)
         make_absolute(document, own_paths or ())
         found: list[Problem] = []
         result = overlay(root, document, found, self._parent_paths())
@@ -152,12 +161,13 @@ def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:
     for text in arguments:
         try:
             override = _parse(text)
-            if override.path in seen:
-                _refuse(text, f"the key is given twice, first by {_short(seen[override.path])}", "keep one")
+            path = current_path(override.path)
+            if path in seen:
+                _refuse(text, f"the key is given twice, first by {_short(seen[path])}", "keep one")
         except _InvalidArgument as fault:
             faults.append(fault)
         else:
-            seen[override.path] = text
+            seen[path] = text
             result.append(override)
     if faults:
         raise _usage_error(faults)

@@ -25,9 +25,9 @@ def _supported(value: object) -> object:
 
 
 class Validation(Strict):
-    """How answers are sampled for validation."""
+    """How responses are sampled for validation."""
 
-    answers: Annotated[f.Positive | None, key(f"{_R}.val_kwargs.n")] = Field(
+    responses: Annotated[f.Positive | None, key(f"{_R}.val_kwargs.n")] = Field(
         default=None, description="Responses per prompt."
     )
     sample: Annotated[f.Switch | None, key(f"{_R}.val_kwargs.do_sample")] = Field(
@@ -50,7 +50,7 @@ class Rollout(Strict):
     engine: Annotated[Engine, BeforeValidator(_supported), key(f"{_R}.name")] = Field(
         description="hf: transformers, in the training process. vllm: vLLM's engine."
     )
-    answers: Annotated[f.Positive, key(f"{_R}.n")] = Field(
+    responses: Annotated[f.Positive, key(f"{_R}.n")] = Field(
         description="Responses per prompt (the group's size)."
     )
     temperature: Annotated[f.NotNegative | None, key(f"{_R}.temperature")] = Field(

@@ -56,7 +56,7 @@ def batch_rules(facts: PlanInputs, broken: Mapping[str, BrokenRule]) -> Iterator
     micro = facts.whole(f"{ACTOR}.ppo_micro_batch_size_per_gpu") or 1
     least = f"{copies} replicas x micro batch {micro} = {copies * micro}"
     figures = f"{prompts} prompts x {each} responses = {answers}; {least}"
-    fix = f"set data.batch so that data.batch x rollout.answers is a multiple of {copies * micro}"
+    fix = f"set data.batch so that data.batch x rollout.responses is a multiple of {copies * micro}"
     yield _trainer_rule("batch-divisible-by-dp", broken, _BATCH, figures, fix)
     if mini:
         figures = f"mini batch of {mini} prompts in a batch of {prompts}"
@@ -70,7 +70,7 @@ def batch_rules(facts: PlanInputs, broken: Mapping[str, BrokenRule]) -> Iterator
             "mini-batch-divisible-by-dp",
             mini * each % copies == 0,
             f"{mini} prompts x {each} responses = {mini * each}, over {copies} data-parallel replicas",
-            f"set actor.mini_batch so that actor.mini_batch x rollout.answers is a multiple of {copies}",
+            f"set actor.mini_batch so that actor.mini_batch x rollout.responses is a multiple of {copies}",
             (_MINI,),
         )
         if not facts.on("trainer.use_v1") and facts.upstream.text(_OLD_WORKERS) is None:
@@ -151,7 +151,7 @@ def _engine_rules(facts: PlanInputs, answers: int, engines: int) -> Iterator[Rul
             "batch-divisible-by-rollout-dp",
             answers % engines == 0,
             f"{answers} responses over {engines} engines" + (f" = {share}" if answers % engines == 0 else ""),
-            f"set {word} so that {word} x rollout.answers is a multiple of {engines}",
+            f"set {word} so that {word} x rollout.responses is a multiple of {engines}",
             (key, f"{ROLLOUT}.n"),
         )
     sequences = facts.whole(_SEQUENCES)
@@ -175,9 +175,9 @@ def _agent_worker_rule(facts: PlanInputs, answers: int, key: str, word: str) -> 
     padded = facts.env.get("VERL_AUTO_PADDING", "").upper() in ("TRUE", "1")
     if not workers or workers < 1 or own or padded or facts.on("trainer.use_v1"):
         return
-    prompts, each = answers // (facts.whole(f"{ROLLOUT}.n") or 1), "rollout.answers"
+    prompts, each = answers // (facts.whole(f"{ROLLOUT}.n") or 1), "rollout.responses"
     if facts.values.value("algorithm.adv_estimator") == "remax" and facts.upstream.has(_WITH_BASELINE):
-        answers, each = answers + prompts, "(rollout.answers + 1)"
+        answers, each = answers + prompts, "(rollout.responses + 1)"
     fewer = math.gcd(answers, workers)
     yield Rule(
         "batch-divisible-by-agent-workers",

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from npu_rl.common.yaml_documents.problems import dotted
+from npu_rl.recipes.plan.benchmark_only import find_benchmark_settings
 from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.recipe.benchmark_only import find_benchmark_settings
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, PlanInputs
 
 _SWAP, _DDP = (
