@@ -69,10 +69,10 @@ def byte_code() -> dict[str, str]:
 
 def require_untouched(workspace: Path) -> None:
     """Hold a workspace against its lock after everything that tests ran in it: nothing may have been left there."""
-    from npu_rl.workspace.folder.layout import Layout
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
     from npu_rl.workspace.verification.verify import verify
 
-    report = verify(Layout(workspace), print, deep=True)
+    report = verify(WorkspacePaths(workspace), print, deep=True)
     assert ([drift.path for drift in report.drift], report.ignored, report.byte_code) == ([], {}, [])
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
     from npu_rl.data.data_check.check_data import Checked
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-    from npu_rl.workspace.folder.layout import Layout
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 @examples(
@@ -51,18 +51,18 @@ def check(
     from npu_rl.workspace.verification.require_locked import require_locked
 
     loaded = judged.load(recipe, overrides or [], json)
-    layout = open_workspace_if_any(workspace, tell)
-    if layout is not None:
-        _require_same_manifest(loaded, layout)
+    paths = open_workspace_if_any(workspace, tell)
+    if paths is not None:
+        _require_same_manifest(loaded, paths)
         with proving.shown() as progress:
-            require_locked(layout, tell, "its reward may not be that of a run", progress)
+            require_locked(paths, tell, "its reward may not be that of a run", progress)
     named = user_path(tokenizer, "--tokenizer").absolute() if tokenizer else None
     place = user_path(folder, "DIR").absolute()
     if data_path_key(loaded):
         files, findings = read_packed_files(loaded, place)
         checked = Checked(files, [], unchecked=dict(UNCHECKED))
     else:
-        checked = gather(loaded, place, layout, python, named, tell)
+        checked = gather(loaded, place, paths, python, named, tell)
         findings = data_findings(loaded, checked)
     ok = not any(one.severity is Severity.ERROR for one in findings)
     if json:
@@ -90,15 +90,15 @@ def check(
         raise SystemExit(1)
 
 
-def _require_same_manifest(loaded: LoadedRecipe, layout: Layout) -> None:
+def _require_same_manifest(loaded: LoadedRecipe, paths: WorkspacePaths) -> None:
     from npu_rl.common.errors import UsageError
     from npu_rl.workspace.folder.locked_manifest import stack_of
 
-    wanted, stack = loaded.manifest_facts.name, stack_of(layout)
+    wanted, stack = loaded.manifest_facts.name, stack_of(paths)
     if loaded.in_stack(stack).stack is None:
         raise UsageError(
             f"The recipe is for the manifest {wanted}, and the workspace is {stack.name}",
-            where=str(layout.root),
+            where=str(paths.root),
             hint=f"Name a workspace of {wanted}: --workspace DIR",
         )
 

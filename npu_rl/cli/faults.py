@@ -13,7 +13,7 @@ from npu_rl.cli.show import print_json, say, tell
 if TYPE_CHECKING:
     from npu_rl.recipes.faults.verdict import Verdict
     from npu_rl.training.run.witness_run import Witnessed
-    from npu_rl.workspace.folder.layout import Layout
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 def _manifest_names(incomplete: str) -> list[str]:
@@ -69,12 +69,12 @@ def faults(
         from npu_rl.recipes.faults.verdict import judge_tree
         from npu_rl.workspace.folder.discovery import open_workspace
 
-        layout = open_workspace(workspace, tell)
+        paths = open_workspace(workspace, tell)
         if run:
-            _prove(layout)
-        place, verdicts = str(layout.root), judge_tree(layout.code, known_faults())
+            _prove(paths)
+        place, verdicts = str(paths.root), judge_tree(paths.code, known_faults())
         if run:
-            shown = _run(layout, verdicts, python)
+            shown = _run(paths, verdicts, python)
     if json:
         print_json(_to_json(place, verdicts, shown if run else None))
     else:
@@ -111,26 +111,26 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
         ) from error
 
 
-def _prove(layout: Layout) -> None:
+def _prove(paths: WorkspacePaths) -> None:
     from npu_rl.cli import proving
     from npu_rl.workspace.verification.require_locked import require_locked
 
     with proving.shown() as progress:
-        require_locked(layout, tell, "a witness would show the faults of other code", progress)
+        require_locked(paths, tell, "a witness would show the faults of other code", progress)
 
 
-def _run(layout: Layout, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
+def _run(paths: WorkspacePaths, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
     """Return what the witnesses show, by the ids of the faults whose code the tree has."""
     from npu_rl.recipes.faults.verdict import ABSENT, UNKNOWN
     from npu_rl.training.run.witness_run import run_witness
     from npu_rl.workspace.folder.chosen_interpreter import choose
 
-    interpreter = choose(python, layout)
+    interpreter = choose(python, paths)
     shown = {}
     for one in verdicts:
         if one.state not in (ABSENT, UNKNOWN):
             tell(f"executing the witness of {one.fault.id}")
-            shown[one.fault.id] = run_witness(one.fault, layout.code, interpreter)
+            shown[one.fault.id] = run_witness(one.fault, paths.code, interpreter)
     return shown
 
 

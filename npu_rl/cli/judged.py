@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
     from npu_rl.recipes.sizing.machine import Machine
-    from npu_rl.workspace.folder.layout import Layout
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
@@ -45,22 +45,22 @@ def judge_in(
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
     from npu_rl.workspace.folder.locked_manifest import stack_of
 
-    layout = open_workspace_if_any(workspace, tell)
-    if layout is None:
+    paths = open_workspace_if_any(workspace, tell)
+    if paths is None:
         return judge(loaded, None, machine, storage_speed=storage_speed), None
-    stack = stack_of(layout)
+    stack = stack_of(paths)
     bundled = stack.name if stack.name in bundled_manifests() else None
     command = ""
     if loaded.recipe.trainer.validate_ is not None:
         from npu_rl.workspace.folder.receipt import setup_hint
 
-        command = setup_hint(layout, None, "--python PATH").replace("\n", "; ")
-    tree = AssembledTree(layout.code, stack.name, bundled, stack, command)
-    find_python = partial(_training_python, layout)
+        command = setup_hint(paths, None, "--python PATH").replace("\n", "; ")
+    tree = AssembledTree(paths.code, stack.name, bundled, stack, command)
+    find_python = partial(_training_python, paths)
     return judge(loaded, tree, machine, storage_speed=storage_speed, find_python=find_python), tree
 
 
-def _training_python(layout: Layout) -> str:
+def _training_python(paths: WorkspacePaths) -> str:
     """Return the training interpreter of a workspace that equals its lock. Raises NotValidated for another."""
     from npu_rl.common.errors import NpuRlError
     from npu_rl.recipes.judgement.trainer_validation import NotValidated
@@ -68,8 +68,8 @@ def _training_python(layout: Layout) -> str:
     from npu_rl.workspace.verification.require_locked import require_locked
 
     try:
-        require_locked(layout, tell, "its validation may be that of other code", None)
-        return choose(None, layout)
+        require_locked(paths, tell, "its validation may be that of other code", None)
+        return choose(None, paths)
     except NpuRlError as error:
         reason = f": {'; '.join(error.why.splitlines())}" if error.why else ""
         raise NotValidated(f"{error.what}{reason}", (error.hint or "").partition("\n")[0]) from error

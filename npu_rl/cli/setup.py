@@ -12,8 +12,8 @@ from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, W
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
-    from npu_rl.workspace.folder.layout import Layout
     from npu_rl.workspace.folder.up_to_date import Outcome
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 @examples(
@@ -52,9 +52,9 @@ def setup(
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.folder.discovery import named_folder, require_trust
-    from npu_rl.workspace.folder.layout import DEFAULT_NAME, Layout
     from npu_rl.workspace.folder.lock_summary import manifest_changed, setup_json
     from npu_rl.workspace.folder.up_to_date import Outcome, untouched
+    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
     path = find_manifest(manifest)
     place = lock or lock_model.lock_path(path)
@@ -62,23 +62,23 @@ def setup(
     found, digest = lock_model.parse_with_digest(text, str(place))
     if manifest_changed(found, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
-    layout = Layout(named_folder(workspace or Path(DEFAULT_NAME)))
+    paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
     if workspace is None:
-        require_trust(layout)
+        require_trust(paths)
     started = time.monotonic()
     python = _absolute(python)
-    if untouched(layout, text, python):
+    if untouched(paths, text, python):
         outcome = Outcome(False, seconds=time.monotonic() - started)
     else:
-        outcome = _set_up(found, layout, path, jobs, offline, rewrite or [], discard, python)
+        outcome = _set_up(found, paths, path, jobs, offline, rewrite or [], discard, python)
         digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
     if python is not None:
-        _keep_choice(layout, python)
+        _keep_choice(paths, python)
     if json:
-        print_json(setup_json(found, digest, layout, outcome))
+        print_json(setup_json(found, digest, paths, outcome))
     else:
-        _print(found, digest, layout, outcome)
-        _say_faults(layout)
+        _print(found, digest, paths, outcome)
+        _say_faults(paths)
 
 
 def _absolute(python: str | None) -> str | None:
@@ -98,12 +98,12 @@ def _absolute(python: str | None) -> str | None:
     return os.path.abspath(found)  # noqa: PTH100  Path.resolve would follow the link
 
 
-def _keep_choice(layout: Layout, python: str) -> None:
+def _keep_choice(paths: WorkspacePaths, python: str) -> None:
     from npu_rl.cli.show import tell
     from npu_rl.workspace.folder.chosen_interpreter import keep_choice
 
     try:
-        keep_choice(layout, python)
+        keep_choice(paths, python)
     except (OSError, ValueError) as error:
         tell(
             f"note: the choice of {python} can't be kept in your state folder ({error}): pass --python to each command"
@@ -114,7 +114,7 @@ def _keep_choice(layout: Layout, python: str) -> None:
 
 def _set_up(
     lock: Lock,
-    layout: Layout,
+    paths: WorkspacePaths,
     manifest: Path,
     jobs: int,
     offline: bool,
@@ -129,15 +129,15 @@ def _set_up(
 
     network = Network.from_environment(load_rewrites(rewrite), offline=offline)
     with watcher() as shown:
-        return setup.run(setup.Request(lock, layout, manifest, network, shown, jobs, discard, python), tell)
+        return setup.run(setup.Request(lock, paths, manifest, network, shown, jobs, discard, python), tell)
 
 
-def _print(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
+def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> None:
     from npu_rl.cli.show import amount, say
     from npu_rl.workspace.folder.lock_summary import stack_lines
 
     if not outcome.changed:
-        say(f"{layout.root} is up to date with {lock.manifest}; nothing to do.")
+        say(f"{paths.root} is up to date with {lock.manifest}; nothing to do.")
         _say_ids(lock, digest)
         return
     for line in stack_lines(lock):
@@ -145,15 +145,15 @@ def _print(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> None:
     if outcome.kept:
         say(f"Local changes were moved to {outcome.kept}")
     _say_ids(lock, digest)
-    say(f"{layout.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
-    say(f"Next: npu-rl verify --workspace {layout.root}; source {layout.root}/activate")
+    say(f"{paths.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
+    say(f"Next: npu-rl verify --workspace {paths.root}; source {paths.root}/activate")
 
 
-def _say_faults(layout: Layout) -> None:
+def _say_faults(paths: WorkspacePaths) -> None:
     from npu_rl.cli.show import say
     from npu_rl.recipes.faults.fault_counts import faults_line
 
-    line = faults_line(layout.code)
+    line = faults_line(paths.code)
     if line:
         say(line)
 

@@ -118,7 +118,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
 
     name = prepared.recipe.name
     tell(f"{name}: {prepared.recipe.steps} steps, tree {prepared.lock.tree}, {prepared.interpreter.shown}")
-    tell(f"Recorded in {runs_folder(prepared.layout) / name}")
+    tell(f"Recorded in {runs_folder(prepared.paths) / name}")
     goal = prepared.recipe.reward.goal
     screen = screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)
     try:

@@ -13,7 +13,7 @@ from npu_rl.cli.options import Expect, Json, Workspace
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
-    from npu_rl.workspace.folder.layout import Layout
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
     from npu_rl.workspace.verification.verify import Report
 
 _SHOWN = 20  # files with byte code, of which there can be thousands
@@ -44,14 +44,14 @@ def verify(
         from npu_rl.workspace.folder.expected_digest import lock_digest
 
         expect = lock_digest(expect)
-    layout = open_workspace(workspace, tell)
+    paths = open_workspace(workspace, tell)
     with proving.shown() as progress:
-        report = verified(layout, tell, deep=deep, expect=expect, progress=progress)
+        report = verified(paths, tell, deep=deep, expect=expect, progress=progress)
     _tell_of_changes(report)
     if json:
         print_json(report.to_json())
     else:
-        _print(layout, report)
+        _print(paths, report)
     if not report.ok:
         raise SystemExit(3)
 
@@ -64,7 +64,7 @@ def _tell_of_changes(report: Report) -> None:
         tell(f"note: {manifest.name} has changed since this workspace's lock was made.")
 
 
-def _print(layout: Layout, report: Report) -> None:
+def _print(paths: WorkspacePaths, report: Report) -> None:
     for path, what in report.ignored.items():
         say(f"  ignored    {path}  ({what}, not from the lock)")
     _print_byte_code(report)
@@ -83,17 +83,17 @@ def _print(layout: Layout, report: Report) -> None:
         "every byte read" if report.deep else f"{report.hashed} read, the others untouched since last proven"
     )
     if report.ok:
-        say(f"{layout.root} equals its lock: {report.files} files ({how}).")
+        say(f"{paths.root} equals its lock: {report.files} files ({how}).")
         say(f"tree {report.lock.tree}  commit {report.lock.commit}")
         say(f"lock {report.lock_digest}")
     else:
         count = len({d.path for d in report.drift})
         say(
-            f"{layout.root} differs from its lock: {count} of {report.files} files are changed, missing or untracked."
+            f"{paths.root} differs from its lock: {count} of {report.files} files are changed, missing or untracked."
         )
         from npu_rl.workspace.folder.receipt import setup_hint
 
-        aside = setup_hint(layout, report.receipt.setup, "--discard")
+        aside = setup_hint(paths, report.receipt.setup, "--discard")
         for line in f"Next: npu-rl diff shows the changes. To move them aside: {aside}".splitlines():
             say(line)
 

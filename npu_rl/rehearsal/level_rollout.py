@@ -82,7 +82,7 @@ def _require_agreement(record: RunRecord) -> None:
 
 
 def _missing_parts(prepared: Prepared) -> list[str]:
-    code = prepared.layout.code
+    code = prepared.paths.code
     return [
         name for name in _NEEDED_PARTS if not (code / name).is_dir() and not (code / f"{name}.py").is_file()
     ]

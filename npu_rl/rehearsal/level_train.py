@@ -67,7 +67,7 @@ def read_curve(part: TrainPart, record: RunRecord) -> None:
 def has_mindspeed(prepared: Prepared) -> bool:
     """Return whether the tree has MindSpeed, which imports torch_npu, so that the latter needs a stand-in."""
     trains = prepared.recipe.megatron or prepared.recipe.has_own_keys
-    return trains and (prepared.layout.code / "mindspeed").is_dir()
+    return trains and (prepared.paths.code / "mindspeed").is_dir()
 
 
 def require_mindspeed(prepared: Prepared, level: str) -> None:

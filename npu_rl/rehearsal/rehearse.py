@@ -131,7 +131,7 @@ def _usage(report: RehearsalReport) -> tuple[Counter[str], Counter[str]]:
 
 def _new_record(prepared: Prepared, level: str, suffix: str = "") -> RunRecord:
     """Create a record: NAME.rehearsal, or with the first free number."""
-    runs = runs_folder(prepared.layout)
+    runs = runs_folder(prepared.paths)
     base = f"{prepared.recipe.name}.rehearsal{suffix}"
     names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
     name = next(name for name in names if not _is_taken(runs, name))
@@ -149,7 +149,7 @@ def _is_taken(runs: Path, name: str) -> bool:
 
 def _run_imports(prepared: Prepared, record: RunRecord, notify: Notify) -> ImportReport:
     return rehearse_imports(
-        prepared.layout.code,
+        prepared.paths.code,
         patched_packages(prepared),
         Path(prepared.interpreter.path),
         _environment(prepared, record),
@@ -175,7 +175,7 @@ def patched_packages(prepared: Prepared) -> list[str]:
     whole |= of_classes
     folders = {Path(file).parent for file in touched if file.endswith(".py") and len(Path(file).parts) > 1}
     found = {folder.parts[0] if folder.parts[0] in whole else ".".join(folder.parts) for folder in folders}
-    code = prepared.layout.code
+    code = prepared.paths.code
     packages = {
         name
         for name in found | of_classes | {RUNTIME}
@@ -227,7 +227,7 @@ def _expected_failures(prepared: Prepared) -> dict[str, tuple[str, ...]] | None:
 def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> LayoutReport:
     return rehearse_layout(
         _layout(prepared),
-        prepared.layout.code,
+        prepared.paths.code,
         Path(prepared.interpreter.path),
         _environment(prepared, record),
         notify,
@@ -238,10 +238,10 @@ def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> Layout
 def _layout(prepared: Prepared) -> Parallelism:
     """Return the sizes that the trainer hands to Megatron, with the layers of stages from wherever it reads them."""
     if prepared.recipe.has_own_keys:
-        code = prepared.layout.code
+        code = prepared.paths.code
         tree = load_configuration(code, config_location(prepared.recipe), AnswerCache(code))
         return own_layout(prepared.loaded, tree)
-    layout, known = layout_of(prepared.loaded), facts_of(prepared.loaded, prepared.layout.code).layout
+    layout, known = layout_of(prepared.loaded), facts_of(prepared.loaded, prepared.paths.code).layout
     return layout if known is None else replace(layout, model=known.model, rollout=known.rollout)
 
 
@@ -262,9 +262,9 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
         if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE")
     }
     standins = [INJECTED, *([NPU] if has_mindspeed(prepared) else [])]
-    standins += [APEX] if (prepared.layout.code / "mindspeed_llm").is_dir() else []
+    standins += [APEX] if (prepared.paths.code / "mindspeed_llm").is_dir() else []
     standins += (
         [VLLM] if not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm" else []
     )
-    path = os.pathsep.join(map(str, [*standins, prepared.layout.code]))
+    path = os.pathsep.join(map(str, [*standins, prepared.paths.code]))
     return {**os.environ, **own, "PYTHONPATH": path}

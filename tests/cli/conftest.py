@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import ROOT
-from tests.workspace.conftest import layout, stack, template
+from tests.workspace.conftest import paths, stack, template
 
-__all__ = ["layout", "stack", "template"]
+__all__ = ["paths", "stack", "template"]
 
 
 @dataclass(frozen=True)

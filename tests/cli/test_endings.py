@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.cli.conftest import Installed, bare_env
 from tests.support import clean_env, command_server
 from tests.workspace.stack import Stack
@@ -35,9 +35,9 @@ LOOKING = [
 ]
 
 
-def words(command: list[str], layout: Layout) -> list[str]:
+def words(command: list[str], paths: WorkspacePaths) -> list[str]:
     looks_at_it = command[0] in ("verify", "status") and "--help" not in command
-    return [*command, *(["-w", str(layout.root)] if looks_at_it else [])]
+    return [*command, *(["-w", str(paths.root)] if looks_at_it else [])]
 
 
 # -- signals -------------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def _catches_signals(pid: int) -> bool:
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="how far a process is, /proc tells")
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_a_command_quietly_from_our_first_line_on(
-    installed: Installed, template: Layout, tmp_path: Path, number: signal.Signals
+    installed: Installed, template: WorkspacePaths, tmp_path: Path, number: signal.Signals
 ) -> None:
     """At random moments, from the first at which a line of ours has run to the end. Earlier ones meet the shell or
     Python itself, which end by the signal."""
@@ -80,13 +80,18 @@ def test_a_signal_ends_a_command_quietly_from_our_first_line_on(
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("ignored", [False, True])
 def test_a_signal_while_a_command_waits(
-    installed: Installed, stack: Stack, layout: Layout, tmp_path: Path, number: signal.Signals, ignored: bool
+    installed: Installed,
+    stack: Stack,
+    paths: WorkspacePaths,
+    tmp_path: Path,
+    number: signal.Signals,
+    ignored: bool,
 ) -> None:
     """One that the caller ignores stays ignored, as nohup does it with SIGHUP."""
     env = {k: v for k, v in stack.env.items() if k != "PYTHONPATH"}
-    command = [installed.program, "setup", "-m", stack.new, "-w", layout.root]
+    command = [installed.program, "setup", "-m", stack.new, "-w", paths.root]
     trap = f"trap '' {number.name.removeprefix('SIG')};" if ignored else ""
-    with FileLock(layout.hidden / "busy.lock") as lock:
+    with FileLock(paths.hidden / "busy.lock") as lock:
         with subprocess.Popen(
             ["sh", "-c", f'{trap} exec "$@"', "sh", *command],
             env=env, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
@@ -154,7 +159,7 @@ def writing_to(path: str, args: list[str], tmp_path: Path) -> subprocess.Complet
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
-def test_a_full_disk_is_told(template: Layout, tmp_path: Path, command: list[str]) -> None:
+def test_a_full_disk_is_told(template: WorkspacePaths, tmp_path: Path, command: list[str]) -> None:
     done = writing_to("/dev/full", words(command, template), tmp_path)
     assert done.returncode == 1
     assert done.stderr.startswith(f"npu-rl: {os.strerror(errno.ENOSPC)}")
@@ -162,7 +167,9 @@ def test_a_full_disk_is_told(template: Layout, tmp_path: Path, command: list[str
 
 
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
-def test_a_reader_that_goes_away_is_no_news(template: Layout, tmp_path: Path, command: list[str]) -> None:
+def test_a_reader_that_goes_away_is_no_news(
+    template: WorkspacePaths, tmp_path: Path, command: list[str]
+) -> None:
     done = writing_to("", words(command, template), tmp_path)
     assert (done.returncode, done.stderr) == (1, "")
 
@@ -172,7 +179,7 @@ def test_a_reader_that_goes_away_is_no_news(template: Layout, tmp_path: Path, co
 )
 @pytest.mark.parametrize("broken", ["/dev/full", "pipe"])
 def test_nobody_can_be_told_at_all(
-    installed: Installed, template: Layout, tmp_path: Path, command: list[str], broken: str
+    installed: Installed, template: WorkspacePaths, tmp_path: Path, command: list[str], broken: str
 ) -> None:
     ours, theirs = (
         os.pipe() if broken == "pipe" else (os.open(os.devnull, os.O_RDONLY), os.open(broken, os.O_WRONLY))
@@ -190,7 +197,7 @@ def test_nobody_can_be_told_at_all(
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 def test_a_closed_stream_changes_no_verdict(
-    installed: Installed, layout: Layout, tmp_path: Path, closed: str
+    installed: Installed, paths: WorkspacePaths, tmp_path: Path, closed: str
 ) -> None:
     def ended(*args: str | Path) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -198,9 +205,9 @@ def test_a_closed_stream_changes_no_verdict(
             env=bare_env(tmp_path), capture_output=True, text=True, check=False,
         )  # fmt: skip
 
-    assert (ended("verify", "-w", layout.root).returncode, ended("--version").returncode) == (0, 0)
-    (layout.code / "stray.py").touch()
-    assert ended("verify", "-w", layout.root).returncode == 3
+    assert (ended("verify", "-w", paths.root).returncode, ended("--version").returncode) == (0, 0)
+    (paths.code / "stray.py").touch()
+    assert ended("verify", "-w", paths.root).returncode == 3
     nowhere = ended("verify", "--json", "-w", tmp_path / "nowhere")
     assert (nowhere.returncode, nowhere.stdout) == (
         3,
@@ -214,7 +221,7 @@ def test_a_closed_stream_changes_no_verdict(
 
 @pytest.mark.parametrize("program", ["npu-rl", "python -m npu_rl", "its imports made"])
 def test_a_current_folder_that_is_gone(
-    installed: Installed, stack: Stack, template: Layout, tmp_path: Path, program: str
+    installed: Installed, stack: Stack, template: WorkspacePaths, tmp_path: Path, program: str
 ) -> None:
     """Commands that don't need it work; the others say so."""
     start = {

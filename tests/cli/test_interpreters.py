@@ -21,8 +21,8 @@ from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.workspace.folder import chosen_interpreter
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.own_trainer import TREE, write_recipe
 from tests.support import ROOT, Repo, clean_env
 from tests.workspace.stack import receipt_with
@@ -99,7 +99,7 @@ NONE = {
 class Place:
     """A workspace of `own`, whose receipt names `marker`: a program that writes down that it ran, and its path."""
 
-    layout: Layout
+    paths: WorkspacePaths
     marker: Path
     words: Mapping[str, str]
 
@@ -144,7 +144,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     marker.write_text(f'#!/bin/sh\necho "$PYTHONPATH" >> {marker.with_name("started")}\nexit 1\n')
     marker.chmod(0o755)
     names = {"w": "w", "m": "own.yaml", "r": recipe.name, "d": "d", "t": "tokenizer", "g": "rows.json"}
-    made = Place(Layout(home / "w"), marker, {name: str(home / path) for name, path in names.items()})
+    made = Place(WorkspacePaths(home / "w"), marker, {name: str(home / path) for name, path in names.items()})
     with pytest.MonkeyPatch.context() as patched:
         enter(patched, marker.parent, home)
         for line in (
@@ -153,8 +153,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             "data prepare deepscaler --input {g} --output {d}",
         ):
             assert made.ran(line) == (0, ""), line
-    assert "python" not in read_receipt(made.layout).setup
-    receipt_with(made.layout, lambda body: body["setup"].update(python=str(marker)))
+    assert "python" not in read_receipt(made.paths).setup
+    receipt_with(made.paths, lambda body: body["setup"].update(python=str(marker)))
     return made
 
 
@@ -176,8 +176,10 @@ def enter(patched: pytest.MonkeyPatch, machine: Path, state: Path) -> None:
 @pytest.fixture
 def copy(place: Place, tmp_path: Path) -> Place:
     """A workspace that may be changed."""
-    shutil.copytree(place.layout.root, tmp_path / "w", symlinks=True)
-    return replace(place, layout=Layout(tmp_path / "w"), words={**place.words, "w": str(tmp_path / "w")})
+    shutil.copytree(place.paths.root, tmp_path / "w", symlinks=True)
+    return replace(
+        place, paths=WorkspacePaths(tmp_path / "w"), words={**place.words, "w": str(tmp_path / "w")}
+    )
 
 
 def commands(group: Any, before: tuple[str, ...] = ()) -> Iterator[str]:
@@ -229,19 +231,19 @@ def test_code_is_on_the_path_of_what_the_user_chose_once_it_is_proven(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, line: str
 ) -> None:
     """In a shell that has sourced `activate` of two workspaces, and CANN's set_env.sh."""
-    other, code = tmp_path / "other", place.layout.code
+    other, code = tmp_path / "other", place.paths.code
     for folder in ("code", ".npu-rl"):
         (other / folder).mkdir(parents=True)
     (other / ".npu-rl/receipt.json").touch()
     monkeypatch.setenv("PYTHONPATH", f"{other}/code:/cann/python::{code}")
-    chosen_interpreter.keep_choice(place.layout, str(place.marker))
+    chosen_interpreter.keep_choice(place.paths, str(place.marker))
     place.ran(line)
-    paths = [path.split(":") for path in place.started()]
+    searched = [one.split(":") for one in place.started()]
     if "train" in line:
-        assert paths == [[""]]  # the probe
+        assert searched == [[""]]  # the probe
     elif "faults" not in line:  # whose code the tree has not
-        assert paths and all(str(code) in path and "/cann/python" in path for path in paths)
-    assert not any(f"{other}/code" in path for path in paths)
+        assert searched and all(str(code) in one and "/cann/python" in one for one in searched)
+    assert not any(f"{other}/code" in one for one in searched)
     added = code / "own/utils/added.py"
     added.touch()
     try:
@@ -254,7 +256,7 @@ def test_code_is_on_the_path_of_what_the_user_chose_once_it_is_proven(
 def test_other_workspaces_code_is_on_nobodys_path(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    code, root, link = place.layout.code, place.layout.root, tmp_path / "link"
+    code, root, link = place.paths.code, place.paths.root, tmp_path / "link"
     link.symlink_to(code)
     monkeypatch.setenv("PYTHONPATH", f"{code}:{link}/own:/cann:{root}/tools:")
     rest = ["/cann", f"{root}/tools"]
@@ -268,25 +270,25 @@ def test_other_workspaces_code_is_on_nobodys_path(
 
 
 def test_setup_keeps_the_choice_of_this_user_for_this_path(copy: Place, tmp_path: Path) -> None:
-    layout, line = copy.layout, "setup -m {m} -w {w} --python"
+    paths, line = copy.paths, "setup -m {m} -w {w} --python"
     assert copy.ran(line, str(copy.marker)) == (0, "")
-    assert chosen_interpreter.choose(None, layout) == str(copy.marker)
-    assert chosen_interpreter.choose("mine", layout) == "mine"
+    assert chosen_interpreter.choose(None, paths) == str(copy.marker)
+    assert chosen_interpreter.choose("mine", paths) == "mine"
     assert copy.ran(line, sys.executable) == (0, "")
-    assert chosen_interpreter.choose(None, layout) == sys.executable
-    assert read_receipt(layout).setup["python"] == sys.executable
-    (tmp_path / "link").symlink_to(layout.root)
-    assert chosen_interpreter.choose(None, Layout(tmp_path / "link")) == sys.executable
-    layout.root.rename(tmp_path / "moved")
-    assert chosen_interpreter.chosen_for(Layout(tmp_path / "moved")) is None
+    assert chosen_interpreter.choose(None, paths) == sys.executable
+    assert read_receipt(paths).setup["python"] == sys.executable
+    (tmp_path / "link").symlink_to(paths.root)
+    assert chosen_interpreter.choose(None, WorkspacePaths(tmp_path / "link")) == sys.executable
+    paths.root.rename(tmp_path / "moved")
+    assert chosen_interpreter.chosen_for(WorkspacePaths(tmp_path / "moved")) is None
 
 
 def test_a_setup_without_python_records_none(copy: Place, capsys: pytest.CaptureFixture[str]) -> None:
-    (copy.layout.code / "own/train.py").write_text("mine\n")
+    (copy.paths.code / "own/train.py").write_text("mine\n")
     assert copy.ran("setup -m {m} -w {w} --discard") == (0, "")
     assert f"note: the workspace named the interpreter {copy.marker}" in capsys.readouterr().err
-    assert "python" not in read_receipt(copy.layout).setup
-    assert chosen_interpreter.choose(None, copy.layout) == sys.executable
+    assert "python" not in read_receipt(copy.paths).setup
+    assert chosen_interpreter.choose(None, copy.paths) == sys.executable
 
 
 def test_what_a_link_to_npu_rls_own_interpreter_has_beside_it_is_another(
@@ -295,35 +297,35 @@ def test_what_a_link_to_npu_rls_own_interpreter_has_beside_it_is_another(
     """As in a virtual environment."""
     (tmp_path / "python").symlink_to(sys.executable)
     with pytest.raises(NpuRlError, match="have not chosen"):
-        chosen_interpreter.choose(None, place.layout, {"python": str(tmp_path / "python")})
+        chosen_interpreter.choose(None, place.paths, {"python": str(tmp_path / "python")})
 
 
 @pytest.mark.parametrize("name", ["", "python", "/nowhere/python", "/nul\0/python", sys.executable])
 def test_a_receipt_with_npu_rls_own_or_none_that_is_there_changes_nothing(place: Place, name: str) -> None:
     """Older versions wrote their own interpreter into it."""
-    assert chosen_interpreter.choose(None, place.layout, {"python": name}) == sys.executable
+    assert chosen_interpreter.choose(None, place.paths, {"python": name}) == sys.executable
 
 
 def test_one_that_is_gone_is_told(place: Place) -> None:
-    chosen_interpreter.keep_choice(place.layout, "/nowhere/python")
+    chosen_interpreter.keep_choice(place.paths, "/nowhere/python")
     with pytest.raises(NpuRlError, match="does not exist here"):
-        chosen_interpreter.choose(None, place.layout)
+        chosen_interpreter.choose(None, place.paths)
 
 
 @pytest.mark.parametrize("damage", ["writable", "link", "fifo", "text", "list", "other", "inside"])
 def test_no_choice_is_read_that_others_could_have_written(
     place: Place, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: Path, damage: str
 ) -> None:
-    chosen_interpreter.keep_choice(place.layout, "/mine")
+    chosen_interpreter.keep_choice(place.paths, "/mine")
     (kept,) = state.glob("interpreter-*.json")
     text = kept.read_text()
-    assert chosen_interpreter.chosen_for(place.layout) == "/mine"
+    assert chosen_interpreter.chosen_for(place.paths) == "/mine"
     if damage == "writable":
         kept.parent.chmod(0o777)
     elif damage == "inside":
-        place = replace(place, layout=Layout(tmp_path))
+        place = replace(place, paths=WorkspacePaths(tmp_path))
         with pytest.raises(OSError, match="inside the workspace"):
-            chosen_interpreter.keep_choice(place.layout, "/mine")
+            chosen_interpreter.keep_choice(place.paths, "/mine")
     else:
         kept.unlink()
         if damage == "link":
@@ -333,7 +335,7 @@ def test_no_choice_is_read_that_others_could_have_written(
             os.mkfifo(kept)
         else:
             kept.write_text({"text": "{", "list": "[]", "other": text.replace("/w", "/v")}[damage])
-    assert chosen_interpreter.chosen_for(place.layout) is None
+    assert chosen_interpreter.chosen_for(place.paths) is None
 
 
 def test_a_choice_that_cant_be_kept_is_told(

@@ -183,7 +183,7 @@ def test_help_imports_nothing_heavy(tmp_path: Path, arguments: list[str]) -> Non
 @pytest.mark.parametrize(
     ("argument", "fix"),
     [
-        ("rollout.n=4", "write rollout.answers in place of rollout.n"),
+        ("rollout.n=4", "write rollout.responses in place of rollout.n"),
         ("optimizer.l=1", "write optimizer.lr in place of optimizer.l"),
         ("trainer.total_epoch=3", "write overrides.trainer.total_epochs in place of trainer.total_epoch"),
         ("steps=x", ""),

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.cli.conftest import Installed, bare_env
 from tests.support import clean_env
 from tests.workspace.stack import Stack
@@ -21,7 +21,7 @@ STRAY = "import os\nos.open({mark!r}, os.O_CREAT)\nos._exit(0)\n"
 
 
 @pytest.fixture(scope="module")
-def imported(stack: Stack, template: Layout) -> set[str]:
+def imported(stack: Stack, template: WorkspacePaths) -> set[str]:
     """Every module outside the package that `verify` and `verify --deep` load, by its first name."""
     code = (
         "import sys; sys.argv = ['npu-rl', 'verify', '--deep', '-w', sys.argv[1]]\n"
@@ -39,7 +39,7 @@ def imported(stack: Stack, template: Layout) -> set[str]:
 
 
 def test_no_stray_file_runs_in_the_command_that_is_to_find_it(
-    installed: Installed, imported: set[str], layout: Layout, tmp_path: Path
+    installed: Installed, imported: set[str], paths: WorkspacePaths, tmp_path: Path
 ) -> None:
     """Each as a file, and as a package, since a package goes before a file of its name."""
     assert {"re", "enum", "signal", "random", "json", "hashlib"} & imported
@@ -47,52 +47,56 @@ def test_no_stray_file_runs_in_the_command_that_is_to_find_it(
     ran.mkdir()
     expected = set()
     for name in sorted(imported):
-        for stray in (layout.code / f"{name}.py", layout.code / "strays" / name / "__init__.py"):
+        for stray in (paths.code / f"{name}.py", paths.code / "strays" / name / "__init__.py"):
             stray.parent.mkdir(parents=True, exist_ok=True)
             stray.write_text(STRAY.format(mark=str(ran / name)))
-            expected.add(f"code/{stray.relative_to(layout.code)}")
-    path = os.pathsep.join([str(layout.code), str(layout.code / "strays")])
+            expected.add(f"code/{stray.relative_to(paths.code)}")
+    path = os.pathsep.join([str(paths.code), str(paths.code / "strays")])
     env = bare_env(tmp_path) | {"PYTHONPATH": path}
     for options in (["--json"], ["--json", "--deep"]):
-        for cwd in (tmp_path, layout.code):
-            done = installed.run("verify", "-w", layout.root, *options, env=env, cwd=cwd)
+        for cwd in (tmp_path, paths.code):
+            done = installed.run("verify", "-w", paths.root, *options, env=env, cwd=cwd)
             assert done.returncode == 3, done.stderr
             assert expected <= {drift["path"] for drift in json.loads(done.stdout)["drift"]}
     for command in (["status"], ["diff"]):
-        done = installed.run(*command, "-w", layout.root, env=env, cwd=layout.code)
+        done = installed.run(*command, "-w", paths.root, env=env, cwd=paths.code)
         assert done.returncode == 0, done.stderr
     assert not list(ran.iterdir())
 
 
-def test_an_activated_shell_is_one_of_those(installed: Installed, layout: Layout, tmp_path: Path) -> None:
-    (layout.code / "sitecustomize.py").write_text("import os\nos._exit(0)\n")
+def test_an_activated_shell_is_one_of_those(
+    installed: Installed, paths: WorkspacePaths, tmp_path: Path
+) -> None:
+    (paths.code / "sitecustomize.py").write_text("import os\nos._exit(0)\n")
     done = subprocess.run(
-        ["bash", "-c", '. "$1"/activate && "$2" verify --deep', "-", layout.root, installed.program],
-        env=bare_env(tmp_path), cwd=layout.root, capture_output=True, text=True, check=False,
+        ["bash", "-c", '. "$1"/activate && "$2" verify --deep', "-", paths.root, installed.program],
+        env=bare_env(tmp_path), cwd=paths.root, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 3
     assert "sitecustomize.py" in done.stdout
 
 
 @pytest.mark.parametrize("name", ["sitecustomize", "usercustomize", "random", "hashlib", "yaml"])
-def test_a_module_started_by_hand_leaves_them_behind(layout: Layout, tmp_path: Path, name: str) -> None:
+def test_a_module_started_by_hand_leaves_them_behind(
+    paths: WorkspacePaths, tmp_path: Path, name: str
+) -> None:
     """`python -m npu_rl` can't be guarded before it runs; what only shadows is still not used."""
-    (layout.code / f"{name}.py").write_text("def __getattr__(name):\n    raise SystemExit(0)\n")
+    (paths.code / f"{name}.py").write_text("def __getattr__(name):\n    raise SystemExit(0)\n")
     env = clean_env(tmp_path)
-    env["PYTHONPATH"] = os.pathsep.join([str(layout.code), env["PYTHONPATH"]])
-    for where in (tmp_path, layout.code):
+    env["PYTHONPATH"] = os.pathsep.join([str(paths.code), env["PYTHONPATH"]])
+    for where in (tmp_path, paths.code):
         done = subprocess.run(
-            [sys.executable, "-m", "npu_rl", "verify", "-w", layout.root],
+            [sys.executable, "-m", "npu_rl", "verify", "-w", paths.root],
             env=env, cwd=where, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (3, "")
         assert f"code/{name}.py" in done.stdout
 
 
-def test_the_current_folder_is_no_place_to_import_from(layout: Layout, tmp_path: Path) -> None:
-    (layout.code / "hashlib.py").write_text("raise SystemExit(0)\n")
+def test_the_current_folder_is_no_place_to_import_from(paths: WorkspacePaths, tmp_path: Path) -> None:
+    (paths.code / "hashlib.py").write_text("raise SystemExit(0)\n")
     done = subprocess.run(
-        [sys.executable, "-m", "npu_rl", "verify", "-w", layout.root],
-        env=clean_env(tmp_path), cwd=layout.code, capture_output=True, text=True, check=False,
+        [sys.executable, "-m", "npu_rl", "verify", "-w", paths.root],
+        env=clean_env(tmp_path), cwd=paths.code, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (3, "")

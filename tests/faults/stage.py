@@ -16,8 +16,8 @@ from pathlib import Path
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.workspace.folder import swap
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import Repo, clean_env, command_server, git, run_cli
 from tests.workspace.stack import snapshot
 
@@ -64,8 +64,8 @@ class Scene:
     folder: Path
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.folder / "w")
+    def paths(self) -> WorkspacePaths:
+        return WorkspacePaths(self.folder / "w")
 
     @property
     def store(self) -> Path:
@@ -84,7 +84,7 @@ class Scene:
             self.folder.mkdir()
 
     def arguments(self, name: str, *options: str) -> list[str]:
-        return ["setup", "-m", str(self.stage.manifest(name)), "-w", str(self.layout.root), *options]
+        return ["setup", "-m", str(self.stage.manifest(name)), "-w", str(self.paths.root), *options]
 
     def setup(self, name: str, *options: str) -> subprocess.CompletedProcess[str]:
         return run_cli(self.arguments(name, *options), self.env)
@@ -99,13 +99,13 @@ class Scene:
 
     def finish(self) -> None:
         """If a setup was killed in the middle of its swap: a command that looks says so, and how to go on."""
-        if not self.layout.is_swapping:
+        if not self.paths.is_swapping:
             return
-        before = snapshot(self.layout.root)
-        told = run_cli(["verify", "-w", self.layout.root], self.env)
+        before = snapshot(self.paths.root)
+        told = run_cli(["verify", "-w", self.paths.root], self.env)
         assert told.returncode == 3
         assert "was interrupted" in told.stderr
-        assert snapshot(self.layout.root) == before
+        assert snapshot(self.paths.root) == before
         hint = told.stderr.rpartition("Finish it: npu-rl ")[2].splitlines()[0]
         words = [self._interrupted_manifest() if word == "NAME" else word for word in shlex.split(hint)]
         done = run_cli(words, self.env)
@@ -114,20 +114,20 @@ class Scene:
 
     def _interrupted_manifest(self) -> str:
         """The manifest of the setup that was killed, which its user knows."""
-        journal = swap.read_journal(self.layout)
+        journal = swap.read_journal(self.paths)
         assert journal is not None
-        staged = Layout(journal.staging)
-        return str(read_receipt(staged if staged.receipt.is_file() else self.layout).setup["manifest"])
+        staged = WorkspacePaths(journal.staging)
+        return str(read_receipt(staged if staged.receipt.is_file() else self.paths).setup["manifest"])
 
     def check(self, *names: str) -> None:
         """There is a whole workspace of one of these locks, perhaps once its setup is finished, or none yet."""
-        layout = self.layout
+        paths = self.paths
         self.finish()
-        if not layout.is_workspace:
+        if not paths.is_workspace:
             assert "none" in names
-            assert not [n for n in ("code", "src", "activate") if os.path.lexists(layout.root / n)]
+            assert not [n for n in ("code", "src", "activate") if os.path.lexists(paths.root / n)]
             return
-        done = run_cli(["verify", "--deep", "--json", "-w", str(layout.root)], self.env)
+        done = run_cli(["verify", "--deep", "--json", "-w", str(paths.root)], self.env)
         assert done.returncode == 0, done.stdout + done.stderr
         document = json.loads(done.stdout)
         assert document["commit"] in [self.stage.lock(name).commit for name in names if name != "none"]
@@ -144,17 +144,17 @@ class Scene:
         assert (document["tree"], document["commit"]) == (lock.tree, lock.commit)
         self.check(name)
         assert self.leftovers(whole=whole) == []
-        head = git("rev-parse", "HEAD", "HEAD^{tree}", git_dir=self.layout.git / "code").split()
+        head = git("rev-parse", "HEAD", "HEAD^{tree}", git_dir=self.paths.git / "code").split()
         assert head == [lock.commit, lock.tree]
 
     def leftovers(self, *, whole: bool = True) -> list[str]:
         """Everything that is there and should not be. whole: look into the store too."""
         allowed = {"git", "lock.json", "receipt.json", "stat.json", "pycache", "busy.lock", "kept"}
-        hidden = [p for p in self.layout.hidden.iterdir() if p.name not in allowed]
+        hidden = [p for p in self.paths.hidden.iterdir() if p.name not in allowed]
         outside = [
-            p for p in self.layout.root.iterdir() if p.name not in {"code", "src", "activate", ".npu-rl"}
+            p for p in self.paths.root.iterdir() if p.name not in {"code", "src", "activate", ".npu-rl"}
         ]
-        git_locks = [p for p in self.layout.git.rglob("*") if p.name.endswith(".lock") or "tmp_" in p.name]
+        git_locks = [p for p in self.paths.git.rglob("*") if p.name.endswith(".lock") or "tmp_" in p.name]
         store = [*(self.store / "tmp").iterdir(), *self.store.rglob("tmp_*"), *self.store.rglob(".*")]
         temporary = list(Path(self.env["TMPDIR"]).iterdir())
         return [str(p) for p in (*hidden, *outside, *git_locks, *temporary, *(store if whole else ()))]

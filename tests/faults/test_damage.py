@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.faults.stage import Scene, Stage
 from tests.support import Repo, http_git, run_cli
 from tests.workspace.stack import snapshot
@@ -59,14 +59,14 @@ def test_every_unit_of_the_store_is_damaged(scene: Scene, what: str, damage: Dam
     assert len(files) >= 3
     for path in files:
         damage(path)
-    before = snapshot(scene.layout.root)
+    before = snapshot(scene.paths.root)
     other = scene.folder / "other"
     done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other], scene.env)
     assert done.returncode == 0, done.stderr
     verified = run_cli(["verify", "--deep", "-w", other], scene.env)
     assert verified.returncode == 0, verified.stdout + verified.stderr
     assert os.listdir(scene.store / "tmp") == []
-    assert snapshot(scene.layout.root) == before
+    assert snapshot(scene.paths.root) == before
     scene.check("old")
 
 
@@ -103,17 +103,17 @@ def test_strangers_in_the_store_are_no_trouble(scene: Scene) -> None:
 
 def test_damaged_objects_of_a_workspace_lose_no_work(scene: Scene) -> None:
     """They are told of, the next setup has no need of them, and what a person did is kept."""
-    layout = scene.layout
-    for path in layout.git.rglob("*.pack"):
+    paths = scene.paths
+    for path in paths.git.rglob("*.pack"):
         flip(path)
     for options in ([], ["--deep"]):
-        done = run_cli(["verify", "-w", layout.root, *options], scene.env)
+        done = run_cli(["verify", "-w", paths.root, *options], scene.env)
         assert done.returncode == 3
         assert "modified   .npu-rl/git/objects/pack/" in done.stdout
-    (layout.code / "one/more.py").write_text("mine\n")
+    (paths.code / "one/more.py").write_text("mine\n")
     assert scene.setup("new").returncode == 3
     scene.check_again("new", "--discard")
-    (kept,) = layout.kept.iterdir()
+    (kept,) = paths.kept.iterdir()
     assert (kept / "code/one/more.py").read_text() == "mine\n"
 
 
@@ -133,19 +133,19 @@ def test_a_connection_that_breaks_in_mid_pack(scene: Scene, tmp_path: Path) -> N
         )
         maker = {**stage.env, "NPU_RL_STORE": str(tmp_path / "maker")}
         assert run_cli(["lock", "-m", manifest], maker).returncode == 0
-        before = snapshot(scene.layout.root)
+        before = snapshot(scene.paths.root)
         server.cut_after, server.cuts = 100_000, 1000
         env = {**scene.env, "NPU_RL_RETRIES": "1"}
-        done = run_cli(["setup", "-m", manifest, "-w", scene.layout.root], env)
+        done = run_cli(["setup", "-m", manifest, "-w", scene.paths.root], env)
         assert done.returncode == 1, done.stderr
         assert "No source delivered large" in done.stderr
-        assert snapshot(scene.layout.root) == before
+        assert snapshot(scene.paths.root) == before
         assert os.listdir(scene.store / "tmp") == []
         server.cuts = 1
         asked = len(server.requests)
-        done = run_cli(["setup", "-m", manifest, "-w", scene.layout.root], env)
+        done = run_cli(["setup", "-m", manifest, "-w", scene.paths.root], env)
         assert done.returncode == 0, done.stderr
         assert len(server.requests) > asked + 2
-    assert run_cli(["verify", "--deep", "-w", scene.layout.root], scene.env).returncode == 0
-    assert Layout(scene.layout.root).code.joinpath("large/noise.bin").stat().st_size == 200_000
+    assert run_cli(["verify", "--deep", "-w", scene.paths.root], scene.env).returncode == 0
+    assert WorkspacePaths(scene.paths.root).code.joinpath("large/noise.bin").stat().st_size == 200_000
     assert scene.leftovers() == []

@@ -63,7 +63,7 @@ def test_the_workspaces_disk_is_full(scene: Scene, big: Path, tmp_path: Path) ->
     disk = tmp_path / "disk"
     with small_disk(disk, 1_500_000):
         place = disk / "w"
-        shutil.copytree(scene.layout.root, place, symlinks=True)
+        shutil.copytree(scene.paths.root, place, symlinks=True)
         before = snapshot(place)
         done = run_cli(["setup", "-m", big, "-w", place], scene.env)
         assert done.returncode == 3, done.stderr
@@ -100,17 +100,17 @@ def test_the_stores_disk_is_full(scene: Scene, big: Path, tmp_path: Path, room: 
     """Wherever in fetch or compose that is."""
     store = tmp_path / "disk/store"
     with small_disk(store.parent, room * 4096):
-        before = snapshot(scene.layout.root)
+        before = snapshot(scene.paths.root)
         done = run_cli(
-            ["setup", "-m", big, "-w", scene.layout.root], {**scene.env, "NPU_RL_STORE": str(store)}
+            ["setup", "-m", big, "-w", scene.paths.root], {**scene.env, "NPU_RL_STORE": str(store)}
         )
         assert done.returncode == 3
         assert "The disk is full" in done.stderr
         assert "Traceback" not in done.stderr
-        assert snapshot(scene.layout.root) == before
+        assert snapshot(scene.paths.root) == before
         subprocess.run(["mount", "-o", "remount,size=20000000", str(store.parent)], check=True)
         done = run_cli(
-            ["setup", "-m", big, "-w", scene.layout.root], {**scene.env, "NPU_RL_STORE": str(store)}
+            ["setup", "-m", big, "-w", scene.paths.root], {**scene.env, "NPU_RL_STORE": str(store)}
         )
         assert done.returncode == 0, done.stderr
         assert os.listdir(store / "tmp") == []
@@ -119,17 +119,17 @@ def test_the_stores_disk_is_full(scene: Scene, big: Path, tmp_path: Path, room: 
 @pytest.mark.parametrize("limit", [2_000_000, 20_000, 3_000, 300])
 def test_a_file_that_is_too_large_for_the_disk(scene: Scene, big: Path, limit: int) -> None:
     """A second way for a write to fail, which needs no privileges: the kernel's limit on the size of files."""
-    before = snapshot(scene.layout.root)
+    before = snapshot(scene.paths.root)
     done = command_server().run(
-        ["setup", "-m", str(big), "-w", str(scene.layout.root)], scene.env, "/", 60,
+        ["setup", "-m", str(big), "-w", str(scene.paths.root)], scene.env, "/", 60,
         ["resource:setrlimit", resource.RLIMIT_FSIZE, [limit, limit]],
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     assert "too large for this disk" in done.stderr or "could not write a file" in done.stderr
     assert "Traceback" not in done.stderr
-    assert snapshot(scene.layout.root) == before
+    assert snapshot(scene.paths.root) == before
     scene.check("old")
-    done = run_cli(["setup", "-m", big, "-w", scene.layout.root], scene.env)
+    done = run_cli(["setup", "-m", big, "-w", scene.paths.root], scene.env)
     assert done.returncode == 0, done.stderr
-    assert run_cli(["verify", "--deep", "-w", scene.layout.root], scene.env).returncode == 0
+    assert run_cli(["verify", "--deep", "-w", scene.paths.root], scene.env).returncode == 0
     assert scene.leftovers() == []

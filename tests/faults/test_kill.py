@@ -138,25 +138,25 @@ def test_killed_and_then_another_lock(scene: Scene, totals: Totals) -> None:
 
 def do_work(scene: Scene) -> None:
     """An edit, a new file, a file beside `src`, and a commit on a branch."""
-    layout = scene.layout
-    (layout.code / "one/more.py").write_text("edited by me\n")
-    (layout.code / "mine.txt").write_text("made by me\n")
-    (layout.root / "src/thesis").mkdir()
-    (layout.root / "src/thesis/chapter.tex").write_text("years of work\n")
-    repository = layout.git / "code"
+    paths = scene.paths
+    (paths.code / "one/more.py").write_text("edited by me\n")
+    (paths.code / "mine.txt").write_text("made by me\n")
+    (paths.root / "src/thesis").mkdir()
+    (paths.root / "src/thesis/chapter.tex").write_text("years of work\n")
+    repository = paths.git / "code"
     commit = git("commit-tree", "HEAD^{tree}", "-m", "committed by me", git_dir=repository)
     git("update-ref", "refs/heads/mine", commit, git_dir=repository)
 
 
 def has_work(scene: Scene) -> bool:
     """Whether all of it is in the workspace or among what was put aside."""
-    layout = scene.layout
-    homes = [layout.root, *(layout.kept.iterdir() if layout.kept.is_dir() else ())]
+    paths = scene.paths
+    homes = [paths.root, *(paths.kept.iterdir() if paths.kept.is_dir() else ())]
     return (
         _any(homes, "code/one/more.py", "edited by me\n")
         and _any(homes, "code/mine.txt", "made by me\n")
         and _any(homes, "src/thesis/chapter.tex", "years of work\n")
-        and any(_has_commit(home) for home in (layout.git, *(home / "git" for home in homes[1:])))
+        and any(_has_commit(home) for home in (paths.git, *(home / "git" for home in homes[1:])))
     )
 
 

@@ -17,11 +17,11 @@ from npu_rl.common.errors import LockError
 from npu_rl.stack.git import command_log
 from npu_rl.stack.git.command import Git, GitError, ObjectReader, init_bare
 from npu_rl.stack.git.environment import Credentials
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import clean_env, run_cli
-from tests.workspace.conftest import layout, stack, template
+from tests.workspace.conftest import paths, stack, template
 
-__all__ = ["layout", "stack", "template"]
+__all__ = ["paths", "stack", "template"]
 
 TOKEN = "ghp_S3cretOfThe7ests"  # of nobody's
 
@@ -129,12 +129,12 @@ def test_a_log_that_can_not_be_written_fails_nothing(
 
 
 @pytest.mark.parametrize("place", ["before", "after"])
-def test_v_prints_each_git_command(tmp_path: Path, layout: Layout, place: str) -> None:
-    (layout.code / "new.py").write_text("x = 1\n")
+def test_v_prints_each_git_command(tmp_path: Path, paths: WorkspacePaths, place: str) -> None:
+    (paths.code / "new.py").write_text("x = 1\n")
     words = ["-v", "diff"] if place == "before" else ["diff", "-v"]
     env = clean_env(tmp_path)
-    quiet = run_cli(["diff", "-w", str(layout.root)], env)
-    done = run_cli([*words, "-w", str(layout.root)], env)
+    quiet = run_cli(["diff", "-w", str(paths.root)], env)
+    done = run_cli([*words, "-w", str(paths.root)], env)
     assert done.returncode == 0
     assert done.stdout == quiet.stdout and "new.py" in done.stdout
     assert quiet.stderr == ""

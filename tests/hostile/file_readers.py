@@ -236,7 +236,7 @@ READERS = {
     "workspace/folder/laid_files.py": R(
         "packs of a workspace", STRANGER, "a_receipt", "as file_check.py does"
     ),
-    "workspace/folder/layout.py": R("files of a workspace", STRANGER, "a_receipt"),
+    "workspace/folder/workspace_paths.py": R("files of a workspace", STRANGER, "a_receipt"),
     "workspace/folder/local_commits.py": R(
         "refs and reflogs of a workspace", STRANGER, "a_receipt", "each file of the copy is bounded"
     ),

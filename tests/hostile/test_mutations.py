@@ -28,7 +28,7 @@ from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.pip_config import PipSettings
 from npu_rl.stack.sources.progress import Silent
 from npu_rl.stack.store import Store
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import ALL, SEED, run_cases
@@ -53,8 +53,8 @@ class Stage:
     patched: str
 
     @property
-    def layout(self) -> Layout:
-        return Layout(self.workspace)
+    def paths(self) -> WorkspacePaths:
+        return WorkspacePaths(self.workspace)
 
 
 PATCH = b"""From 0000000000000000000000000000000000000000 Mon Sep 17 00:00:00 2001
@@ -216,9 +216,7 @@ def an_override(stage: Stage, m: Mutator) -> None:
         )
         said.append(f"{name}={text}")
     loaded = load_recipe(m.random.choice(list(bundled_recipes())), said)
-    str(
-        judge(loaded, AssembledTree(stage.layout.code, load_manifest(loaded.manifest).manifest.name)).findings
-    )
+    str(judge(loaded, AssembledTree(stage.paths.code, load_manifest(loaded.manifest).manifest.name)).findings)
 
 
 def a_lock(stage: Stage, m: Mutator) -> None:
@@ -241,13 +239,13 @@ def a_locks_bytes(stage: Stage, m: Mutator) -> None:
     lock_model.read(place)
 
 
-def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> Layout:
+def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> WorkspacePaths:
     """A copy of the workspace with other bytes in one file of `.npu-rl`, the same for all cases of that file."""
     copy = stage.folder / f"ws-{name}"
     if not copy.exists():
         shutil.copytree(stage.workspace, copy, symlinks=True)
     (copy / ".npu-rl" / name).write_bytes(text)
-    return Layout(copy)
+    return WorkspacePaths(copy)
 
 
 def a_receipt(stage: Stage, m: Mutator) -> None:
@@ -263,10 +261,10 @@ def a_receipt(stage: Stage, m: Mutator) -> None:
         data = b'{"digest":"' + hashlib.sha256(rest).hexdigest().encode() + rest
     else:
         data = m.bytes(raw)
-    layout = hidden(stage, m, "receipt.json", data)
-    (layout.code / "pkg" / "a.py").write_text("changed\n")
-    find_edits(layout.root, {})
-    str(verify(layout, _ignore, deep=m.random.random() < 0.5).to_json())
+    paths = hidden(stage, m, "receipt.json", data)
+    (paths.code / "pkg" / "a.py").write_text("changed\n")
+    find_edits(paths.root, {})
+    str(verify(paths, _ignore, deep=m.random.random() < 0.5).to_json())
 
 
 def a_journal(stage: Stage, m: Mutator) -> None:
@@ -288,8 +286,8 @@ def a_record_of_stats(stage: Stage, m: Mutator) -> None:
 
     raw = (stage.workspace / ".npu-rl" / "stat.json").read_bytes()
     text = m.text(m.value(json.loads(raw))).encode("utf-8", "surrogatepass")
-    layout = hidden(stage, m, "stat.json", text if m.random.random() < 0.8 else m.bytes(raw))
-    verify(layout, _ignore)
+    paths = hidden(stage, m, "stat.json", text if m.random.random() < 0.8 else m.bytes(raw))
+    verify(paths, _ignore)
 
 
 def a_run_record(stage: Stage, m: Mutator) -> None:
@@ -450,7 +448,7 @@ def a_variable(stage: Stage, m: Mutator) -> None:
                 patch.setenv(f"NPU_RL_{m.random.choice(names)}", text)
         Network.from_environment(load_rewrites()).rewrites.apply("https://h/x/y")
         default_root()
-        runs_folder(stage.layout)
+        runs_folder(stage.paths)
 
 
 def a_pip_configuration(stage: Stage, m: Mutator) -> None:

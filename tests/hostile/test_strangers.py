@@ -46,7 +46,7 @@ class Life:
 
     def commands(self, manifest: str) -> Iterator[Words]:
         """Each command that writes, in the order of work."""
-        workspace = ("-w", self.scene.layout.root)
+        workspace = ("-w", self.scene.paths.root)
         python = ("--python", sys.executable, "--workers", "1")
         lock = self.scene.stage.manifest(manifest)
         prepare = (
@@ -134,7 +134,7 @@ def test_no_command_takes_a_strangers_file(life: Life) -> None:
     for words in (gc, *life.commands("old")):
         done = life.run(words)
         assert "bug in npu-rl" not in done.stderr
-        require_untouched(planted, life.scene.layout.kept, words)
+        require_untouched(planted, life.scene.paths.kept, words)
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
@@ -146,7 +146,7 @@ def test_no_command_writes_elsewhere(life: Life) -> None:
         written |= folders
     assert {
         life.scene.store / "tmp",
-        life.scene.layout.hidden,
+        life.scene.paths.hidden,
         life.root / "bf16",
         life.root / "dist",
     } <= written

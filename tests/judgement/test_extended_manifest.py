@@ -15,8 +15,8 @@ from npu_rl.cli.judged import judge_in
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.manifest.manifest_facts import manifest_facts
 from npu_rl.training.run.prepare import prepare
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.locked_manifest import stack_of
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.conftest import PIP
 from tests.support import clean_env, run_cli
 
@@ -85,7 +85,7 @@ class TestWorkspace:
         assert not {SWITCH} & {*plans[mine].switches, *plans[mine].off}
 
     def test_a_locked_manifest_has_the_facts_of_its_file(self, quickstart_workspace: Path) -> None:
-        locked, named = stack_of(Layout(quickstart_workspace)), manifest_facts("quickstart")
+        locked, named = stack_of(WorkspacePaths(quickstart_workspace)), manifest_facts("quickstart")
         assert (locked.name, locked.env, locked.pins, locked.files) == (
             named.name,
             named.env,
@@ -97,7 +97,9 @@ class TestWorkspace:
     @pytest.mark.rehearsal
     def test_train_takes_it(self, mine: Path) -> None:
         pytest.importorskip("torch")
-        prepared = prepare(load_recipe("quickstart"), Layout(mine), None, print, rehearse=False, dry_run=True)
+        prepared = prepare(
+            load_recipe("quickstart"), WorkspacePaths(mine), None, print, rehearse=False, dry_run=True
+        )
         assert prepared.loaded.stack is not None and prepared.loaded.stack.name == "mine"
 
 

@@ -26,8 +26,8 @@ from npu_rl.training.run.allow_drift import AllowedDrift
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.prepare import Prepared, run_facts
 from npu_rl.training.run.train import TrainedRun, new_record, run_attempt
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import Receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report
 from tests.training.processes import TRAINER
 
@@ -65,16 +65,16 @@ class FakeRun:
         )
         script.write_text(f'#!/bin/sh\n{MAKER.format(slow=slow)}exec {shlex.join(words)} "$@"\n')
         script.chmod(0o755)
-        layout = Layout(self.root)
-        layout.hidden.mkdir(exist_ok=True)
-        layout.lock.write_bytes((data_root() / "manifests" / "quickstart.lock.json").read_bytes())
+        paths = WorkspacePaths(self.root)
+        paths.hidden.mkdir(exist_ok=True)
+        paths.lock.write_bytes((data_root() / "manifests" / "quickstart.lock.json").read_bytes())
         goal = ["reward.goal=null"] if self.recipe == "quickstart" else []
         said = [f"steps={steps}", "name=demo", *goal, *overrides]
-        lock = lock_model.read(layout.lock)
+        lock = lock_model.read(paths.lock)
         report = Report(lock, lock_model.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)
         interpreter = Interpreter(str(script), (3, 11, 0), {})
         loaded = load_recipe(self.recipe, said)
-        return Prepared(loaded, layout, report, interpreter, judge(loaded))
+        return Prepared(loaded, paths, report, interpreter, judge(loaded))
 
     def train(
         self,

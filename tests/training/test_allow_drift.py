@@ -25,8 +25,8 @@ from npu_rl.training.run.allow_drift import (
     parse_reason,
 )
 from npu_rl.workspace.folder import file_check
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Drift, verify
 from tests.in_process import run_here
 from tests.support import clean_env
@@ -37,10 +37,10 @@ FILE = "code/verl/trainer/main_ppo.py"
 
 
 @pytest.fixture
-def workspace(quickstart_workspace: Path, tmp_path: Path) -> Layout:
+def workspace(quickstart_workspace: Path, tmp_path: Path) -> WorkspacePaths:
     """A copy, for changes."""
     shutil.copytree(quickstart_workspace, tmp_path / "ws", symlinks=True)
-    return Layout(tmp_path / "ws")
+    return WorkspacePaths(tmp_path / "ws")
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def env(tmp_path: Path) -> dict[str, str]:
     return {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
 
 
-def add_print(layout: Layout) -> None:
-    with (layout.root / FILE).open("a") as file:
+def add_print(paths: WorkspacePaths) -> None:
+    with (paths.root / FILE).open("a") as file:
         file.write("print('mine')\n")
 
 
@@ -61,7 +61,7 @@ def nobody(_: str) -> None:
 
 
 @pytest.mark.pypi
-def test_the_patch_applies_and_the_list_says_what_it_leaves_out(workspace: Layout) -> None:
+def test_the_patch_applies_and_the_list_says_what_it_leaves_out(workspace: WorkspacePaths) -> None:
     add_print(workspace)
     large = workspace.code / "verl" / "large.so"
     large.write_bytes(b"\0" * (2 << 20))
@@ -79,7 +79,7 @@ def test_the_patch_applies_and_the_list_says_what_it_leaves_out(workspace: Layou
     assert places["code/verl/large.so"].sha256 == hashlib.sha256(b"\0" * (2 << 20)).hexdigest()
     assert (places["code/verl/protocol.py"].kind, places["code/verl/protocol.py"].sha256) == ("missing", None)
     assert len(found.patch) < 1 << 20
-    plain = Layout(workspace.root.with_name("again"))
+    plain = WorkspacePaths(workspace.root.with_name("again"))
     shutil.copytree(workspace.root, plain.root, symlinks=True)
     undo = ["git", "apply", "--reverse", "--whitespace=nowarn", "-"]
     env = {**os.environ, "GIT_CEILING_DIRECTORIES": str(plain.root), "GIT_DIR": "/dev/null"}
@@ -104,7 +104,7 @@ def test_files_beyond_a_sum_are_not_hashed(tmp_path: Path) -> None:
 
 @pytest.mark.pypi
 def test_many_small_files_fill_the_patch_only_so_far(
-    workspace: Layout, monkeypatch: pytest.MonkeyPatch
+    workspace: WorkspacePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("npu_rl.training.run.allow_drift._PATCH_LIMIT", 5000)
     for number in range(10):
@@ -116,7 +116,7 @@ def test_many_small_files_fill_the_patch_only_so_far(
 
 @pytest.mark.pypi
 @pytest.mark.parametrize("path", [".npu-rl/lock.json", ".npu-rl/receipt.json"])
-def test_what_judges_can_not_be_allowed_to_differ(workspace: Layout, path: str) -> None:
+def test_what_judges_can_not_be_allowed_to_differ(workspace: WorkspacePaths, path: str) -> None:
     report = verify(workspace, nobody, deep=True)
     report.drift.append(Drift(path, "modified", None))
     with pytest.raises(WorkspaceError, match="can't be judged"):
@@ -134,7 +134,7 @@ def test_a_reason_says_something(text: str) -> None:
 
 
 @pytest.mark.pypi
-def test_a_change_that_a_quick_look_misses_is_refused(workspace: Layout, env: dict[str, str]) -> None:
+def test_a_change_that_a_quick_look_misses_is_refused(workspace: WorkspacePaths, env: dict[str, str]) -> None:
     """stat.json is forged; only reading every byte shows the change."""
     assert verify(workspace, nobody, deep=True).ok
     file = workspace.root / FILE
@@ -160,7 +160,7 @@ def test_a_change_that_a_quick_look_misses_is_refused(workspace: Layout, env: di
     ],
 )
 def test_what_no_reason_overrules(
-    workspace: Layout, env: dict[str, str], tmp_path: Path, damage: str, code: int, said: str
+    workspace: WorkspacePaths, env: dict[str, str], tmp_path: Path, damage: str, code: int, said: str
 ) -> None:
     add_print(workspace)
     words: list[str] = []
@@ -179,7 +179,7 @@ def test_what_no_reason_overrules(
 
 @pytest.mark.pypi
 def test_the_hint_for_another_manifest_repeats_no_path_of_the_receipt(
-    workspace: Layout, env: dict[str, str], tmp_path: Path
+    workspace: WorkspacePaths, env: dict[str, str], tmp_path: Path
 ) -> None:
     """A path in the receipt, which somebody else may have written, is no value to copy."""
     receipt = read_receipt(workspace)
@@ -263,7 +263,7 @@ def test_a_rehearsal_says_it_first_and_last() -> None:
 @pytest.mark.pypi
 @pytest.mark.rehearsal
 @pytest.mark.skipif(not HAS_TORCH, reason="Hydra composes in an interpreter with the packages of `rehearsal`")
-def test_a_dry_run_of_a_changed_tree(workspace: Layout, env: dict[str, str], tmp_path: Path) -> None:
+def test_a_dry_run_of_a_changed_tree(workspace: WorkspacePaths, env: dict[str, str], tmp_path: Path) -> None:
     add_print(workspace)
     words = ["--workspace", workspace.root, "--dry-run", "--json", "--allow-drift", "a print"]
     done = run_here(["train", "quickstart", *words], env, tmp_path)

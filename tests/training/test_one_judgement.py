@@ -18,7 +18,7 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.trainer_code import hydra_config
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.training.run.prepare import RefusedRecipe, prepare
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import clean_env, rewrites, run_cli
 
 pytestmark = pytest.mark.pypi
@@ -30,7 +30,7 @@ RAW = "overrides.actor_rollout_ref"
 BROKEN = [
     (["rollout.answer=4"], "invalid-recipe", "rollout.answer"),
     (["steps=x"], "invalid-recipe", "steps"),
-    (["rollout.answers=0"], "invalid-recipe", "rollout.answers"),
+    (["rollout.responses=0"], "invalid-recipe", "rollout.responses"),
     (["cluster.address=nonsense"], "invalid-recipe", "cluster.address"),
     (["data.batch=4"], "mini-batch-within-batch", "actor.mini_batch"),
     (["actor.mini_batch=9"], "mini-batch-within-batch", "actor.mini_batch"),
@@ -73,7 +73,7 @@ VALID = [
     ["steps=3", "name=short"],
     ["optimizer.lr=1e-6"],
     ["data.batch=16", "actor.mini_batch=8"],
-    ["rollout.answers=8", "rollout.temperature=0.8"],
+    ["rollout.responses=8", "rollout.temperature=0.8"],
     ["checkpoint.every=5"],
     ["logging.validate_every=2"],
     ["overrides.trainer.val_before_train=true"],
@@ -142,7 +142,7 @@ def test_train_judges_by_the_memory_of_this_machine(quickstart_workspace: Path, 
     (tmp_path / "sys/fs/cgroup/memory.max").write_text("1024000000\n")
     loaded = load_recipe("quickstart", ["device=npu"])
     with pytest.raises(RefusedRecipe) as refused:
-        prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
+        prepare(loaded, WorkspacePaths(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
     assert "memory-host" in [found.rule for found in refused.value.findings]
     assert "of 1.0 GB" in str(refused.value)
 
@@ -154,7 +154,7 @@ def test_several_machines_need_the_address_of_their_head_where_the_run_begins(
     (tmp_path / "dev/davinci0").touch()
     loaded = load_recipe("quickstart", ["device=npu", "cluster.nodes=2"])
     with pytest.raises(RefusedRecipe) as refused:
-        prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
+        prepare(loaded, WorkspacePaths(quickstart_workspace), None, print, rehearse=False, root=tmp_path)
     (found,) = [one for one in refused.value.findings if one.rule == "cluster-address"]
     assert found.key == "cluster.address" and "cluster.address to HOST:PORT" in found.fix
     judged = judge(loaded, AssembledTree(quickstart_workspace / "code", "quickstart"))
@@ -165,7 +165,7 @@ def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
     """A batch share is the recipe's size and a rehearsal's own; an unknown key is both's."""
     loaded = load_recipe("quickstart", ["actor.micro_batch=3", "overrides.no.such=1"])
     with pytest.raises(RefusedRecipe) as refused:
-        prepare(loaded, Layout(quickstart_workspace), None, print, rehearse=True)
+        prepare(loaded, WorkspacePaths(quickstart_workspace), None, print, rehearse=True)
     lines = str(refused.value).splitlines()
     assert "quickstart can't be run as it is: 1 error" in lines[0]
     assert any(

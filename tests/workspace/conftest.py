@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.workspace.stack import Stack, build
 
 
@@ -17,13 +17,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Stack:
 
 
 @pytest.fixture(scope="session")
-def template(stack: Stack) -> Layout:
+def template(stack: Stack) -> WorkspacePaths:
     """A workspace of the old lock that nobody may change."""
     return stack.make(stack.home / "template")
 
 
 @pytest.fixture
-def layout(template: Layout, tmp_path: Path) -> Layout:
+def paths(template: WorkspacePaths, tmp_path: Path) -> WorkspacePaths:
     """A workspace of the old lock: a copy of one, times included, which is faster than a setup."""
     shutil.copytree(template.root, tmp_path / "w", symlinks=True)
-    return Layout(tmp_path / "w")
+    return WorkspacePaths(tmp_path / "w")

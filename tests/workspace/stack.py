@@ -24,9 +24,9 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Silent
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.setup import Request
 from npu_rl.workspace.folder.setup import run as run_setup
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report, verify
 from tests.support import File, Repo, clean_env, run_cli
 
@@ -150,7 +150,12 @@ class Stack:
             for name, value in self.env.items():
                 patched.setenv(name, value)
             request = Request(
-                self.lock(path), Layout(workspace), path, Network(), Silent(), discard="--discard" in options
+                self.lock(path),
+                WorkspacePaths(workspace),
+                path,
+                Network(),
+                Silent(),
+                discard="--discard" in options,
             )
             try:
                 outcome = run_setup(request, told.append)
@@ -159,11 +164,11 @@ class Stack:
         said = "is ready" if outcome.changed else "nothing to do"
         return Done(0, f"{said} {outcome.kept or ''}", "\n".join(told))
 
-    def make(self, workspace: Path, manifest: Path | None = None) -> Layout:
+    def make(self, workspace: Path, manifest: Path | None = None) -> WorkspacePaths:
         """A new workspace."""
         done = self.lay(workspace, manifest)
         assert done.returncode == 0, done.stderr
-        return Layout(workspace)
+        return WorkspacePaths(workspace)
 
 
 def build(home: Path) -> Stack:
@@ -270,30 +275,30 @@ def without_privileges(stack: Stack, *args: str | Path) -> subprocess.CompletedP
     )  # fmt: skip
 
 
-def receipt_with(layout: Layout, change: Callable[[dict[str, Any]], object]) -> None:
+def receipt_with(paths: WorkspacePaths, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the receipt, with its digest made anew: it has no key."""
-    body = json.loads(layout.receipt.read_text())
+    body = json.loads(paths.receipt.read_text())
     del body["digest"]
     change(body)
     rest = '",' + json.dumps(body, separators=(",", ":"))[1:] + "\n"
-    layout.receipt.write_text('{"digest":"' + hashlib.sha256(rest.encode()).hexdigest() + rest)
+    paths.receipt.write_text('{"digest":"' + hashlib.sha256(rest.encode()).hexdigest() + rest)
 
 
 # -- looking -------------------------------------------------------------------------------------------
 
 
-def look(layout: Layout, *, deep: bool = False) -> Report:
+def look(paths: WorkspacePaths, *, deep: bool = False) -> Report:
     """What verify finds, in this process."""
-    return verify(layout, _silent, deep=deep)
+    return verify(paths, _silent, deep=deep)
 
 
 def _silent(message: str) -> None:
     del message
 
 
-def found(layout: Layout, *, deep: bool = False) -> list[tuple[str, str]]:
+def found(paths: WorkspacePaths, *, deep: bool = False) -> list[tuple[str, str]]:
     """(path, kind) of all drift."""
-    return [(d.path, d.kind) for d in look(layout, deep=deep).drift]
+    return [(d.path, d.kind) for d in look(paths, deep=deep).drift]
 
 
 def verify_json(stack: Stack, workspace: Path, *options: str) -> tuple[int, dict[str, Any]]:

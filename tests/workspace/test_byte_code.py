@@ -16,8 +16,8 @@ import pytest
 
 from npu_rl.common import byte_code
 from npu_rl.common.python_roots import INJECTED
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.workspace.stack import Stack, found, look
 
 KEY = byte_code.run_key("0123456789abcdef" * 4, "/python", "state")
@@ -34,9 +34,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def activated(layout: Layout, command: str, shell: str = "bash", **env: str) -> str:
+def activated(paths: WorkspacePaths, command: str, shell: str = "bash", **env: str) -> str:
     """The output of a command in a shell that sourced `activate`."""
-    return run([shell, "-c", f'set -eu; source "{layout.root}/activate"; cd /; {command}'], env)
+    return run([shell, "-c", f'set -eu; source "{paths.root}/activate"; cd /; {command}'], env)
 
 
 def run(argv: list[str], env: Mapping[str, str]) -> str:
@@ -46,14 +46,14 @@ def run(argv: list[str], env: Mapping[str, str]) -> str:
     return done.stdout
 
 
-def python(layout: Layout, code: str, **env: str) -> str:
+def python(paths: WorkspacePaths, code: str, **env: str) -> str:
     """The output of Python in an activated shell."""
-    return activated(layout, f'"{sys.executable}" -B -c "{code}"', **env)
+    return activated(paths, f'"{sys.executable}" -B -c "{code}"', **env)
 
 
-def in_a_run(layout: Layout, code: str, **env: str) -> str:
+def in_a_run(paths: WorkspacePaths, code: str, **env: str) -> str:
     """The output of Python as a process of a run on a host where only the key is known."""
-    path = f"{INJECTED}{os.pathsep}{layout.code}"
+    path = f"{INJECTED}{os.pathsep}{paths.code}"
     return run([sys.executable, "-c", code], {"PYTHONPATH": path, "NPU_RL_BYTE_CODE": KEY, **env})
 
 
@@ -75,43 +75,43 @@ def cached(source: Path, prefix: Path | None = None) -> Path:
     return prefix / source.parent.relative_to("/") / name if prefix else beside
 
 
-def test_a_planted_file_would_run_where_it_is_read(layout: Layout) -> None:
+def test_a_planted_file_would_run_where_it_is_read(paths: WorkspacePaths) -> None:
     """What the next tests plant is what Python takes."""
-    core = layout.code / "alpha/core.py"
+    core = paths.code / "alpha/core.py"
     plant(core, cached(core))
-    assert run([sys.executable, "-c", "import alpha.core"], {"PYTHONPATH": str(layout.code)}) == "EVIL RAN\n"
+    assert run([sys.executable, "-c", "import alpha.core"], {"PYTHONPATH": str(paths.code)}) == "EVIL RAN\n"
 
 
-def test_no_byte_code_of_the_workspace_is_read(layout: Layout) -> None:
-    core = layout.code / "alpha/core.py"
+def test_no_byte_code_of_the_workspace_is_read(paths: WorkspacePaths) -> None:
+    core = paths.code / "alpha/core.py"
     plant(core, cached(core))
-    plant(core, cached(core, layout.hidden / "pycache"))
+    plant(core, cached(core, paths.hidden / "pycache"))
     code = "import alpha.core; print(alpha.core.line_10)"
-    assert python(layout, code) == "11\n"
-    assert in_a_run(layout, code) == "11\n"
-    assert in_a_run(layout, code, PYTHONPYCACHEPREFIX=str(layout.hidden / "pycache")) == "11\n"
+    assert python(paths, code) == "11\n"
+    assert in_a_run(paths, code) == "11\n"
+    assert in_a_run(paths, code, PYTHONPYCACHEPREFIX=str(paths.hidden / "pycache")) == "11\n"
     # What judges a recipe has no folder of its own, and lays the tree on the path itself, perhaps.
-    assert in_a_run(layout, code, NPU_RL_BYTE_CODE="") == "11\n"
-    late = f"import sys; sys.dont_write_bytecode = False; sys.path.insert(0, {str(layout.code)!r}); {code}; import json"
+    assert in_a_run(paths, code, NPU_RL_BYTE_CODE="") == "11\n"
+    late = f"import sys; sys.dont_write_bytecode = False; sys.path.insert(0, {str(paths.code)!r}); {code}; import json"
     late += "; print(json.__cached__ is not None, alpha.core.__spec__.origin)"
-    assert in_a_run(layout, late, NPU_RL_BYTE_CODE="", PYTHONPATH=str(INJECTED)) == f"11\nTrue {core}\n"
-    report = look(layout)
-    assert (report.ok, report.byte_code) == (True, [str(cached(core).relative_to(layout.root))])
+    assert in_a_run(paths, late, NPU_RL_BYTE_CODE="", PYTHONPATH=str(INJECTED)) == f"11\nTrue {core}\n"
+    report = look(paths)
+    assert (report.ok, report.byte_code) == (True, [str(cached(core).relative_to(paths.root))])
 
 
-def test_it_is_kept_and_used_again(layout: Layout) -> None:
-    core = layout.code / "alpha/core.py"
+def test_it_is_kept_and_used_again(paths: WorkspacePaths) -> None:
+    core = paths.code / "alpha/core.py"
     for run_it, key in ((python, None), (in_a_run, KEY)):
-        run_it(layout, "import sys; sys.dont_write_bytecode = False; import alpha.core")
-        prefix = Path(byte_code.place(key or byte_code.shell_key(read_receipt(layout).digest)))
+        run_it(paths, "import sys; sys.dont_write_bytecode = False; import alpha.core")
+        prefix = Path(byte_code.place(key or byte_code.shell_key(read_receipt(paths).digest)))
         assert cached(core, prefix).is_file()
         plant(core, cached(core, prefix))
-        assert run_it(layout, "import alpha.core") == "EVIL RAN\n"  # only this user can write there
+        assert run_it(paths, "import alpha.core") == "EVIL RAN\n"  # only this user can write there
 
 
-def test_processes_of_a_run_hand_it_on(layout: Layout) -> None:
+def test_processes_of_a_run_hand_it_on(paths: WorkspacePaths) -> None:
     code = "import os, sys; print(sys.pycache_prefix, os.environ['PYTHONPYCACHEPREFIX'])"
-    assert in_a_run(layout, code).split() == [byte_code.place(KEY)] * 2
+    assert in_a_run(paths, code).split() == [byte_code.place(KEY)] * 2
 
 
 def test_a_run_shares_with_runs_of_the_same_receipt_interpreter_and_files() -> None:
@@ -125,20 +125,20 @@ def test_a_run_shares_with_runs_of_the_same_receipt_interpreter_and_files() -> N
 
 
 @pytest.mark.parametrize("key", ["../../../x", "", f"{'0' * 32}-../x", "a/b", f"{'0' * 32}-a\n"])
-def test_a_key_is_a_name(layout: Layout, key: str) -> None:
+def test_a_key_is_a_name(paths: WorkspacePaths, key: str) -> None:
     assert byte_code.place(key) == byte_code.NOWHERE
     code = "import sys; print(sys.pycache_prefix)"
-    assert in_a_run(layout, code, NPU_RL_BYTE_CODE=key) in (
+    assert in_a_run(paths, code, NPU_RL_BYTE_CODE=key) in (
         "None\n" if not key else "",
         f"{byte_code.NOWHERE}\n",
     )
 
 
-def test_shells_take_the_place_that_python_does(layout: Layout, tmp_path: Path) -> None:
-    expected = Path(byte_code.place(byte_code.shell_key(read_receipt(layout).digest)))
+def test_shells_take_the_place_that_python_does(paths: WorkspacePaths, tmp_path: Path) -> None:
+    expected = Path(byte_code.place(byte_code.shell_key(read_receipt(paths).digest)))
     for shell in filter(shutil.which, ("bash", "zsh")):
         for cache in ("", "relative", str(tmp_path / "a cache"), str(tmp_path / "größe $HOME")):
-            place = Path(activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"', shell, XDG_CACHE_HOME=cache))
+            place = Path(activated(paths, 'printf %s "$PYTHONPYCACHEPREFIX"', shell, XDG_CACHE_HOME=cache))
             home = Path(cache) if cache.startswith("/") else Path(os.environ["HOME"], ".cache")
             assert place == home / expected.relative_to(Path(os.environ["HOME"], ".cache"))
             for folder in (place, place.parent, place.parent.parent):
@@ -168,69 +168,69 @@ def spoil_file(home: Path) -> None:
 
 
 @pytest.mark.parametrize("spoil", [spoil_link, spoil_mode, spoil_owner, spoil_file])
-def test_where_others_could_write_there_is_none(layout: Layout, machine: Path, spoil: object) -> None:
+def test_where_others_could_write_there_is_none(paths: WorkspacePaths, machine: Path, spoil: object) -> None:
     assert callable(spoil)
     spoil(machine)
     assert byte_code.place(KEY) == byte_code.NOWHERE
-    assert activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"') == byte_code.NOWHERE
-    core = layout.code / "alpha/core.py"
+    assert activated(paths, 'printf %s "$PYTHONPYCACHEPREFIX"') == byte_code.NOWHERE
+    core = paths.code / "alpha/core.py"
     plant(core, cached(core))
     code = "import alpha.core; print(alpha.core.line_10)"
-    assert python(layout, code) == in_a_run(layout, code) == "11\n"
+    assert python(paths, code) == in_a_run(paths, code) == "11\n"
 
 
-def test_without_a_home(layout: Layout) -> None:
-    assert activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"', HOME="") == byte_code.NOWHERE
-    assert in_a_run(layout, "import sys; print(sys.pycache_prefix)", HOME="") == f"{byte_code.NOWHERE}\n"
+def test_without_a_home(paths: WorkspacePaths) -> None:
+    assert activated(paths, 'printf %s "$PYTHONPYCACHEPREFIX"', HOME="") == byte_code.NOWHERE
+    assert in_a_run(paths, "import sys; print(sys.pycache_prefix)", HOME="") == f"{byte_code.NOWHERE}\n"
 
 
-def test_a_home_in_the_workspace_is_none(layout: Layout) -> None:
+def test_a_home_in_the_workspace_is_none(paths: WorkspacePaths) -> None:
     """A copy of it would bring byte code along."""
-    assert activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"', HOME=str(layout.root)) == byte_code.NOWHERE
-    cache = str(layout.code / "cache")
-    assert activated(layout, 'printf %s "$PYTHONPYCACHEPREFIX"', XDG_CACHE_HOME=cache) == byte_code.NOWHERE
+    assert activated(paths, 'printf %s "$PYTHONPYCACHEPREFIX"', HOME=str(paths.root)) == byte_code.NOWHERE
+    cache = str(paths.code / "cache")
+    assert activated(paths, 'printf %s "$PYTHONPYCACHEPREFIX"', XDG_CACHE_HOME=cache) == byte_code.NOWHERE
 
 
-def edit_run_restore(layout: Layout) -> None:
+def edit_run_restore(paths: WorkspacePaths) -> None:
     """All within what Python's check of byte code can't tell: same size, same time."""
-    module = layout.code / "beta/b.py"
-    shutil.copy2(module, layout.root / "backup")
+    module = paths.code / "beta/b.py"
+    shutil.copy2(module, paths.root / "backup")
     status = module.stat()
     module.write_text("B = 2\n")
     os.utime(module, ns=(status.st_atime_ns, status.st_mtime_ns))
     code = "import sys; sys.dont_write_bytecode = False; import beta.b; print(beta.b.B)"
-    assert python(layout, code) == "2\n"
-    shutil.copy2(layout.root / "backup", module)
+    assert python(paths, code) == "2\n"
+    shutil.copy2(paths.root / "backup", module)
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_after_verify_a_shell_runs_what_was_verified(layout: Layout, deep: bool) -> None:
+def test_after_verify_a_shell_runs_what_was_verified(paths: WorkspacePaths, deep: bool) -> None:
     for _ in range(2):
-        edit_run_restore(layout)
-        assert python(layout, "import beta.b; print(beta.b.B)") == "2\n"  # as Python does anywhere
-        assert found(layout, deep=deep) == []
-        assert python(layout, "import beta.b; print(beta.b.B)") == "1\n"
+        edit_run_restore(paths)
+        assert python(paths, "import beta.b; print(beta.b.B)") == "2\n"  # as Python does anywhere
+        assert found(paths, deep=deep) == []
+        assert python(paths, "import beta.b; print(beta.b.B)") == "1\n"
 
 
-def test_verify_leaves_byte_code_of_files_that_nobody_touched(layout: Layout) -> None:
-    prefix = Path(byte_code.place(byte_code.shell_key(read_receipt(layout).digest)))
-    assert found(layout) == []
-    python(layout, "import sys; sys.dont_write_bytecode = False; import beta.b")
-    made = cached(layout.code / "beta/b.py", prefix).stat()
-    assert found(layout) == found(layout, deep=True) == []
-    assert cached(layout.code / "beta/b.py", prefix).stat() == made
+def test_verify_leaves_byte_code_of_files_that_nobody_touched(paths: WorkspacePaths) -> None:
+    prefix = Path(byte_code.place(byte_code.shell_key(read_receipt(paths).digest)))
+    assert found(paths) == []
+    python(paths, "import sys; sys.dont_write_bytecode = False; import beta.b")
+    made = cached(paths.code / "beta/b.py", prefix).stat()
+    assert found(paths) == found(paths, deep=True) == []
+    assert cached(paths.code / "beta/b.py", prefix).stat() == made
 
 
-def test_verify_makes_no_folder_where_no_shell_was(layout: Layout, machine: Path) -> None:
-    assert found(layout) == []
+def test_verify_makes_no_folder_where_no_shell_was(paths: WorkspacePaths, machine: Path) -> None:
+    assert found(paths) == []
     assert os.listdir(machine) == []
 
 
-def test_the_state_of_the_files_is_another_after_an_edit_that_was_undone(layout: Layout) -> None:
-    before = look(layout, deep=True).state()
-    assert look(layout).state() == look(layout, deep=True).state() == before
-    edit_run_restore(layout)
-    after = look(layout, deep=True)
+def test_the_state_of_the_files_is_another_after_an_edit_that_was_undone(paths: WorkspacePaths) -> None:
+    before = look(paths, deep=True).state()
+    assert look(paths).state() == look(paths, deep=True).state() == before
+    edit_run_restore(paths)
+    after = look(paths, deep=True)
     assert after.ok
     assert after.state() != before
 
@@ -252,39 +252,39 @@ def test_what_nobody_uses_is_removed(machine: Path) -> None:
 # -- workspaces of older versions ------------------------------------------------------------------------
 
 
-def as_of_older(layout: Layout) -> None:
+def as_of_older(paths: WorkspacePaths) -> None:
     """As 0.1 laid it: nothing recorded of packs, and byte code in the workspace."""
-    receipt = read_receipt(layout)
+    receipt = read_receipt(paths)
     del receipt.setup["packs"]
-    layout.receipt.write_text(receipt.dump())
-    (layout.hidden / "pycache").mkdir()
+    paths.receipt.write_text(receipt.dump())
+    (paths.hidden / "pycache").mkdir()
 
 
-def test_a_workspace_of_an_older_version(stack: Stack, layout: Layout) -> None:
-    as_of_older(layout)
-    report = look(layout, deep=True)
+def test_a_workspace_of_an_older_version(stack: Stack, paths: WorkspacePaths) -> None:
+    as_of_older(paths)
+    report = look(paths, deep=True)
     assert (report.ok, report.byte_code) == (True, [])
-    (layout.hidden / "pycache/x.pyc").write_text("")
-    assert look(layout).byte_code == [".npu-rl/pycache/"]
-    done = stack.run("verify", "-w", layout.root)
+    (paths.hidden / "pycache/x.pyc").write_text("")
+    assert look(paths).byte_code == [".npu-rl/pycache/"]
+    done = stack.run("verify", "-w", paths.root)
     assert done.returncode == 0
     assert "older `activate`  .npu-rl/pycache/" in done.stdout
-    assert "is ready" in stack.lay(layout.root).stdout
-    assert not (layout.hidden / "pycache").exists()
-    assert "packs" in read_receipt(layout).setup
+    assert "is ready" in stack.lay(paths.root).stdout
+    assert not (paths.hidden / "pycache").exists()
+    assert "packs" in read_receipt(paths).setup
 
 
-def test_byte_code_is_told_of_in_both_forms(stack: Stack, layout: Layout) -> None:
-    core = layout.code / "alpha/core.py"
+def test_byte_code_is_told_of_in_both_forms(stack: Stack, paths: WorkspacePaths) -> None:
+    core = paths.code / "alpha/core.py"
     plant(core, cached(core))
-    told = str(cached(core).relative_to(layout.root))
-    done = stack.run("verify", "-w", layout.root)
+    told = str(cached(core).relative_to(paths.root))
+    done = stack.run("verify", "-w", paths.root)
     assert done.returncode == 0
     assert f"byte code, not read by npu-rl or in an activated shell  {told}" in done.stdout
-    assert json.loads(stack.run("verify", "-w", layout.root, "--json").stdout)["byte_code"] == [told]
+    assert json.loads(stack.run("verify", "-w", paths.root, "--json").stdout)["byte_code"] == [told]
     for number in range(30):
         shutil.copy(cached(core), cached(core).with_name(f"core.cpython-{number}.pyc"))
-    shown = stack.run("verify", "-w", layout.root).stdout
+    shown = stack.run("verify", "-w", paths.root).stdout
     assert shown.count("not read by npu-rl") == 20
     assert "11 more files" in shown
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.workspace.folder.layout import DEFAULT_NAME, Layout
+from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 from tests.workspace.stack import Stack, snapshot
 
 NOBODY = 65534
@@ -20,17 +20,17 @@ COMMANDS = (
 )  # fmt: skip
 
 
-def give(layout: Layout, user: int = NOBODY) -> Layout:
-    for path in (layout.root, *layout.root.rglob("*")):
+def give(paths: WorkspacePaths, user: int = NOBODY) -> WorkspacePaths:
+    for path in (paths.root, *paths.root.rglob("*")):
         os.chown(path, user, user, follow_symlinks=False)
-    return layout
+    return paths
 
 
 @pytest.fixture
-def below(layout: Layout) -> Path:
+def below(paths: WorkspacePaths) -> Path:
     """A folder of this user in a folder that somebody else owns, and has made a workspace of."""
-    give(layout)
-    project = layout.root / "my/project"
+    give(paths)
+    project = paths.root / "my/project"
     project.mkdir(parents=True)
     return project
 
@@ -46,51 +46,53 @@ def ask(
 @AS_ROOT
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_workspace_of_another_user_is_not_taken(
-    stack: Stack, layout: Layout, below: Path, command: list[str]
+    stack: Stack, paths: WorkspacePaths, below: Path, command: list[str]
 ) -> None:
-    before = snapshot(layout.root)
+    before = snapshot(paths.root)
     done = ask(stack, below, *command)
     assert done.returncode == 3, done.stderr
-    assert f"The workspace {layout.root} belongs to another user" in done.stderr
+    assert f"The workspace {paths.root} belongs to another user" in done.stderr
     assert f"(uid {NOBODY})" in done.stderr
-    assert f"--workspace {layout.root}\n" in done.stderr
-    assert f'safe_workspaces: ["{layout.root}"]' in done.stderr
-    assert snapshot(layout.root) == before
+    assert f"--workspace {paths.root}\n" in done.stderr
+    assert f'safe_workspaces: ["{paths.root}"]' in done.stderr
+    assert snapshot(paths.root) == before
 
 
 @AS_ROOT
-def test_the_ways_out_that_the_error_names(stack: Stack, layout: Layout, below: Path) -> None:
+def test_the_ways_out_that_the_error_names(stack: Stack, paths: WorkspacePaths, below: Path) -> None:
     line = ask(stack, below, "status").stderr.splitlines()[-1].strip()
     assert ask(stack, below, "status", config=line).returncode == 0
-    assert ask(stack, below, "status", "--workspace", layout.root).returncode == 0
+    assert ask(stack, below, "status", "--workspace", paths.root).returncode == 0
     assert ask(stack, below, "status", config="safe_workspaces: '*'").returncode == 0
     assert ask(stack, below, "status", config="safe_workspaces: ['*']").returncode == 0
     other = ask(stack, below, "status", config="safe_workspaces: [/elsewhere]")
     assert other.returncode == 3
-    assert f'safe_workspaces: ["/elsewhere", "{layout.root}"]' in other.stderr
+    assert f'safe_workspaces: ["/elsewhere", "{paths.root}"]' in other.stderr
 
 
 @AS_ROOT
-def test_the_configuration_may_name_it_through_a_link(stack: Stack, layout: Layout, below: Path) -> None:
-    link = layout.root.parent / "link"
-    link.symlink_to(layout.root)
+def test_the_configuration_may_name_it_through_a_link(
+    stack: Stack, paths: WorkspacePaths, below: Path
+) -> None:
+    link = paths.root.parent / "link"
+    link.symlink_to(paths.root)
     assert ask(stack, below, "status", config=f"safe_workspaces: [{link}]").returncode == 0
-    assert ask(stack, link / "my", "status", config=f"safe_workspaces: [{layout.root}]").returncode == 0
+    assert ask(stack, link / "my", "status", config=f"safe_workspaces: [{paths.root}]").returncode == 0
 
 
 @AS_ROOT
 @pytest.mark.parametrize("part", ["root", "hidden"])
-def test_each_part_has_to_be_ours(stack: Stack, layout: Layout, part: str) -> None:
-    os.chown(getattr(layout, part), NOBODY, NOBODY)
-    assert ask(stack, layout.code, "status").returncode == 3
+def test_each_part_has_to_be_ours(stack: Stack, paths: WorkspacePaths, part: str) -> None:
+    os.chown(getattr(paths, part), NOBODY, NOBODY)
+    assert ask(stack, paths.code, "status").returncode == 3
 
 
 @AS_ROOT
 @pytest.mark.parametrize("place", ["here", "default"])
-def test_also_in_the_current_folder(stack: Stack, layout: Layout, tmp_path: Path, place: str) -> None:
+def test_also_in_the_current_folder(stack: Stack, paths: WorkspacePaths, tmp_path: Path, place: str) -> None:
     """To go to a folder is not to trust it: /tmp/npu-rl-workspace may be anybody's."""
-    give(layout)
-    shutil.move(layout.root, tmp_path / DEFAULT_NAME)
+    give(paths)
+    shutil.move(paths.root, tmp_path / DEFAULT_NAME)
     where = tmp_path if place == "default" else tmp_path / DEFAULT_NAME
     assert "belongs to another user" in ask(stack, where, "status").stderr
     if place == "default":
@@ -113,7 +115,7 @@ def test_a_folder_that_is_closed_to_us_is_no_workspace(stack: Stack, tmp_path: P
 
     (tmp_path / ".npu-rl").mkdir()
     (tmp_path / "mine").mkdir()
-    give(Layout(tmp_path))
+    give(WorkspacePaths(tmp_path))
     (tmp_path / ".npu-rl").chmod(0)
     (tmp_path / "mine").chmod(0o777)
     with pytest.MonkeyPatch.context() as patched:
@@ -123,9 +125,9 @@ def test_a_folder_that_is_closed_to_us_is_no_workspace(stack: Stack, tmp_path: P
     assert "No workspace found" in done.stderr
 
 
-def test_ones_own_is_found_above_and_below(stack: Stack, layout: Layout, tmp_path: Path) -> None:
-    assert ask(stack, layout.code / "beta", "status").returncode == 0
-    layout.root.rename(tmp_path / DEFAULT_NAME)
+def test_ones_own_is_found_above_and_below(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
+    assert ask(stack, paths.code / "beta", "status").returncode == 0
+    paths.root.rename(tmp_path / DEFAULT_NAME)
     assert ask(stack, tmp_path, "status").returncode == 0
 
 
@@ -140,14 +142,14 @@ def test_a_configuration_that_is_wrong_is_told(stack: Stack, tmp_path: Path, con
 
 
 def test_a_link_in_place_of_the_hidden_folder_is_refused(
-    stack: Stack, layout: Layout, tmp_path: Path
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path
 ) -> None:
-    layout.hidden.rename(tmp_path / "elsewhere")
-    layout.hidden.symlink_to(tmp_path / "elsewhere")
-    (layout.code / "beta/b.py").write_text("changed\n")
+    paths.hidden.rename(tmp_path / "elsewhere")
+    paths.hidden.symlink_to(tmp_path / "elsewhere")
+    (paths.code / "beta/b.py").write_text("changed\n")
     before = snapshot(tmp_path / "elsewhere")
     for words in ([*COMMANDS[0]], ["status"], ["diff"], ["setup", "-m", str(stack.new)]):
-        done = stack.run(*words, "-w", layout.root)
+        done = stack.run(*words, "-w", paths.root)
         assert done.returncode == 3
         assert "is a symbolic link" in done.stderr
     assert snapshot(tmp_path / "elsewhere") == before

@@ -27,10 +27,10 @@ import pytest
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.stack.lock import lock_model
 from npu_rl.workspace.folder import file_check, laid_files
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.local_edits import find_edits
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.up_to_date import untouched
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.workspace.stack import Stack, found, git_in, look
 
 Make = Callable[[Path], object]
@@ -377,22 +377,22 @@ def replaced(path: Path) -> Path:
 # -- the table -----------------------------------------------------------------------------------------
 
 
-def record_all(layout: Layout) -> None:
+def record_all(paths: WorkspacePaths) -> None:
     """As if every file had been proven long ago."""
-    receipt = read_receipt(layout)
+    receipt = read_receipt(paths)
     stats = {
-        root: file_check.examine_root(layout.root, root, files, {}).stats
+        root: file_check.examine_root(paths.root, root, files, {}).stats
         for root, files in receipt.files.items()
     }
-    stats[laid_files.PACKS] = laid_files.pack_stats(layout.root)
+    stats[laid_files.PACKS] = laid_files.pack_stats(paths.root)
     text = file_check.dump_stats(stats, 2**62, receipt.digest)
-    layout.stat.write_bytes(text.encode("utf-8", "surrogateescape"))
+    paths.stat.write_bytes(text.encode("utf-8", "surrogateescape"))
 
 
-def setup_would(layout: Layout) -> str:
-    if untouched(layout, layout.lock.read_text(encoding="utf-8")):
+def setup_would(paths: WorkspacePaths) -> str:
+    if untouched(paths, paths.lock.read_text(encoding="utf-8")):
         return NOTHING
-    return REFUSES if find_edits(layout.root, read_receipt(layout).files) else REPAIRS
+    return REFUSES if find_edits(paths.root, read_receipt(paths).files) else REPAIRS
 
 
 def as_in_the_table(drift: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
@@ -406,17 +406,17 @@ def test_the_table_is_as_long_as_it_should_be() -> None:
 
 
 @pytest.mark.parametrize("change", TABLE, ids=lambda change: ascii(change.name).strip("'"))
-def test_every_change(layout: Layout, change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(layout.root.parent))
-    record_all(layout)
-    change.make(layout.root)
-    quick = look(layout)
+def test_every_change(paths: WorkspacePaths, change: Change, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(paths.root.parent))
+    record_all(paths)
+    change.make(paths.root)
+    quick = look(paths)
     assert as_in_the_table([(d.path, d.kind) for d in quick.drift]) == (
         change.drift if change.quick is None else change.quick
     )
     assert (*quick.ignored, *quick.byte_code) == change.listed
-    assert setup_would(layout) == change.setup
-    deep = look(layout, deep=True)
+    assert setup_would(paths) == change.setup
+    deep = look(paths, deep=True)
     assert as_in_the_table([(d.path, d.kind) for d in deep.drift]) == change.drift
     assert (*deep.ignored, *deep.byte_code) == change.listed
 
@@ -426,15 +426,15 @@ def test_every_change(layout: Layout, change: Change, monkeypatch: pytest.Monkey
     ["activate gone", "activate a program", "no pointer", "no git", "a bit of a pack", "no HEAD", "an unchecked hash",
      "an empty folder, which is a package", "git elsewhere", "a branch of garbage"],
 )  # fmt: skip
-def test_setup_lays_again(stack: Stack, layout: Layout, name: str) -> None:
-    next(change for change in TABLE if change.name == name).make(layout.root)
-    done = stack.lay(layout.root)
+def test_setup_lays_again(stack: Stack, paths: WorkspacePaths, name: str) -> None:
+    next(change for change in TABLE if change.name == name).make(paths.root)
+    done = stack.lay(paths.root)
     assert done.returncode == 0, done.stderr
     assert "is ready" in done.stdout
-    assert not layout.kept.exists()
-    assert found(layout, deep=True) == []
-    assert git_in(layout.code, stack.env, "fsck", "--no-dangling") == ""
-    assert git_in(layout.code, stack.env, "status", "--porcelain") == ""
+    assert not paths.kept.exists()
+    assert found(paths, deep=True) == []
+    assert git_in(paths.code, stack.env, "fsck", "--no-dangling") == ""
+    assert git_in(paths.code, stack.env, "status", "--porcelain") == ""
 
 
 @pytest.mark.parametrize(
@@ -442,77 +442,81 @@ def test_setup_lays_again(stack: Stack, layout: Layout, name: str) -> None:
     [("activate edited", "activate"), ("another pointer", "code/.git"), ("a file in src", "src/evil.py"),
      ("a repository in its place", "code/.git/HEAD"), ("an unknown entry point", "code/zz-1.0.DIST-INFO/METADATA")],
 )  # fmt: skip
-def test_setup_puts_aside_what_a_person_made(stack: Stack, layout: Layout, name: str, kept: str) -> None:
+def test_setup_puts_aside_what_a_person_made(
+    stack: Stack, paths: WorkspacePaths, name: str, kept: str
+) -> None:
     name = {"an unknown entry point": "untracked 'code/zz-1.0.DIST-INFO/METADATA'"}.get(name, name)
-    next(change for change in TABLE if change.name == name).make(layout.root)
-    content = (layout.root / kept).read_bytes()
-    done = stack.lay(layout.root)
+    next(change for change in TABLE if change.name == name).make(paths.root)
+    content = (paths.root / kept).read_bytes()
+    done = stack.lay(paths.root)
     assert done.returncode == 3
     assert "that setup would replace" in done.stderr
-    assert (layout.root / kept).read_bytes() == content
-    assert stack.lay(layout.root, None, "--discard").returncode == 0
-    (folder,) = layout.kept.iterdir()
+    assert (paths.root / kept).read_bytes() == content
+    assert stack.lay(paths.root, None, "--discard").returncode == 0
+    (folder,) = paths.kept.iterdir()
     assert (folder / kept).read_bytes() == content
-    assert found(layout, deep=True) == []
+    assert found(paths, deep=True) == []
 
 
 @pytest.mark.parametrize(
     "damage", ["no HEAD", "no configuration", "a bit of a pack", "no objects", "no refs"]
 )
-def test_commits_in_a_damaged_repository_are_never_lost(stack: Stack, layout: Layout, damage: str) -> None:
-    put(layout.code / "beta/b.py", b"B = 'mine'\n")
-    git_in(layout.code, stack.env, "commit", "-qam", "mine")
-    put(layout.code / "beta/b.py", b"B = 1\n")
-    own = {p.name for p in (layout.git / "code/objects").rglob("*") if p.is_file()}
-    next(change for change in TABLE if change.name == damage).make(layout.root)
-    done = stack.lay(layout.root)
+def test_commits_in_a_damaged_repository_are_never_lost(
+    stack: Stack, paths: WorkspacePaths, damage: str
+) -> None:
+    put(paths.code / "beta/b.py", b"B = 'mine'\n")
+    git_in(paths.code, stack.env, "commit", "-qam", "mine")
+    put(paths.code / "beta/b.py", b"B = 1\n")
+    own = {p.name for p in (paths.git / "code/objects").rglob("*") if p.is_file()}
+    next(change for change in TABLE if change.name == damage).make(paths.root)
+    done = stack.lay(paths.root)
     assert done.returncode == 3
     assert "code: " in done.stderr
-    assert stack.lay(layout.root, None, "--discard").returncode == 0
-    (folder,) = layout.kept.iterdir()
+    assert stack.lay(paths.root, None, "--discard").returncode == 0
+    (folder,) = paths.kept.iterdir()
     assert {p.name for p in (folder / "git/code/objects").rglob("*") if p.is_file()} == own
-    assert found(layout, deep=True) == []
+    assert found(paths, deep=True) == []
 
 
-def test_a_forged_receipt_and_record_are_found_by_deep(layout: Layout) -> None:
+def test_a_forged_receipt_and_record_are_found_by_deep(paths: WorkspacePaths) -> None:
     """Quick believes them together, as documented."""
     changed = b"B = 666\n"
-    put(layout.code / "beta/b.py", changed)
-    text = layout.receipt.read_text()
+    put(paths.code / "beta/b.py", changed)
+    text = paths.receipt.read_text()
     old, new = (hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest() for data in (b"B = 1\n", changed))
     assert old in text
     rest = text[75:].replace(old, new)
-    layout.receipt.write_text(text[:11] + hashlib.sha256(rest.encode()).hexdigest() + rest)
-    record_all(layout)
-    assert found(layout) == []
+    paths.receipt.write_text(text[:11] + hashlib.sha256(rest.encode()).hexdigest() + rest)
+    record_all(paths)
+    assert found(paths) == []
     with pytest.raises(WorkspaceError, match="does not describe the locked tree of code"):
-        look(layout, deep=True)
+        look(paths, deep=True)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs another user to become")
 @pytest.mark.parametrize("name", [CORE, "code/alpha/deep", "activate", "code/.git", GIT, "src"])
-def test_what_nobody_may_read_is_an_error_and_not_a_pass(layout: Layout, name: str) -> None:
-    for folder in (layout.root.parent, *layout.root.parent.parents):
+def test_what_nobody_may_read_is_an_error_and_not_a_pass(paths: WorkspacePaths, name: str) -> None:
+    for folder in (paths.root.parent, *paths.root.parent.parents):
         if folder.stat().st_uid == 0 and "pytest" in str(folder):
             folder.chmod(0o755)
-    (layout.root / name).chmod(0)
+    (paths.root / name).chmod(0)
     os.seteuid(65534)
     try:
         for deep in (False, True):
             with pytest.raises(HostError, match="No permission"):
-                look(layout, deep=deep)
+                look(paths, deep=deep)
     finally:
         os.seteuid(0)
 
 
-def test_the_environment_of_the_lock_is_held(layout: Layout) -> None:
+def test_the_environment_of_the_lock_is_held(paths: WorkspacePaths) -> None:
     """Its own digest is made anew by whoever changes it; the receipt keeps the one it was laid from."""
-    if "lock" not in read_receipt(layout).setup:
+    if "lock" not in read_receipt(paths).setup:
         pytest.skip("receipts do not keep the lock's digest yet")
-    lock = lock_model.read(layout.lock)
+    lock = lock_model.read(paths.lock)
     forged = dataclasses.replace(lock, env={**lock.env, "NPU_RL_FORGED": "1"})
-    layout.lock.write_text(lock_model.dump(forged), encoding="utf-8")
+    paths.lock.write_text(lock_model.dump(forged), encoding="utf-8")
     for deep in (False, True):
         with pytest.raises(WorkspaceError, match="does not match its lock"):
-            look(layout, deep=deep)
-    assert not untouched(layout, lock_model.dump(lock))
+            look(paths, deep=deep)
+    assert not untouched(paths, lock_model.dump(lock))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_rl.stack.lock import lock_model
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.workspace.stack import Stack, receipt_with, verify_json
 
 
@@ -30,80 +30,80 @@ def sealed(body: dict[str, Any]) -> str:
     return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
 
 
-def forge_lock(layout: Layout) -> None:
-    body = json.loads(layout.lock.read_text())
+def forge_lock(paths: WorkspacePaths) -> None:
+    body = json.loads(paths.lock.read_text())
     body["env"]["LD_PRELOAD"] = "/evil.so"
-    layout.lock.write_text(sealed(body))
+    paths.lock.write_text(sealed(body))
 
 
-def forge_receipt(layout: Layout) -> None:
+def forge_receipt(paths: WorkspacePaths) -> None:
     """The receipt says that it was laid from the forged lock."""
-    digest = json.loads(layout.lock.read_text())["digest"]
-    receipt_with(layout, lambda body: body["setup"].update(lock=digest))
+    digest = json.loads(paths.lock.read_text())["digest"]
+    receipt_with(paths, lambda body: body["setup"].update(lock=digest))
 
 
 def test_every_command_that_proves_prints_it(
-    stack: Stack, layout: Layout, digest: str, tmp_path: Path
+    stack: Stack, paths: WorkspacePaths, digest: str, tmp_path: Path
 ) -> None:
     first = stack.setup(tmp_path / "first")
     assert f"\nlock {digest}\n" in first.stdout
     assert f"\nlock {digest}\n" in stack.setup(tmp_path / "first").stdout
     assert json.loads(stack.setup(tmp_path / "first", None, "--json").stdout)["lock"] == digest
-    assert f"\nlock {digest}\n" in stack.run("verify", "-w", layout.root).stdout
-    assert verify_json(stack, layout.root)[1]["lock"] == digest
-    assert digest in stack.run("status", "-w", layout.root).stdout
-    assert json.loads(stack.run("status", "-w", layout.root, "--json").stdout)["lock"] == digest
+    assert f"\nlock {digest}\n" in stack.run("verify", "-w", paths.root).stdout
+    assert verify_json(stack, paths.root)[1]["lock"] == digest
+    assert digest in stack.run("status", "-w", paths.root).stdout
+    assert json.loads(stack.run("status", "-w", paths.root, "--json").stdout)["lock"] == digest
 
 
-def test_the_lock_it_was_laid_from_is_held_against_the_lock(stack: Stack, layout: Layout) -> None:
+def test_the_lock_it_was_laid_from_is_held_against_the_lock(stack: Stack, paths: WorkspacePaths) -> None:
     """The environment of a run comes from lock.json, and its tree may be right all the same."""
-    forge_lock(layout)
+    forge_lock(paths)
     for options in ((), ("--deep",)):
-        done = stack.run("verify", "-w", layout.root, *options)
+        done = stack.run("verify", "-w", paths.root, *options)
         assert done.returncode == 3
         assert "does not match its lock" in done.stderr
-    assert stack.lay(layout.root).returncode == 0
-    assert stack.run("verify", "-w", layout.root).returncode == 0
+    assert stack.lay(paths.root).returncode == 0
+    assert stack.run("verify", "-w", paths.root).returncode == 0
 
 
-def test_a_forged_script_and_receipt(stack: Stack, layout: Layout, digest: str) -> None:
+def test_a_forged_script_and_receipt(stack: Stack, paths: WorkspacePaths, digest: str) -> None:
     """`activate` is no file of a tree: what it should be follows from the lock alone."""
-    script = layout.root / "activate"
+    script = paths.root / "activate"
     script.write_text(script.read_text() + "export LD_PRELOAD=/evil.so\n")
     forged = hashlib.sha256(script.read_bytes()).hexdigest()
-    receipt_with(layout, lambda body: body["setup"].update(activate=forged))
-    assert stack.run("verify", "--deep", "-w", layout.root).returncode == 0  # as documented
-    done = stack.run("verify", "-w", layout.root, "--expect", digest)
+    receipt_with(paths, lambda body: body["setup"].update(activate=forged))
+    assert stack.run("verify", "--deep", "-w", paths.root).returncode == 0  # as documented
+    done = stack.run("verify", "-w", paths.root, "--expect", digest)
     assert done.returncode == 3
     assert "activate" in done.stdout
 
 
-def test_a_forged_lock_and_receipt(stack: Stack, layout: Layout, digest: str) -> None:
-    forge_lock(layout)
-    forge_receipt(layout)
+def test_a_forged_lock_and_receipt(stack: Stack, paths: WorkspacePaths, digest: str) -> None:
+    forge_lock(paths)
+    forge_receipt(paths)
     assert (
-        stack.run("verify", "--deep", "-w", layout.root).returncode == 0
+        stack.run("verify", "--deep", "-w", paths.root).returncode == 0
     )  # as documented: it needs the anchor
     for command in (["verify"], ["train", "quickstart", "--dry-run"]):
-        done = stack.run(*command, "-w", layout.root, "--expect", digest)
+        done = stack.run(*command, "-w", paths.root, "--expect", digest)
         assert done.returncode == 3
         assert "from another lock than the expected one" in done.stderr
         assert digest in done.stderr
-        assert json.loads(layout.lock.read_text())["digest"] in done.stderr
+        assert json.loads(paths.lock.read_text())["digest"] in done.stderr
 
 
-def test_with_the_anchor_every_byte_is_read(stack: Stack, layout: Layout, digest: str) -> None:
+def test_with_the_anchor_every_byte_is_read(stack: Stack, paths: WorkspacePaths, digest: str) -> None:
     """A record of the last proof that was forged hides a change from a quick look only."""
-    assert stack.run("verify", "-w", layout.root, "--expect", digest).returncode == 0
-    (layout.code / "beta/b.py").write_text("B = 2\n")
-    status = (layout.code / "beta/b.py").lstat()
-    record = json.loads(layout.stat.read_text())
+    assert stack.run("verify", "-w", paths.root, "--expect", digest).returncode == 0
+    (paths.code / "beta/b.py").write_text("B = 2\n")
+    status = (paths.code / "beta/b.py").lstat()
+    record = json.loads(paths.stat.read_text())
     record["roots"]["code"]["beta/b.py"] = [
         status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode
     ]  # fmt: skip
-    layout.stat.write_text(json.dumps(record))
-    assert stack.run("verify", "-w", layout.root).returncode == 0
-    done = stack.run("verify", "-w", layout.root, "--expect", digest)
+    paths.stat.write_text(json.dumps(record))
+    assert stack.run("verify", "-w", paths.root).returncode == 0
+    done = stack.run("verify", "-w", paths.root, "--expect", digest)
     assert done.returncode == 3
     assert "code/beta/b.py" in done.stdout
 
@@ -111,8 +111,8 @@ def test_with_the_anchor_every_byte_is_read(stack: Stack, layout: Layout, digest
 @pytest.mark.parametrize("wrong", ["", "abc", "A" * 64, "0" * 63, "0" * 65, "0" * 40, "0" * 64 + "\n"])
 @pytest.mark.parametrize("command", [["verify"], ["train", "quickstart"]], ids=lambda c: c[0])
 def test_what_is_no_digest_is_a_mistake_of_usage(
-    stack: Stack, layout: Layout, command: list[str], wrong: str
+    stack: Stack, paths: WorkspacePaths, command: list[str], wrong: str
 ) -> None:
-    done = stack.run(*command, "-w", layout.root, "--expect", wrong)
+    done = stack.run(*command, "-w", paths.root, "--expect", wrong)
     assert done.returncode == 2
     assert "Invalid lock digest" in done.stderr

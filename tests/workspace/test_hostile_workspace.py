@@ -20,7 +20,7 @@ import pytest
 from npu_rl.cli import app
 from npu_rl.common.errors import NpuRlError
 from npu_rl.workspace.folder import swap
-from npu_rl.workspace.folder.layout import MOVED, Layout
+from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.hostile.limits import assert_told, limited_cli
 from tests.workspace.stack import Stack, found, receipt_with, snapshot
 
@@ -30,7 +30,7 @@ ID = "0" * 40
 
 
 @pytest.fixture(scope="session")
-def incoming(stack: Stack) -> Layout:
+def incoming(stack: Stack) -> WorkspacePaths:
     """A workspace of the new lock that nobody may change."""
     return stack.make(stack.home / "hostile-incoming", stack.new)
 
@@ -86,19 +86,19 @@ def said(stack: Stack, capsys: pytest.CaptureFixture[str], *words: str | Path) -
     return code, error + capsys.readouterr().err
 
 
-def interrupt(layout: Layout, incoming: Layout) -> None:
+def interrupt(paths: WorkspacePaths, incoming: WorkspacePaths) -> None:
     """The workspace as a setup leaves it that is killed when all is moved, with an edit still to be put aside."""
-    (layout.code / "beta/b.py").write_text("B = 'mine'\n")
-    old = layout.hidden / OLD
+    (paths.code / "beta/b.py").write_text("B = 'mine'\n")
+    old = paths.hidden / OLD
     for name in MOVED:
-        if os.path.lexists(layout.root / name):
+        if os.path.lexists(paths.root / name):
             (old / name).parent.mkdir(parents=True, exist_ok=True)
-            (layout.root / name).rename(old / name)
+            (paths.root / name).rename(old / name)
     skip = shutil.ignore_patterns("busy.lock", "pycache")
-    shutil.copytree(incoming.root, layout.root, symlinks=True, dirs_exist_ok=True, ignore=skip)
-    (layout.hidden / STAGING / ".npu-rl").mkdir(parents=True)
+    shutil.copytree(incoming.root, paths.root, symlinks=True, dirs_exist_ok=True, ignore=skip)
+    (paths.hidden / STAGING / ".npu-rl").mkdir(parents=True)
     parts = frozenset(n for n in MOVED if os.path.lexists(incoming.root / n) and n != ".npu-rl/pycache")
-    swap.Journal(layout.hidden / STAGING, old, parts, layout.kept / KEPT).write(layout)
+    swap.Journal(paths.hidden / STAGING, old, parts, paths.kept / KEPT).write(paths)
 
 
 # -- what was reported -----------------------------------------------------------------------------------
@@ -106,28 +106,28 @@ def interrupt(layout: Layout, incoming: Layout) -> None:
 
 @pytest.mark.parametrize("command", ["verify", "status", "diff", "setup", "discard"])
 def test_what_is_put_aside_goes_through_no_link(
-    stack: Stack, layout: Layout, victim: Path, tmp_path: Path, command: str
+    stack: Stack, paths: WorkspacePaths, victim: Path, tmp_path: Path, command: str
 ) -> None:
     """Work of "the old workspace" was renamed to kept/TIME/code/.bashrc, where kept/TIME/code led home."""
-    old = layout.hidden / OLD
+    old = paths.hidden / OLD
     (old / ".npu-rl").mkdir(parents=True)
-    shutil.copy(layout.receipt, old / ".npu-rl/receipt.json")
+    shutil.copy(paths.receipt, old / ".npu-rl/receipt.json")
     (old / "code").mkdir()
     (old / "code/.bashrc").write_text("evil\n")
-    (layout.kept / KEPT).mkdir(parents=True)
-    (layout.kept / KEPT / "code").symlink_to(victim)
+    (paths.kept / KEPT).mkdir(parents=True)
+    (paths.kept / KEPT / "code").symlink_to(victim)
     journal = {"staging": STAGING, "old": OLD, "in": list(MOVED), "kept": KEPT, "moved": False}
-    layout.journal.write_text(json.dumps(journal))
-    before = untouched(victim), snapshot(layout.root)
+    paths.journal.write_text(json.dumps(journal))
+    before = untouched(victim), snapshot(paths.root)
     words = {
         "setup": ["setup", "-m", str(stack.old)],
         "discard": ["setup", "-m", str(stack.new), "--discard"],
     }
-    done = stack.run(*words.get(command, [command]), "-w", layout.root)
+    done = stack.run(*words.get(command, [command]), "-w", paths.root)
     assert done.returncode == 3
     assert untouched(victim) == before[0]
     if command in ("verify", "status", "diff"):
-        assert snapshot(layout.root) == before[1]
+        assert snapshot(paths.root) == before[1]
         assert "was interrupted" in done.stderr
     else:
         assert "is a symbolic link" in done.stderr
@@ -136,39 +136,41 @@ def test_what_is_put_aside_goes_through_no_link(
 @pytest.mark.parametrize("command", ["verify", "status", "diff", "discard"])
 @pytest.mark.parametrize("pending", [True, False])
 def test_a_receipt_names_only_places_of_a_workspace(
-    stack: Stack, layout: Layout, victim: Path, command: str, pending: bool
+    stack: Stack, paths: WorkspacePaths, victim: Path, command: str, pending: bool
 ) -> None:
     """Its root "../victim" was searched for local work, and each file found was renamed into the workspace."""
     root = "../../../victim" if pending else "../victim"  # from `.npu-rl/old-*`, or from the workspace
     receipt_with(
-        layout, lambda body: [body[k].update({root: v}) for k, v in {"files": [], "commits": ID}.items()]
+        paths, lambda body: [body[k].update({root: v}) for k, v in {"files": [], "commits": ID}.items()]
     )
     if pending:
-        old = layout.hidden / OLD
-        shutil.copytree(layout.root / "code", old / "code")
+        old = paths.hidden / OLD
+        shutil.copytree(paths.root / "code", old / "code")
         (old / ".npu-rl").mkdir()
-        shutil.copy(layout.receipt, old / ".npu-rl/receipt.json")
+        shutil.copy(paths.receipt, old / ".npu-rl/receipt.json")
         journal = {"staging": STAGING, "old": OLD, "in": [], "kept": KEPT, "moved": False}
-        layout.journal.write_text(json.dumps(journal))
+        paths.journal.write_text(json.dumps(journal))
     before = untouched(victim)
     words = ["setup", "-m", str(stack.new), "--discard"] if command == "discard" else [command]
-    done = stack.run(*words, "-w", layout.root)
+    done = stack.run(*words, "-w", paths.root)
     assert "Traceback" not in done.stderr
     assert untouched(victim) == before
     assert done.returncode == (0 if command == "discard" else 3), done.stderr
 
 
-def test_the_file_that_holds_a_workspace_leads_nowhere(stack: Stack, layout: Layout, victim: Path) -> None:
+def test_the_file_that_holds_a_workspace_leads_nowhere(
+    stack: Stack, paths: WorkspacePaths, victim: Path
+) -> None:
     """Opening the lock file emptied whatever it led to."""
-    (layout.hidden / "busy.lock").unlink()
-    (layout.hidden / "busy.lock").symlink_to(victim / ".bashrc")
+    (paths.hidden / "busy.lock").unlink()
+    (paths.hidden / "busy.lock").symlink_to(victim / ".bashrc")
     before = untouched(victim)
-    done = stack.lay(layout.root, stack.new)
+    done = stack.lay(paths.root, stack.new)
     assert done.returncode == 3
     assert "busy.lock is not a regular file" in done.stderr
-    (layout.hidden / "busy.lock").unlink()
-    os.link(victim / ".bashrc", layout.hidden / "busy.lock")
-    assert stack.lay(layout.root, stack.new).returncode == 0
+    (paths.hidden / "busy.lock").unlink()
+    os.link(victim / ".bashrc", paths.hidden / "busy.lock")
+    assert stack.lay(paths.root, stack.new).returncode == 0
     assert untouched(victim) == before
 
 
@@ -223,18 +225,22 @@ for key, value in {
 
 
 @pytest.fixture(scope="module")
-def drifted(template: Layout, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+def drifted(template: WorkspacePaths, tmp_path_factory: pytest.TempPathFactory) -> WorkspacePaths:
     """A workspace with a file changed, so that hunks are judged, and without a record of the last proof."""
-    layout = Layout(tmp_path_factory.mktemp("drifted") / "w")
-    shutil.copytree(template.root, layout.root, symlinks=True)
-    (layout.code / "alpha/core.py").write_text("changed\n")
-    layout.stat.unlink()
-    return layout
+    paths = WorkspacePaths(tmp_path_factory.mktemp("drifted") / "w")
+    shutil.copytree(template.root, paths.root, symlinks=True)
+    (paths.code / "alpha/core.py").write_text("changed\n")
+    paths.stat.unlink()
+    return paths
 
 
 @pytest.mark.parametrize("odd", BODIES)
 def test_a_receipt_with_the_right_digest_and_odd_content(
-    stack: Stack, template: Layout, drifted: Layout, capsys: pytest.CaptureFixture[str], odd: str
+    stack: Stack,
+    template: WorkspacePaths,
+    drifted: WorkspacePaths,
+    capsys: pytest.CaptureFixture[str],
+    odd: str,
 ) -> None:
     shutil.copy(template.receipt, drifted.receipt)
     receipt_with(drifted, BODIES[odd])
@@ -246,32 +252,34 @@ def test_a_receipt_with_the_right_digest_and_odd_content(
 
 @pytest.mark.parametrize("command", ["status", "setup", "discard"])
 def test_other_commands_with_an_odd_receipt(
-    stack: Stack, layout: Layout, capsys: pytest.CaptureFixture[str], command: str
+    stack: Stack, paths: WorkspacePaths, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     for odd in ("root absolute", "hunk no copies", "file below a file", "made a text"):
-        receipt_with(layout, BODIES[odd])
-        layout.stat.unlink(missing_ok=True)
+        receipt_with(paths, BODIES[odd])
+        paths.stat.unlink(missing_ok=True)
         words = ["setup", "-m", stack.old, *(["--discard"] if command == "discard" else [])]
-        code, error = said(stack, capsys, *(words if command != "status" else ["status"]), "-w", layout.root)
+        code, error = said(stack, capsys, *(words if command != "status" else ["status"]), "-w", paths.root)
         assert code == (0 if command == "discard" else 3), error
 
 
 @pytest.mark.parametrize("place", ["quickstart.dry-run", "quickstart/attempts"])
-def test_a_run_is_recorded_through_no_link(stack: Stack, layout: Layout, victim: Path, place: str) -> None:
-    link = layout.root / "runs" / place
+def test_a_run_is_recorded_through_no_link(
+    stack: Stack, paths: WorkspacePaths, victim: Path, place: str
+) -> None:
+    link = paths.root / "runs" / place
     link.parent.mkdir(parents=True)
     link.symlink_to(victim)
     before = untouched(victim)
     for options in ([], ["--dry-run"]):
-        done = stack.run("train", "quickstart", *options, "-w", layout.root)
+        done = stack.run("train", "quickstart", *options, "-w", paths.root)
         assert done.returncode == 3
         assert f"{link} is a symbolic link" in done.stderr
     assert untouched(victim) == before
 
 
-def test_a_receipt_of_an_older_npu_rl_is_read(stack: Stack, layout: Layout) -> None:
-    receipt_with(layout, lambda body: body["setup"].pop("lock"))
-    assert found(layout, deep=True) == []
+def test_a_receipt_of_an_older_npu_rl_is_read(stack: Stack, paths: WorkspacePaths) -> None:
+    receipt_with(paths, lambda body: body["setup"].pop("lock"))
+    assert found(paths, deep=True) == []
 
 
 # -- everything, everywhere ------------------------------------------------------------------------------
@@ -341,8 +349,8 @@ CASES += [(True, place, kind) for place in PENDING for kind in (KINDS if "journa
 )
 def test_any_place_any_command(
     stack: Stack,
-    layout: Layout,
-    incoming: Layout,
+    paths: WorkspacePaths,
+    incoming: WorkspacePaths,
     victim: Path,
     capsys: pytest.CaptureFixture[str],
     pending: bool,
@@ -350,8 +358,8 @@ def test_any_place_any_command(
     plant: Callable[[Path, Path], None],
 ) -> None:
     if pending:
-        interrupt(layout, incoming)
-    place = layout.root / name
+        interrupt(paths, incoming)
+    place = paths.root / name
     if place.is_dir() and not place.is_symlink():
         shutil.rmtree(place)
     else:
@@ -359,13 +367,13 @@ def test_any_place_any_command(
     place.parent.mkdir(parents=True, exist_ok=True)
     plant(place, victim)
     if name.startswith(".npu-rl/git"):  # git is asked only where there is something to ask
-        (layout.code / "beta/b.py").write_text("changed\n")
+        (paths.code / "beta/b.py").write_text("changed\n")
         with contextlib.suppress(OSError):
-            (layout.git / "code/objects/ab").mkdir()
-            (layout.git / "code/objects/ab/cdef").write_text("")
+            (paths.git / "code/objects/ab").mkdir()
+            (paths.git / "code/objects/ab/cdef").write_text("")
     before = untouched(victim)
     for words in (["verify"], ["diff"], ["setup", "-m", stack.new], ["setup", "-m", stack.new, "--discard"]):
-        said(stack, capsys, *words, "-w", layout.root)
+        said(stack, capsys, *words, "-w", paths.root)
         assert untouched(victim) == before, words
 
 
@@ -412,7 +420,7 @@ CONFIG = """\
 """
 
 
-def name_programs(layout: Layout, folder: Path) -> Path:
+def name_programs(paths: WorkspacePaths, folder: Path) -> Path:
     """Let every setting of the workspace's repositories name a program; the file it makes when it is run."""
     folder.mkdir()
     marker, program = folder / "ran", folder / "program"
@@ -424,32 +432,32 @@ def name_programs(layout: Layout, folder: Path) -> Path:
         (folder / name).write_text(
             "* filter=evil diff=evil\n" if name == "attributes" else "[alias]\n\tx = !y\n"
         )
-    for repository in (layout.git / "code", layout.git / "src-gamma"):
+    for repository in (paths.git / "code", paths.git / "src-gamma"):
         (repository / "config").write_text(CONFIG.format(program=program, folder=folder))
         (repository / "info/attributes").write_text("* filter=evil diff=evil\n")
         (repository / "hooks").mkdir(exist_ok=True)
         shutil.copy(program, repository / "hooks/post-index-change")
         (repository / "objects/info/promisor").write_text("")
-    (layout.code / ".gitattributes").write_text("* filter=evil diff=evil\n")
+    (paths.code / ".gitattributes").write_text("* filter=evil diff=evil\n")
     return marker
 
 
 @pytest.mark.parametrize("command", ["verify", "status", "diff", "recipes check", "plan", "setup", "discard"])
 def test_nothing_that_a_workspace_names_is_run(
-    stack: Stack, layout: Layout, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
     """Its interpreter, and what the configuration of its repositories names; also with an object that is missing."""
-    marker = name_programs(layout, tmp_path / "evil")
+    marker = name_programs(paths, tmp_path / "evil")
     receipt_with(
-        layout,
+        paths,
         lambda body: body["setup"].update(
             python=str(tmp_path / "evil/program"), manifest=str(tmp_path / "evil/program")
         ),
     )
-    (layout.code / "beta/b.py").write_text("changed\n")
-    (layout.git / "code/refs/heads/gone").write_text("ab" * 20 + "\n")
-    (layout.git / "code/objects/ab").mkdir()
-    (layout.git / "code/objects/ab/cdef").write_text("")
+    (paths.code / "beta/b.py").write_text("changed\n")
+    (paths.git / "code/refs/heads/gone").write_text("ab" * 20 + "\n")
+    (paths.git / "code/objects/ab").mkdir()
+    (paths.git / "code/objects/ab/cdef").write_text("")
     words = {
         "setup": ["setup", "-m", str(stack.new)],
         "discard": ["setup", "-m", str(stack.new), "--discard"],
@@ -457,23 +465,23 @@ def test_nothing_that_a_workspace_names_is_run(
         "plan": ["plan", RECIPE],
     }.get(command, [command])
     path = f"{tmp_path / 'evil'}{os.pathsep}{stack.env['PATH']}"  # a name without a slash would be found, too
-    said(replace(stack, env={**stack.env, "PATH": path}), capsys, *words, "-w", layout.root)
+    said(replace(stack, env={**stack.env, "PATH": path}), capsys, *words, "-w", paths.root)
     assert not marker.exists(), marker.read_text()
 
 
-def test_diff_shows_nothing_from_beyond_a_link(stack: Stack, layout: Layout, victim: Path) -> None:
-    shutil.rmtree(layout.code / "beta")
-    (layout.code / "beta").symlink_to(victim / "beta")
-    done = stack.run("diff", "-w", layout.root)
+def test_diff_shows_nothing_from_beyond_a_link(stack: Stack, paths: WorkspacePaths, victim: Path) -> None:
+    shutil.rmtree(paths.code / "beta")
+    (paths.code / "beta").symlink_to(victim / "beta")
+    done = stack.run("diff", "-w", paths.root)
     assert done.returncode == 0, done.stderr
     assert "precious" not in done.stdout
     assert "deleted file" in done.stdout
 
 
-def test_a_command_with_too_little_memory_says_so(stack: Stack, layout: Layout) -> None:
+def test_a_command_with_too_little_memory_says_so(stack: Stack, paths: WorkspacePaths) -> None:
     """A receipt, whole and of 60 MB, in a process of 100."""
     body = " " * 60_000_000
-    layout.stat.write_text(body)
-    layout.receipt.write_text(layout.receipt.read_text() + body)
-    done = limited_cli(["verify", "-w", layout.root], stack.env, memory=100_000_000)
+    paths.stat.write_text(body)
+    paths.receipt.write_text(paths.receipt.read_text() + body)
+    done = limited_cli(["verify", "-w", paths.root], stack.env, memory=100_000_000)
     assert_told(done, "not enough memory", "ulimit -v", code=3)

@@ -12,12 +12,12 @@ import pytest
 
 from npu_rl.workspace.folder import local_edits
 from npu_rl.workspace.folder.editor_settings import split_settings
-from npu_rl.workspace.folder.layout import MOVED, Layout
 from npu_rl.workspace.folder.local_commits import own_files
+from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.support import git
 from tests.workspace.stack import Stack, found, leftovers, snapshot
 
-Work = Callable[[Layout, Stack], None]
+Work = Callable[[WorkspacePaths, Stack], None]
 
 
 def git_in(folder: Path, stack: Stack, *args: str) -> str:
@@ -30,79 +30,79 @@ def git_in(folder: Path, stack: Stack, *args: str) -> str:
     return done.stdout.rstrip("\n")
 
 
-def kept(layout: Layout) -> Path:
+def kept(paths: WorkspacePaths) -> Path:
     """The one folder of things that were put aside."""
-    (folder,) = layout.kept.iterdir()
+    (folder,) = paths.kept.iterdir()
     return folder
 
 
 # -- files ---------------------------------------------------------------------------------------------
 
 
-def modify(layout: Layout, stack: Stack) -> None:
-    (layout.code / "beta/b.py").write_text("B = 'mine'\n")
+def modify(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / "beta/b.py").write_text("B = 'mine'\n")
 
 
-def add(layout: Layout, stack: Stack) -> None:
-    (layout.code / "beta/mine.py").write_text("mine")
+def add(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / "beta/mine.py").write_text("mine")
 
 
-def add_product(layout: Layout, stack: Stack) -> None:
-    (layout.code / "outputs/step_1").mkdir(parents=True)
-    (layout.code / "outputs/step_1/log größe\nx.txt").write_text("mine")
+def add_product(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / "outputs/step_1").mkdir(parents=True)
+    (paths.code / "outputs/step_1/log größe\nx.txt").write_text("mine")
 
 
-def add_in_src(layout: Layout, stack: Stack) -> None:
-    (layout.root / "src/gamma/build.log").write_text("mine")
+def add_in_src(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.root / "src/gamma/build.log").write_text("mine")
 
 
-def add_beside_src(layout: Layout, stack: Stack) -> None:
-    (layout.root / "src/my project").mkdir()
-    (layout.root / "src/my project/thesis.tex").write_text("mine")
+def add_beside_src(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.root / "src/my project").mkdir()
+    (paths.root / "src/my project/thesis.tex").write_text("mine")
 
 
-def change_mode(layout: Layout, stack: Stack) -> None:
-    (layout.code / "beta/b.py").chmod(0o755)
+def change_mode(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / "beta/b.py").chmod(0o755)
 
 
-def make_link(layout: Layout, stack: Stack) -> None:
-    (layout.code / "beta/b.py").unlink()
-    (layout.code / "beta/b.py").symlink_to("../alpha/core.py")
+def make_link(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / "beta/b.py").unlink()
+    (paths.code / "beta/b.py").symlink_to("../alpha/core.py")
 
 
-def make_folder(layout: Layout, stack: Stack) -> None:
-    (layout.code / "beta/b.py").unlink()
-    (layout.code / "beta/b.py").mkdir()
-    (layout.code / "beta/b.py/mine.txt").write_text("mine")
+def make_folder(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / "beta/b.py").unlink()
+    (paths.code / "beta/b.py").mkdir()
+    (paths.code / "beta/b.py/mine.txt").write_text("mine")
 
 
-def change_activate(layout: Layout, stack: Stack) -> None:
-    with (layout.root / "activate").open("a") as file:
+def change_activate(paths: WorkspacePaths, stack: Stack) -> None:
+    with (paths.root / "activate").open("a") as file:
         file.write("export MINE=1\n")
 
 
-def nested_repository(layout: Layout, stack: Stack) -> None:
-    (layout.code / "beta/.git").mkdir()
-    (layout.code / "beta/.git/HEAD").write_text("mine")
+def nested_repository(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / "beta/.git").mkdir()
+    (paths.code / "beta/.git/HEAD").write_text("mine")
 
 
-def own_repository(layout: Layout, stack: Stack) -> None:
-    (layout.code / ".git").unlink()
-    git_in(layout.code, stack, "init", "-q")
-    git_in(layout.code, stack, "add", "alpha/core.py")
-    git_in(layout.code, stack, "commit", "-qm", "mine")
+def own_repository(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / ".git").unlink()
+    git_in(paths.code, stack, "init", "-q")
+    git_in(paths.code, stack, "add", "alpha/core.py")
+    git_in(paths.code, stack, "commit", "-qm", "mine")
 
 
-def git_settings(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "config", "user.email", "me@example.com")
+def git_settings(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "config", "user.email", "me@example.com")
 
 
-def git_excludes(layout: Layout, stack: Stack) -> None:
-    (layout.git / "code/info/exclude").write_text("mynotes/\n")
+def git_excludes(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.git / "code/info/exclude").write_text("mynotes/\n")
 
 
-def git_attributes(layout: Layout, stack: Stack) -> None:
-    with (layout.git / "code/info/attributes").open("a") as file:
+def git_attributes(paths: WorkspacePaths, stack: Stack) -> None:
+    with (paths.git / "code/info/attributes").open("a") as file:
         file.write("*.bin binary\n")
 
 
@@ -143,31 +143,31 @@ IN_THE_REPOSITORY = (
 )
 
 
-def files_in_the_repository(layout: Layout, stack: Stack) -> None:
+def files_in_the_repository(paths: WorkspacePaths, stack: Stack) -> None:
     for name in IN_THE_REPOSITORY:
-        (layout.git / "code" / name).parent.mkdir(parents=True, exist_ok=True)
-        (layout.git / "code" / name).write_text("mine own")
+        (paths.git / "code" / name).parent.mkdir(parents=True, exist_ok=True)
+        (paths.git / "code" / name).write_text("mine own")
 
 
-def notes_in_a_reflog(layout: Layout, stack: Stack) -> None:
-    path = layout.git / "code/logs/refs/heads/x"
+def notes_in_a_reflog(paths: WorkspacePaths, stack: Stack) -> None:
+    path = paths.git / "code/logs/refs/heads/x"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"{'0' * 40} {'1' * 40} A <a@b> 1700000000 +0000\tcommit: x\nmy notes\n")
 
 
-def a_work_tree(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "worktree", "add", "-q", "--detach", str(layout.root.parent / "other"))
+def a_work_tree(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "worktree", "add", "-q", "--detach", str(paths.root.parent / "other"))
 
 
-def no_byte_code(layout: Layout, stack: Stack) -> None:
-    (layout.code / "beta/__pycache__").mkdir()
-    (layout.code / "beta/__pycache__/thesis.pyc").write_text("mine")
+def no_byte_code(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.code / "beta/__pycache__").mkdir()
+    (paths.code / "beta/__pycache__/thesis.pyc").write_text("mine")
 
 
-def in_the_cache_of_older_versions(layout: Layout, stack: Stack) -> None:
-    (layout.hidden / "pycache/x").mkdir(parents=True)
-    (layout.hidden / "pycache/x/thesis").write_text("mine")
-    (layout.hidden / "pycache/x/b.cpython-311.pyc").write_text("npu-rl's")
+def in_the_cache_of_older_versions(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.hidden / "pycache/x").mkdir(parents=True)
+    (paths.hidden / "pycache/x/thesis").write_text("mine")
+    (paths.hidden / "pycache/x/b.cpython-311.pyc").write_text("npu-rl's")
 
 
 REPOSITORY = ".npu-rl/git/code"
@@ -196,184 +196,184 @@ WORKS = pytest.mark.parametrize("work", FILES, ids=lambda work: work.__name__)
 
 
 @WORKS
-def test_work_stops_a_setup_and_nothing_changes(stack: Stack, layout: Layout, work: Work) -> None:
-    work(layout, stack)
-    before = snapshot(layout.root)
-    done = stack.lay(layout.root, stack.new)
+def test_work_stops_a_setup_and_nothing_changes(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
+    work(paths, stack)
+    before = snapshot(paths.root)
+    done = stack.lay(paths.root, stack.new)
     assert done.returncode == 3
     assert "that setup would replace" in done.stderr
     assert "--discard" in done.stderr
     for path in FILES[work]:
         assert path.split("/")[1 if "/" in path else 0] in done.stderr
-    assert snapshot(layout.root) == before
+    assert snapshot(paths.root) == before
 
 
 @WORKS
-def test_discard_moves_work_aside(stack: Stack, layout: Layout, work: Work) -> None:
-    work(layout, stack)
-    mine = {path: (layout.root / path).lstat() for path in FILES[work]}
-    done = stack.lay(layout.root, stack.new, "--discard")
+def test_discard_moves_work_aside(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
+    work(paths, stack)
+    mine = {path: (paths.root / path).lstat() for path in FILES[work]}
+    done = stack.lay(paths.root, stack.new, "--discard")
     assert done.returncode == 0, done.stderr
-    assert str(kept(layout)) in done.stdout
+    assert str(kept(paths)) in done.stdout
     for path, status in mine.items():
-        now = (kept(layout) / path).lstat()
+        now = (kept(paths) / path).lstat()
         assert (now.st_ino, now.st_mode, now.st_size) == (status.st_ino, status.st_mode, status.st_size)
-    assert found(layout, deep=True) == []
-    assert leftovers(layout.root) == []
+    assert found(paths, deep=True) == []
+    assert leftovers(paths.root) == []
 
 
-def test_the_list_is_whole_or_says_how_much_more(stack: Stack, layout: Layout) -> None:
+def test_the_list_is_whole_or_says_how_much_more(stack: Stack, paths: WorkspacePaths) -> None:
     for number in range(25):
-        (layout.code / f"mine_{number:02}.txt").write_text("")
-    done = stack.lay(layout.root, stack.new)
+        (paths.code / f"mine_{number:02}.txt").write_text("")
+    done = stack.lay(paths.root, stack.new)
     assert "25 local changes that setup would replace" in done.stderr
     assert "code/mine_00.txt" in done.stderr
     assert "and 5 more" in done.stderr
 
 
-def test_a_deleted_file_is_no_work_and_comes_back(stack: Stack, layout: Layout) -> None:
-    shutil.rmtree(layout.code / "beta")
-    assert stack.lay(layout.root).returncode == 0
-    assert found(layout, deep=True) == []
-    assert not layout.kept.exists()
+def test_a_deleted_file_is_no_work_and_comes_back(stack: Stack, paths: WorkspacePaths) -> None:
+    shutil.rmtree(paths.code / "beta")
+    assert stack.lay(paths.root).returncode == 0
+    assert found(paths, deep=True) == []
+    assert not paths.kept.exists()
 
 
-def test_bytecode_is_no_work(stack: Stack, layout: Layout) -> None:
-    (layout.code / "beta/__pycache__").mkdir()
-    (layout.code / "beta/__pycache__/b.cpython-311.pyc").write_bytes(b"whatever")
-    assert stack.lay(layout.root, stack.new).returncode == 0
-    assert not layout.kept.exists()
+def test_bytecode_is_no_work(stack: Stack, paths: WorkspacePaths) -> None:
+    (paths.code / "beta/__pycache__").mkdir()
+    (paths.code / "beta/__pycache__/b.cpython-311.pyc").write_bytes(b"whatever")
+    assert stack.lay(paths.root, stack.new).returncode == 0
+    assert not paths.kept.exists()
 
 
-def test_edits_that_the_new_lock_contains(stack: Stack, layout: Layout) -> None:
-    (layout.code / "alpha/same_a.py").write_text("A = 2\n")  # as in alpha 2
-    (layout.code / "delta").mkdir()
-    (layout.code / "delta/__init__.py").write_text("D = 1\n")  # as in delta
-    done = stack.lay(layout.root, stack.new)
+def test_edits_that_the_new_lock_contains(stack: Stack, paths: WorkspacePaths) -> None:
+    (paths.code / "alpha/same_a.py").write_text("A = 2\n")  # as in alpha 2
+    (paths.code / "delta").mkdir()
+    (paths.code / "delta/__init__.py").write_text("D = 1\n")  # as in delta
+    done = stack.lay(paths.root, stack.new)
     assert done.returncode == 0, done.stderr
-    assert found(layout, deep=True) == []
-    assert not layout.kept.exists()
+    assert found(paths, deep=True) == []
+    assert not paths.kept.exists()
 
 
-def test_one_of_them_differs_all_the_same(stack: Stack, layout: Layout) -> None:
-    (layout.code / "alpha/same_a.py").write_text("A = 2\n")
-    (layout.code / "beta/b.py").write_text("B = 3\n")
-    done = stack.lay(layout.root, stack.new)
+def test_one_of_them_differs_all_the_same(stack: Stack, paths: WorkspacePaths) -> None:
+    (paths.code / "alpha/same_a.py").write_text("A = 2\n")
+    (paths.code / "beta/b.py").write_text("B = 3\n")
+    done = stack.lay(paths.root, stack.new)
     assert done.returncode == 3
     assert "1 local change that setup would replace" in done.stderr
     assert "alpha/same_a.py" not in done.stderr
 
 
 def test_links_out_of_the_workspace_are_moved_not_followed(
-    stack: Stack, layout: Layout, tmp_path: Path
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path
 ) -> None:
     """What a link leads to belongs to somebody else: it is neither moved nor removed."""
     mine = tmp_path / "my own"
     (mine / "gamma").mkdir(parents=True)
     (mine / "gamma/thesis.tex").write_text("mine")
     (mine / "code.txt").write_text("mine")
-    shutil.rmtree(layout.code)
-    layout.code.symlink_to(mine)
-    shutil.rmtree(layout.root / "src")
-    (layout.root / "src").symlink_to(mine)
+    shutil.rmtree(paths.code)
+    paths.code.symlink_to(mine)
+    shutil.rmtree(paths.root / "src")
+    (paths.root / "src").symlink_to(mine)
     before = snapshot(mine)
-    assert stack.lay(layout.root, stack.new).returncode == 3
-    done = stack.lay(layout.root, stack.new, "--discard")
+    assert stack.lay(paths.root, stack.new).returncode == 3
+    done = stack.lay(paths.root, stack.new, "--discard")
     assert done.returncode == 0, done.stderr
     assert snapshot(mine) == before
-    assert (kept(layout) / "code").readlink() == (kept(layout) / "src").readlink() == mine
-    assert found(layout, deep=True) == []
+    assert (kept(paths) / "code").readlink() == (kept(paths) / "src").readlink() == mine
+    assert found(paths, deep=True) == []
 
 
 @pytest.mark.parametrize("damage", ["", "{}", "\0", '{"digest":"' + "0" * 64 + '"}'])
-def test_without_a_receipt_everything_may_be_work(stack: Stack, layout: Layout, damage: str) -> None:
-    (layout.code / "beta/b.py").write_text("B = 'mine'\n")
-    layout.receipt.write_text(damage)
-    before = snapshot(layout.root)
+def test_without_a_receipt_everything_may_be_work(stack: Stack, paths: WorkspacePaths, damage: str) -> None:
+    (paths.code / "beta/b.py").write_text("B = 'mine'\n")
+    paths.receipt.write_text(damage)
+    before = snapshot(paths.root)
     for manifest in (stack.old, stack.new):
-        done = stack.lay(layout.root, manifest)
+        done = stack.lay(paths.root, manifest)
         assert done.returncode == 3
         assert "code/" in done.stderr
-        assert snapshot(layout.root) == before
-    done = stack.lay(layout.root, stack.old, "--discard")
+        assert snapshot(paths.root) == before
+    done = stack.lay(paths.root, stack.old, "--discard")
     assert done.returncode == 0, done.stderr
-    assert (kept(layout) / "code/beta/b.py").read_text() == "B = 'mine'\n"
-    assert (kept(layout) / "git/code/HEAD").is_file()
-    assert found(layout, deep=True) == []
+    assert (kept(paths) / "code/beta/b.py").read_text() == "B = 'mine'\n"
+    assert (kept(paths) / "git/code/HEAD").is_file()
+    assert found(paths, deep=True) == []
 
 
-def test_a_changed_record_of_times_hides_no_work(stack: Stack, layout: Layout) -> None:
+def test_a_changed_record_of_times_hides_no_work(stack: Stack, paths: WorkspacePaths) -> None:
     for text in ("", '{"receipt": "x", "roots": {"code": {}}}'):
-        layout.stat.write_text(text)
-        (layout.code / "beta/b.py").write_text("B = 'mine'\n")
-        assert stack.lay(layout.root, stack.new).returncode == 3
+        paths.stat.write_text(text)
+        (paths.code / "beta/b.py").write_text("B = 'mine'\n")
+        assert stack.lay(paths.root, stack.new).returncode == 3
 
 
 # -- git -----------------------------------------------------------------------------------------------
 
 
-def commit(layout: Layout, stack: Stack) -> None:
-    modify(layout, stack)
-    git_in(layout.code, stack, "commit", "-qam", "mine")
+def commit(paths: WorkspacePaths, stack: Stack) -> None:
+    modify(paths, stack)
+    git_in(paths.code, stack, "commit", "-qam", "mine")
 
 
-def commit_in_src(layout: Layout, stack: Stack) -> None:
-    (layout.root / "src/gamma/build.txt").write_text("mine\n")
-    git_in(layout.root / "src/gamma", stack, "commit", "-qam", "mine")
+def commit_in_src(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.root / "src/gamma/build.txt").write_text("mine\n")
+    git_in(paths.root / "src/gamma", stack, "commit", "-qam", "mine")
 
 
-def commit_on_a_branch_and_go_back(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "checkout", "-qb", "mine")
-    commit(layout, stack)
-    git_in(layout.code, stack, "checkout", "-q", "main")
+def commit_on_a_branch_and_go_back(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "checkout", "-qb", "mine")
+    commit(paths, stack)
+    git_in(paths.code, stack, "checkout", "-q", "main")
 
 
-def commit_and_undo(layout: Layout, stack: Stack) -> None:
-    commit(layout, stack)
-    git_in(layout.code, stack, "reset", "-q", "--hard", "HEAD^")
+def commit_and_undo(paths: WorkspacePaths, stack: Stack) -> None:
+    commit(paths, stack)
+    git_in(paths.code, stack, "reset", "-q", "--hard", "HEAD^")
 
 
-def commit_without_a_branch(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "checkout", "-q", "--detach")
-    commit(layout, stack)
-    git_in(layout.code, stack, "checkout", "-q", "main")
+def commit_without_a_branch(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "checkout", "-q", "--detach")
+    commit(paths, stack)
+    git_in(paths.code, stack, "checkout", "-q", "main")
 
 
-def commit_in_a_work_tree(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "worktree", "add", "-q", "--detach", str(layout.root / "other"))
-    (layout.root / "other/beta/b.py").write_text("mine\n")
-    git_in(layout.root / "other", stack, "commit", "-qam", "mine")
+def commit_in_a_work_tree(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "worktree", "add", "-q", "--detach", str(paths.root / "other"))
+    (paths.root / "other/beta/b.py").write_text("mine\n")
+    git_in(paths.root / "other", stack, "commit", "-qam", "mine")
 
 
-def stash(layout: Layout, stack: Stack) -> None:
-    modify(layout, stack)
-    git_in(layout.code, stack, "stash", "-q")
+def stash(paths: WorkspacePaths, stack: Stack) -> None:
+    modify(paths, stack)
+    git_in(paths.code, stack, "stash", "-q")
 
 
-def stage_and_restore_the_file(layout: Layout, stack: Stack) -> None:
-    before = (layout.code / "beta/b.py").read_text()
-    modify(layout, stack)
-    git_in(layout.code, stack, "add", "beta/b.py")
-    (layout.code / "beta/b.py").write_text(before)
+def stage_and_restore_the_file(paths: WorkspacePaths, stack: Stack) -> None:
+    before = (paths.code / "beta/b.py").read_text()
+    modify(paths, stack)
+    git_in(paths.code, stack, "add", "beta/b.py")
+    (paths.code / "beta/b.py").write_text(before)
 
 
-def stage_and_delete_the_file(layout: Layout, stack: Stack) -> None:
-    add(layout, stack)
-    git_in(layout.code, stack, "add", "beta/mine.py")
-    (layout.code / "beta/mine.py").unlink()
+def stage_and_delete_the_file(paths: WorkspacePaths, stack: Stack) -> None:
+    add(paths, stack)
+    git_in(paths.code, stack, "add", "beta/mine.py")
+    (paths.code / "beta/mine.py").unlink()
 
 
-def packed(layout: Layout, stack: Stack) -> None:
-    commit_on_a_branch_and_go_back(layout, stack)
-    git_in(layout.code, stack, "gc", "-q", "--prune=now")
+def packed(paths: WorkspacePaths, stack: Stack) -> None:
+    commit_on_a_branch_and_go_back(paths, stack)
+    git_in(paths.code, stack, "gc", "-q", "--prune=now")
 
 
-def branch_only(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "branch", "mine", "HEAD~1")
+def branch_only(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "branch", "mine", "HEAD~1")
 
 
-def tag_only(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "tag", "mine")
+def tag_only(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "tag", "mine")
 
 
 HISTORIES: dict[Work, str] = {
@@ -393,117 +393,121 @@ HISTORIES: dict[Work, str] = {
 
 
 @pytest.mark.parametrize("work", HISTORIES, ids=lambda work: work.__name__)
-def test_history_stops_a_setup_and_discard_keeps_it(stack: Stack, layout: Layout, work: Work) -> None:
-    work(layout, stack)
-    before = snapshot(layout.root)
-    done = stack.lay(layout.root, stack.new)
+def test_history_stops_a_setup_and_discard_keeps_it(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
+    work(paths, stack)
+    before = snapshot(paths.root)
+    done = stack.lay(paths.root, stack.new)
     assert done.returncode == 3
     assert HISTORIES[work] in done.stderr
-    assert snapshot(layout.root) == before
+    assert snapshot(paths.root) == before
     root = "src-gamma" if work is commit_in_src else "code"
     objects = ["cat-file", "--batch-all-objects", "--batch-check", "--unordered"]
-    had = set(git_in(layout.git / root, stack, "--git-dir=.", *objects).splitlines())
-    done = stack.lay(layout.root, stack.new, "--discard")
+    had = set(git_in(paths.git / root, stack, "--git-dir=.", *objects).splitlines())
+    done = stack.lay(paths.root, stack.new, "--discard")
     assert done.returncode == 0, done.stderr
-    mine = kept(layout) / "git" / root
+    mine = kept(paths) / "git" / root
     assert set(git_in(mine, stack, "--git-dir=.", *objects).splitlines()) == had
     git_in(mine, stack, "--git-dir=.", "fsck")
-    assert found(layout, deep=True) == []
-    assert git_in(layout.code, stack, "status", "--porcelain") == ""
+    assert found(paths, deep=True) == []
+    assert git_in(paths.code, stack, "status", "--porcelain") == ""
 
 
-def check_laid_files(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "status")
-    git_in(layout.code, stack, "log", "-p")
-    git_in(layout.code, stack, "checkout", "-q", "HEAD~2")
-    git_in(layout.code, stack, "checkout", "-q", "main")
+def check_laid_files(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "status")
+    git_in(paths.code, stack, "log", "-p")
+    git_in(paths.code, stack, "checkout", "-q", "HEAD~2")
+    git_in(paths.code, stack, "checkout", "-q", "main")
 
 
-def bisect(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "bisect", "start", "HEAD", "HEAD~3")
-    git_in(layout.code, stack, "bisect", "good")
-    git_in(layout.code, stack, "checkout", "-q", "main")
+def bisect(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "bisect", "start", "HEAD", "HEAD~3")
+    git_in(paths.code, stack, "bisect", "good")
+    git_in(paths.code, stack, "checkout", "-q", "main")
 
 
-def stage_and_unstage(layout: Layout, stack: Stack) -> None:
-    add(layout, stack)
-    git_in(layout.code, stack, "add", "beta/mine.py")
-    git_in(layout.code, stack, "rm", "-qf", "beta/mine.py")
+def stage_and_unstage(paths: WorkspacePaths, stack: Stack) -> None:
+    add(paths, stack)
+    git_in(paths.code, stack, "add", "beta/mine.py")
+    git_in(paths.code, stack, "rm", "-qf", "beta/mine.py")
 
 
-def garbage_collection(layout: Layout, stack: Stack) -> None:
-    git_in(layout.code, stack, "gc", "-q")
-    git_in(layout.code, stack, "repack", "-qad")
+def garbage_collection(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack, "gc", "-q")
+    git_in(paths.code, stack, "repack", "-qad")
 
 
 @pytest.mark.parametrize(
     "work", [check_laid_files, bisect, stage_and_unstage, garbage_collection], ids=lambda work: work.__name__
 )
-def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, layout: Layout, work: Work) -> None:
-    work(layout, stack)
-    done = stack.lay(layout.root, stack.new)
+def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
+    work(paths, stack)
+    done = stack.lay(paths.root, stack.new)
     assert done.returncode == 0, done.stderr
-    assert found(layout, deep=True) == []
-    assert not layout.kept.exists()
+    assert found(paths, deep=True) == []
+    assert not paths.kept.exists()
 
 
-def test_a_repository_that_git_cannot_read_is_kept_whole(stack: Stack, layout: Layout) -> None:
-    commit(layout, stack)
-    (layout.git / "code/objects/info/alternates").write_text("/nowhere\n")
-    assert "can't be read" in stack.lay(layout.root, stack.new).stderr
-    assert stack.lay(layout.root, stack.new, "--discard").returncode == 0
-    assert (kept(layout) / "git/code/objects/info/alternates").is_file()
+def test_a_repository_that_git_cannot_read_is_kept_whole(stack: Stack, paths: WorkspacePaths) -> None:
+    commit(paths, stack)
+    (paths.git / "code/objects/info/alternates").write_text("/nowhere\n")
+    assert "can't be read" in stack.lay(paths.root, stack.new).stderr
+    assert stack.lay(paths.root, stack.new, "--discard").returncode == 0
+    assert (kept(paths) / "git/code/objects/info/alternates").is_file()
 
 
 # -- discard -------------------------------------------------------------------------------------------
 
 
-def test_discard_without_a_new_lock_goes_back_to_the_locked_state(stack: Stack, layout: Layout) -> None:
-    modify(layout, stack)
-    commit_on_a_branch_and_go_back(layout, stack)
-    add(layout, stack)
-    assert stack.lay(layout.root, stack.old, "--discard").returncode == 0
-    assert found(layout, deep=True) == []
-    assert (kept(layout) / "code/beta/mine.py").read_text() == "mine"
-    assert "B = 'mine'" in git_in(kept(layout) / "git/code", stack, "--git-dir=.", "show", "mine:beta/b.py")
+def test_discard_without_a_new_lock_goes_back_to_the_locked_state(
+    stack: Stack, paths: WorkspacePaths
+) -> None:
+    modify(paths, stack)
+    commit_on_a_branch_and_go_back(paths, stack)
+    add(paths, stack)
+    assert stack.lay(paths.root, stack.old, "--discard").returncode == 0
+    assert found(paths, deep=True) == []
+    assert (kept(paths) / "code/beta/mine.py").read_text() == "mine"
+    assert "B = 'mine'" in git_in(kept(paths) / "git/code", stack, "--git-dir=.", "show", "mine:beta/b.py")
 
 
-def test_each_discard_has_a_folder_of_its_own_and_status_names_it(stack: Stack, layout: Layout) -> None:
+def test_each_discard_has_a_folder_of_its_own_and_status_names_it(
+    stack: Stack, paths: WorkspacePaths
+) -> None:
     for number in range(3):
-        (layout.code / "mine.txt").write_text(str(number))
-        (layout.code / "beta/b.py").write_text(f"B = {number + 5}\n")
-        assert stack.lay(layout.root, stack.old, "--discard").returncode == 0
-    folders = sorted(layout.kept.iterdir())
+        (paths.code / "mine.txt").write_text(str(number))
+        (paths.code / "beta/b.py").write_text(f"B = {number + 5}\n")
+        assert stack.lay(paths.root, stack.old, "--discard").returncode == 0
+    folders = sorted(paths.kept.iterdir())
     assert sorted((f / "code/mine.txt").read_text() for f in folders) == ["0", "1", "2"]
-    shown = stack.run("status", "-w", layout.root).stdout
+    shown = stack.run("status", "-w", paths.root).stdout
     assert all(str(folder) in shown for folder in folders)
 
 
-def test_a_discard_that_fails_moves_nothing(stack: Stack, layout: Layout, tmp_path: Path) -> None:
-    modify(layout, stack)
-    before = snapshot(layout.root)
+def test_a_discard_that_fails_moves_nothing(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
+    modify(paths, stack)
+    before = snapshot(paths.root)
     env = {"NPU_RL_STORE": str(tmp_path / "empty")}
-    done = stack.run("setup", "-m", stack.new, "-w", layout.root, "--discard", "--offline", env=env)
+    done = stack.run("setup", "-m", stack.new, "-w", paths.root, "--discard", "--offline", env=env)
     assert done.returncode == 1
-    assert snapshot(layout.root) == before
+    assert snapshot(paths.root) == before
 
 
 # -- late ----------------------------------------------------------------------------------------------
 
 
 @WORKS
-def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, work: Work) -> None:
+def test_work_done_while_the_setup_ran_is_kept(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
     """The old parts, as a swap shows them before it removes them."""
-    old = layout.hidden / "old-0123456789ab"
-    work(layout, stack)
+    old = paths.hidden / "old-0123456789ab"
+    work(paths, stack)
     (old / ".npu-rl").mkdir(parents=True)
     for name in MOVED:
-        if (layout.root / name).exists():
-            (layout.root / name).rename(old / name)
+        if (paths.root / name).exists():
+            (paths.root / name).rename(old / name)
     work_found = local_edits.find_edits(old, {})
     assert work_found
-    place = layout.kept / "now"
-    local_edits.move_edits(layout.inside, old, work_found, place)
+    place = paths.kept / "now"
+    local_edits.move_edits(paths.inside, old, work_found, place)
     for path in FILES[work]:
         assert os.path.lexists(place / path)
     assert not local_edits.find_edits(old, {}).files
@@ -512,49 +516,49 @@ def test_work_done_while_the_setup_ran_is_kept(stack: Stack, layout: Layout, wor
 # -- diff ----------------------------------------------------------------------------------------------
 
 
-def test_diff_shows_what_apply_would_redo(stack: Stack, layout: Layout, tmp_path: Path) -> None:
-    (layout.code / "beta/b.py").write_text("B = 'mine'\n")
-    (layout.code / "beta/new größe.py").write_text("N = 1\n")
-    (layout.code / "alpha/run.sh").chmod(0o644)
-    (layout.code / "beta/__init__.py").unlink()
-    (layout.code / "out.log").write_text("ignored")
-    done = stack.run("diff", "-w", layout.root)
+def test_diff_shows_what_apply_would_redo(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
+    (paths.code / "beta/b.py").write_text("B = 'mine'\n")
+    (paths.code / "beta/new größe.py").write_text("N = 1\n")
+    (paths.code / "alpha/run.sh").chmod(0o644)
+    (paths.code / "beta/__init__.py").unlink()
+    (paths.code / "out.log").write_text("ignored")
+    done = stack.run("diff", "-w", paths.root)
     assert done.returncode == 0, done.stderr
     assert "not shown: code/out.log (log)" in done.stderr
     other = stack.make(tmp_path / "other")
     (tmp_path / "mine.patch").write_text(done.stdout)
     git_in(other.code, stack, "apply", str(tmp_path / "mine.patch"))
-    assert found(other) == found(layout)
+    assert found(other) == found(paths)
     assert [p.read_text() for p in sorted(other.code.glob("beta/*"))] == [
-        p.read_text() for p in sorted(layout.code.glob("beta/*"))
+        p.read_text() for p in sorted(paths.code.glob("beta/*"))
     ]
 
 
-def test_diff_of_nothing_is_empty(stack: Stack, layout: Layout) -> None:
-    done = stack.run("diff", "-w", layout.root)
+def test_diff_of_nothing_is_empty(stack: Stack, paths: WorkspacePaths) -> None:
+    done = stack.run("diff", "-w", paths.root)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 def test_diff_leaves_the_users_index_alone_and_runs_none_of_their_filters(
-    stack: Stack, layout: Layout, tmp_path: Path
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path
 ) -> None:
-    modify(layout, stack)
-    git_in(layout.code, stack, "add", "beta/b.py")
-    git_in(layout.code, stack, "config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
-    (layout.git / "code/info/attributes").write_text("* filter=evil\n")
-    before = snapshot(layout.git)
-    assert "+B = 'mine'" in stack.run("diff", "-w", layout.root).stdout
-    assert snapshot(layout.git) == before
+    modify(paths, stack)
+    git_in(paths.code, stack, "add", "beta/b.py")
+    git_in(paths.code, stack, "config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
+    (paths.git / "code/info/attributes").write_text("* filter=evil\n")
+    before = snapshot(paths.git)
+    assert "+B = 'mine'" in stack.run("diff", "-w", paths.root).stdout
+    assert snapshot(paths.git) == before
     assert not (tmp_path / "ran").exists()
 
 
-def test_diff_tells_of_what_has_no_form_as_a_patch(stack: Stack, layout: Layout) -> None:
-    nested_repository(layout, stack)
-    (layout.code / "alpha/core.py").unlink()
-    os.mkfifo(layout.code / "alpha/core.py")
-    (layout.code / "alpha/same_a.py").unlink()
-    (layout.code / "alpha/same_a.py").mkdir()
-    done = stack.run("diff", "-w", layout.root)
+def test_diff_tells_of_what_has_no_form_as_a_patch(stack: Stack, paths: WorkspacePaths) -> None:
+    nested_repository(paths, stack)
+    (paths.code / "alpha/core.py").unlink()
+    os.mkfifo(paths.code / "alpha/core.py")
+    (paths.code / "alpha/same_a.py").unlink()
+    (paths.code / "alpha/same_a.py").mkdir()
+    done = stack.run("diff", "-w", paths.root)
     assert done.returncode == 0, done.stderr
     assert "not shown: code/beta/.git/" in done.stderr
     assert "deleted file mode 100644\nindex" in done.stdout
@@ -584,38 +588,38 @@ def deep_folder(home: Path, length: int, *, make: bool) -> int:
         ("src/gamma", 0),
     ],
 )
-def test_a_path_too_long_to_be_opened(stack: Stack, layout: Layout, below: str, spare: int) -> None:
+def test_a_path_too_long_to_be_opened(stack: Stack, paths: WorkspacePaths, below: str, spare: int) -> None:
     """A shell that stands in a folder can make files there whose paths no call takes; each is the user's work."""
     length = 4095 - spare  # bytes of the folder's path; PATH_MAX counts a NUL
-    home = layout.root / below
+    home = paths.root / below
     inner = deep_folder(home, length, make=True)
     os.close(os.open("mine.txt", os.O_CREAT | os.O_WRONLY, dir_fd=inner))
     os.close(inner)
-    assert stack.run("verify", "-w", layout.root).returncode == (0 if below.startswith(".") else 3)
-    assert stack.run("diff", "-w", layout.root).returncode == 0
-    done = stack.lay(layout.root, stack.new)
+    assert stack.run("verify", "-w", paths.root).returncode == (0 if below.startswith(".") else 3)
+    assert stack.run("diff", "-w", paths.root).returncode == 0
+    done = stack.lay(paths.root, stack.new)
     assert done.returncode == 3, done.stderr
     assert "1 local change that setup would replace" in done.stderr
-    done = stack.lay(layout.root, stack.new, "--discard")
+    done = stack.lay(paths.root, stack.new, "--discard")
     assert done.returncode == 0, done.stderr
-    moved = kept(layout) / below.removeprefix(".npu-rl/")
+    moved = kept(paths) / below.removeprefix(".npu-rl/")
     inner = deep_folder(moved, length + len(os.fsencode(moved)) - len(os.fsencode(home)), make=False)
     assert os.listdir(inner) == ["mine.txt"]
     os.close(inner)
-    assert found(layout, deep=True) == []
-    shutil.rmtree(layout.kept)  # its way follows handles
+    assert found(paths, deep=True) == []
+    shutil.rmtree(paths.kept)  # its way follows handles
 
 
-def test_diff_of_a_replaced_root(stack: Stack, layout: Layout) -> None:
-    layout.code.rename(layout.root / "moved")
-    layout.code.symlink_to("moved")
-    done = stack.run("diff", "-w", layout.root)
+def test_diff_of_a_replaced_root(stack: Stack, paths: WorkspacePaths) -> None:
+    paths.code.rename(paths.root / "moved")
+    paths.code.symlink_to("moved")
+    done = stack.run("diff", "-w", paths.root)
     assert (done.returncode, done.stdout) == (0, "")
     assert "not shown: code (type)" in done.stderr
 
 
 def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
-    stack: Stack, layout: Layout
+    stack: Stack, paths: WorkspacePaths
 ) -> None:
     notes = {
         "branch.main.vscode-merge-base": "origin/main",
@@ -626,13 +630,13 @@ def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
         "gui.geometry": "887x427+0+0 189 218",
     }
     for name, value in notes.items():
-        git_in(layout.code, stack, "config", name, value)
+        git_in(paths.code, stack, "config", name, value)
     for manifest in (stack.new, stack.old):
-        done = stack.lay(layout.root, manifest)
+        done = stack.lay(paths.root, manifest)
         assert done.returncode == 0, done.stderr
         for name, value in notes.items():
-            assert git("config", "--get-all", name, git_dir=layout.git / "code") == value
-    assert found(layout, deep=True) == []
+            assert git("config", "--get-all", name, git_dir=paths.git / "code") == value
+    assert found(paths, deep=True) == []
 
 
 @pytest.mark.parametrize(
@@ -648,9 +652,9 @@ def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
         '[core "x"]\n\twmstate = normal\n',
     ],
 )
-def test_other_settings_beside_an_editors_stop_a_setup(layout: Layout, lines: str) -> None:
-    config = layout.git / "code/config"
+def test_other_settings_beside_an_editors_stop_a_setup(paths: WorkspacePaths, lines: str) -> None:
+    config = paths.git / "code/config"
     with config.open("a") as file:
         file.write(lines)
-    assert list(own_files(layout.git)) == ["code/config"]
+    assert list(own_files(paths.git)) == ["code/config"]
     assert not {"fsmonitor", "remote"} & set(" ".join(split_settings(config.read_text())[0]).split())

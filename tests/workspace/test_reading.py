@@ -13,7 +13,7 @@ import pytest
 from npu_rl.cli import proving
 from npu_rl.stack.git.objects import FILE, object_id
 from npu_rl.workspace.folder import file_check
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import verify
 
 COUNT = 500
@@ -57,10 +57,10 @@ def test_an_error_in_a_thread_is_raised(root: Path) -> None:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-def test_progress_is_of_all_files(layout: Layout, deep: bool) -> None:
+def test_progress_is_of_all_files(paths: WorkspacePaths, deep: bool) -> None:
     told: list[tuple[int, int]] = []
-    layout.stat.unlink()
-    report = verify(layout, lambda message: None, deep=deep, progress=lambda *said: told.append(said))
+    paths.stat.unlink()
+    report = verify(paths, lambda message: None, deep=deep, progress=lambda *said: told.append(said))
     assert [total for _, total in told] == [report.files] * len(told)
     assert [done for done, _ in told] == sorted(done for done, _ in told)
     assert told[-1] == (report.files, report.files)

@@ -16,9 +16,9 @@ import pytest
 
 from npu_rl.stack.compose.composed_unit import COMPOSE_FORMAT
 from npu_rl.stack.store import Store, unit_key
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.setup import _are_valid
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.sources.mirrors import forge
 from tests.support import command_server, git
 from tests.workspace.stack import Stack, found, leftovers, snapshot, without_privileges
@@ -33,38 +33,40 @@ def test_first(stack: Stack, tmp_path: Path) -> None:
     assert (document["manifest"], document["workspace"]) == ("old", str(tmp_path / "w"))
     assert set(document["components"]) == {"alpha", "beta", "gamma"}
     assert [p["name"] for p in document["components"]["alpha"]["patches"]] == ["0001-ten", "0002-half"]
-    layout = Layout(tmp_path / "w")
-    assert sorted(os.listdir(layout.root)) == [".npu-rl", "activate", "code", "src"]
-    assert sorted(os.listdir(layout.root / "src")) == ["gamma"]
-    assert (layout.root / "src/gamma/build.txt").read_text() == "one\nzwei\nthree\n"
-    assert (layout.code / "alpha/run.sh").stat().st_mode & 0o111
-    assert (layout.code / "alpha/link.py").readlink() == Path("core.py")
-    assert not (layout.code / "setup.py").exists()
-    assert found(layout, deep=True) == []
-    assert leftovers(layout.root) == leftovers(Path(stack.env["NPU_RL_STORE"])) == []
+    paths = WorkspacePaths(tmp_path / "w")
+    assert sorted(os.listdir(paths.root)) == [".npu-rl", "activate", "code", "src"]
+    assert sorted(os.listdir(paths.root / "src")) == ["gamma"]
+    assert (paths.root / "src/gamma/build.txt").read_text() == "one\nzwei\nthree\n"
+    assert (paths.code / "alpha/run.sh").stat().st_mode & 0o111
+    assert (paths.code / "alpha/link.py").readlink() == Path("core.py")
+    assert not (paths.code / "setup.py").exists()
+    assert found(paths, deep=True) == []
+    assert leftovers(paths.root) == leftovers(Path(stack.env["NPU_RL_STORE"])) == []
 
 
-def test_the_receipt_carries_the_patch_texts(stack: Stack, layout: Layout) -> None:
-    receipt = read_receipt(layout)
+def test_the_receipt_carries_the_patch_texts(stack: Stack, paths: WorkspacePaths) -> None:
+    receipt = read_receipt(paths)
     locked = {p.sha256 for _, p in stack.lock(stack.old).patches()}
     assert set(receipt.texts) == locked
     for sha256, text in receipt.texts.items():
         assert hashlib.sha256(text.encode()).hexdigest() == sha256
 
 
-def test_again_says_so_and_touches_nothing(stack: Stack, layout: Layout) -> None:
-    assert stack.run("verify", "-w", layout.root).returncode == 0
-    before = snapshot(layout.root)
-    done = stack.setup(layout.root)
+def test_again_says_so_and_touches_nothing(stack: Stack, paths: WorkspacePaths) -> None:
+    assert stack.run("verify", "-w", paths.root).returncode == 0
+    before = snapshot(paths.root)
+    done = stack.setup(paths.root)
     assert done.returncode == 0
     assert "nothing to do" in done.stdout
-    assert snapshot(layout.root) == before
-    document = json.loads(stack.setup(layout.root, None, "--json").stdout)
+    assert snapshot(paths.root) == before
+    document = json.loads(stack.setup(paths.root, None, "--json").stdout)
     assert document["changed"] is False
     assert document["bytes_received"] == 0
 
 
-def test_again_needs_neither_git_nor_anything_heavy(stack: Stack, layout: Layout, tmp_path: Path) -> None:
+def test_again_needs_neither_git_nor_anything_heavy(
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path
+) -> None:
     script = (
         "import sys; sys.argv = ['npu-rl', 'setup', '-m', sys.argv[1], '-w', sys.argv[2]]\n"
         "from npu_rl.cli import main\n"
@@ -73,14 +75,16 @@ def test_again_needs_neither_git_nor_anything_heavy(stack: Stack, layout: Layout
         "print(sorted({'pydantic', 'yaml', 'git', 'unearth', 'rich'} & set(sys.modules)))\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(stack.old), str(layout.root)],
+        [sys.executable, "-c", script, str(stack.old), str(paths.root)],
         env={**stack.env, "PATH": str(tmp_path / "no-git-here")}, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "nothing to do" in done.stdout
     assert done.stdout.splitlines()[-1] == "[]"
 
 
-def test_a_unit_with_forged_facts_is_composed_again(stack: Stack, layout: Layout, tmp_path: Path) -> None:
+def test_a_unit_with_forged_facts_is_composed_again(
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path
+) -> None:
     """Only its digest says what npu-rl wrote, and whoever owns the store can make that fit."""
     shutil.copytree(stack.env["NPU_RL_STORE"], tmp_path / "store", symlinks=True)
     store, lock = Store(tmp_path / "store"), stack.lock(stack.old)
@@ -101,50 +105,48 @@ def test_a_unit_with_forged_facts_is_composed_again(stack: Stack, layout: Layout
     for facts in forged:
         assert not _are_valid({**honest, **facts}, lock), facts
     forge(unit, **forged[0])
-    (layout.code / "alpha/core.py").unlink()
+    (paths.code / "alpha/core.py").unlink()
     before = sorted(tmp_path.iterdir())
-    done = replace(stack, env={**stack.env, "NPU_RL_STORE": str(store.root)}).lay(layout.root)
+    done = replace(stack, env={**stack.env, "NPU_RL_STORE": str(store.root)}).lay(paths.root)
     assert done.returncode == 0, done.stderr
-    assert found(layout, deep=True) == [] and sorted(tmp_path.iterdir()) == before
+    assert found(paths, deep=True) == [] and sorted(tmp_path.iterdir()) == before
     assert {**unit.facts(), "made": 0} == {**honest, "made": 0}
 
 
 @pytest.mark.parametrize("gone", ["code/beta/b.py", "activate", "code/.git", "src/gamma/build.txt", "code"])
-def test_again_restores_what_is_gone(stack: Stack, layout: Layout, gone: str) -> None:
-    path = layout.root / gone
+def test_again_restores_what_is_gone(stack: Stack, paths: WorkspacePaths, gone: str) -> None:
+    path = paths.root / gone
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink()
-    done = stack.setup(layout.root)
+    done = stack.setup(paths.root)
     assert done.returncode == 0, done.stderr
     assert "is ready" in done.stdout
     assert os.path.lexists(path)
-    assert found(layout, deep=True) == []
-    assert not layout.kept.exists()
+    assert found(paths, deep=True) == []
+    assert not paths.kept.exists()
 
 
-def test_an_update_keeps_nothing_stale(stack: Stack, layout: Layout, tmp_path: Path) -> None:
-    (layout.hidden / "pycache/alpha").mkdir(parents=True)
-    done = stack.setup(layout.root, stack.new)
+def test_an_update_keeps_nothing_stale(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
+    (paths.hidden / "pycache/alpha").mkdir(parents=True)
+    done = stack.setup(paths.root, stack.new)
     assert done.returncode == 0, done.stderr
     fresh = stack.make(tmp_path / "fresh", stack.new)
-    names = [sorted(str(p.relative_to(w)) for p in w.rglob("*")) for w in (layout.root, fresh.root)]
+    names = [sorted(str(p.relative_to(w)) for p in w.rglob("*")) for w in (paths.root, fresh.root)]
     assert names[0] == names[1]
-    assert not (layout.root / "src").exists()
-    assert not (layout.code / "beta").exists()
-    assert (layout.code / "delta/__init__.py").is_file()
-    assert found(layout, deep=True) == []
-    assert leftovers(layout.root) == []
+    assert not (paths.root / "src").exists()
+    assert not (paths.code / "beta").exists()
+    assert (paths.code / "delta/__init__.py").is_file()
+    assert found(paths, deep=True) == []
+    assert leftovers(paths.root) == []
 
 
-def test_there_and_back_gives_the_same(stack: Stack, layout: Layout) -> None:
-    contents = {
-        p: c for p, (_, _, c) in snapshot(layout.root).items() if p.startswith(("code", "src", "act"))
-    }
+def test_there_and_back_gives_the_same(stack: Stack, paths: WorkspacePaths) -> None:
+    contents = {p: c for p, (_, _, c) in snapshot(paths.root).items() if p.startswith(("code", "src", "act"))}
     for manifest in (stack.new, stack.old):
-        assert stack.setup(layout.root, manifest).returncode == 0
-    after = {p: c for p, (_, _, c) in snapshot(layout.root).items() if p.startswith(("code", "src", "act"))}
+        assert stack.setup(paths.root, manifest).returncode == 0
+    after = {p: c for p, (_, _, c) in snapshot(paths.root).items() if p.startswith(("code", "src", "act"))}
     assert {p: c for p, c in after.items() if not p.endswith("/.git")} == {
         p: c for p, c in contents.items() if not p.endswith("/.git")
     }
@@ -156,25 +158,25 @@ def test_there_and_back_gives_the_same(stack: Stack, layout: Layout) -> None:
 @pytest.mark.parametrize("name", ["two words", "größe", "-dash", 'quo"te', "per%cent$HOME"])
 def test_odd_places(stack: Stack, tmp_path: Path, name: str) -> None:
     place = tmp_path / name
-    layout = stack.make(place)
-    assert found(layout, deep=True) == []
-    assert git_in(layout.code, stack, "status", "--porcelain") == ""
-    assert git_in(layout.code, stack, "rev-parse", "HEAD") == stack.lock(stack.old).commit
+    paths = stack.make(place)
+    assert found(paths, deep=True) == []
+    assert git_in(paths.code, stack, "status", "--porcelain") == ""
+    assert git_in(paths.code, stack, "rev-parse", "HEAD") == stack.lock(stack.old).commit
     done = stack.run("setup", "-m", stack.new, "-w", f"./{name}", "--offline", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert found(layout, deep=True) == []
+    assert found(paths, deep=True) == []
     assert sorted(os.listdir(tmp_path)) == [name]
 
 
 def test_a_symlink_to_a_folder(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to("real")
-    layout = stack.make(tmp_path / "link")
+    paths = stack.make(tmp_path / "link")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "real/code/alpha/core.py").is_file()
-    assert found(layout) == found(Layout(tmp_path / "real")) == []
+    assert found(paths) == found(WorkspacePaths(tmp_path / "real")) == []
     assert stack.setup(tmp_path / "link", stack.new).returncode == 0
-    assert found(Layout(tmp_path / "real"), deep=True) == []
+    assert found(WorkspacePaths(tmp_path / "real"), deep=True) == []
 
 
 def test_the_default_place_is_below_the_current_folder(stack: Stack, tmp_path: Path) -> None:
@@ -186,11 +188,11 @@ def test_the_default_place_is_below_the_current_folder(stack: Stack, tmp_path: P
 def test_other_files_beside_are_left_alone(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "w/runs").mkdir(parents=True)
     (tmp_path / "w/notes.txt").write_text("mine")
-    layout = stack.make(tmp_path / "w")
-    assert stack.setup(layout.root, stack.new).returncode == 0
+    paths = stack.make(tmp_path / "w")
+    assert stack.setup(paths.root, stack.new).returncode == 0
     assert (tmp_path / "w/notes.txt").read_text() == "mine"
     assert (tmp_path / "w/runs").is_dir()
-    assert found(layout) == []
+    assert found(paths) == []
 
 
 # -- refused -------------------------------------------------------------------------------------------
@@ -240,37 +242,39 @@ def test_no_permission(stack: Stack, tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "w") == []
 
 
-def test_no_permission_for_an_update_changes_nothing(stack: Stack, layout: Layout) -> None:
-    layout.root.chmod(0o555)
-    before = snapshot(layout.root)
-    done = without_privileges(stack, "setup", "-m", stack.new, "-w", layout.root)
-    layout.root.chmod(0o755)
+def test_no_permission_for_an_update_changes_nothing(stack: Stack, paths: WorkspacePaths) -> None:
+    paths.root.chmod(0o555)
+    before = snapshot(paths.root)
+    done = without_privileges(stack, "setup", "-m", stack.new, "-w", paths.root)
+    paths.root.chmod(0o755)
     assert done.returncode == 3
     assert "No permission" in done.stderr
-    assert snapshot(layout.root) == before
-    assert stack.setup(layout.root, stack.new).returncode == 0
-    assert found(layout, deep=True) == []
+    assert snapshot(paths.root) == before
+    assert stack.setup(paths.root, stack.new).returncode == 0
+    assert found(paths, deep=True) == []
 
 
 @pytest.mark.parametrize("part", ["lock.json", "receipt.json"])
-def test_half_a_workspace_is_not_taken_for_an_empty_folder(stack: Stack, layout: Layout, part: str) -> None:
-    (layout.hidden / part).unlink()
-    (layout.code / "mine.txt").write_text("mine")
-    before = snapshot(layout.root)
-    done = stack.setup(layout.root, stack.new, "--discard")
+def test_half_a_workspace_is_not_taken_for_an_empty_folder(
+    stack: Stack, paths: WorkspacePaths, part: str
+) -> None:
+    (paths.hidden / part).unlink()
+    (paths.code / "mine.txt").write_text("mine")
+    before = snapshot(paths.root)
+    done = stack.setup(paths.root, stack.new, "--discard")
     assert done.returncode == 3
-    assert snapshot(layout.root) == before
+    assert snapshot(paths.root) == before
 
 
-def test_a_setup_that_fails_changes_nothing(stack: Stack, layout: Layout, tmp_path: Path) -> None:
-    before = snapshot(layout.root)
+def test_a_setup_that_fails_changes_nothing(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
+    before = snapshot(paths.root)
     empty = {
         "NPU_RL_STORE": str(tmp_path / "empty"),
         "NPU_RL_REWRITE": f"file://{stack.home}/=file:///nowhere/",
     }
-    done = stack.setup(layout.root, stack.new, env=empty)
+    done = stack.setup(paths.root, stack.new, env=empty)
     assert done.returncode == 1
-    assert snapshot(layout.root) == before
+    assert snapshot(paths.root) == before
     first = stack.setup(tmp_path / "first", env=empty)
     assert first.returncode == 1
     assert not (tmp_path / "first").exists()
@@ -302,7 +306,7 @@ def test_time_zone_locale_and_gits_own_variables_change_nothing(
     document = json.loads(done.stdout)
     assert (document["tree"], document["commit"]) == (lock.tree, lock.commit)
     assert stack.run("verify", "-w", tmp_path / "w", "--deep", env=env).returncode == 0
-    assert found(Layout(tmp_path / "w"), deep=True) == []
+    assert found(WorkspacePaths(tmp_path / "w"), deep=True) == []
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o027, 0o077])
@@ -310,7 +314,7 @@ def test_another_umask(stack: Stack, tmp_path: Path, mask: int) -> None:
     env = {**stack.env, "NPU_RL_STORE": str(tmp_path / "store")}
     command = ["setup", "-m", str(stack.old), "-w", str(tmp_path / "w")]
     assert command_server().run(command, env, "/", 60, ["os:umask", mask]).returncode == 0
-    assert found(Layout(tmp_path / "w"), deep=True) == []
+    assert found(WorkspacePaths(tmp_path / "w"), deep=True) == []
     assert git_in(tmp_path / "w/code", stack, "rev-parse", "HEAD^{tree}") == stack.lock(stack.old).tree
     assert git_in(tmp_path / "w/code", stack, "status", "--porcelain") == ""
 
@@ -327,7 +331,7 @@ def test_a_hostile_git_configuration(stack: Stack, tmp_path: Path) -> None:
     )
     env = {"HOME": str(home), "NPU_RL_STORE": str(tmp_path / "store")}
     assert stack.setup(tmp_path / "w", env=env).returncode == 0
-    assert found(Layout(tmp_path / "w"), deep=True) == []
+    assert found(WorkspacePaths(tmp_path / "w"), deep=True) == []
     assert not (tmp_path / "ran").exists()
 
 
@@ -344,27 +348,27 @@ def git_in(folder: Path, stack: Stack, *args: str) -> str:
     return done.stdout.rstrip("\n")
 
 
-def test_git_works_in_code_and_src(stack: Stack, layout: Layout) -> None:
-    assert git_in(layout.code, stack, "status", "--porcelain") == ""
-    assert git_in(layout.code, stack, "rev-parse", "--abbrev-ref", "HEAD") == "main"
-    subjects = git_in(layout.code, stack, "log", "--format=%s").splitlines()
+def test_git_works_in_code_and_src(stack: Stack, paths: WorkspacePaths) -> None:
+    assert git_in(paths.code, stack, "status", "--porcelain") == ""
+    assert git_in(paths.code, stack, "rev-parse", "--abbrev-ref", "HEAD") == "main"
+    subjects = git_in(paths.code, stack, "log", "--format=%s").splitlines()
     assert "Apply 0001-ten to alpha" in subjects
     assert any(s.startswith("Pin beta at ") for s in subjects)
-    blame = git_in(layout.code, stack, "blame", "-s", "alpha/core.py").splitlines()
-    apply_ten = git_in(layout.code, stack, "log", "--format=%h", "--grep=0001-ten").split()[0]
+    blame = git_in(paths.code, stack, "blame", "-s", "alpha/core.py").splitlines()
+    apply_ten = git_in(paths.code, stack, "log", "--format=%h", "--grep=0001-ten").split()[0]
     assert blame[9].startswith(apply_ten[:7])
     assert "line_10 = 11" in blame[9]
-    with (layout.code / "beta/b.py").open("a") as file:
+    with (paths.code / "beta/b.py").open("a") as file:
         file.write("C = 1\n")
-    assert "+C = 1" in git_in(layout.code, stack, "diff")
+    assert "+C = 1" in git_in(paths.code, stack, "diff")
     assert (
-        git_in(layout.root / "src/gamma", stack, "log", "--format=%s").splitlines()[0]
+        git_in(paths.root / "src/gamma", stack, "log", "--format=%s").splitlines()[0]
         == "Apply 0001-zwei to gamma"
     )
 
 
-def test_git_fsck_has_no_complaint(stack: Stack, layout: Layout) -> None:
-    git("fsck", "--strict", git_dir=layout.git / "code")
+def test_git_fsck_has_no_complaint(stack: Stack, paths: WorkspacePaths) -> None:
+    git("fsck", "--strict", git_dir=paths.git / "code")
 
 
 def test_the_workspace_outlives_the_store_and_a_move(stack: Stack, tmp_path: Path) -> None:
@@ -372,29 +376,29 @@ def test_the_workspace_outlives_the_store_and_a_move(stack: Stack, tmp_path: Pat
     assert stack.setup(tmp_path / "w", env=env).returncode == 0
     shutil.rmtree(tmp_path / "store")
     (tmp_path / "w").rename(tmp_path / "moved")
-    layout = Layout(tmp_path / "moved")
-    assert found(layout, deep=True) == []
-    assert git_in(layout.code, stack, "status", "--porcelain") == ""
-    assert len(git_in(layout.code, stack, "log", "-p", "--format=%s").splitlines()) > 10
-    git("fsck", "--strict", git_dir=layout.git / "code")
-    done = stack.setup(layout.root, env=env)
+    paths = WorkspacePaths(tmp_path / "moved")
+    assert found(paths, deep=True) == []
+    assert git_in(paths.code, stack, "status", "--porcelain") == ""
+    assert len(git_in(paths.code, stack, "log", "-p", "--format=%s").splitlines()) > 10
+    git("fsck", "--strict", git_dir=paths.git / "code")
+    done = stack.setup(paths.root, env=env)
     assert "nothing to do" in done.stdout
 
 
-def test_stale_git_lock_files_do_not_stop_a_setup(stack: Stack, layout: Layout) -> None:
+def test_stale_git_lock_files_do_not_stop_a_setup(stack: Stack, paths: WorkspacePaths) -> None:
     """As a killed git leaves them."""
     for name in ("index.lock", "HEAD.lock", "refs/heads/main.lock", "config.lock", "packed-refs.lock"):
-        (layout.git / "code" / name).write_text("")
-    assert "nothing to do" in stack.setup(layout.root).stdout
-    done = stack.setup(layout.root, stack.new)
+        (paths.git / "code" / name).write_text("")
+    assert "nothing to do" in stack.setup(paths.root).stdout
+    done = stack.setup(paths.root, stack.new)
     assert done.returncode == 0, done.stderr
-    assert found(layout, deep=True) == []
-    assert list(layout.git.rglob("*.lock")) == []
+    assert found(paths, deep=True) == []
+    assert list(paths.git.rglob("*.lock")) == []
 
 
-def activated(layout: Layout, command: str, stack: Stack, **env: str) -> str:
+def activated(paths: WorkspacePaths, command: str, stack: Stack, **env: str) -> str:
     """The output of a command in a bash that sourced `activate`."""
-    script = f'set -eu; source "{layout.root}/activate"; cd /; {command}'
+    script = f'set -eu; source "{paths.root}/activate"; cd /; {command}'
     done = subprocess.run(
         ["bash", "--noprofile", "--norc", "-c", script],
         env={"PATH": os.environ["PATH"], "HOME": stack.env["HOME"], **env},
@@ -405,29 +409,31 @@ def activated(layout: Layout, command: str, stack: Stack, **env: str) -> str:
 
 
 def test_activate(stack: Stack, tmp_path: Path) -> None:
-    layout = stack.make(tmp_path / "a place with spaces and größe")
+    paths = stack.make(tmp_path / "a place with spaces and größe")
     shown = activated(
-        layout, 'printf "%s\\n" "$NPU_RL_WORKSPACE" "$PYTHONPATH" "$STACK_NAME" "$NPU_RL_RUNS"', stack
+        paths, 'printf "%s\\n" "$NPU_RL_WORKSPACE" "$PYTHONPATH" "$STACK_NAME" "$NPU_RL_RUNS"', stack
     )
-    root = str(layout.root)
+    root = str(paths.root)
     assert shown.splitlines() == [root, f"{root}/code", "old 'quoted'", f"{root}/runs"]
     twice = activated(
-        layout, f'source "{root}/activate"; printf "%s" "$PYTHONPATH"', stack, PYTHONPATH="/mine:/other"
+        paths, f'source "{root}/activate"; printf "%s" "$PYTHONPATH"', stack, PYTHONPATH="/mine:/other"
     )
     assert twice == f"{root}/code:/mine:/other"
 
 
-def test_python_in_an_activated_workspace_leaves_no_trace_in_code(stack: Stack, layout: Layout) -> None:
-    before = snapshot(layout.code)
+def test_python_in_an_activated_workspace_leaves_no_trace_in_code(
+    stack: Stack, paths: WorkspacePaths
+) -> None:
+    before = snapshot(paths.code)
     code = "import alpha.core, beta.b, importlib.metadata as m; print(alpha.core.line_10, beta.b.B, m.version('alpha'))"
-    assert activated(layout, f'"{sys.executable}" -c "{code}"', stack) == "11 1 1.0\n"
-    assert snapshot(layout.code) == before
+    assert activated(paths, f'"{sys.executable}" -c "{code}"', stack) == "11 1 1.0\n"
+    assert snapshot(paths.code) == before
     assert list(Path(stack.env["HOME"], ".cache/npu-rl/byte-code").rglob("core.*.pyc"))
-    assert not list(layout.root.rglob("*.pyc"))
-    assert found(layout) == []
+    assert not list(paths.root.rglob("*.pyc"))
+    assert found(paths) == []
 
 
-def test_activate_after_a_move(stack: Stack, layout: Layout, tmp_path: Path) -> None:
-    moved = Layout(tmp_path / "moved")
-    layout.root.rename(moved.root)
+def test_activate_after_a_move(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
+    moved = WorkspacePaths(tmp_path / "moved")
+    paths.root.rename(moved.root)
     assert activated(moved, 'printf "%s" "$PYTHONPATH"', stack) == f"{moved.root}/code"

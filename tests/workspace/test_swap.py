@@ -20,8 +20,8 @@ from npu_rl.common.confined_changes import Confined
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import local_edits, swap
 from npu_rl.workspace.folder.interrupted_setup import interrupted_error
-from npu_rl.workspace.folder.layout import MOVED, Layout
 from npu_rl.workspace.folder.workspace_lock import exclusive
+from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.faults.killer import watch
 from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, without_privileges
 from tests.workspace.test_hostile_workspace import said
@@ -34,14 +34,14 @@ OLD = "old-0123456789ab"
 
 
 @pytest.fixture(scope="session")
-def incoming(stack: Stack) -> Layout:
+def incoming(stack: Stack) -> WorkspacePaths:
     """A workspace of the new lock that nobody may change."""
     return stack.make(stack.home / "incoming", stack.new)
 
 
-def stage(layout: Layout, incoming: Layout) -> Path:
+def stage(paths: WorkspacePaths, incoming: WorkspacePaths) -> Path:
     """Put a new workspace where a setup has one before the swap."""
-    staging = layout.hidden / STAGING
+    staging = paths.hidden / STAGING
     shutil.copytree(
         incoming.root, staging, symlinks=True, ignore=shutil.ignore_patterns("busy.lock", "pycache")
     )
@@ -69,22 +69,22 @@ def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:
     return False
 
 
-def tidy(layout: Layout) -> list[str]:
+def tidy(paths: WorkspacePaths) -> list[str]:
     """What is in `.npu-rl`, less what belongs there."""
     usual = {"git", "lock.json", "receipt.json", "stat.json", "busy.lock", "kept", "pycache"}
-    return sorted({p.name for p in layout.hidden.iterdir()} - usual)
+    return sorted({p.name for p in paths.hidden.iterdir()} - usual)
 
 
-def test_killed_before_every_change(layout: Layout, incoming: Layout, tmp_path: Path) -> None:
+def test_killed_before_every_change(paths: WorkspacePaths, incoming: WorkspacePaths, tmp_path: Path) -> None:
     """Work of a person is in the old workspace: it must be there, or be kept, after every one of the kills."""
-    (layout.code / "beta/b.py").write_text("mine\n")
-    (layout.root / "src/thesis").mkdir()
-    (layout.root / "src/thesis/chapter.tex").write_text("mine\n")
+    (paths.code / "beta/b.py").write_text("mine\n")
+    (paths.root / "src/thesis").mkdir()
+    (paths.root / "src/thesis/chapter.tex").write_text("mine\n")
     number, step, killed = 0, 1, True
     while killed:
         number += step
-        here = Layout(tmp_path / "here")
-        shutil.copytree(layout.root, here.root, symlinks=True)
+        here = WorkspacePaths(tmp_path / "here")
+        shutil.copytree(paths.root, here.root, symlinks=True)
         staging = stage(here, incoming)
         killed = die_at(number, tmp_path / "log", lambda h=here, s=staging: swap.swap(h, s, keep))
         journal = swap.read_journal(here)
@@ -104,10 +104,12 @@ def test_killed_before_every_change(layout: Layout, incoming: Layout, tmp_path: 
     assert number > 100
 
 
-def test_killed_again_while_finishing(layout: Layout, incoming: Layout, tmp_path: Path) -> None:
+def test_killed_again_while_finishing(
+    paths: WorkspacePaths, incoming: WorkspacePaths, tmp_path: Path
+) -> None:
     for first in (6, 14, 22, 30):
-        here = Layout(tmp_path / "here")
-        shutil.copytree(layout.root, here.root, symlinks=True)
+        here = WorkspacePaths(tmp_path / "here")
+        shutil.copytree(paths.root, here.root, symlinks=True)
         (here.code / "beta/b.py").write_text("mine\n")
         staging = stage(here, incoming)
         assert die_at(first, tmp_path / "log", lambda h=here, s=staging: swap.swap(h, s, keep))
@@ -123,47 +125,49 @@ def test_killed_again_while_finishing(layout: Layout, incoming: Layout, tmp_path
         shutil.rmtree(here.root)
 
 
-def test_a_part_that_cannot_be_moved_puts_everything_back(layout: Layout, incoming: Layout) -> None:
+def test_a_part_that_cannot_be_moved_puts_everything_back(
+    paths: WorkspacePaths, incoming: WorkspacePaths
+) -> None:
     """As happens if a part is a mount. Which only root can make, so here the rename is told to fail."""
-    before = snapshot(layout.root)
-    staging = stage(layout, incoming)
+    before = snapshot(paths.root)
+    staging = stage(paths, incoming)
     move = Confined.move
 
     def refusing(self: Confined, source: Path, target: Path) -> None:
-        if source == layout.root / "activate":
+        if source == paths.root / "activate":
             raise OSError(16, "Device or resource busy", str(source))
         move(self, source, target)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Confined, "move", refusing)
         with pytest.raises(OSError, match="busy"):
-            swap.swap(layout, staging, keep)
-    assert snapshot(layout.root) == before
+            swap.swap(paths, staging, keep)
+    assert snapshot(paths.root) == before
 
 
 @pytest.mark.parametrize("name", ["code", "src", "activate", ".npu-rl/pycache", ".npu-rl/stat.json"])
-def test_what_appears_in_a_place_of_ours_meanwhile(layout: Layout, incoming: Layout, name: str) -> None:
+def test_what_appears_in_a_place_of_ours_meanwhile(
+    paths: WorkspacePaths, incoming: WorkspacePaths, name: str
+) -> None:
     """Killed with the old part out and the new one not yet in; somebody's program writes there before the next
     command comes."""
-    (layout.hidden / "pycache").mkdir(exist_ok=True)
-    staging = stage(layout, incoming)
-    old = layout.hidden / OLD
+    (paths.hidden / "pycache").mkdir(exist_ok=True)
+    staging = stage(paths, incoming)
+    old = paths.hidden / OLD
     parts = frozenset(n for n in MOVED if os.path.lexists(staging / n))
-    swap.Journal(staging, old, parts, layout.kept / "2026-01-01T00-00-00").write(layout)
+    swap.Journal(staging, old, parts, paths.kept / "2026-01-01T00-00-00").write(paths)
     (old / name).parent.mkdir(parents=True)
-    (layout.root / name).rename(old / name)
+    (paths.root / name).rename(old / name)
     if name in ("activate", ".npu-rl/stat.json"):
-        (layout.root / name).write_text("appeared\n")
+        (paths.root / name).write_text("appeared\n")
     else:
-        (layout.root / name).mkdir()
-        (layout.root / name / "appeared.txt").write_text("appeared\n")
-    assert swap.finish(layout, keep)[0]
-    assert found(layout, deep=True) == []
-    assert tidy(layout) == []
+        (paths.root / name).mkdir()
+        (paths.root / name / "appeared.txt").write_text("appeared\n")
+    assert swap.finish(paths, keep)[0]
+    assert found(paths, deep=True) == []
+    assert tidy(paths) == []
     texts = [
-        p.read_text()
-        for p in layout.kept.rglob("*")
-        if p.is_file() and p.name in ("activate", "appeared.txt")
+        p.read_text() for p in paths.kept.rglob("*") if p.is_file() and p.name in ("activate", "appeared.txt")
     ]
     assert texts == ([] if name.startswith(".npu-rl/") else ["appeared\n"])
 
@@ -185,44 +189,44 @@ HOSTILE: list[dict[str, object]] = [
     ["", "{", "[]", "\0", f'{{"staging": "{STAGING}"}}', *(json.dumps({**GOOD, **bad}) for bad in HOSTILE)],
 )
 def test_a_damaged_or_hostile_journal_is_refused_and_nothing_is_removed(
-    stack: Stack, layout: Layout, tmp_path: Path, text: str
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path, text: str
 ) -> None:
     """A journal may come with a workspace of unknown origin: it must not name what is not a setup's."""
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.tex").write_text("mine\n")
-    layout.journal.write_text(text)
+    paths.journal.write_text(text)
     before = snapshot(tmp_path)
     with pytest.raises(WorkspaceError, match="journal"):
-        swap.finish(layout, keep)
+        swap.finish(paths, keep)
     for command in (["verify"], ["setup", "-m", str(stack.new), "--discard"]):
-        done = stack.run(*command, "-w", layout.root)
+        done = stack.run(*command, "-w", paths.root)
         assert done.returncode == 3
         assert "Traceback" not in done.stderr
     assert snapshot(tmp_path) == before
 
 
-def test_a_journal_says_what_it_is_about(layout: Layout) -> None:
-    kept = layout.kept / layout.free_kept_name()
-    journal = swap.Journal(layout.hidden / STAGING, layout.hidden / OLD, frozenset(["code"]), kept)
-    journal.write(layout, moved=True)
-    assert json.loads(layout.journal.read_text()) == {
+def test_a_journal_says_what_it_is_about(paths: WorkspacePaths) -> None:
+    kept = paths.kept / paths.free_kept_name()
+    journal = swap.Journal(paths.hidden / STAGING, paths.hidden / OLD, frozenset(["code"]), kept)
+    journal.write(paths, moved=True)
+    assert json.loads(paths.journal.read_text()) == {
         "staging": STAGING, "old": OLD, "in": ["code"], "kept": kept.name, "moved": True
     }  # fmt: skip
-    assert swap.read_journal(layout) == dataclasses.replace(journal, moved=True)
+    assert swap.read_journal(paths) == dataclasses.replace(journal, moved=True)
 
 
 @pytest.fixture
-def interrupted(layout: Layout, incoming: Layout, tmp_path: Path) -> Layout:
+def interrupted(paths: WorkspacePaths, incoming: WorkspacePaths, tmp_path: Path) -> WorkspacePaths:
     """A workspace with an edit, whose setup was killed in the middle of its swap."""
-    staging = stage(layout, incoming)
-    (layout.code / "beta/b.py").write_text("mine\n")
-    assert die_at(9, tmp_path / "log", lambda: swap.swap(layout, staging, keep))
-    assert layout.is_swapping
-    return layout
+    staging = stage(paths, incoming)
+    (paths.code / "beta/b.py").write_text("mine\n")
+    assert die_at(9, tmp_path / "log", lambda: swap.swap(paths, staging, keep))
+    assert paths.is_swapping
+    return paths
 
 
 @pytest.mark.parametrize("options", [(), ("--discard",)])
-def test_setup_finishes(stack: Stack, interrupted: Layout, options: tuple[str, ...]) -> None:
+def test_setup_finishes(stack: Stack, interrupted: WorkspacePaths, options: tuple[str, ...]) -> None:
     done = stack.setup(interrupted.root, stack.new, *options)
     assert done.returncode == 0, done.stderr
     assert "Finished an interrupted setup." in done.stderr
@@ -245,7 +249,7 @@ LOOKING = (
 
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
 def test_a_command_that_looks_says_that_a_swap_is_pending(
-    stack: Stack, interrupted: Layout, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+    stack: Stack, interrupted: WorkspacePaths, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
 ) -> None:
     before = snapshot(interrupted.root)
     code, error = said(stack, capsys, *command, "-w", interrupted.root)
@@ -257,22 +261,22 @@ def test_a_command_that_looks_says_that_a_swap_is_pending(
 
 @pytest.mark.parametrize("named", ["outside", "bundled"])
 def test_the_hint_repeats_no_path_that_the_workspace_chose(
-    stack: Stack, interrupted: Layout, tmp_path: Path, named: str
+    stack: Stack, interrupted: WorkspacePaths, tmp_path: Path, named: str
 ) -> None:
     """What is to be copied has nothing that somebody else could have written: a bundled manifest's name at most."""
     other = tmp_path / "other.yaml"
     other.write_text(stack.new.read_text())
     chosen = other if named == "outside" else bundled_manifests()["quickstart"]
     for home in (interrupted.root, interrupted.hidden / STAGING):
-        if Layout(home).receipt.is_file():
-            receipt_with(Layout(home), lambda body: body["setup"].update(manifest=str(chosen)))
+        if WorkspacePaths(home).receipt.is_file():
+            receipt_with(WorkspacePaths(home), lambda body: body["setup"].update(manifest=str(chosen)))
     error = str(interrupted_error(interrupted))
     name = "NAME" if named == "outside" else "quickstart"
     assert f"npu-rl setup --manifest {name} --workspace {interrupted.root}" in error
     assert str(other) not in error
 
 
-def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: Layout) -> None:
+def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: WorkspacePaths) -> None:
     """The journal is there, and so is who wrote it: `verify` waits, and judges what was put in place."""
     told: list[str] = []
     with exclusive(interrupted, told.append):
@@ -291,10 +295,14 @@ def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: Layout) ->
 
 @pytest.mark.parametrize("undone", [False, True], ids=["done", "undone"])
 def test_a_cache_that_verify_writes_amid_a_swap(
-    stack: Stack, layout: Layout, incoming: Layout, monkeypatch: pytest.MonkeyPatch, undone: bool
+    stack: Stack,
+    paths: WorkspacePaths,
+    incoming: WorkspacePaths,
+    monkeypatch: pytest.MonkeyPatch,
+    undone: bool,
 ) -> None:
     """`verify` works without a lock: its cache may appear as soon as the old one has been moved out."""
-    staging = stage(layout, incoming)
+    staging = stage(paths, incoming)
     if undone:
         (staging / ".npu-rl/pycache").mkdir()  # the last part, whose move fails
     move = Confined.move
@@ -304,48 +312,48 @@ def test_a_cache_that_verify_writes_amid_a_swap(
         if source == staging / ".npu-rl/pycache":
             raise OSError(errno.EIO, "Input/output error", str(source))
         move(self, source, target)
-        if source == layout.stat:
+        if source == paths.stat:
             source.write_text("of the old receipt\n")
             written.append(source)
 
     monkeypatch.setattr(Confined, "move", verified_meanwhile)
     if undone:
         with pytest.raises(OSError, match="Input/output error"):
-            swap.swap(layout, staging, keep)
+            swap.swap(paths, staging, keep)
     else:
-        swap.swap(layout, staging, keep)
+        swap.swap(paths, staging, keep)
     assert written
-    assert found(layout) == []
-    assert look(layout).lock.manifest == ("old" if undone else "new")
-    assert layout.stat.read_text() != "of the old receipt\n"
-    assert tidy(layout) == []
+    assert found(paths) == []
+    assert look(paths).lock.manifest == ("old" if undone else "new")
+    assert paths.stat.read_text() != "of the old receipt\n"
+    assert tidy(paths) == []
 
 
-def test_a_workspace_that_is_not_ours_to_write_is_judged(stack: Stack, layout: Layout) -> None:
+def test_a_workspace_that_is_not_ours_to_write_is_judged(stack: Stack, paths: WorkspacePaths) -> None:
     """Copied without the file that holds it, and read-only: nothing is made."""
-    (layout.hidden / "busy.lock").unlink()
-    layout.stat.unlink()
-    folders = [layout.root, *(p for p in layout.root.rglob("*") if p.is_dir() and not p.is_symlink())]
+    (paths.hidden / "busy.lock").unlink()
+    paths.stat.unlink()
+    folders = [paths.root, *(p for p in paths.root.rglob("*") if p.is_dir() and not p.is_symlink())]
     for folder in folders:
         folder.chmod(0o555)
-    before = snapshot(layout.root)
+    before = snapshot(paths.root)
     try:
         for command in LOOKING[:4]:
-            done = without_privileges(stack, *command, "-w", layout.root)
+            done = without_privileges(stack, *command, "-w", paths.root)
             assert done.returncode == 0, done.stderr
     finally:
         for folder in folders:
             folder.chmod(0o755)
-    assert {k: v[1:] for k, v in snapshot(layout.root).items()} == {k: v[1:] for k, v in before.items()}
+    assert {k: v[1:] for k, v in snapshot(paths.root).items()} == {k: v[1:] for k, v in before.items()}
 
 
-def test_nothing_to_do_still_sweeps(stack: Stack, layout: Layout, incoming: Layout) -> None:
+def test_nothing_to_do_still_sweeps(stack: Stack, paths: WorkspacePaths, incoming: WorkspacePaths) -> None:
     """Killed before the journal: the old workspace stands, and its own lock is set up again."""
-    stage(layout, incoming)
-    (layout.hidden / ".journal.json.0123456789ab").write_text("{")
-    (layout.hidden / ".clock-12-345").write_text("")
+    stage(paths, incoming)
+    (paths.hidden / ".journal.json.0123456789ab").write_text("{")
+    (paths.hidden / ".clock-12-345").write_text("")
     for name in ("mine.txt", ".clock-and-calendar.txt"):
-        (layout.hidden / name).write_text("not ours\n")
-    done = stack.setup(layout.root)
+        (paths.hidden / name).write_text("not ours\n")
+    done = stack.setup(paths.root)
     assert "nothing to do" in done.stdout
-    assert tidy(layout) == [".clock-and-calendar.txt", "mine.txt"]
+    assert tidy(paths) == [".clock-and-calendar.txt", "mine.txt"]

@@ -12,8 +12,8 @@ import pytest
 from filelock import FileLock
 
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.workspace_lock import exclusive, settled
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.workspace.stack import Stack, found, leftovers, look
 
 
@@ -51,7 +51,7 @@ def test_the_same_lock_in_one_workspace(stack: Stack, tmp_path: Path) -> None:
         outputs = at_once(stack, [stack.old] * 4, [workspace] * 4, store)
         assert sum("is ready" in output for output in outputs) == 1
         assert sum("nothing to do" in output for output in outputs) == 3
-        assert found(Layout(workspace), deep=True) == []
+        assert found(WorkspacePaths(workspace), deep=True) == []
         assert leftovers(workspace) == leftovers(store) == []
 
 
@@ -59,17 +59,17 @@ def test_different_locks_in_one_workspace(stack: Stack, tmp_path: Path) -> None:
     for attempt in range(2):
         workspace, store = tmp_path / f"w{attempt}", tmp_path / f"store{attempt}"
         at_once(stack, [stack.old, stack.new] * 2, [workspace] * 4, store)
-        layout = Layout(workspace)
-        assert found(layout, deep=True) == []
-        assert look(layout).lock.manifest in ("old", "new")
+        paths = WorkspacePaths(workspace)
+        assert found(paths, deep=True) == []
+        assert look(paths).lock.manifest in ("old", "new")
         assert leftovers(workspace) == leftovers(store) == []
 
 
-def test_different_locks_over_an_old_workspace(stack: Stack, layout: Layout, tmp_path: Path) -> None:
-    at_once(stack, [stack.new, stack.old, stack.new], [layout.root] * 3, tmp_path / "store")
-    assert found(layout, deep=True) == []
-    assert leftovers(layout.root) == []
-    assert not layout.kept.exists()
+def test_different_locks_over_an_old_workspace(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
+    at_once(stack, [stack.new, stack.old, stack.new], [paths.root] * 3, tmp_path / "store")
+    assert found(paths, deep=True) == []
+    assert leftovers(paths.root) == []
+    assert not paths.kept.exists()
 
 
 def test_two_workspaces_from_one_store(stack: Stack, tmp_path: Path) -> None:
@@ -78,30 +78,30 @@ def test_two_workspaces_from_one_store(stack: Stack, tmp_path: Path) -> None:
         places = [tmp_path / f"w{attempt}.{number}" for number in range(4)]
         at_once(stack, [stack.old] * 4, places, store)
         for place in places:
-            assert found(Layout(place), deep=True) == []
+            assert found(WorkspacePaths(place), deep=True) == []
             assert leftovers(place) == []
         assert leftovers(store) == []
 
 
-def test_a_workspace_that_is_held_is_waited_for(stack: Stack, layout: Layout, tmp_path: Path) -> None:
-    with FileLock(str(layout.hidden / "busy.lock")):
-        process = start(stack, stack.new, layout.root, tmp_path / "store")
+def test_a_workspace_that_is_held_is_waited_for(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
+    with FileLock(str(paths.hidden / "busy.lock")):
+        process = start(stack, stack.new, paths.root, tmp_path / "store")
         assert process.stderr is not None
         assert "Another npu-rl command is using" in process.stderr.readline()
         assert process.poll() is None
-        assert look(layout).lock.manifest == "old"
+        assert look(paths).lock.manifest == "old"
     all_well([process])
-    assert look(layout).lock.manifest == "new"
+    assert look(paths).lock.manifest == "new"
 
 
-def test_waiting_has_an_end(layout: Layout) -> None:
+def test_waiting_has_an_end(paths: WorkspacePaths) -> None:
     told: list[str] = []
-    with FileLock(str(layout.hidden / "busy.lock")):
+    with FileLock(str(paths.hidden / "busy.lock")):
         with pytest.raises(WorkspaceError, match="is using this workspace"):
-            with exclusive(layout, told.append, wait=0.1):
+            with exclusive(paths, told.append, wait=0.1):
                 pass
     assert len(told) == 1
-    with exclusive(layout, told.append, wait=0.1):
+    with exclusive(paths, told.append, wait=0.1):
         assert len(told) == 1
 
 
@@ -109,64 +109,64 @@ def test_a_first_setup_that_is_refused_takes_nothing_from_one_that_waits(
     stack: Stack, tmp_path: Path
 ) -> None:
     """It removes its folders, and with them the file by which the other one waits."""
-    layout = Layout(tmp_path / "new/w")
+    paths = WorkspacePaths(tmp_path / "new/w")
     with pytest.raises(RuntimeError):
-        with exclusive(layout, print):
-            processes = [start(stack, stack.old, layout.root, tmp_path / "store") for _ in range(2)]
+        with exclusive(paths, print):
+            processes = [start(stack, stack.old, paths.root, tmp_path / "store") for _ in range(2)]
             for process in processes:
                 assert process.stderr is not None
                 assert "Another npu-rl command is using" in process.stderr.readline()
             raise RuntimeError
     outputs = all_well(processes)
     assert sum("is ready" in output for output in outputs) == 1
-    assert found(layout, deep=True) == []
+    assert found(paths, deep=True) == []
 
 
 def test_what_was_there_before_a_refused_setup_stays(tmp_path: Path) -> None:
     for made in ("", "w", "w/.npu-rl", "w/.npu-rl/mine"):
-        layout = Layout(tmp_path / f"home of {made.replace('/', '-')}" / "w")
-        (layout.root.parent / made).mkdir(parents=True)
-        before = sorted(str(p) for p in layout.root.parent.rglob("*"))
+        paths = WorkspacePaths(tmp_path / f"home of {made.replace('/', '-')}" / "w")
+        (paths.root.parent / made).mkdir(parents=True)
+        before = sorted(str(p) for p in paths.root.parent.rglob("*"))
         with pytest.raises(RuntimeError):
-            with exclusive(layout, print):
+            with exclusive(paths, print):
                 raise RuntimeError
-        after = sorted(str(p) for p in layout.root.parent.rglob("*") if p.name != "busy.lock")
+        after = sorted(str(p) for p in paths.root.parent.rglob("*") if p.name != "busy.lock")
         assert after == before
 
 
-def test_a_command_that_looks_writes_nothing_to_wait(layout: Layout) -> None:
+def test_a_command_that_looks_writes_nothing_to_wait(paths: WorkspacePaths) -> None:
     told: list[str] = []
-    with FileLock(str(layout.hidden / "busy.lock")):
+    with FileLock(str(paths.hidden / "busy.lock")):
         with pytest.raises(WorkspaceError, match="is using this workspace"):
-            with settled(layout, told.append, wait=0.1):
+            with settled(paths, told.append, wait=0.1):
                 pass
     assert len(told) == 1
-    (layout.hidden / "busy.lock").unlink()
-    with settled(layout, told.append, wait=0.1):
-        assert not (layout.hidden / "busy.lock").exists()
+    (paths.hidden / "busy.lock").unlink()
+    with settled(paths, told.append, wait=0.1):
+        assert not (paths.hidden / "busy.lock").exists()
 
 
 def test_a_first_setup_that_begins_meanwhile_is_waited_for(
-    layout: Layout, monkeypatch: pytest.MonkeyPatch
+    paths: WorkspacePaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where no command has worked yet, its lock appears after this one has looked for it, and then its journal."""
-    (layout.hidden / "busy.lock").unlink()
-    lock = FileLock(str(layout.hidden / "busy.lock"))
-    look_for_journal = Layout.is_swapping.fget
+    (paths.hidden / "busy.lock").unlink()
+    lock = FileLock(str(paths.hidden / "busy.lock"))
+    look_for_journal = WorkspacePaths.is_swapping.fget
     assert look_for_journal is not None
     told: list[str] = []
 
     def end(message: str) -> None:
         told.append(message)
-        layout.journal.unlink()
+        paths.journal.unlink()
         lock.release()
 
-    def begin(self: Layout) -> bool:
+    def begin(self: WorkspacePaths) -> bool:
         if not told and not lock.is_locked:
             lock.acquire()
-            layout.journal.write_text("{}", encoding="utf-8")
+            paths.journal.write_text("{}", encoding="utf-8")
         return bool(look_for_journal(self))
 
-    monkeypatch.setattr(Layout, "is_swapping", property(begin))
-    with settled(layout, end):
+    monkeypatch.setattr(WorkspacePaths, "is_swapping", property(begin))
+    with settled(paths, end):
         assert len(told) == 1 and "waiting for it to finish" in told[0]

@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from npu_rl.workspace.folder import file_check
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.local_edits import find_edits
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
 from npu_rl.workspace.folder.untracked_files import IGNORED, IGNORED_FOLDERS
 from npu_rl.workspace.folder.up_to_date import untouched
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import local_changes
 from tests.support import ROOT
 from tests.workspace.stack import Stack, look
@@ -136,12 +136,12 @@ def root_of(row: str) -> str:
 class Looking:
     """Quick and deep looks at the root that a path is in."""
 
-    def __init__(self, layout: Layout, receipt: Receipt) -> None:
-        self.layout, self.receipt = layout, receipt
+    def __init__(self, paths: WorkspacePaths, receipt: Receipt) -> None:
+        self.paths, self.receipt = paths, receipt
         self.known = {root: self.at(root, {}).stats for root in receipt.files}
 
     def at(self, root: str, known: dict[str, file_check.Stat], deep: bool = False) -> file_check.Findings:
-        return file_check.examine_root(self.layout.root, root, self.receipt.files[root], known, deep=deep)
+        return file_check.examine_root(self.paths.root, root, self.receipt.files[root], known, deep=deep)
 
     def both(self, path: str) -> tuple[file_check.Findings, ...]:
         root = root_of(path)
@@ -149,49 +149,49 @@ class Looking:
 
 
 @pytest.fixture
-def looking(layout: Layout) -> Looking:
-    return Looking(layout, read_receipt(layout))
+def looking(paths: WorkspacePaths) -> Looking:
+    return Looking(paths, read_receipt(paths))
 
 
-def test_each_alone_is_drift(layout: Layout, looking: Looking) -> None:
+def test_each_alone_is_drift(paths: WorkspacePaths, looking: Looking) -> None:
     assert len({*ROWS, *OTHERS}) == len(ROWS) + len(OTHERS) > 180
     missed = []
     for row in [*ROWS, *OTHERS]:
-        undo = make(layout.root / row.rstrip("/"), row)
+        undo = make(paths.root / row.rstrip("/"), row)
         for findings in looking.both(row):
             drift = [(f"{root_of(row)}/{d.path}", d.kind) for d in findings.drift]
             if drift != [(row, "untracked")] or findings.ignored:
                 missed.append((row, drift, findings.ignored))
         remove(undo)
     assert missed == []
-    assert look(layout, deep=True).ok
+    assert look(paths, deep=True).ok
 
 
-def test_all_together_are_what_verify_reports_and_setup_keeps(layout: Layout) -> None:
+def test_all_together_are_what_verify_reports_and_setup_keeps(paths: WorkspacePaths) -> None:
     rows = [*ROWS, *(path for path in OTHERS if path != "code/.vscode")]
     for row in rows:
-        make(layout.root / row.rstrip("/"), row)
+        make(paths.root / row.rstrip("/"), row)
     for deep in (False, True):
-        report = look(layout, deep=deep)
+        report = look(paths, deep=deep)
         assert {(d.path, d.kind) for d in report.drift} == {(row, "untracked") for row in rows}
         assert (report.ignored, report.byte_code) == ({}, [])
-    edits = find_edits(layout.root, read_receipt(layout).files).files
+    edits = find_edits(paths.root, read_receipt(paths).files).files
     assert {*edits} == {row for row in rows if not row.endswith("/")}
-    assert not untouched(layout, layout.lock.read_text(encoding="utf-8"))
+    assert not untouched(paths, paths.lock.read_text(encoding="utf-8"))
 
 
-def test_each_name_of_the_list_is_ignored_and_kept(layout: Layout, looking: Looking) -> None:
+def test_each_name_of_the_list_is_ignored_and_kept(paths: WorkspacePaths, looking: Looking) -> None:
     assert {*LISTED.values()} == {*IGNORED, *IGNORED_FOLDERS}
     for row, pattern in LISTED.items():
-        make(layout.root / row, row)
+        make(paths.root / row, row)
         for findings in looking.both(row):
             assert findings.drift == [], row
             what = IGNORED.get(pattern) or IGNORED_FOLDERS[pattern]
             assert findings.ignored[row.removeprefix(f"{root_of(row)}/")] == what
-    (layout.code / ".idea/empty").mkdir()
-    report = look(layout, deep=True)
+    (paths.code / ".idea/empty").mkdir()
+    report = look(paths, deep=True)
     assert report.ok and report.ignored.keys() == LISTED.keys()
-    assert {*find_edits(layout.root, read_receipt(layout).files).files} == LISTED.keys()
+    assert {*find_edits(paths.root, read_receipt(paths).files).files} == LISTED.keys()
 
 
 def test_the_page_has_the_list() -> None:
@@ -205,18 +205,18 @@ def test_the_page_has_the_list() -> None:
     assert len(names) == len({*names})
 
 
-def test_a_patch_lacks_its_own_file_and_large_ones(stack: Stack, layout: Layout) -> None:
-    (layout.code / "alpha/notes.txt").write_text("mine\n")
-    with open(layout.code / "alpha/model.safetensors", "wb") as file:
+def test_a_patch_lacks_its_own_file_and_large_ones(stack: Stack, paths: WorkspacePaths) -> None:
+    (paths.code / "alpha/notes.txt").write_text("mine\n")
+    with open(paths.code / "alpha/model.safetensors", "wb") as file:
         file.truncate((64 << 20) + 1)
     large = "not shown: code/alpha/model.safetensors (untracked, 64 MiB)"
     told: list[str] = []
-    assert re.findall(rb"^\+\+\+ b/(.*)", b"".join(local_changes(layout, told.append)), re.M) == [
+    assert re.findall(rb"^\+\+\+ b/(.*)", b"".join(local_changes(paths, told.append)), re.M) == [
         b"alpha/notes.txt"
     ]
     assert told == [large]
-    mine = layout.code / "alpha/mine.patch"
-    words = [sys.executable, "-m", "npu_rl", "diff", "-w", str(layout.root), "--component", "alpha"]
+    mine = paths.code / "alpha/mine.patch"
+    words = [sys.executable, "-m", "npu_rl", "diff", "-w", str(paths.root), "--component", "alpha"]
     with mine.open("wb") as output:
         done = subprocess.run(
             words, env=dict(stack.env), stdout=output, stderr=subprocess.PIPE, text=True, check=True
@@ -228,9 +228,9 @@ def test_a_patch_lacks_its_own_file_and_large_ones(stack: Stack, layout: Layout)
     ]
 
 
-def test_a_patch_lacks_a_locked_file_that_became_huge(layout: Layout) -> None:
+def test_a_patch_lacks_a_locked_file_that_became_huge(paths: WorkspacePaths) -> None:
     """A sparse terabyte in place of a locked file: git would have hashed it for hours."""
-    os.truncate(layout.code / "alpha/core.py", 1 << 40)
+    os.truncate(paths.code / "alpha/core.py", 1 << 40)
     told: list[str] = []
-    assert list(local_changes(layout, told.append)) == []
+    assert list(local_changes(paths, told.append)) == []
     assert told == ["not shown: code/alpha/core.py (modified, 1048576 MiB)"]

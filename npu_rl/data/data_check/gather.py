@@ -15,14 +15,14 @@ from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
 from npu_rl.recipes.trainer_code.overlong_prompts import where_cut_left
 from npu_rl.workspace.folder.chosen_interpreter import choose
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_lock
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 def gather(
     loaded: LoadedRecipe,
     folder: Path,
-    layout: Layout | None,
+    paths: WorkspacePaths | None,
     python: str | None,
     tokenizer: Path | None,
     notify: Callable[[str], None],
@@ -30,7 +30,7 @@ def gather(
     """Read the files, try the reward and count tokens; what can't be done here is noted, not raised.
 
     Args:
-        layout: The workspace; None leaves the reward out.
+        paths: The workspace; None leaves the reward out.
         python: The training interpreter; None for the one chosen for the workspace, else npu-rl's own.
         tokenizer: A tokenizer's folder; None takes the recipe's model, if it is on this machine.
 
@@ -47,21 +47,21 @@ def gather(
         )
     prompt_key, source_key = _keys(loaded)
     train, test = (
-        [_read(path, prompt_key, source_key, notify) for path in paths] for paths in _paths(loaded, folder)
+        [_read(path, prompt_key, source_key, notify) for path in files] for files in _paths(loaded, folder)
     )
-    checked = Checked(train, test, cut_left=where_cut_left(layout.code if layout else None))
+    checked = Checked(train, test, cut_left=where_cut_left(paths.code if paths else None))
     if any(file.faults for file in checked.files):
         checked.unchecked["reward"] = checked.unchecked["lengths"] = "columns are missing"
         return checked
-    chosen = choose(python, layout)
-    if layout is None:
+    chosen = choose(python, paths)
+    if paths is None:
         checked.unchecked["reward"] = "no workspace"
     else:
         notify("trying the reward on right, wrong and empty responses")
-        lock, _ = read_lock(layout)
+        lock, _ = read_lock(paths)
         try:
             samples = samples_of(checked.files)
-            checked.trials = try_reward(loaded, layout.code, chosen, lock.env, samples) if samples else []
+            checked.trials = try_reward(loaded, paths.code, chosen, lock.env, samples) if samples else []
         except HostError as error:
             checked.unchecked["reward"] = f"{error.what}: {error.why}"
     _measure(loaded, checked, tokenizer, chosen, prompt_key, notify)

@@ -12,8 +12,8 @@ from pathlib import Path
 from npu_rl.common.bounded import open_file
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.training.record.attempt import write_json, write_private
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import setup_hint
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import patches_of, place_in_tree
 from npu_rl.workspace.verification.verify import Drift, Report
 
@@ -83,18 +83,20 @@ def parse_reason(text: str) -> str:
     return reason
 
 
-def allowed_drift(layout: Layout, report: Report, reason: str, notify: Callable[[str], None]) -> AllowedDrift:
+def allowed_drift(
+    paths: WorkspacePaths, report: Report, reason: str, notify: Callable[[str], None]
+) -> AllowedDrift:
     """Return the difference for the record. Raises WorkspaceError if lock or receipt differ, or it can't be shown."""
     if changed_references := [drift.path for drift in report.drift if drift.path in _REFERENCE_FILES]:
         raise WorkspaceError(
             "The workspace can't be judged, and --allow-drift can't change that",
-            where=str(layout.root / changed_references[0]),
+            where=str(paths.root / changed_references[0]),
             why="It lists what the files have to be, and is not as setup wrote it.",
-            hint=f"Set the workspace up again: {setup_hint(layout, report.receipt.setup)}",
+            hint=f"Set the workspace up again: {setup_hint(paths, report.receipt.setup)}",
         )
-    found = _describe_all(layout.root, report.drift)
+    found = _describe_all(paths.root, report.drift)
     shown = _paths_for_patch(found[drift.path] for drift in report.drift if place_in_tree(drift, report))
-    patch = b"".join(patches_of(layout, report, _ignore, only=shown))
+    patch = b"".join(patches_of(paths, report, _ignore, only=shown))
     places = [dataclasses.replace(place, in_patch=place.path in shown) for place in found.values()]
     left_out = sum(not place.in_patch for place in places)
     if left_out:

@@ -32,10 +32,10 @@ from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_r
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.folder.chosen_interpreter import choose
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.locked_manifest import locked_facts
 from npu_rl.workspace.folder.receipt import bundled_manifest, setup_hint
 from npu_rl.workspace.folder.workspace_path import check_path
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.require_locked import drift_error
 from npu_rl.workspace.verification.verify import Progress, Report, verify
 
@@ -52,7 +52,7 @@ class Prepared:
     """
 
     loaded: LoadedRecipe
-    layout: Layout
+    paths: WorkspacePaths
     report: Report
     interpreter: Interpreter
     judgement: Judgement
@@ -93,7 +93,7 @@ class Prepared:
         run = runs / self.recipe.name
         key = self._byte_code(run_id)
         folders = Folders(
-            code=self.layout.code,
+            code=self.paths.code,
             run=run,
             attempt=run / "attempts" / str(number),
             fixtures=tiny_model.model_folder(runs, self.recipe, self.interpreter),
@@ -135,19 +135,19 @@ class Prepared:
         tree, which is there because its models were patched to call it; verl's FSDP path uses its ops then.
         """
         packages = ("mindspeed", "transformers") if self.recipe.has_own_keys else ("transformers",)
-        patched = self.recipe.megatron or any((self.layout.code / name).is_dir() for name in packages)
+        patched = self.recipe.megatron or any((self.paths.code / name).is_dir() for name in packages)
         npu = self.recipe.device == "cpu" and patched
         return (
             python_roots.INJECTED,
             *([python_roots.NPU] if npu else []),
-            *([python_roots.APEX] if npu and (self.layout.code / "mindspeed_llm").is_dir() else []),
+            *([python_roots.APEX] if npu and (self.paths.code / "mindspeed_llm").is_dir() else []),
             *([python_roots.VLLM] if self._vllm_on_cpu(rollout_standin) else []),
         )
 
     def _vllm_on_cpu(self, rollout_standin: bool) -> bool:
         if self.recipe.has_own_keys:
             # There is no word for its engine; what the tree has of vLLM needs the stand-ins to be imported.
-            return self.recipe.device == "cpu" and (self.layout.code / "vllm").is_dir()
+            return self.recipe.device == "cpu" and (self.paths.code / "vllm").is_dir()
         return self.recipe.device == "cpu" and self.recipe.rollout.engine == "vllm" and not rollout_standin
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
@@ -155,15 +155,15 @@ class Prepared:
         return replace(self, loaded=derive_recipe(self.loaded, recipe, "scaled down for the rehearsal"))
 
 
-def runs_folder(layout: Layout) -> Path:
+def runs_folder(paths: WorkspacePaths) -> Path:
     """Return the folder of run records: NPU_RL_RUNS, or `runs` in the workspace."""
     named = os.environ.get(RUNS.name)
-    return user_path(named, RUNS.name).absolute() if named else layout.root / "runs"
+    return user_path(named, RUNS.name).absolute() if named else paths.root / "runs"
 
 
 def prepare(
     loaded: LoadedRecipe,
-    layout: Layout,
+    paths: WorkspacePaths,
     python: str | None,
     notify: Notify,
     *,
@@ -190,7 +190,7 @@ def prepare(
         RecipeError: If the recipe's keys or values are invalid, or it is for another manifest.
         HostError: If the machine or the interpreter can't run it.
     """
-    check_path(layout.root)
+    check_path(paths.root)
     recipe = loaded.recipe
     reason = None if allow_drift is None else parse_reason(allow_drift)
     if recipe.benchmark and not (rehearse or dry_run or benchmark):
@@ -201,20 +201,20 @@ def prepare(
         )
     if not (rehearse or dry_run):
         _require_device(recipe, root)
-    _require_no_links(layout, recipe.name)
-    report = _verified_report(layout, reason, notify, expect, progress)
-    drift = None if report.ok or reason is None else allowed_drift(layout, report, reason, notify)
+    _require_no_links(paths, recipe.name)
+    report = _verified_report(paths, reason, notify, expect, progress)
+    drift = None if report.ok or reason is None else allowed_drift(paths, report, reason, notify)
     stack = locked_facts(report.lock, report.receipt.texts)
     loaded = loaded.in_stack(stack)
     command = ""
     if recipe.trainer.validate_ is not None:
-        command = setup_hint(layout, report.receipt.setup, "--python PATH").replace("\n", "; ")
-    tree = AssembledTree(layout.code, stack.name, bundled_manifest(report.receipt.setup), stack, command)
-    machine = None if rehearse or dry_run else _this_machine(layout, root)
+        command = setup_hint(paths, report.receipt.setup, "--python PATH").replace("\n", "; ")
+    tree = AssembledTree(paths.code, stack.name, bundled_manifest(report.receipt.setup), stack, command)
+    machine = None if rehearse or dry_run else _this_machine(paths, root)
 
     @cache
     def find_interpreter() -> Interpreter:
-        return _sufficient_interpreter(python, layout, report, recipe.device, rehearse or dry_run, root)
+        return _sufficient_interpreter(python, paths, report, recipe.device, rehearse or dry_run, root)
 
     judgement = judge(
         loaded,
@@ -227,11 +227,11 @@ def prepare(
     )
     _report(judgement, notify, rehearse)
     byte_code.remove_unused()
-    return Prepared(loaded, layout, report, find_interpreter(), judgement, drift)
+    return Prepared(loaded, paths, report, find_interpreter(), judgement, drift)
 
 
 def _sufficient_interpreter(
-    python: str | None, layout: Layout, report: Report, device: str, stands_in: bool, root: Path
+    python: str | None, paths: WorkspacePaths, report: Report, device: str, stands_in: bool, root: Path
 ) -> Interpreter:
     """Return the training interpreter. Raises HostError if it lacks a package of the stack.
 
@@ -240,7 +240,7 @@ def _sufficient_interpreter(
         stands_in: Whether nothing is run on NPUs or GPUs, so that the quickstart's packages do where there are none.
     """
     required = _requirements(report.lock, stands_in, root)
-    found = interpreter.probe(choose(python, layout, report.receipt.setup), required)
+    found = interpreter.probe(choose(python, paths, report.receipt.setup), required)
     device = device if required is report.lock.requirements else "cpu"  # what the packages are for
     # The extra's torch would take the place of the one that a GPU stack's packages are compiled for.
     extra = "" if device == "cuda" else "rehearsal"
@@ -255,14 +255,14 @@ def compose(prepared: Prepared, command: Command) -> ComposedConfig:
     from npu_rl.training.run.hydra_compose import compose as composed
 
     if command.arguments is not None:
-        return ComposedConfig(plain_config(prepared.recipe, prepared.layout.code, command.values), {})
+        return ComposedConfig(plain_config(prepared.recipe, prepared.paths.code, command.values), {})
 
     def run(argv: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str, str]:
-        finished = run_quietly(list(argv), environment, prepared.layout.hidden, 180.0)
+        finished = run_quietly(list(argv), environment, prepared.paths.hidden, 180.0)
         return finished.code, finished.stdout, finished.stderr
 
     environment = {**os.environ, **command.environment, "NPU_RL_STANDINS": ""}
-    folder = config_location(prepared.recipe).find_folder(prepared.layout.code)
+    folder = config_location(prepared.recipe).find_folder(prepared.paths.code)
     try:
         return composed(command.hydra_overrides, folder, command.config, command.python, environment, run)
     except NpuRlError as error:  # Hydra repeats values without their names
@@ -296,10 +296,10 @@ def _require_device(recipe: Recipe, root: Path) -> None:
 
 
 def _verified_report(
-    layout: Layout, reason: str | None, notify: Notify, expect: str | None, progress: Progress | None
+    paths: WorkspacePaths, reason: str | None, notify: Notify, expect: str | None, progress: Progress | None
 ) -> Report:
     """Verify the workspace by reading every byte, so that the record is true even where quick checks miss a change."""
-    report = verify(layout, notify, deep=True, expect=expect, progress=progress)
+    report = verify(paths, notify, deep=True, expect=expect, progress=progress)
     if report.ok:
         if reason is not None:
             notify("note: the workspace equals its lock, so --allow-drift allows nothing.")
@@ -307,20 +307,20 @@ def _verified_report(
     if reason is not None:
         return report
     raise drift_error(
-        layout,
+        paths,
         report,
         "the record of a run would be wrong",
         "--allow-drift REASON runs it as it is: the record keeps the changes, and the run is marked unproven.",
     )
 
 
-def _require_no_links(layout: Layout, name: str) -> None:
+def _require_no_links(paths: WorkspacePaths, name: str) -> None:
     """Raise LinkOnTheWay for a link in the run's folders; `runs` itself may be a link to another disk.
 
     A run's own folders are three deep; the trainer makes what is below them.
     """
-    runs = layout.root / "runs"
-    if runs_folder(layout) != runs or not runs.is_dir():
+    runs = paths.root / "runs"
+    if runs_folder(paths) != runs or not runs.is_dir():
         return
     for folder in runs.iterdir():
         if folder.name == ".made" or folder.name.startswith(name):
@@ -363,11 +363,11 @@ def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:
     return f"not for the rehearsal: {found.line()}" if beside else found.line()
 
 
-def _this_machine(layout: Layout, root: Path) -> Machine:
+def _this_machine(paths: WorkspacePaths, root: Path) -> Machine:
     """Return memory and disk of this machine. Without devices it is a cluster's head, whose memory does not matter."""
     has_devices = host_facts.devices("npu", root) or host_facts.devices("cuda", root)
     memory = host_facts.usable_memory(root) if has_devices else None
-    return Machine(host=memory, disk=host_facts.free_disk(runs_folder(layout)))
+    return Machine(host=memory, disk=host_facts.free_disk(runs_folder(paths)))
 
 
 def run_facts(prepared: Prepared) -> dict[str, object]:
@@ -381,7 +381,7 @@ def run_facts(prepared: Prepared) -> dict[str, object]:
         "manifest": lock.manifest,
         "tree": lock.tree,
         "commit": lock.commit,
-        "workspace": str(prepared.layout.root),
+        "workspace": str(prepared.paths.root),
         "proven": prepared.drift is None,
         **({"overruled": dict(prepared.judgement.overruled)} if prepared.judgement.overruled else {}),
         **(

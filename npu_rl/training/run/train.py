@@ -112,7 +112,7 @@ def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Traine
     Raises RunFailed if the trainer fails or misses the goal, RunStopped if the user or the system stops the run, and
     NpuRlError if the record exists or can't be continued.
     """
-    runs = runs_folder(prepared.layout)
+    runs = runs_folder(prepared.paths)
     screen.stage("composing the configuration")
     # Before the record is created, since Hydra may refuse the recipe.
     composed = compose(prepared, _first_command(prepared, runs))
@@ -167,7 +167,7 @@ def run_attempt(
         with run_folder(record.mark) as ray:
             _make_tiny_model(prepared, runs, environment, screen)
             if command.arguments is not None:  # in the folder that is removed: it may hold secrets
-                config = plain_config(recipe, prepared.layout.code, command.values)
+                config = plain_config(recipe, prepared.paths.code, command.values)
                 write_private(command.config_file, config_text(config).encode())
             ended = attempt_once(
                 attempt,
@@ -196,7 +196,7 @@ def run_attempt(
 
 def write_dry_run(prepared: Prepared) -> dry_run.DryRun:
     """Write the resolved recipe and the scripts of a dry run; only Hydra is run, to compose the configuration."""
-    runs = runs_folder(prepared.layout)
+    runs = runs_folder(prepared.paths)
     command = _first_command(prepared, runs)
     written = dry_run.write(runs, prepared, command, compose(prepared, command).config)
     if prepared.drift is None:
@@ -265,7 +265,7 @@ def new_record(prepared: Prepared, runs: Path, name: str, facts: Mapping[str, ob
         runs,
         name,
         facts,
-        lock=read_file(prepared.layout.lock),
+        lock=read_file(prepared.paths.lock),
         secrets=prepared.secrets(os.environ),
         resume_below=prepared.recipe.steps if can_resume(prepared.recipe) else 0,
     )
@@ -296,7 +296,7 @@ def _watch(prepared: Prepared, rollout_standin: bool, transfer: float | None, at
 
 
 def _vocabulary(prepared: Prepared) -> int | None:
-    folder = tiny_model.model_folder(runs_folder(prepared.layout), prepared.recipe, prepared.interpreter)
+    folder = tiny_model.model_folder(runs_folder(prepared.paths), prepared.recipe, prepared.interpreter)
     try:
         size = read_json(folder / "model" / "config.json").get("vocab_size")
     except (OSError, ValueError):
@@ -319,7 +319,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     points = record.curve()
     values = [value for _, value in rewards(points)][-_GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None
-    if steps_done(prepared.loaded, prepared.layout.code, points) < prepared.recipe.steps:
+    if steps_done(prepared.loaded, prepared.paths.code, points) < prepared.recipe.steps:
         raise RunFailed(
             f"The trainer ended by itself after step {points[-1].step if points else 0} of {prepared.recipe.steps}",
             where=str(attempt.driver_log),

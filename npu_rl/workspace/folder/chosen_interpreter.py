@@ -16,18 +16,18 @@ from typing import Any
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.common.printable import one_line
 from npu_rl.common.user_state import keep_facts, kept_facts
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 _KIND, _SUBJECT = "interpreter", "workspace"
 
 
-def choose(given: str | None, layout: Layout | None, setup: Mapping[str, Any] | None = None) -> str:
+def choose(given: str | None, paths: WorkspacePaths | None, setup: Mapping[str, Any] | None = None) -> str:
     """Return the interpreter that a command starts.
 
     Args:
         given: `--python`.
-        layout: The workspace, if there is one.
+        paths: The workspace, if there is one.
         setup: That of its receipt, if it has been read.
 
     Returns:
@@ -37,22 +37,22 @@ def choose(given: str | None, layout: Layout | None, setup: Mapping[str, Any] | 
         HostError: If the chosen one does not exist on this host.
         WorkspaceError: If the receipt names another that this user has not chosen.
     """
-    if given is not None or layout is None:
+    if given is not None or paths is None:
         return given or sys.executable
-    chosen = chosen_for(layout)
+    chosen = chosen_for(paths)
     if chosen is not None:
         if not Path(chosen).is_file():
             raise HostError(
                 "The interpreter that was chosen for this workspace does not exist here",
                 where=chosen,
                 hint="Name one for this command: --python PATH\n"
-                f"or choose another: {setup_hint(layout, setup, '--python PATH')}",
+                f"or choose another: {setup_hint(paths, setup, '--python PATH')}",
             )
         return chosen
-    setup = read_receipt(layout).setup if setup is None else setup
+    setup = read_receipt(paths).setup if setup is None else setup
     named = other_interpreter(setup)
     if named is not None:
-        raise _not_chosen(layout, named, setup)
+        raise _not_chosen(paths, named, setup)
     return sys.executable
 
 
@@ -70,24 +70,24 @@ def other_interpreter(setup: Mapping[str, Any]) -> str | None:
     return None
 
 
-def chosen_for(layout: Layout) -> str | None:
+def chosen_for(paths: WorkspacePaths) -> str | None:
     """Return the interpreter that this user has chosen for a workspace; None without a choice that can be read."""
-    kept = kept_facts(_KIND, _SUBJECT, layout.root)
+    kept = kept_facts(_KIND, _SUBJECT, paths.root)
     python = None if kept is None else kept.get("python")
     return python if isinstance(python, str) else None
 
 
-def keep_choice(layout: Layout, python: str) -> None:
+def keep_choice(paths: WorkspacePaths, python: str) -> None:
     """Keep the user's choice for a workspace. Raises OSError, or ValueError for a path with a NUL."""
-    keep_facts(_KIND, _SUBJECT, layout.root, {"python": python})
+    keep_facts(_KIND, _SUBJECT, paths.root, {"python": python})
 
 
-def _not_chosen(layout: Layout, named: str, setup: Mapping[str, Any]) -> WorkspaceError:
+def _not_chosen(paths: WorkspacePaths, named: str, setup: Mapping[str, Any]) -> WorkspaceError:
     python = shlex.quote(named) if named.isprintable() else "PATH"
     return WorkspaceError(
         "The workspace names an interpreter that you have not chosen",
-        where=str(layout.receipt),
+        where=str(paths.receipt),
         why=f"It names {one_line(named)}. Whoever wrote the workspace chose that, so no command starts it by itself.",
-        hint=f"If you trust it: {setup_hint(layout, setup, f'--python {python}')}\n"
+        hint=f"If you trust it: {setup_hint(paths, setup, f'--python {python}')}\n"
         f"For one command, add --python {python}; npu-rl's own is {shlex.quote(sys.executable)}.",
     )

@@ -15,18 +15,18 @@ from npu_rl.common.confined_changes import LinkOnTheWay
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.user_path import user_path
-from npu_rl.workspace.folder.layout import DEFAULT_NAME, Layout
+from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
 
-def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Layout:
+def open_workspace(named: Path | None, notify: Callable[[str], None]) -> WorkspacePaths:
     """Return the workspace that `find_workspace` finds, after waiting for a running setup.
 
     Raises:
         WorkspaceError: If there is none, if it is another user's, or if its setup was interrupted.
     """
-    layout = find_workspace(named)
-    if layout is not None:
-        return _wait_until_settled(layout, notify)
+    paths = find_workspace(named)
+    if paths is not None:
+        return _wait_until_settled(paths, notify)
     raise WorkspaceError(
         "No workspace found here or in a parent folder",
         where=str(Path.cwd()),
@@ -34,13 +34,13 @@ def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Layout:
     )
 
 
-def open_workspace_if_any(named: Path | None, notify: Callable[[str], None]) -> Layout | None:
+def open_workspace_if_any(named: Path | None, notify: Callable[[str], None]) -> WorkspacePaths | None:
     """Return the workspace as `open_workspace` does; None if none is named and none is found."""
-    layout = find_workspace(named)
-    return None if layout is None else _wait_until_settled(layout, notify)
+    paths = find_workspace(named)
+    return None if paths is None else _wait_until_settled(paths, notify)
 
 
-def find_workspace(named: Path | None) -> Layout | None:
+def find_workspace(named: Path | None) -> WorkspacePaths | None:
     """Return the named workspace, else the closest one at or above the current folder, else ./npu-rl-workspace.
 
     None if none is named and none is found.
@@ -50,21 +50,21 @@ def find_workspace(named: Path | None) -> Layout | None:
             `safe_workspaces` does not list it.
     """
     if named is not None:
-        layout = Layout(named_folder(named))
-        with disk_errors(layout.root):
-            if _is_workspace(layout):
-                return layout
+        paths = WorkspacePaths(named_folder(named))
+        with disk_errors(paths.root):
+            if _is_workspace(paths):
+                return paths
         raise WorkspaceError(
-            f"{layout.root} is not a workspace",
-            why=f"It has no {layout.receipt.relative_to(layout.root)}.",
-            hint=f"Set one up: npu-rl setup --manifest NAME --workspace {shlex.quote(str(layout.root))}",
+            f"{paths.root} is not a workspace",
+            why=f"It has no {paths.receipt.relative_to(paths.root)}.",
+            hint=f"Set one up: npu-rl setup --manifest NAME --workspace {shlex.quote(str(paths.root))}",
         )
     here = Path.cwd()
     for folder in (here, *here.parents, here / DEFAULT_NAME):
-        layout = Layout(folder)
-        if _is_reachable(layout) and _is_workspace(layout):
-            require_trust(layout)
-            return layout
+        paths = WorkspacePaths(folder)
+        if _is_reachable(paths) and _is_workspace(paths):
+            require_trust(paths)
+            return paths
     return None
 
 
@@ -73,9 +73,9 @@ def named_folder(named: Path) -> Path:
     return user_path(named, "--workspace").absolute()
 
 
-def require_trust(layout: Layout) -> None:
+def require_trust(paths: WorkspacePaths) -> None:
     """Raise WorkspaceError for a workspace of another user that `safe_workspaces` does not list."""
-    owner = _foreign_owner(layout)
+    owner = _foreign_owner(paths)
     if owner is None:
         return
     import json
@@ -84,7 +84,7 @@ def require_trust(layout: Layout) -> None:
     from npu_rl.common.user_settings import config_path, read_configuration
 
     safe = read_configuration().safe_workspaces
-    root = os.path.realpath(layout.root)
+    root = os.path.realpath(paths.root)
     if "*" in safe or root in map(os.path.realpath, safe):
         return
     line = json.dumps([*safe, root], ensure_ascii=False)
@@ -97,34 +97,34 @@ def require_trust(layout: Layout) -> None:
     )
 
 
-def _wait_until_settled(layout: Layout, notify: Callable[[str], None]) -> Layout:
-    if layout.is_swapping:
+def _wait_until_settled(paths: WorkspacePaths, notify: Callable[[str], None]) -> WorkspacePaths:
+    if paths.is_swapping:
         from npu_rl.workspace.folder.workspace_lock import settled
 
-        with settled(layout, notify):
+        with settled(paths, notify):
             pass
-    return layout
+    return paths
 
 
-def _is_workspace(layout: Layout) -> bool:
-    found = layout.is_workspace or layout.is_swapping
-    if found and layout.hidden.is_symlink():
-        raise LinkOnTheWay(layout.hidden)
+def _is_workspace(paths: WorkspacePaths) -> bool:
+    found = paths.is_workspace or paths.is_swapping
+    if found and paths.hidden.is_symlink():
+        raise LinkOnTheWay(paths.hidden)
     return found
 
 
-def _is_reachable(layout: Layout) -> bool:
+def _is_reachable(paths: WorkspacePaths) -> bool:
     """Return whether this user can access `.npu-rl`; a workspace without access is skipped."""
-    return os.access(layout.hidden, os.X_OK)
+    return os.access(paths.hidden, os.X_OK)
 
 
-def _foreign_owner(layout: Layout) -> int | None:
+def _foreign_owner(paths: WorkspacePaths) -> int | None:
     """Return the owner of the workspace if that is not this user (or, under sudo, the calling user)."""
     ours = {os.geteuid()}
     caller = os.environ.get("SUDO_UID", "")
     if os.geteuid() == 0 and caller.isascii() and caller.isdigit():
         ours.add(int(caller))
-    for path in (layout.root, layout.hidden):
+    for path in (paths.root, paths.hidden):
         try:
             owner = path.stat().st_uid
         except FileNotFoundError:

@@ -7,7 +7,7 @@ import shlex
 
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -31,24 +31,24 @@ def lock_digest(text: str) -> str:
     )
 
 
-def require_lock(layout: Layout, found: str, expected: str) -> None:
+def require_lock(paths: WorkspacePaths, found: str, expected: str) -> None:
     """Raise WorkspaceError unless the workspace's lock has the expected digest."""
     if found != expected:
         raise WorkspaceError(
             "The workspace was set up from another lock than the expected one",
-            where=str(layout.lock),
+            where=str(paths.lock),
             why=f"Expected {expected},\nfound {found}.",
             hint="Set it up from the manifest of the expected lock: "
-            f"npu-rl setup --manifest NAME --workspace {shlex.quote(str(layout.root))}",
+            f"npu-rl setup --manifest NAME --workspace {shlex.quote(str(paths.root))}",
         )
 
 
-def is_expected_script(layout: Layout, lock: Lock) -> bool:
+def is_expected_script(paths: WorkspacePaths, lock: Lock) -> bool:
     """Return whether `activate` is what this npu-rl writes for the lock; the hash in the receipt can be forged."""
     from npu_rl.workspace.folder.materialise import activate_script
 
     script = activate_script(lock.env).encode()
     try:
-        return layout.inside.read(layout.root / "activate", len(script)) == script
+        return paths.inside.read(paths.root / "activate", len(script)) == script
     except OSError:
         return False

@@ -8,24 +8,24 @@ from typing import Any
 
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import swap
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
-def recover_interrupted(layout: Layout, notify: Callable[[str], None]) -> None:
+def recover_interrupted(paths: WorkspacePaths, notify: Callable[[str], None]) -> None:
     """Finish an interrupted swap, if there is one, and remove leftovers of killed commands.
 
     The workspace must be locked. Raises WorkspaceError, HostError.
     """
-    interrupted, kept = swap.finish(layout, edit_keeper(layout))
+    interrupted, kept = swap.finish(paths, edit_keeper(paths))
     if interrupted:
         notify("Finished an interrupted setup.")
         if kept:
             notify(f"Local changes were moved to {kept}")
-    swap.sweep(layout)
+    swap.sweep(paths)
 
 
-def edit_keeper(layout: Layout) -> Callable[[Path, Path], None]:
+def edit_keeper(paths: WorkspacePaths) -> Callable[[Path, Path], None]:
     """Return a function that moves local changes aside before the old parts are removed.
 
     These are the changes that --discard covers, and those made during the setup. They are moved after the swap, under
@@ -35,30 +35,30 @@ def edit_keeper(layout: Layout) -> Callable[[Path, Path], None]:
 
     def keep(old: Path, target: Path) -> None:
         try:
-            coming = read_receipt(layout).files
+            coming = read_receipt(paths).files
         except WorkspaceError:
             coming = {}  # damaged meanwhile, so no file of the old workspace is known to be in the new one
-        local_edits.move_edits(layout.inside, old, local_edits.find_edits(old, coming), target)
+        local_edits.move_edits(paths.inside, old, local_edits.find_edits(old, coming), target)
 
     return keep
 
 
-def interrupted_error(layout: Layout) -> WorkspaceError:
+def interrupted_error(paths: WorkspacePaths) -> WorkspaceError:
     """Return the error of a read-only command for a workspace whose swap is not finished."""
-    journal = swap.read_journal(layout)
+    journal = swap.read_journal(paths)
     return WorkspaceError(
         "The setup of this workspace was interrupted",
-        where=str(layout.journal),
+        where=str(paths.journal),
         why="It may contain parts of the old workspace and of the new one; only `setup` can finish it.",
-        hint=f"Finish it: {setup_hint(layout, _setup(layout, journal) if journal else None)}",
+        hint=f"Finish it: {setup_hint(paths, _setup(paths, journal) if journal else None)}",
     )
 
 
-def _setup(layout: Layout, journal: swap.Journal) -> Mapping[str, Any] | None:
+def _setup(paths: WorkspacePaths, journal: swap.Journal) -> Mapping[str, Any] | None:
     """Return what the receipt of the interrupted setup has of it; None if there is none that can be read."""
-    for home in (journal.staging, layout.root):
+    for home in (journal.staging, paths.root):
         try:
-            return read_receipt(Layout(home)).setup
+            return read_receipt(WorkspacePaths(home)).setup
         except WorkspaceError:
             continue
     return None

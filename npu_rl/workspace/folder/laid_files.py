@@ -16,7 +16,7 @@ from typing import Any
 
 from npu_rl.common.bounded import open_file
 from npu_rl.workspace.folder.file_check import OPEN_FLAGS, Difference, Stat, stat_of
-from npu_rl.workspace.folder.layout import repository_name
+from npu_rl.workspace.folder.workspace_paths import repository_name
 
 ALTERNATES = "../../objects\n"
 REPOSITORY_SETTINGS = (

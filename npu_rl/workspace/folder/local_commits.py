@@ -24,7 +24,7 @@ from npu_rl.stack.git.objects import short
 from npu_rl.stack.git.repository_files import has_gits_content, has_gits_name
 from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.laid_files import ALTERNATES, REPOSITORY_SETTINGS
-from npu_rl.workspace.folder.layout import repository_name
+from npu_rl.workspace.folder.workspace_paths import repository_name
 
 _LARGEST_REF, _LARGEST_REFS = 4096, 8 << 20  # bytes of a ref, and of packed-refs: it has a line for each
 _LARGEST_SUM = 64 << 20  # bytes of all reflogs, and of all files that are judged by their content

@@ -10,9 +10,9 @@ from pathlib import Path
 from npu_rl.common.confined_changes import Confined, LinkOnTheWay
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import file_check, laid_files
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
 from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 _LARGEST_SCRIPT = 16 * 1024 * 1024
 _OLD_CACHE = ".npu-rl/pycache"  # older versions kept byte code in the workspace
@@ -54,20 +54,20 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
     from npu_rl.workspace.folder.local_commits import own_files
 
     try:
-        receipt = read_receipt(Layout(home))
+        receipt = read_receipt(WorkspacePaths(home))
     except WorkspaceError as error:
         return _all_files(home, error)
     found = {*_files(home, receipt, wanted)}
     history = tuple(_history(home, receipt))
     if not history:  # the repositories are moved whole if there is
-        found.update(f".npu-rl/git/{path}" for path in own_files(Layout(home).git))
+        found.update(f".npu-rl/git/{path}" for path in own_files(WorkspacePaths(home).git))
     return Edits(tuple(sorted(found)), history)
 
 
 def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
     from npu_rl.workspace.folder.local_commits import files_below
 
-    known = file_check.read_stats(Layout(home).stat, receipt.digest)
+    known = file_check.read_stats(WorkspacePaths(home).stat, receipt.digest)
     yield from laid_files.local_work(home, receipt.files, receipt.setup)
     for root, expected in receipt.files.items():
         findings = file_check.examine_root(home, root, expected, known.get(root, {}))
@@ -107,14 +107,14 @@ def _history(home: Path, receipt: Receipt) -> Iterator[str]:
     from npu_rl.workspace.folder.local_commits import own_history
 
     for root, commit in receipt.commits.items():
-        yield from own_history(Layout(home).git, root, commit)
+        yield from own_history(WorkspacePaths(home).git, root, commit)
 
 
 def _all_files(home: Path, error: WorkspaceError) -> Edits:
     found = [f"{n}/" if _is_folder(home / n) else n for n in ("code", "src", "activate")
              if os.path.lexists(home / n)]  # fmt: skip
     history = [f"all of the git repositories ({error.what[0].lower()}{error.what[1:]})"]
-    return Edits(tuple(found), tuple(history if Layout(home).git.is_dir() else ()))
+    return Edits(tuple(found), tuple(history if WorkspacePaths(home).git.is_dir() else ()))
 
 
 def _printable(line: str) -> str:
@@ -130,7 +130,7 @@ def move_edits(inside: Confined, home: Path, edits: Edits, target: Path) -> None
     for path in edits.files:
         _move_aside(inside, home / path.rstrip("/"), target, path.rstrip("/"))
     if edits.history:
-        _move_aside(inside, Layout(home).git, target, "git")
+        _move_aside(inside, WorkspacePaths(home).git, target, "git")
 
 
 def _move_aside(inside: Confined, source: Path, target: Path, name: str) -> None:

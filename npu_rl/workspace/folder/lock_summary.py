@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from npu_rl.common.yaml_documents.file_digests import unchanged
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 if TYPE_CHECKING:
     from npu_rl.workspace.folder.up_to_date import Outcome
@@ -46,7 +46,7 @@ def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def setup_json(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> dict[str, Any]:
+def setup_json(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> dict[str, Any]:
     """Return the output of `setup --json`.
 
     Args:
@@ -54,7 +54,7 @@ def setup_json(lock: Lock, digest: str, layout: Layout, outcome: Outcome) -> dic
     """
     return {
         "manifest": lock.manifest,
-        "workspace": str(layout.root),
+        "workspace": str(paths.root),
         "commit": lock.commit,
         "tree": lock.tree,
         "lock": digest,

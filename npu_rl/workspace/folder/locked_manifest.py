@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from npu_rl.common.yaml_documents import reading_cache
 from npu_rl.common.yaml_documents.file_digests import sha256
 from npu_rl.stack.manifest.manifest_facts import ManifestFacts, from_json
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LARGEST = 32 * 1024 * 1024
 
 
-def stack_of(layout: Layout) -> ManifestFacts:
+def stack_of(paths: WorkspacePaths) -> ManifestFacts:
     """Return the facts of the manifest that a workspace was set up from, as they were locked.
 
     The lock is read in full, and checked unless a lock of the same bytes has been before.
@@ -27,7 +27,7 @@ def stack_of(layout: Layout) -> ManifestFacts:
         WorkspaceError: If the receipt, which has the texts of the patches, can't be read.
     """
     try:
-        key = sha256(layout.inside.read(layout.lock, _LARGEST))
+        key = sha256(paths.inside.read(paths.lock, _LARGEST))
     except OSError:
         key = ""
     try:
@@ -36,9 +36,9 @@ def stack_of(layout: Layout) -> ManifestFacts:
         pass  # nothing is kept, or it is damaged
     from npu_rl.workspace.folder.receipt import read_lock, read_receipt
 
-    lock, _ = read_lock(layout)
+    lock, _ = read_lock(paths)
     wanted = {patch.sha256 for _, patch in lock.patches()}
-    texts = read_receipt(layout).texts.values() if wanted else ()
+    texts = read_receipt(paths).texts.values() if wanted else ()
     # By their bytes: a receipt's names of them are not proven, and what is kept holds for every workspace of this lock.
     found = {sha256(text.encode("utf-8", "surrogateescape")): text for text in texts}
     facts = locked_facts(lock, found)

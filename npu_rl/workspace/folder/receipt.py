@@ -15,8 +15,8 @@ from npu_rl.common.errors import LockError, WorkspaceError
 from npu_rl.common.printable import one_line
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt_schema import check_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 RECEIPT_FORMAT = 1
 MAXIMUM_SIZE = 256 * 1024 * 1024  # 2,644 files take 0.4 MB
@@ -89,7 +89,7 @@ def _digest_of_lock(path: Path) -> str | None:
         return None
 
 
-def setup_hint(layout: Layout, setup: Mapping[str, Any] | None = None, *options: str) -> str:
+def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *options: str) -> str:
     """Return the command that sets a workspace up again; where it has to have NAME, with a line that explains it.
 
     A path from a receipt is not repeated in a command line that the user may copy: a manifest is trusted, and whoever
@@ -99,16 +99,16 @@ def setup_hint(layout: Layout, setup: Mapping[str, Any] | None = None, *options:
         setup: The receipt's; None if the receipt or the lock is damaged.
         options: Further ones of the command.
     """
-    lock = _read_loosely(layout, layout.lock)
+    lock = _read_loosely(paths, paths.lock)
     of_lock = {"manifest": f"{lock.get('manifest')}.yaml", "lock": lock.get("digest")}
-    of_receipt = _read_loosely(layout, layout.receipt).get("setup") if setup is None else setup
+    of_receipt = _read_loosely(paths, paths.receipt).get("setup") if setup is None else setup
     facts = of_receipt if isinstance(of_receipt, Mapping) else of_lock
     name = bundled_manifest(facts)
     words = [
         "npu-rl setup --manifest",
         name or "NAME",
         "--workspace",
-        shlex.quote(str(layout.root)),
+        shlex.quote(str(paths.root)),
         *options,
     ]
     title = f" of the stack {one_line(str(lock['manifest'])[:100])}" if "manifest" in lock else ""
@@ -117,29 +117,29 @@ def setup_hint(layout: Layout, setup: Mapping[str, Any] | None = None, *options:
     )
 
 
-def _read_loosely(layout: Layout, path: Path) -> dict[str, Any]:
+def _read_loosely(paths: WorkspacePaths, path: Path) -> dict[str, Any]:
     """Return what a file of the workspace has, even if its digest does not match; empty if it can't be read."""
     try:
-        body = parse_json(layout.inside.read(path, MAXIMUM_SIZE))
+        body = parse_json(paths.inside.read(path, MAXIMUM_SIZE))
     except (OSError, ValueError):
         return {}
     return body if isinstance(body, dict) else {}
 
 
-def read_receipt(layout: Layout) -> Receipt:
+def read_receipt(paths: WorkspacePaths) -> Receipt:
     """Read the receipt. Raises WorkspaceError if it is damaged, of another format, or does not follow its schema."""
     try:
-        text = layout.inside.read(layout.receipt, MAXIMUM_SIZE).decode("utf-8")
+        text = paths.inside.read(paths.receipt, MAXIMUM_SIZE).decode("utf-8")
         body = parse_json(text)
         if body["receipt_format"] != RECEIPT_FORMAT:
             raise WorkspaceError(
                 "The workspace has a receipt of another format",
-                where=str(layout.receipt),
-                hint=_again(layout),
+                where=str(paths.receipt),
+                hint=_again(paths),
             )
         if not text.startswith(_HEAD) or digest_of(text) != _sha256(text[_DIGEST_END:]):
             raise WorkspaceError(
-                "The receipt was edited by hand or damaged", where=str(layout.receipt), hint=_again(layout)
+                "The receipt was edited by hand or damaged", where=str(paths.receipt), hint=_again(paths)
             )
         files = {root: {p: (m, i) for p, m, i in listing} for root, listing in body["files"].items()}
         if sum(map(len, files.values())) != sum(map(len, body["files"].values())):
@@ -156,12 +156,12 @@ def read_receipt(layout: Layout) -> Receipt:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WorkspaceError(
-            "The receipt can't be read", where=str(layout.receipt), why=_reason(error), hint=_again(layout)
+            "The receipt can't be read", where=str(paths.receipt), why=_reason(error), hint=_again(paths)
         ) from error
 
 
-def _again(layout: Layout) -> str:
-    return f"Set the workspace up again: {setup_hint(layout)}"
+def _again(paths: WorkspacePaths) -> str:
+    return f"Set the workspace up again: {setup_hint(paths)}"
 
 
 def _reason(error: Exception) -> str:
@@ -174,14 +174,14 @@ def _sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def read_lock(layout: Layout) -> tuple[Lock, str]:
+def read_lock(paths: WorkspacePaths) -> tuple[Lock, str]:
     """Read the lock the workspace was set up from, with its digest. Raises LockError."""
-    where = str(layout.lock)
+    where = str(paths.lock)
     try:
-        text = layout.inside.read(layout.lock, lock_model.MAXIMUM_SIZE).decode("utf-8")
+        text = paths.inside.read(paths.lock, lock_model.MAXIMUM_SIZE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             "The workspace's lock can't be read", where=where, why=_reason(error),
-            hint=_again(layout),
+            hint=_again(paths),
         ) from error  # fmt: skip
-    return lock_model.parse_with_digest(text, where, _again(layout))
+    return lock_model.parse_with_digest(text, where, _again(paths))

@@ -23,12 +23,12 @@ from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.interrupted_setup import edit_keeper, recover_interrupted
-from npu_rl.workspace.folder.layout import Layout, repository_name
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, digest_of, read_receipt
 from npu_rl.workspace.folder.receipt_schema import check_receipt
 from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_path import check_path
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
 if TYPE_CHECKING:
     from npu_rl.stack.compose.composed_unit import ComposedUnit
@@ -49,7 +49,7 @@ class Request:
     """
 
     lock: Lock
-    layout: Layout
+    paths: WorkspacePaths
     manifest: Path
     network: Network
     watcher: Watcher
@@ -75,34 +75,34 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
         WorkspaceError: If it would replace local changes, which it lists; then nothing is changed.
     """
     started = time.monotonic()
-    layout = request.layout
+    paths = request.paths
     text = lock_model.dump(request.lock)
-    _check_target(layout)
+    _check_target(paths)
     git_version()
-    with disk_errors(layout.root), exclusive(layout, notify):
-        recover_interrupted(layout, notify)
-        if up_to_date(layout, text, request.python):  # another process was faster
+    with disk_errors(paths.root), exclusive(paths, notify):
+        recover_interrupted(paths, notify)
+        if up_to_date(paths, text, request.python):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
         delivered = deliver(
             request.lock, request.manifest, request.network, request.watcher, jobs=request.jobs
         )
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
         files = _files_by_root(delivered.composed.facts)
-        if layout.is_workspace:
+        if paths.is_workspace:
             found = local_edits.find_edits(
-                layout.root, files
+                paths.root, files
             )  # with --discard too: what can't be read stops it here
             if found and not request.discard:
-                raise _local_changes_error(layout, found, request.manifest)
-            if not (request.python or chosen_interpreter.chosen_for(layout)):
-                _tell_of_interpreter(layout, notify)
-        staging = layout.hidden / f"staging-{os.urandom(6).hex()}"
+                raise _local_changes_error(paths, found, request.manifest)
+            if not (request.python or chosen_interpreter.chosen_for(paths)):
+                _tell_of_interpreter(paths, notify)
+        staging = paths.hidden / f"staging-{os.urandom(6).hex()}"
         try:
             _stage(staging, request, delivered, files, text)
         except BaseException:
-            layout.inside.remove(staging)
+            paths.inside.remove(staging)
             raise
-        outcome.kept = swap.swap(layout, staging, edit_keeper(layout))
+        outcome.kept = swap.swap(paths, staging, edit_keeper(paths))
     outcome.seconds = time.monotonic() - started
     return outcome
 
@@ -157,10 +157,10 @@ def _commits(facts: Mapping[str, Any], lock: Lock) -> dict[str, str]:
     return {"code": lock.commit, **{f"src/{n}": commit for n, commit in facts["src"].items()}}
 
 
-def _tell_of_interpreter(layout: Layout, notify: Callable[[str], None]) -> None:
+def _tell_of_interpreter(paths: WorkspacePaths, notify: Callable[[str], None]) -> None:
     """Tell of an interpreter in the receipt that is being replaced: the new one has it only if the user chose it."""
     try:
-        named = chosen_interpreter.other_interpreter(read_receipt(layout).setup)
+        named = chosen_interpreter.other_interpreter(read_receipt(paths).setup)
     except WorkspaceError:
         return
     if named is not None:
@@ -170,39 +170,39 @@ def _tell_of_interpreter(layout: Layout, notify: Callable[[str], None]) -> None:
         )
 
 
-def _check_target(layout: Layout) -> None:
+def _check_target(paths: WorkspacePaths) -> None:
     """Raise WorkspaceError for a path that Python can't import from, and a folder with files of others."""
-    check_path(layout.root)
-    if layout.root.is_symlink() and not layout.root.exists():
+    check_path(paths.root)
+    if paths.root.is_symlink() and not paths.root.exists():
         raise WorkspaceError(
             "The workspace is a broken symbolic link",
-            where=str(layout.root),
+            where=str(paths.root),
             hint="Choose another --workspace.",
         )
-    if layout.root.exists() and not layout.root.is_dir():
+    if paths.root.exists() and not paths.root.is_dir():
         raise WorkspaceError(
-            "The workspace path is a file", where=str(layout.root), hint="Choose another --workspace."
+            "The workspace path is a file", where=str(paths.root), hint="Choose another --workspace."
         )
-    for folder in (layout.hidden, layout.kept):
+    for folder in (paths.hidden, paths.kept):
         if folder.is_symlink():
             raise LinkOnTheWay(folder)
-    foreign = [n for n in ("code", "src", "activate") if os.path.lexists(layout.root / n)]
+    foreign = [n for n in ("code", "src", "activate") if os.path.lexists(paths.root / n)]
     # In this order, after the look: another setup that is just ending removes its journal last.
-    if foreign and not layout.is_swapping and not layout.is_workspace:
+    if foreign and not paths.is_swapping and not paths.is_workspace:
         raise WorkspaceError(
-            f"{layout.root} contains {' and '.join(foreign)}, which npu-rl did not create",
+            f"{paths.root} contains {' and '.join(foreign)}, which npu-rl did not create",
             hint="Choose another folder with --workspace, or move these files away.",
         )
 
 
-def _local_changes_error(layout: Layout, found: local_edits.Edits, manifest: Path) -> WorkspaceError:
+def _local_changes_error(paths: WorkspacePaths, found: local_edits.Edits, manifest: Path) -> WorkspaceError:
     named = bundled_manifest({"manifest": str(manifest)}) or shlex.quote(str(manifest))
     return WorkspaceError(
         f"The workspace has {len(found)} local change{'s' if len(found) > 1 else ''} that setup would replace",
-        where=str(layout.root),
+        where=str(paths.root),
         why=found.shown(),
         hint="Save them as a patch (npu-rl diff), or move them to .npu-rl/kept with: "
-        f"npu-rl setup --manifest {named} --workspace {shlex.quote(str(layout.root))} --discard",
+        f"npu-rl setup --manifest {named} --workspace {shlex.quote(str(paths.root))} --discard",
     )
 
 
@@ -210,11 +210,11 @@ def _stage(
     staging: Path, request: Request, delivered: Delivered, files: local_edits.FilesByRoot, text: str
 ) -> None:
     lock = request.lock
-    python = request.python or chosen_interpreter.chosen_for(request.layout)
+    python = request.python or chosen_interpreter.chosen_for(request.paths)
     composed = delivered.composed
     units = [*delivered.units, composed.unit]
     packed = sum(unit.size() for unit in units)
-    materialise.check_room(request.layout.root, packed * 6)
+    materialise.check_room(request.paths.root, packed * 6)
     hidden = staging / ".npu-rl"
     home = hidden / "git"
     home.mkdir(parents=True)
@@ -239,7 +239,7 @@ def _stage(
     for root in files:
         name = repository_name(root)
         repository = materialise.lay_repository(
-            home, name, receipt.commits[root], _notes(request.layout, name)
+            home, name, receipt.commits[root], _notes(request.paths, name)
         )
         folder = staging / root
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -257,10 +257,10 @@ def _stage(
         _sync(hidden / name)
 
 
-def _notes(layout: Layout, repository: str) -> list[str]:
+def _notes(paths: WorkspacePaths, repository: str) -> list[str]:
     """Return what editors wrote into the configuration of the repository that is being replaced."""
     try:
-        config = layout.inside.read(layout.git / repository / "config", _LARGEST_CONFIG)
+        config = paths.inside.read(paths.git / repository / "config", _LARGEST_CONFIG)
     except (OSError, ValueError, WorkspaceError):  # or a link on the way, which is replaced
         return []
     return split_settings(config.decode("utf-8", "replace"))[0]

@@ -3,8 +3,8 @@
 Until the journal is written, the old workspace remains; from then on the next setup completes the renames, whatever
 killed the last one. What exists shows which renames are done.
 
-All changes go through `Layout.inside`: the workspace and its journal are untrusted, and no link may redirect a rename
-or a removal.
+All changes go through `WorkspacePaths.inside`: the workspace and its journal are untrusted, and no link may redirect
+a rename or a removal.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pathlib import Path
 
 from npu_rl.common.bounded import parse_json
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.workspace.folder.layout import MOVED, Layout
+from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 
 # Moves what is to be saved from the old parts (the first folder) to the second, which may not exist yet.
 Keep = Callable[[Path, Path], None]
@@ -47,7 +47,7 @@ class Journal:
     kept: Path
     moved: bool = False
 
-    def write(self, layout: Layout, *, moved: bool = False) -> None:
+    def write(self, paths: WorkspacePaths, *, moved: bool = False) -> None:
         """Write the journal."""
         body = {
             "staging": self.staging.name,
@@ -56,32 +56,32 @@ class Journal:
             "kept": self.kept.name,
             "moved": moved,
         }
-        layout.inside.write(layout.journal, json.dumps(body).encode(), sync=not moved)
+        paths.inside.write(paths.journal, json.dumps(body).encode(), sync=not moved)
 
 
-def read_journal(layout: Layout) -> Journal | None:
+def read_journal(paths: WorkspacePaths) -> Journal | None:
     """Read the journal of an unfinished swap. Raises WorkspaceError if it is damaged."""
     try:
-        body = parse_json(layout.inside.read(layout.journal, _MAXIMUM_SIZE))
+        body = parse_json(paths.inside.read(paths.journal, _MAXIMUM_SIZE))
         names = (body["staging"], body["old"])
         incoming = frozenset(body["in"])
         ours = all(_NAME.fullmatch(name) for name in names) and _KEPT_NAME.fullmatch(body["kept"])
         if not ours or not incoming <= set(MOVED):
             raise ValueError("it names paths that setup never uses")  # they would be removed
-        staging, old = (layout.hidden / name for name in names)
-        return Journal(staging, old, incoming, layout.kept / body["kept"], bool(body["moved"]))
+        staging, old = (paths.hidden / name for name in names)
+        return Journal(staging, old, incoming, paths.kept / body["kept"], bool(body["moved"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise WorkspaceError(
             "The journal of an interrupted setup can't be read",
-            where=str(layout.journal),
+            where=str(paths.journal),
             why=str(error),
             hint="Set up another workspace. Your work may be in code, src, .npu-rl/old-* and .npu-rl/kept of this one.",
         ) from error
 
 
-def swap(layout: Layout, staging: Path, keep_edits: Keep) -> Path | None:
+def swap(paths: WorkspacePaths, staging: Path, keep_edits: Keep) -> Path | None:
     """Put `staging` in place; `keep_edits` is called with the old parts before they are removed.
 
     Returns the folder of saved local changes, if there are any.
@@ -90,59 +90,59 @@ def swap(layout: Layout, staging: Path, keep_edits: Keep) -> Path | None:
         OSError: If a part can't be moved; then everything is moved back.
     """
     old = staging.with_name(staging.name.replace("staging-", "old-", 1))
-    incoming = frozenset(name for name in MOVED if layout.inside.exists(staging / name))
-    journal = Journal(staging, old, incoming, layout.kept / layout.free_kept_name())
-    journal.write(layout)
+    incoming = frozenset(name for name in MOVED if paths.inside.exists(staging / name))
+    journal = Journal(staging, old, incoming, paths.kept / paths.free_kept_name())
+    journal.write(paths)
     try:
-        _move_all(layout, journal)
+        _move_all(paths, journal)
     except (OSError, WorkspaceError):
-        _move_back(layout, journal)
-        for path in (layout.journal, staging, old):
-            layout.inside.remove(path)
+        _move_back(paths, journal)
+        for path in (paths.journal, staging, old):
+            paths.inside.remove(path)
         raise
-    return _clean_up(layout, journal, keep_edits)
+    return _clean_up(paths, journal, keep_edits)
 
 
-def finish(layout: Layout, keep_edits: Keep) -> tuple[bool, Path | None]:
+def finish(paths: WorkspacePaths, keep_edits: Keep) -> tuple[bool, Path | None]:
     """Complete an interrupted swap. The workspace must be locked.
 
     Returns whether there was one, and the folder of saved local changes, if there are any.
     """
-    journal = read_journal(layout)
+    journal = read_journal(paths)
     if journal is None:
         return False, None
     if not journal.moved:
-        _move_all(layout, journal)
-    return True, _clean_up(layout, journal, keep_edits)
+        _move_all(paths, journal)
+    return True, _clean_up(paths, journal, keep_edits)
 
 
-def _clean_up(layout: Layout, journal: Journal, keep_edits: Keep) -> Path | None:
-    inside = layout.inside
+def _clean_up(paths: WorkspacePaths, journal: Journal, keep_edits: Keep) -> Path | None:
+    inside = paths.inside
     if not journal.moved:
         if inside.is_folder(journal.old):
             keep_edits(journal.old, journal.kept)
-        journal.write(layout, moved=True)
-    for path in (journal.staging, journal.old, layout.journal):
+        journal.write(paths, moved=True)
+    for path in (journal.staging, journal.old, paths.journal):
         inside.remove(path)
     return journal.kept if inside.exists(journal.kept) else None
 
 
-def _move_all(layout: Layout, journal: Journal) -> None:
+def _move_all(paths: WorkspacePaths, journal: Journal) -> None:
     """Move the old parts out and the new parts in, except for moves already done."""
-    inside = layout.inside
+    inside = paths.inside
     for name in MOVED:
-        place, new, old = layout.root / name, journal.staging / name, journal.old / name
+        place, new, old = paths.root / name, journal.staging / name, journal.old / name
         comes = name in journal.incoming
         if inside.exists(place) and (inside.exists(new) or not comes):
             if inside.exists(old):
-                _move_new_files_aside(layout, name, journal)
+                _move_new_files_aside(paths, name, journal)
             else:
                 inside.move(place, old)
         if comes and inside.exists(new):
-            _put(layout, name, new)
+            _put(paths, name, new)
 
 
-def _put(layout: Layout, name: str, source: Path) -> None:
+def _put(paths: WorkspacePaths, name: str, source: Path) -> None:
     """Move a part to its place.
 
     In `.npu-rl` another command may have written a cache there after the old one was moved out: `verify` works without
@@ -150,43 +150,43 @@ def _put(layout: Layout, name: str, source: Path) -> None:
     """
     while True:
         try:
-            return layout.inside.move(source, layout.root / name)
+            return paths.inside.move(source, paths.root / name)
         except FileExistsError:
             if not name.startswith(_HIDDEN):
                 raise
-            layout.inside.remove(layout.root / name)
+            paths.inside.remove(paths.root / name)
 
 
-def _move_new_files_aside(layout: Layout, name: str, journal: Journal) -> None:
+def _move_new_files_aside(paths: WorkspacePaths, name: str, journal: Journal) -> None:
     """Move aside a path that was created while the swap was unfinished; in `.npu-rl` it is only a cache."""
     if name.startswith(_HIDDEN):
-        layout.inside.remove(layout.root / name)
+        paths.inside.remove(paths.root / name)
         return
     names = (journal.kept / f"meanwhile.{count}" / name for count in itertools.count(1))
-    layout.inside.move(layout.root / name, next(place for place in names if not layout.inside.exists(place)))
+    paths.inside.move(paths.root / name, next(place for place in names if not paths.inside.exists(place)))
 
 
-def _move_back(layout: Layout, journal: Journal) -> None:
+def _move_back(paths: WorkspacePaths, journal: Journal) -> None:
     """Undo the moves in reverse order, through the same states, so that a kill is recovered as usual."""
-    inside = layout.inside
+    inside = paths.inside
     for name in reversed(MOVED):
-        place, new, old = layout.root / name, journal.staging / name, journal.old / name
+        place, new, old = paths.root / name, journal.staging / name, journal.old / name
         if name in journal.incoming and not inside.exists(new):
             inside.move(place, new)
         if inside.exists(old):
-            _put(layout, name, old)
+            _put(paths, name, old)
 
 
-def leftovers(layout: Layout) -> list[Path]:
+def leftovers(paths: WorkspacePaths) -> list[Path]:
     """Return leftovers of killed commands, to be removed if the workspace is locked and has no journal."""
     try:
-        return [path for path in layout.hidden.iterdir() if _LEFTOVER.fullmatch(path.name)]
+        return [path for path in paths.hidden.iterdir() if _LEFTOVER.fullmatch(path.name)]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
 
-def sweep(layout: Layout) -> None:
+def sweep(paths: WorkspacePaths) -> None:
     """Remove leftovers of setups that were killed before the journal. The workspace must be locked."""
-    if not layout.is_swapping:
-        for path in leftovers(layout):
-            layout.inside.remove(path)
+    if not paths.is_swapping:
+        for path in leftovers(paths):
+            paths.inside.remove(path)

@@ -8,8 +8,8 @@ from pathlib import Path
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.lock.lock_model import MAXIMUM_SIZE
 from npu_rl.workspace.folder import file_check, laid_files, swap
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 @dataclass
@@ -23,23 +23,23 @@ class Outcome:
     seconds: float = 0.0
 
 
-def untouched(layout: Layout, text: str, python: str | None = None) -> bool:
+def untouched(paths: WorkspacePaths, text: str, python: str | None = None) -> bool:
     """Return whether a setup from the lock `text` has nothing to do, not even to clean up."""
-    return not swap.leftovers(layout) and up_to_date(layout, text, python)
+    return not swap.leftovers(paths) and up_to_date(paths, text, python)
 
 
-def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
+def up_to_date(paths: WorkspacePaths, text: str, python: str | None = None) -> bool:
     """Return whether the workspace was set up from exactly this lock and is unchanged.
 
     Args:
         python: The requested training interpreter; None accepts whatever the receipt has.
     """
-    if layout.is_swapping or not layout.is_workspace:
+    if paths.is_swapping or not paths.is_workspace:
         return False
     try:
-        if layout.inside.read(layout.lock, MAXIMUM_SIZE) != text.encode():
+        if paths.inside.read(paths.lock, MAXIMUM_SIZE) != text.encode():
             return False
-        receipt = read_receipt(layout)
+        receipt = read_receipt(paths)
     except (WorkspaceError, OSError):
         return False  # damaged, or another setup is putting it in place: look again with the workspace held
     if python is not None and receipt.setup.get("python") != python:
@@ -47,19 +47,19 @@ def up_to_date(layout: Layout, text: str, python: str | None = None) -> bool:
     if laid_files.is_from_older_version(receipt.setup):
         return False
     try:
-        return _is_as_laid(layout, receipt)
+        return _is_as_laid(paths, receipt)
     except FileNotFoundError:
         return False  # another setup takes it away
 
 
-def _is_as_laid(layout: Layout, receipt: Receipt) -> bool:
-    known = file_check.read_stats(layout.stat, receipt.digest)
+def _is_as_laid(paths: WorkspacePaths, receipt: Receipt) -> bool:
+    known = file_check.read_stats(paths.stat, receipt.digest)
     around = laid_files.check_laid_files(
-        layout.root, receipt.files, receipt.setup, known.get(laid_files.PACKS, {}), without_git=False
+        paths.root, receipt.files, receipt.setup, known.get(laid_files.PACKS, {}), without_git=False
     )
     if around.drift:
         return False
     for root, expected in receipt.files.items():
-        if file_check.examine_root(layout.root, root, expected, known.get(root, {})).drift:
+        if file_check.examine_root(paths.root, root, expected, known.get(root, {})).drift:
             return False
     return True

@@ -14,7 +14,7 @@ from pathlib import Path
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 _LOCK = "busy.lock"
 _POLL = 0.05
@@ -22,7 +22,7 @@ _ATTEMPTS = 100
 
 
 @contextlib.contextmanager
-def exclusive(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[None]:
+def exclusive(paths: WorkspacePaths, notify: Notify, wait: float = 600.0) -> Iterator[None]:
     """Lock the workspace exclusively, and create it if necessary; works across hosts if the file system has locks.
 
     After an error, folders created here are removed if they are empty.
@@ -34,52 +34,52 @@ def exclusive(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[N
     Raises:
         WorkspaceError: If the workspace is not free within `wait` seconds.
     """
-    with disk_errors(layout.root):
-        created, handle = _acquire(layout, notify, wait)
+    with disk_errors(paths.root):
+        created, handle = _acquire(paths, notify, wait)
     try:
         yield
     except BaseException:
-        _remove_created(layout, created)
+        _remove_created(paths, created)
         raise
     finally:
         os.close(handle)  # gives the lock back
 
 
 @contextlib.contextmanager
-def settled(layout: Layout, notify: Notify, wait: float = 600.0) -> Iterator[None]:
+def settled(paths: WorkspacePaths, notify: Notify, wait: float = 600.0) -> Iterator[None]:
     """Wait for a running setup and block new ones meanwhile, without writing anything.
 
     Raises:
         WorkspaceError: If the setup takes longer than `wait` seconds, or if it was interrupted.
     """
     with contextlib.ExitStack() as stack:
-        handle = _existing_lock(layout)
-        if handle is None and layout.is_swapping:  # by a setup that has made its lock since
-            handle = _existing_lock(layout)
+        handle = _existing_lock(paths)
+        if handle is None and paths.is_swapping:  # by a setup that has made its lock since
+            handle = _existing_lock(paths)
         if handle is not None:
             stack.callback(os.close, handle)
-            _wait_for(layout, handle, fcntl.LOCK_SH, notify, wait)
-        if layout.is_swapping:
+            _wait_for(paths, handle, fcntl.LOCK_SH, notify, wait)
+        if paths.is_swapping:
             from npu_rl.workspace.folder.interrupted_setup import interrupted_error
 
-            raise interrupted_error(layout)
+            raise interrupted_error(paths)
         yield
 
 
-def _existing_lock(layout: Layout) -> int | None:
+def _existing_lock(paths: WorkspacePaths) -> int | None:
     try:
-        return layout.inside.handle(layout.hidden / _LOCK, os.O_RDONLY)
+        return paths.inside.handle(paths.hidden / _LOCK, os.O_RDONLY)
     except OSError:  # none has worked here since this was copied, or it is not ours to read
         return None
 
 
-def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], int]:
+def _acquire(paths: WorkspacePaths, notify: Notify, wait: float) -> tuple[list[Path], int]:
     """Return the created folders, and the handle of the lock file."""
-    path = layout.hidden / _LOCK
+    path = paths.hidden / _LOCK
     for attempt in itertools.count():
         try:
-            created = _make(layout)
-            handle = layout.inside.handle(path, os.O_RDWR | os.O_CREAT)
+            created = _make(paths)
+            handle = paths.inside.handle(path, os.O_RDWR | os.O_CREAT)
         except FileNotFoundError:
             if attempt == _ATTEMPTS:
                 raise
@@ -91,8 +91,8 @@ def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], i
                 ) from error
             raise
         try:
-            _wait_for(layout, handle, fcntl.LOCK_EX, notify, wait)
-            now = layout.inside.status(path)
+            _wait_for(paths, handle, fcntl.LOCK_EX, notify, wait)
+            now = paths.inside.status(path)
             if now is not None and os.path.samestat(now, os.fstat(handle)):
                 return created, handle
         except BaseException:
@@ -102,29 +102,29 @@ def _acquire(layout: Layout, notify: Notify, wait: float) -> tuple[list[Path], i
     raise AssertionError
 
 
-def _make(layout: Layout) -> list[Path]:
+def _make(paths: WorkspacePaths) -> list[Path]:
     """Create the workspace's folder and `.npu-rl`; return the created folders, outer ones first."""
-    missing = [path for path in (layout.root, *layout.root.parents) if not path.exists()]
+    missing = [path for path in (paths.root, *paths.root.parents) if not path.exists()]
     created = []
-    for path in (*reversed(missing), layout.hidden):
+    for path in (*reversed(missing), paths.hidden):
         with contextlib.suppress(FileExistsError):
             path.mkdir()
             created.append(path)
-    layout.inside.make(layout.hidden)  # raises if it is not a folder
+    paths.inside.make(paths.hidden)  # raises if it is not a folder
     return created
 
 
-def _remove_created(layout: Layout, created: list[Path]) -> None:
-    if layout.hidden not in created:
+def _remove_created(paths: WorkspacePaths, created: list[Path]) -> None:
+    if paths.hidden not in created:
         return
     with contextlib.suppress(OSError):
-        if [path.name for path in layout.hidden.iterdir()] == [_LOCK]:
-            layout.inside.remove(layout.hidden / _LOCK)
+        if [path.name for path in paths.hidden.iterdir()] == [_LOCK]:
+            paths.inside.remove(paths.hidden / _LOCK)
         for path in reversed(created):
             path.rmdir()
 
 
-def _wait_for(layout: Layout, handle: int, kind: int, notify: Notify, wait: float) -> None:
+def _wait_for(paths: WorkspacePaths, handle: int, kind: int, notify: Notify, wait: float) -> None:
     end = time.monotonic() + wait
     notified = False
     while True:
@@ -135,16 +135,16 @@ def _wait_for(layout: Layout, handle: int, kind: int, notify: Notify, wait: floa
         except OSError:
             if kind == fcntl.LOCK_EX:
                 notify(
-                    f"note: {layout.root} is on a file system without support for locks; run only one setup at a time."
+                    f"note: {paths.root} is on a file system without support for locks; run only one setup at a time."
                 )
             return None
         if not notified:
-            notify(f"Another npu-rl command is using {layout.root}; waiting for it to finish.")
+            notify(f"Another npu-rl command is using {paths.root}; waiting for it to finish.")
             notified = True
         if time.monotonic() > end:
             raise WorkspaceError(
                 "Another npu-rl command is using this workspace",
-                where=str(layout.root),
+                where=str(paths.root),
                 hint="Wait until it has finished, then run again.",
             )
         time.sleep(_POLL)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import read_lock, read_receipt
 from npu_rl.workspace.folder.setup import deliver
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import git_objects
 
 if TYPE_CHECKING:
@@ -47,15 +47,15 @@ class StackObjects:
 
 
 @contextmanager
-def of_workspace(layout: Layout) -> Iterator[StackObjects]:
+def of_workspace(paths: WorkspacePaths) -> Iterator[StackObjects]:
     """Provide the objects of a workspace.
 
     Raises:
         LockError, WorkspaceError: If the lock or receipt can't be read, or the git folder is not there.
     """
-    lock, _ = read_lock(layout)
-    texts = read_receipt(layout).texts
-    with _reading(git_objects(layout)) as repository:
+    lock, _ = read_lock(paths)
+    texts = read_receipt(paths).texts
+    with _reading(git_objects(paths)) as repository:
         yield StackObjects(lock, repository, texts)
 
 

@@ -13,7 +13,7 @@ from npu_rl.common.errors import UsageError
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.folder.layout import Layout
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import fit_for_patch, patch_of
 from npu_rl.workspace.verification.file_origin import upstream_path
 from npu_rl.workspace.verification.verify import verify
@@ -23,7 +23,7 @@ _NAME = re.compile(rb"^(--- |\+\+\+ |diff --git )(.*)$", re.MULTILINE)
 _ODD = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
 
 
-def component_changes(layout: Layout, name: str, notify: Notify) -> bytes:
+def component_changes(paths: WorkspacePaths, name: str, notify: Notify) -> bytes:
     """Return the local changes of one component as one patch with its own paths; empty if there are none.
 
     Notifies of other effects of the patch, and of changes that a patch can't express.
@@ -32,7 +32,7 @@ def component_changes(layout: Layout, name: str, notify: Notify) -> bytes:
         UsageError: For an unknown component.
         WorkspaceError: Without the git folder.
     """
-    report = fit_for_patch(layout, verify(layout, notify), notify)
+    report = fit_for_patch(paths, verify(paths, notify), notify)
     component = report.lock.components.get(name)
     if component is None:
         raise UsageError(
@@ -42,14 +42,14 @@ def component_changes(layout: Layout, name: str, notify: Notify) -> bytes:
     parts: dict[str, bytes] = {}  # by path in the component
     for root in ("code", f"src/{name}"):
         start = root + "/"
-        paths = sorted(
+        files = sorted(
             drift.path.removeprefix(start)
             for drift in report.drift
             if drift.component == name and drift.path.startswith(start) and not drift.path.endswith("/")
         )
-        if not paths:
+        if not files:
             continue
-        for path, text in _by_file(patch_of(layout, root, report.receipt.trees[root], paths), paths):
+        for path, text in _by_file(patch_of(paths, root, report.receipt.trees[root], files), files):
             component_path = path if root != "code" else upstream_path(component, path)
             if component_path is None:
                 notify(f"not shown: {root}/{path} (not a path of {name})")

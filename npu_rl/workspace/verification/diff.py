@@ -16,8 +16,8 @@ from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.hunks.key_headings import with_key_paths
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.local_commits import unsupported_file
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.file_origin import origins_comment
 from npu_rl.workspace.verification.verify import Drift, Report, verify
 
@@ -26,17 +26,17 @@ _OLD_NAME = re.compile(rb"^--- a/([\w./+-]+\.(?:yaml|yml|json|toml|ini|cfg))$", 
 _LARGEST = 64 << 20  # bytes of a file in a patch, which is made in memory
 
 
-def local_changes(layout: Layout, notify: Notify) -> Iterator[bytes]:
+def local_changes(paths: WorkspacePaths, notify: Notify) -> Iterator[bytes]:
     """Yield a patch in git's format for each root with changes. Raises WorkspaceError without the git folder.
 
     `notify` gets the changes that a patch can't express (a root that was replaced, a git repository in it, the files
     that setup creates besides the trees), and untracked files that are not drift or not for a patch.
     """
-    yield from patches_of(layout, fit_for_patch(layout, verify(layout, notify), notify), notify)
+    yield from patches_of(paths, fit_for_patch(paths, verify(paths, notify), notify), notify)
 
 
 def patches_of(
-    layout: Layout, report: Report, notify: Notify, *, only: Container[str] | None = None
+    paths: WorkspacePaths, report: Report, notify: Notify, *, only: Container[str] | None = None
 ) -> Iterator[bytes]:
     """Yield the patches of a verified workspace, as `local_changes` does.
 
@@ -54,13 +54,13 @@ def patches_of(
         notify(f"not shown: {path} ({what})")
     if len(report.ignored) > 20:
         notify(f"not shown: and {len(report.ignored) - 20} more ignored files")
-    for root, paths in changed.items():
+    for root, files in changed.items():
         if root == "code":
-            yield origins_comment(report.lock, paths)
-        yield patch_of(layout, root, report.receipt.trees[root], sorted(paths))
+            yield origins_comment(report.lock, files)
+        yield patch_of(paths, root, report.receipt.trees[root], sorted(files))
 
 
-def fit_for_patch(layout: Layout, report: Report, notify: Notify) -> Report:
+def fit_for_patch(paths: WorkspacePaths, report: Report, notify: Notify) -> Report:
     """Return the report without large files, such as checkpoints, and without this process's output."""
     try:
         output = os.fstat(sys.stdout.fileno())
@@ -69,7 +69,7 @@ def fit_for_patch(layout: Layout, report: Report, notify: Notify) -> Report:
 
     def why_not(drift: Drift) -> str | None:
         try:
-            status = (layout.root / drift.path).lstat()
+            status = (paths.root / drift.path).lstat()
         except OSError:
             return None
         if drift.kind == "untracked" and output is not None and os.path.samestat(status, output):
@@ -95,19 +95,19 @@ def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
     return (root, path) if path and not path.endswith("/") and path != ".git" else None
 
 
-def patch_of(layout: Layout, root: str, tree: str, paths: list[str]) -> bytes:
-    """Return the differences of paths of a root from its tree. Raises WorkspaceError without the git folder."""
-    objects = git_objects(layout)
+def patch_of(paths: WorkspacePaths, root: str, tree: str, files: list[str]) -> bytes:
+    """Return the differences of files of a root from its tree. Raises WorkspaceError without the git folder."""
+    objects = git_objects(paths)
     # A temporary repository: the user's index stays unchanged, and their settings and filters have no effect.
     # It is outside the workspace, which may be read-only.
     with tempfile.TemporaryDirectory(prefix="npu-rl-diff-") as folder:
         repository = Path(folder, "git")
         init_bare(repository, bare=False)
-        repository_view = Git(repository, work_tree=layout.root / root, alternates=(objects,))
+        repository_view = Git(repository, work_tree=paths.root / root, alternates=(objects,))
         repository_view.run("read-tree", tree)
-        content = [p for p in paths if _has_content(layout.inside, layout.root / root / p)]
+        content = [p for p in files if _has_content(paths.inside, paths.root / root / p)]
         repository_view.run(
-            "update-index", "--force-remove", "-z", "--stdin", input=_names(set(paths) - set(content))
+            "update-index", "--force-remove", "-z", "--stdin", input=_names(set(files) - set(content))
         )
         repository_view.run("update-index", "--add", "-z", "--stdin", input=_names(content))
         patch = repository_view.run(
@@ -125,9 +125,9 @@ def _with_key_paths(repository_view: Git, tree: str, part: bytes) -> bytes:
     return with_key_paths(part, repository_view.run("cat-file", "blob", f"{tree}:{path}").stdout, path)
 
 
-def git_objects(layout: Layout) -> Path:
+def git_objects(paths: WorkspacePaths) -> Path:
     """Return the folder of a workspace's git objects. Raises WorkspaceError if it is missing, or can't be trusted."""
-    objects = layout.git / "objects"
+    objects = paths.git / "objects"
     if not objects.is_dir():
         raise WorkspaceError(
             "This copy of the workspace has no git objects to compare with",

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import setup_hint
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Progress, Report, verify
 
 _SHOWN = 8
 
 
-def require_locked(layout: Layout, notify: Notify, consequence: str, progress: Progress | None) -> None:
+def require_locked(
+    paths: WorkspacePaths, notify: Notify, consequence: str, progress: Progress | None
+) -> None:
     """Verify the workspace as `verify` does. Raises WorkspaceError if it is not as locked.
 
     Args:
         consequence: What would be wrong if its code ran all the same.
     """
-    report = verify(layout, notify, progress=progress)
+    report = verify(paths, notify, progress=progress)
     if not report.ok:
-        raise drift_error(layout, report, consequence)
+        raise drift_error(paths, report, consequence)
 
 
-def drift_error(layout: Layout, report: Report, consequence: str, more_hint: str = "") -> WorkspaceError:
+def drift_error(
+    paths: WorkspacePaths, report: Report, consequence: str, more_hint: str = ""
+) -> WorkspaceError:
     """Return the error that lists the differences of a workspace from its lock.
 
     Args:
@@ -30,11 +34,11 @@ def drift_error(layout: Layout, report: Report, consequence: str, more_hint: str
     """
     shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:_SHOWN]]
     more = len(report.drift) - len(shown)
-    aside = setup_hint(layout, report.receipt.setup, "--discard")
+    aside = setup_hint(paths, report.receipt.setup, "--discard")
     hint = f"npu-rl diff shows the changes. To put them aside: {aside}"
     return WorkspaceError(
         f"The workspace does not equal its lock, so {consequence}",
-        where=str(layout.root),
+        where=str(paths.root),
         why="\n".join([*shown, *([f"and {more} more"] if more else [])]),
         hint="\n".join(filter(None, (hint, more_hint))),
     )

@@ -21,8 +21,8 @@ from npu_rl.stack.git.objects import Entry, MalformedObject, nested
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder import file_check, laid_files
-from npu_rl.workspace.folder.layout import Layout
 from npu_rl.workspace.folder.receipt import Receipt, read_lock, read_receipt, setup_hint
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
@@ -92,7 +92,7 @@ class Report:
 
 
 def verify(
-    layout: Layout,
+    paths: WorkspacePaths,
     notify: Notify,
     *,
     deep: bool = False,
@@ -110,50 +110,50 @@ def verify(
             every byte.
         progress: Called while many files are read.
     """
-    before = _identity(layout)
+    before = _identity(paths)
     try:
-        with disk_errors(layout.root):
-            report = _verify(layout, deep, expect, progress)
-        if report.ok or (before is not None and _identity(layout) == before):
+        with disk_errors(paths.root):
+            report = _verify(paths, deep, expect, progress)
+        if report.ok or (before is not None and _identity(paths) == before):
             return report
     except NpuRlError as error:
         went_away = isinstance(error.__cause__, FileNotFoundError)  # between two looks at it
-        if before is not None and _identity(layout) == before and not went_away:
+        if before is not None and _identity(paths) == before and not went_away:
             raise
     from npu_rl.workspace.folder.workspace_lock import settled
 
-    with settled(layout, notify), disk_errors(layout.root):
-        return _verify(layout, deep, expect, progress)
+    with settled(paths, notify), disk_errors(paths.root):
+        return _verify(paths, deep, expect, progress)
 
 
-def _identity(layout: Layout) -> tuple[int, int] | None:
+def _identity(paths: WorkspacePaths) -> tuple[int, int] | None:
     """Return a key of the receipt file, which differs after another setup; None during a swap."""
     try:
-        found = layout.receipt.stat()
+        found = paths.receipt.stat()
     except OSError:
         return None
-    return None if layout.is_swapping else (found.st_ino, found.st_ctime_ns)
+    return None if paths.is_swapping else (found.st_ino, found.st_ctime_ns)
 
 
-def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress | None) -> Report:
+def _verify(paths: WorkspacePaths, deep: bool, expect: str | None, progress: Progress | None) -> Report:
     started = time.monotonic_ns()
     deep = deep or expect is not None
-    lock, digest = read_lock(layout)
+    lock, digest = read_lock(paths)
     if expect is not None:
         from npu_rl.workspace.folder.expected_digest import require_lock
 
-        require_lock(layout, digest, expect)
-    receipt = read_receipt(layout)
-    _check_receipt(lock, digest, receipt, layout)
-    known = {} if deep else file_check.read_stats(layout.stat, receipt.digest)
+        require_lock(paths, digest, expect)
+    receipt = read_receipt(paths)
+    _check_receipt(lock, digest, receipt, paths)
+    known = {} if deep else file_check.read_stats(paths.stat, receipt.digest)
     if not known:
-        _prove_receipt(lock, receipt, layout)
+        _prove_receipt(lock, receipt, paths)
     report = Report(lock, digest, receipt, deep, files=sum(map(len, receipt.files.values())))
     changed: dict[str, set[str]] = {}
     advance = _counting(progress, report.files)
     for root, expected in receipt.files.items():
         findings = file_check.examine_root(
-            layout.root, root, expected, known.get(root, {}), deep=deep, advance=advance
+            paths.root, root, expected, known.get(root, {}), deep=deep, advance=advance
         )
         report.stats[root] = findings.stats
         changed[root] = {d.path for d in findings.drift}
@@ -165,18 +165,18 @@ def _verify(layout: Layout, deep: bool, expect: str | None, progress: Progress |
             for d in findings.drift
         ]
     packs = known.get(laid_files.PACKS, {})
-    around = laid_files.check_laid_files(layout.root, receipt.files, receipt.setup, packs, deep=deep)
+    around = laid_files.check_laid_files(paths.root, receipt.files, receipt.setup, packs, deep=deep)
     report.drift += [Drift(d.path, d.kind, None) for d in around.drift]
     if expect is not None:
         from npu_rl.workspace.folder.expected_digest import is_expected_script
 
-        if not is_expected_script(layout, lock) and not any(d.path == "activate" for d in around.drift):
+        if not is_expected_script(paths, lock) and not any(d.path == "activate" for d in around.drift):
             report.drift.append(Drift("activate", "modified", None))
-    report.byte_code += laid_files.older_byte_code(layout.root, receipt.setup)
-    _judge_hunks(layout, receipt, lock, changed, report)
+    report.byte_code += laid_files.older_byte_code(paths.root, receipt.setup)
+    _judge_hunks(paths, receipt, lock, changed, report)
     if report.hashed or around.read:
         stats = {**report.stats, laid_files.PACKS: around.stats}
-        _write_stats(layout, stats, known, receipt.digest, time.monotonic_ns() - started)
+        _write_stats(paths, stats, known, receipt.digest, time.monotonic_ns() - started)
     if report.ok:
         byte_code.keep_only(byte_code.shell_key(receipt.digest), report.state)
     return report
@@ -195,41 +195,41 @@ def _counting(progress: Progress | None, total: int) -> file_check.Advance:
     return advance
 
 
-def _check_receipt(lock: Lock, digest: str, receipt: Receipt, layout: Layout) -> None:
+def _check_receipt(lock: Lock, digest: str, receipt: Receipt, paths: WorkspacePaths) -> None:
     full = {f"src/{name}": c.result for name, c in lock.components.items() if c.checkout == "full"}
     laid_from = receipt.setup.get("lock", digest)
     if receipt.trees != {"code": lock.tree, **full} or laid_from != digest:
         raise WorkspaceError(
             "The receipt of this workspace does not match its lock",
-            where=str(layout.hidden),
-            hint=f"Set the workspace up again: {setup_hint(layout, receipt.setup)}",
+            where=str(paths.hidden),
+            hint=f"Set the workspace up again: {setup_hint(paths, receipt.setup)}",
         )
 
 
-def _prove_receipt(lock: Lock, receipt: Receipt, layout: Layout) -> None:
+def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
     """Raise WorkspaceError unless the receipt's files give the lock's trees, so that it can stand in for the lock."""
     for root, expected in receipt.files.items():
         try:
             *_, (found, _) = nested((p, Entry(m, i)) for p, (m, i) in expected.items())
         except MalformedObject as error:  # a file and a folder of one name; folders without end
             raise WorkspaceError(
-                "The receipt can't be read", where=str(layout.receipt), why=str(error),
-                hint=f"Set the workspace up again: {setup_hint(layout, receipt.setup)}",
+                "The receipt can't be read", where=str(paths.receipt), why=str(error),
+                hint=f"Set the workspace up again: {setup_hint(paths, receipt.setup)}",
             ) from error  # fmt: skip
         if found != receipt.trees[root]:
             raise WorkspaceError(
                 f"The receipt does not describe the locked tree of {root}",
-                where=str(layout.receipt),
+                where=str(paths.receipt),
                 why=f"Its files give {found}, the lock has {receipt.trees[root]}.",
-                hint=f"Set the workspace up again: {setup_hint(layout, receipt.setup)}",
+                hint=f"Set the workspace up again: {setup_hint(paths, receipt.setup)}",
             )
     locked = {patch.sha256 for _, patch in lock.patches()}
     texts = {sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in receipt.texts.values()}
     if not locked <= texts:
         raise WorkspaceError(
             "The receipt lacks the text of a locked patch",
-            where=str(layout.receipt),
-            hint=f"Set the workspace up again: {setup_hint(layout, receipt.setup)}",
+            where=str(paths.receipt),
+            hint=f"Set the workspace up again: {setup_hint(paths, receipt.setup)}",
         )
 
 
@@ -273,7 +273,7 @@ def _depth(component: LockedComponent, path: str) -> int:
 
 
 def _judge_hunks(
-    layout: Layout, receipt: Receipt, lock: Lock, changed: dict[str, set[str]], report: Report
+    paths: WorkspacePaths, receipt: Receipt, lock: Lock, changed: dict[str, set[str]], report: Report
 ) -> None:
     """Report the state of every hunk: from the receipt if its file is as locked, else from the file's text."""
     damaged_hunks: list[Drift] = []
@@ -282,7 +282,7 @@ def _judge_hunks(
         root, file = record["root"], record["file"]
         key = (record["component"], record["patch"])
         if file in changed[root] or "" in changed[root]:
-            state, line = _state(record, layout.root / root / file)
+            state, line = _state(record, paths.root / root / file)
             if state not in ("in place", "superseded"):
                 path = f"{root}/{file}"
                 kind = next((d.kind for d in report.drift if d.path in (path, root)), "modified")
@@ -316,7 +316,7 @@ def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
 
 
 def _write_stats(
-    layout: Layout,
+    paths: WorkspacePaths,
     stats: Mapping[str, Mapping[str, file_check.Stat]],
     known: Mapping[str, Mapping[str, file_check.Stat]],
     receipt: str,
@@ -328,8 +328,8 @@ def _write_stats(
         elapsed: Nanoseconds since before the first `stat`; a file that changed since then is not recorded.
     """
     try:
-        began = file_check.file_system_time(layout.hidden) - elapsed
+        began = file_check.file_system_time(paths.hidden) - elapsed
         text = file_check.dump_stats(stats, began, receipt, margin=file_check.CACHED_NS, known=known)
-        layout.inside.write(layout.stat, text.encode("utf-8", "surrogateescape"))
+        paths.inside.write(paths.stat, text.encode("utf-8", "surrogateescape"))
     except (OSError, LinkOnTheWay):
         pass

@@ -12,7 +12,7 @@ from npu_rl.common.confined_changes import Confined
 
 
 @dataclass(frozen=True)
-class Layout:
+class WorkspacePaths:
     """Paths of one workspace, whose `root` is absolute."""
 
     root: Path
