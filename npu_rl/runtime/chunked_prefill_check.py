@@ -49,7 +49,7 @@ def refuses(config: Any, max_num_batched_tokens: int, max_model_len: int) -> boo
 
 
 def demand_room(config: Any, engine: Any) -> None:
-    """Look whether a sequence might be preempted that could not come back: see `kv_cache_room.demand`.
+    """Refuse a cache that lets no preempted sequence resume: see `kv_cache_room.demand`.
 
     config: as above. engine: vLLM's LLM, whose cache has been made. Nothing while the adaptation is off, where prompts
     are taken in pieces (also by an engine that is not vllm-ascend's, whatever the recipe sets for that one), or where a
@@ -97,7 +97,7 @@ def _demand_prompts_within(step: int, prompt: int, way: str = "") -> None:
 def _step_of_whole_prompts(config: Any, max_num_batched_tokens: int) -> int | None:
     """The most tokens of a step that can't take a part of a prompt; None if it can.
 
-    A field of the scheduler's configuration that stands in ascend_scheduler_config is the one that counts.
+    A field of the scheduler's configuration in ascend_scheduler_config overrides the engine's own.
     """
     scheduler: Any = config.get("engine_kwargs")
     for name in ("vllm", "additional_config", "ascend_scheduler_config"):

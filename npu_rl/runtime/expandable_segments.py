@@ -4,7 +4,7 @@ Expandable segments keep training from running out of memory in fragments; vLLM'
 (pytorch#147851; vllm_ascend/device_allocator/camem.py:148@1de16ea refuses PYTORCH_NPU_ALLOC_CONF that sets them). So
 they are switched at run time: off before a worker wakes its engine, on after the engine sleeps again. verl_npu 2.3.0
 does it in recipe/dapo/dapo_ray_trainer.py for EXPANDABLE_SEGMENTS=True, which is the trainer's process: the allocators
-of the workers, in which the memory lies, are others.
+of the workers, which hold the memory, are others.
 
 Off by default, as EXPANDABLE_SEGMENTS is. Where there is no NPU there is no such allocator, and nothing is done.
 """

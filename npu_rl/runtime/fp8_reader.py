@@ -1,4 +1,4 @@
-"""Adaptation fp8-reader: mbridge reads DeepSeek's FP8 checkpoints where there is no CUDA.
+"""Adaptation fp8-reader: mbridge reads DeepSeek's FP8 checkpoints without CUDA.
 
 mbridge opens their files on the device `cuda` and computes BF16 weights by a Triton kernel
 (mbridge/models/ext/deepseek_v3/dequant_fp8_safetensor_io.py:34@0cd4ae23). Its other bridges read on the CPU, and

@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def keeps(config: Any) -> bool:
-    """Whether a scheduler has to keep room, by vLLM's SchedulerConfig: a preempted sequence could not come back."""
+    """Return whether a scheduler with this SchedulerConfig has to keep room: a preempted sequence could not resume."""
     return (
         enabled(SLUG)
         and not config.chunked_prefill_enabled
@@ -51,10 +51,10 @@ def has_room(scheduler: Any, request: Any) -> bool:
 
 
 def demand(engine: Any, *, fixed_sequences: bool = False) -> None:
-    """Refuse a KV cache in which a sequence would be preempted and could not come back; warn of one that makes wait.
+    """Refuse a KV cache that lets no preempted sequence resume; warn of one that makes sequences wait.
 
     engine: vLLM's LLM in this process, whose cache has been made and whose scheduler takes whole prompts of less than
-    the longest sequence. fixed_sequences: the trainer computes max_num_seqs itself, whatever the recipe says. Raises
+    the longest sequence. fixed_sequences: the trainer computes max_num_seqs itself, whatever the recipe sets. Raises
     ValueError if one sequence alone doesn't fit, or if the scheduler keeps no room.
     """
     made = engine.llm_engine.vllm_config
@@ -109,7 +109,7 @@ def _length(request: Any) -> int:
 
 
 def _blocks(scheduler: Any, tokens: int) -> int:
-    """Blocks of a sequence of `tokens`, in all groups of layers, with what a drafter looks ahead."""
+    """Return the blocks that `tokens` of one sequence take in all layer groups, with the drafter's lookahead."""
     tokens = min(tokens + scheduler.num_lookahead_tokens, scheduler.max_model_len)
     each: int = -(-tokens // scheduler.block_size)
     return each * len(scheduler.kv_cache_config.kv_cache_groups)

@@ -14,7 +14,7 @@ SLUG = "kv-nz-prefill"
 
 
 def cache_mode(nz: bool) -> str:
-    """The mode in which torch_npu.npu_kv_rmsnorm_rope_cache writes a prompt."""
+    """Return the cache_mode of torch_npu.npu_kv_rmsnorm_rope_cache for prompts."""
     if not nz:
         return "PA"
     if not enabled(SLUG):

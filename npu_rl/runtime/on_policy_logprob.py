@@ -23,7 +23,7 @@ SLUG = "on-policy-logprob"
 
 
 def old_log_prob(old: Any, log_prob: Any, config: Any) -> Any:
-    """What the loss takes for the log-probabilities of the policy that generated the responses.
+    """Return the log-probabilities that the loss takes as those of the policy that generated the responses.
 
     old, log_prob: [responses, response length], float, of one micro batch. config: verl's actor configuration.
     Returns `old` while the switch is off, and `log_prob` without its gradient while it is on. Raises ValueError,

@@ -1,4 +1,4 @@
-"""Adaptation optimizer-resume: the optimizer is loaded into a new process, and goes on at its step.
+"""Adaptation optimizer-resume: the optimizer is loaded into a new process, and resumes at its step.
 
 Megatron-core 0.8.0 saves the main parameters and both moments of Adam, and no step: Apex's FusedAdam and MindSpeed's
 AdamW keep it in their groups, which verl 54c9b73 does not save either. Each optimizer of this stack needs another half:
@@ -58,12 +58,12 @@ def load_steps(optimizer: Any, path: str) -> None:
     if not Path(_file(path)).exists():
         raise FileNotFoundError(
             f"{_file(path)}: missing. The checkpoint was saved with NPU_RL_OPTIMIZER_RESUME=0 or without npu-rl; the "
-            f"optimizer would go on at step 1. NPU_RL_OPTIMIZER_RESUME=0 loads as upstream does."
+            f"optimizer would restart at step 1. NPU_RL_OPTIMIZER_RESUME=0 loads as upstream does."
         )
     places = _places(optimizer)
     saved = torch.load(_file(path), map_location="cpu")
     if [len(steps) for steps in saved] != [len(place) for place in places]:
-        raise ValueError(f"{_file(path)}: another layout's: groups and parameters differ in number")
+        raise ValueError(f"{_file(path)}: saved with another layout: groups and parameters differ in number")
     for place, step in zip(chain(*places), chain(*saved), strict=True):
         if step is not None:
             # swap_adamw_step makes its step where the moments are computed (swap_optimizer.py:559)

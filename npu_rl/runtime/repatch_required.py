@@ -23,7 +23,7 @@ SLUG = "repatch-required"
 
 
 def missing(error: ImportError) -> Callable[[object], None] | None:
-    """What `repatch` is where MindSpeed's import failed with `error`: None, as upstream has it, while switched off.
+    """Return verl's `repatch` after MindSpeed's import failed with `error`: None, as upstream, while switched off.
 
     Otherwise a function in its place, which verl calls first in each worker or engine (megatron_workers.py:171@55e3c5b,
     transformer_impl.py:45@v0.8.0), and which raises ImportError from `error`, with its module's name.
@@ -34,10 +34,10 @@ def missing(error: ImportError) -> Callable[[object], None] | None:
     def repatch(_: object) -> None:
         count(SLUG)
         raise ImportError(
-            f"MindSpeed can't be imported: {_cause(error)}. verl would go on with Megatron as it is, without "
-            f"MindSpeed's kernels for NPUs and without what actor.megatron.override_transformer_config asks of it, and "
-            f"print no warning. The error above this one has the details; `npu-rl verify` shows whether the tree is "
-            f"whole. NPU_RL_REPATCH_REQUIRED=0 goes on without MindSpeed, as upstream does.",
+            f"MindSpeed can't be imported: {_cause(error)}. verl would continue with plain Megatron, without "
+            f"MindSpeed's kernels for NPUs and its part of actor.megatron.override_transformer_config, and print no "
+            f"warning. The error above this one has the details; `npu-rl verify` shows whether the tree is "
+            f"whole. NPU_RL_REPATCH_REQUIRED=0 continues without MindSpeed, as upstream does.",
             name=error.name,
             path=error.path,
         ) from error
@@ -47,7 +47,7 @@ def missing(error: ImportError) -> Callable[[object], None] | None:
 
 def _cause(error: ImportError) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name in ("mindspeed", "mindspeed.megatron_adaptor"):
-        return f"there is no module {error.name} on the path"
+        return f"no module {error.name} on the path"
     if isinstance(error, ModuleNotFoundError) and error.name:
-        return f"it needs the module {error.name}, which is not there"
+        return f"it needs the module {error.name}, which is missing"
     return f"{error} (module {error.name})" if error.name else str(error)

@@ -8,11 +8,11 @@ and when a batch of a size comes that had none yet. With MindSpeed's function it
 What holds while a wrapped function runs:
 - torch.compile, and each module's `compile` that was MindSpeed's, is the function MindSpeed found there.
 - MindSpeed may be imported, or patch again, meanwhile: its patch of torch.compile, and only that, waits.
-- On the way out, by an exception or an interrupt too, what MindSpeed last asked for is in place again, also in
+- On the way out, by an exception or an interrupt too, MindSpeed's last patches are in place again, also in
   modules that were imported meanwhile. Calls may be nested; the outermost one decides.
 - It holds for the process, so for threads the rollout starts, and for any other that runs at that time.
 What was compiled meanwhile is no reference to torch.compile: it works, and compiles for new shapes, outside as well.
-Not covered: `rollout.mode: async`, where the engine is built and asked by a thread of its own, after these calls.
+Not covered: `rollout.mode: async`, where the engine is built and called by a thread of its own, after these calls.
 
 torch.jit.script stays as it is: neither vLLM 0.9.1 nor vllm-ascend 0.9.1rc2 calls it, and torch_npu's own
 transfer_to_npu, which MindSpeed imports first, takes it away for NPUs.
@@ -40,7 +40,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def with_real_compile(function: _Function) -> _Function:
-    """`function`, for whose whole run torch.compile is the true one. Whether the switch is on is asked at each call.
+    """Wrap `function` so that torch.compile is the real one while it runs. The switch is read at each call.
 
     Raises TypeError for a generator or coroutine function: its body would run after the call has ended.
     """
@@ -51,7 +51,7 @@ def with_real_compile(function: _Function) -> _Function:
     ):
         raise TypeError(
             f"{function.__qualname__} of {function.__module__} can't be wrapped by with_real_compile: its body runs "
-            f"after the call has ended. Wrap the plain function in which it builds or runs the rollout."
+            f"after the call has ended. Wrap the plain function that builds or runs the rollout."
         )
 
     @functools.wraps(function)
@@ -89,7 +89,7 @@ def _real_compile() -> Iterator[None]:
 
 
 def _mindspeed() -> types.ModuleType | None:
-    """MindSpeed's patch manager. It imports nothing but the standard library; None where there is no MindSpeed."""
+    """Import MindSpeed's patch manager, which needs the standard library only. None without MindSpeed."""
     try:
         return importlib.import_module("mindspeed.patch_utils")
     except ImportError:
@@ -97,7 +97,7 @@ def _mindspeed() -> types.ModuleType | None:
 
 
 class _Pause:
-    """MindSpeed's patch of torch.compile, taken out and held back from `begin` to `end`; the others go on."""
+    """MindSpeed's patch of torch.compile, taken out from `begin` to `end`; its other patches stay."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self._patches: dict[str, Any] = module.MindSpeedPatchesManager.patches_info

@@ -1,7 +1,7 @@
 """Adaptation rollout-engine-args: the recipe's arguments of vLLM's engine, laid over what verl fixes.
 
 verl calls `LLM(model=..., enable_prefix_caching=True, ..., **engine_kwargs)`, where engine_kwargs is what the
-recipe has for the engine: a key that stands on both sides is a TypeError, "multiple values for keyword argument"
+recipe has for the engine: a key on both sides is a TypeError, "multiple values for keyword argument"
 (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:178@55e3c5b).
 
 Prefix caching is off unless the recipe asks for it; verl fixes it as on. A prefix that was computed with the
@@ -60,21 +60,21 @@ def engine(llm: Callable[..., Any], engine_kwargs: dict[str, Any]) -> Callable[.
     """
     if not enabled(SLUG):
         return llm
-    said = {str(key): plain(value) for key, value in engine_kwargs.items()}
+    given = {str(key): plain(value) for key, value in engine_kwargs.items()}
     engine_kwargs.clear()  # upstream's `**engine_kwargs` in the same call adds nothing more
 
     def with_the_recipe(*arguments: Any, **fixed: Any) -> Any:
-        _refuse_what_belongs_elsewhere(said, fixed)
+        _refuse_what_belongs_elsewhere(given, fixed)
         if "enable_prefix_caching" in fixed:
             fixed["enable_prefix_caching"] = False
         count(SLUG)
-        return llm(*arguments, **{**fixed, **said})
+        return llm(*arguments, **{**fixed, **given})
 
     return with_the_recipe
 
 
 def plain(value: Any) -> Any:
-    """The same in dicts and lists: a copy, in which interpolations are resolved. Other values stay as they are."""
+    """Return a copy as plain dicts and lists, with interpolations resolved. Other values stay as they are."""
     if isinstance(value, Mapping):
         return {key: plain(inner) for key, inner in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, (str, bytes, tuple)):
@@ -82,13 +82,13 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _refuse_what_belongs_elsewhere(said: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
-    for key in said:
+def _refuse_what_belongs_elsewhere(given: Mapping[str, Any], fixed: Mapping[str, Any]) -> None:
+    for key in given:
         if (key in fixed and key not in _FREE) or key == "data_parallel_size":
             own = _RECIPE_KEYS.get(key, f"overrides.actor_rollout_ref.rollout.{key}")
             place = _BELONGS.get(key, f"it is {own}, which the trainer reads too")
             raise ValueError(
-                f"rollout.engine_arguments.{key}={said[key]!r}: this engine argument can't be set here; {place}. Take "
+                f"rollout.engine_arguments.{key}={given[key]!r}: this engine argument can't be set here; {place}. Take "
                 "it out of the recipe. (NPU_RL_ROLLOUT_ENGINE_ARGS=0 gives verl's own call, which refuses every "
                 "argument that it fixes.)"
             )

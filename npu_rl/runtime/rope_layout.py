@@ -17,7 +17,7 @@ SLUG = "rope-layout"
 
 
 def base(hf_config: Any) -> Any:
-    """Return RoPE's base from a configuration of transformers 4 or 5. Raises AttributeError if it has none."""
+    """Return RoPE's base from a configuration of transformers 4 or 5. Raises AttributeError if it is missing."""
     parameters = _parameters(hf_config)
     if parameters is None:
         return hf_config.rope_theta

@@ -59,7 +59,7 @@ def keep_float32(chunks: Iterable[Any]) -> None:
 
 
 def without_offset(weights: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, Any]]:
-    """What the rollout loads: each bias less its smallest entry, in float32, and all other weights as they are.
+    """Return the weights for the rollout: each bias less its smallest entry, in float32, all others unchanged.
 
     weights: names as in a checkpoint, tensors on the device; read as they come.
     """

@@ -23,7 +23,7 @@ SLUG = "swapped-states"
 
 
 def read(optimizer: Any, model_param: Any, upstream: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """Return main parameter and states of a model parameter, from where they are; without states that are None.
+    """Return the main parameter and states of a model parameter, from device or host, without those that are None.
 
     optimizer: MindSpeed's SwapDistributedOptimizer. upstream: Megatron's method.
     """
@@ -71,7 +71,7 @@ def _main(optimizer: Any, model_param: Any) -> Any:
 
 
 def _on_host(optimizer: Any, main: Any) -> dict[str, Any] | None:
-    """What the host has of a main parameter whose tensors on the device have no storage; None if they have."""
+    """Return the host's copy of a main parameter without storage on the device; None if it has storage there."""
     import torch
 
     host: dict[str, Any] | None = optimizer.param_to_cpu_states_map.get(main)

@@ -33,6 +33,6 @@ def first_groups(batch: Any, prompts: int, rows: int) -> Any:
 
 
 def group_rows(uids: Sequence[Any], prompts: int) -> list[int]:
-    """Return the rows of the first `prompts` different uids, in the order in which they stand."""
+    """Return the rows of the first `prompts` different uids, in their order."""
     kept = set(list(dict.fromkeys(uids))[:prompts])
     return [row for row, uid in enumerate(uids) if uid in kept]

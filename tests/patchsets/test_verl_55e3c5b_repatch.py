@@ -54,7 +54,7 @@ def test_a_tree_without_mindspeed_is_an_error(upstreams: Path, tmp_path: Path) -
     assert run(RUNNER, bare) == WITHOUT_MINDSPEED
     found = run(RUNNER, tree(upstreams, tmp_path / "patched", MEGATRON))
     assert found["module"] == "mindspeed"
-    assert "there is no module mindspeed on the path" in found["error"]
+    assert "no module mindspeed on the path" in found["error"]
 
 
 def test_a_mindspeed_that_imports_is_taken(patched_tree: Path) -> None:

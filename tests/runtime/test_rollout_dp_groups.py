@@ -38,7 +38,7 @@ def outside() -> tuple[str, str] | None:
 @pytest.mark.parametrize("size", ["0", "-1", "two", "", "1.5"])
 def test_no_size(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("VLLM_DP_SIZE", size)
-    with pytest.raises(ValueError, match="is no number of data-parallel replicas"):
+    with pytest.raises(ValueError, match="is not a number of data-parallel replicas"):
         data_parallel_size()
 
 
@@ -140,15 +140,15 @@ class TestMeetingPoint:
             dist.destroy_process_group()
 
     def test_one_machine_or_several(self) -> None:
-        from npu_rl.runtime.rollout_dp_groups.meeting_point import Place, meeting_host
+        from npu_rl.runtime.rollout_dp_groups.meeting_point import RankHost, meeting_host
 
-        here, there = Place("a", "192.0.2.1"), Place("b", "2001:db8::2")
+        here, there = RankHost("a", "192.0.2.1"), RankHost("b", "2001:db8::2")
         assert meeting_host([here, here], 0) == "127.0.0.1"
-        assert meeting_host([Place("a", None)] * 3, 2) == "127.0.0.1"
+        assert meeting_host([RankHost("a", None)] * 3, 2) == "127.0.0.1"
         assert meeting_host([here, there], 0) == "192.0.2.1"
         assert meeting_host([here, there], 1) == "2001:db8::2"
         with pytest.raises(RuntimeError, match=r"Rank 1 has to be reached .* VLLM_HOST_IP, the interface"):
-            meeting_host([here, Place("b", None)], 1)
+            meeting_host([here, RankHost("b", None)], 1)
 
     def test_a_port_is_nobody_elses(self) -> None:
         """Neither one in use, nor twice the same; and nobody can take it, by the means by which servers do."""

@@ -1,8 +1,9 @@
-"""Adaptation deepscaler-reward: rule-based scores for competition problems, where verl 55e3c5b has none.
+"""Adaptation deepscaler-reward: rule-based scores for competition problems, which verl 55e3c5b lacks.
 
-`verl/utils/reward_score/__init__.py` knows no data source `deepscaler`. Its patch asks `scores` and `compute_score`.
+`verl/utils/reward_score/__init__.py` has no case for the data source `deepscaler`. Its patch calls `scores` and
+`compute_score`.
 A recipe that names `npu_rl_runtime/rewards/deepscaler.py:compute_scores` as its reward function and `batch` as its
-reward manager has a step's responses scored in one call, on every core; verl's default asks for one after the other.
+reward manager has a step's responses scored in one call, on every core; verl's default scores one after the other.
 The switch is about verl's default function: a function that a recipe names is called either way.
 """
 

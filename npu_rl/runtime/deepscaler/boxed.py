@@ -1,4 +1,4 @@
-r"""What a model says its answer is: the last balanced `\boxed{}`; and whether it kept to the format asked for.
+r"""Reader of a response's answer, the last balanced `\boxed{}`, and of the format that the prompt demands.
 
 Both read the text once, from left to right: a megabyte of braces costs what a megabyte of prose does.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-# A backslash takes the next character with it, so that `\{` is no brace of TeX's and `\\{` is one.
+# A backslash takes the next character with it, so that `\{` is not a brace of TeX's and `\\{` is one.
 _TOKEN = re.compile(r"\\boxed(?![A-Za-z])|\\.|[{}]", re.DOTALL)
 _SPACES = re.compile(r"\s*")
 

@@ -1,4 +1,4 @@
-"""Ask the processes of `workers` whether answers are equal: from any thread, and from processes that fork.
+"""Client of the processes of `workers`, which compare answers: for any thread, and for processes that fork.
 
 The server is started at the first question, as a fresh interpreter: a fork of a training process would take its
 threads' locks and its device along. It stays for the next question, and ends with this process.

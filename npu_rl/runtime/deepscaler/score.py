@@ -38,7 +38,7 @@ def compute_score(
     details: bool = False,
     any_source: bool = False,
 ) -> Score:
-    """Return the score of one response; arguments and errors as of `compute_scores`."""
+    """Return the score of one response; arguments and errors are those of `compute_scores`."""
     return compute_scores(
         [data_source],
         [solution_str],
@@ -133,10 +133,10 @@ def _accuracies(
             known[pair] = same_without_algebra(*pair)
     solved = {pair for pairs in wanted if any(known[p] for p in pairs) for pair in pairs}
     hard = [pair for pair, same in known.items() if same is None and pair not in solved]
-    said = dict(zip(hard, pool.verdicts(hard, limit_s), strict=True)) if hard else {}
-    accuracies = [float(any(known[p] or said.get(p) == pool.EQUAL for p in pairs)) for pairs in wanted]
+    verdicts = dict(zip(hard, pool.verdicts(hard, limit_s), strict=True)) if hard else {}
+    accuracies = [float(any(known[p] or verdicts.get(p) == pool.EQUAL for p in pairs)) for pairs in wanted]
     late = [
-        not a and any(said.get(p) == pool.LIMIT for p in pairs)
+        not a and any(verdicts.get(p) == pool.LIMIT for p in pairs)
         for a, pairs in zip(accuracies, wanted, strict=True)
     ]
     return accuracies, late

@@ -55,7 +55,7 @@ def one_spelling(text: str) -> str:
 
 
 def _without_numbers(text: re.Match[str]) -> str:
-    """Text may hold a unit, which is left out, but no number: `5\\text{ or 6}` would be 5 to whoever leaves it out."""
+    """Keep text with a number; text without one is a unit, and is left out. Without it, `5\\text{ or 6}` would be 5."""
     return f" {text[1].strip()} " if any(c.isdigit() for c in text[1]) else text[0]
 
 

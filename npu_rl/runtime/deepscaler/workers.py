@@ -132,7 +132,7 @@ class Server:
             self.events.modify(caller.sock, wanted, caller)
 
     def _drop(self, caller: _Caller) -> None:
-        """Its process ended, or has what it wanted: nobody waits for the rest."""
+        """Forget a caller whose process has ended, or which needs no more verdicts."""
         caller.gone = True
         self.callers.discard(caller)
         self.events.unregister(caller.sock)

@@ -49,7 +49,7 @@ def data_parallel_size() -> int:
     text = os.environ.get(SIZE, "1")
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError(
-            f"{SIZE}={text!r} is no number of data-parallel replicas: set it to "
+            f"{SIZE}={text!r} is not a number of data-parallel replicas: set it to "
             "dies / rollout tensor parallel, or unset it"
         )
     return int(text)

@@ -1,4 +1,4 @@
-"""The address by which other hosts reach this one. Standard library, and Ray where it runs already."""
+"""Address of this host for other hosts. Standard library, and Ray where it runs already."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _serves(address: str) -> bool:
 
 
 def _addresses_of(names: str) -> Iterator[str]:
-    """Of the interfaces "eth0,bond". As with HCCL, a name is how one begins unless it is preceded by "="."""
+    """Yield the addresses of the interfaces "eth0,bond". As with HCCL, a name is a prefix unless "=" precedes it."""
     there = [name for _, name in socket.if_nameindex()]
     for name in names.split(","):
         wanted, exactly = name.strip().lstrip("="), name.strip().startswith("=")
@@ -70,10 +70,10 @@ def _addresses_of(names: str) -> Iterator[str]:
 
 
 def _addresses(interface: str) -> Iterator[str]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         request = struct.pack("256s", interface.encode()[:15])
         try:
-            yield socket.inet_ntoa(fcntl.ioctl(asked.fileno(), _SIOCGIFADDR, request)[20:24])
+            yield socket.inet_ntoa(fcntl.ioctl(probe.fileno(), _SIOCGIFADDR, request)[20:24])
         except OSError:
             pass  # it has no IPv4 address
     try:
@@ -87,7 +87,7 @@ def _addresses(interface: str) -> Iterator[str]:
 
 
 def _by_ray() -> str:
-    """Of this node, if this process is one of Ray's. Ray is not imported for it."""
+    """Return this node's address as Ray has it; "" outside of Ray's processes. Ray is not imported for it."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return ""

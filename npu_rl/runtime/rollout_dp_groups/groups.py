@@ -8,7 +8,7 @@ from typing import Any
 
 
 def form_groups(tensor_parallel: int) -> None:
-    """What vLLM's worker would form later, before it: the replicas' rendezvous is agreed on over these groups.
+    """Form vLLM's groups before its worker would: the replicas agree on their rendezvous over them.
 
     Reads VLLM_DP_SIZE through vLLM, sets VLLM_DP_RANK. The layout is vLLM's (`initialize_model_parallel`,
     vllm/distributed/parallel_state.py:966@v0.9.1): data x tensor, and the expert group is both. The worker finds

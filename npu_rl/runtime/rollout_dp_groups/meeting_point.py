@@ -23,8 +23,8 @@ _kept: list[Any] = []
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a rank runs. machine: the same for ranks that share 127.0.0.1. address: for ranks elsewhere."""
+class RankHost:
+    """The host of a rank. machine: the same for ranks that share 127.0.0.1. address: for ranks elsewhere."""
 
     machine: str
     address: str | None
@@ -39,11 +39,11 @@ def agree() -> None:
     import torch.distributed as dist
     from vllm.distributed.parallel_state import get_dp_group, get_world_group
 
-    places: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(places, Place(machine(), node_address()), group=get_world_group().cpu_group)
+    hosts: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(hosts, RankHost(machine(), node_address()), group=get_world_group().cpu_group)
     group = get_dp_group()
     first = group.ranks[0]
-    host = meeting_host(places, first)
+    host = meeting_host(hosts, first)
     port, problem = _reserved() if group.rank == first else (0, "")
     port, problem = group.broadcast_object((port, problem), src=0)
     if problem:
@@ -53,16 +53,16 @@ def agree() -> None:
         )
     earlier = group.ranks[: group.rank_in_group]
     tell("VLLM_DP_RANK", group.rank_in_group)
-    tell("VLLM_DP_RANK_LOCAL", sum(places[rank].machine == places[group.rank].machine for rank in earlier))
+    tell("VLLM_DP_RANK_LOCAL", sum(hosts[rank].machine == hosts[group.rank].machine for rank in earlier))
     tell("VLLM_DP_MASTER_IP", host)
     tell("VLLM_DP_MASTER_PORT", port)
 
 
-def meeting_host(places: list[Place], first: int) -> str:
-    """The address by which all ranks reach rank `first`: 127.0.0.1 if all are on one machine, else a real one."""
-    if len({place.machine for place in places}) == 1:
+def meeting_host(hosts: list[RankHost], first: int) -> str:
+    """Return an address of rank `first` for all ranks: 127.0.0.1 if all are on one machine, else a real one."""
+    if len({host.machine for host in hosts}) == 1:
         return LOOPBACK
-    address = places[first].address
+    address = hosts[first].address
     if address is None:
         raise RuntimeError(
             f"Rank {first} has to be reached from other hosts, but none of these gave an address for it other than "
@@ -72,7 +72,7 @@ def meeting_host(places: list[Place], first: int) -> str:
 
 
 def _reserved() -> tuple[int, str]:
-    """A port and "", or 0 and why there is none."""
+    """Return a port and "", or 0 and the reason."""
     try:
         return reserve_port(), ""
     except (OSError, RuntimeError) as error:  # torch's own network errors are RuntimeErrors
@@ -83,7 +83,7 @@ def reserve_port() -> int:
     """A port of this host, with a running store behind it until the process ends."""
     from torch.distributed import TCPStore
 
-    # Nobody is counted or waited for here: that is done by those who meet.
+    # No worker is counted or waited for here: the ranks that meet do that.
     store = TCPStore(LOOPBACK, 0, None, True, wait_for_workers=False, multi_tenant=True)
     _kept.append(store)
     return int(store.port)

@@ -1,4 +1,4 @@
-"""What vLLM computes from the weights after loading them: dropped with the weights, computed again after them.
+"""Tensors that vLLM computes from loaded weights: dropped with the weights, computed again after them.
 
 At v0.9.1 and vllm-ascend v0.9.1rc2 that is MLA's kv_b_proj in two halves per attention layer (`W_UV`, `W_UK_T`;
 vllm_ascend/attention/mla_v1.py:662), older names of the same, and for the MoE layers a check of the layout.
@@ -26,7 +26,7 @@ def rebuild(model: Any, dtype: Any) -> None:
     """Do what vLLM's loader does after loading, in its order (vllm/model_executor/model_loader/utils.py:93): the
     layers' quant methods first, then attention, which takes its tensors from the layers. dtype: the activations'.
 
-    Parameters stay the same objects. Raises RuntimeError if a quant method moves weights to another place or layout.
+    Parameters stay the same objects. Raises RuntimeError if a quant method moves weights to another address or layout.
     """
     import torch
 
@@ -47,18 +47,18 @@ def _in_place(name: str, module: Any, process: Any) -> None:
     AscendUnquantizedFusedMoEMethod wraps the same memory in new Parameters (vllm_ascend/ops/fused_moe.py:989). They
     would lack `weight_loader`, and a compiled graph or a list of Parameters would hold on to the old ones.
     """
-    before = {key: (one, _place(one)) for key, one in module.named_parameters(recurse=False)}
+    before = {key: (one, _address(one)) for key, one in module.named_parameters(recurse=False)}
     process(module)
-    for key, (old, place) in before.items():
+    for key, (old, address) in before.items():
         new = module._parameters.get(key)
-        if new is None or _place(new) != place:
+        if new is None or _address(new) != address:
             raise RuntimeError(
                 f"rollout-offload: {type(module.quant_method).__name__}.process_weights_after_loading has moved "
-                f"{name}.{key} to another place or layout, in which the next load_weights would write wrong values. "
-                f"This version of vLLM or vllm-ascend is not the one that this was made for: run `npu-rl verify`."
+                f"{name}.{key} to another address or layout, so the next load_weights would write wrong values. "
+                f"This version of vLLM or vllm-ascend is not the one of this adaptation: run `npu-rl verify`."
             )
         module._parameters[key] = old
 
 
-def _place(parameter: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
+def _address(parameter: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]]:
     return parameter.data_ptr(), tuple(parameter.shape), parameter.stride()

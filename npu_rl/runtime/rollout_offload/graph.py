@@ -23,13 +23,13 @@ from .slug import SLUG
 PATCH = "graph-parameters"
 """Under this the hook is counted: it is a patch of its own, with the offload's switch."""
 
-_asked = False
+_called = False
 
 
 def frozen_parameter() -> bool:
     """torchair's `experimental_config.frozen_parameter`: False while weights move, else upstream's True."""
-    global _asked
-    _asked = True
+    global _called
+    _called = True
     if not enabled(SLUG):
         return True
     count(PATCH)
@@ -39,20 +39,19 @@ def frozen_parameter() -> bool:
 def refuse_fixed_addresses(runner: Any) -> None:
     """Raise RuntimeError if `runner` (a model runner of vLLM's) has captured a graph with addresses of weights in it.
 
-    CUDA and ACL graphs always have them; torchair's has them unless `frozen_parameter` was asked before.
+    CUDA and ACL graphs always have them; torchair's has them unless `frozen_parameter` was called before.
     """
     if getattr(runner, "use_cuda_graph", False) or getattr(runner, "use_aclgraph", False):
         raise RuntimeError(
-            "rollout-offload: the rollout has captured CUDA or ACL graphs, in which the addresses of the weights are "
-            "fixed, so it would go on with freed memory. Set rollout.eager to true, "
-            "or on NPUs use torchair's graph."
+            "rollout-offload: the rollout has captured CUDA or ACL graphs, with fixed addresses of the "
+            "weights, so it would use freed memory. Set rollout.eager to true, or on NPUs use torchair's graph."
         )
     compiled = getattr(runner, "torchair_compiled_model", None) or getattr(
         runner, "torchair_compiled_models", None
     )
-    if compiled and not _asked:
+    if compiled and not _called:
         raise RuntimeError(
-            "rollout-offload: torchair compiled the rollout's model with frozen_parameter=True, so the graph would go "
-            "on with freed memory. The patch vllm-ascend/0.9.1rc2/0001-graph-parameters is not in this tree: "
+            "rollout-offload: torchair compiled the rollout's model with frozen_parameter=True, so the graph would "
+            "use freed memory. The patch vllm-ascend/0.9.1rc2/0001-graph-parameters is not in this tree: "
             "run `npu-rl verify`."
         )

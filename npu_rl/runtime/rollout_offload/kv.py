@@ -31,7 +31,7 @@ def free(parts: Parts) -> int:
 def create(parts: Parts) -> None:
     """Allocate the KV cache by the configurations of the first start, and bind it to the layers.
 
-    Asks the worker alone. `Executor.initialize_from_config` (vllm/v1/executor/abstract.py:58@v0.9.1) would also warm
+    Calls the worker alone. `Executor.initialize_from_config` (vllm/v1/executor/abstract.py:58@v0.9.1) would also warm
     up and capture graphs again, minutes a step, and set the seed back, so that every step drew the same samples.
     Raises RuntimeError if the blocks are not the scheduler's.
     """

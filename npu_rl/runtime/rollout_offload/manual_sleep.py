@@ -22,10 +22,10 @@ TAGS = (WEIGHTS, KV_CACHE)
 _log = logging.getLogger(__name__)
 
 
-class Offload:
-    """One engine's manual sleep. `sleep` and `wake_up` stand in for those of vllm.LLM (vllm/entrypoints/llm.py@v0.9.1).
+class ManualSleep:
+    """Sleep of one engine by hand. `sleep` and `wake_up` replace those of vllm.LLM (vllm/entrypoints/llm.py@v0.9.1).
 
-    As in vLLM, sleeping twice or waking what is awake is a warning. Where vLLM only warns and goes on to wrong
+    As in vLLM, sleeping twice or waking what is awake is a warning. Where vLLM only warns and gives wrong
     responses, this raises RuntimeError, and the engine stays as it was.
     """
 
@@ -33,13 +33,13 @@ class Offload:
         self._parts = parts
         self._weights = Weights(parts.model)
         self._asleep: set[str] = set()
-        # The matrices are new: nobody has looked yet whether they were written, and nothing is derived from them.
+        # The matrices are new: not checked yet for missing values, and nothing is derived from them.
         self._stale = False
         self._shapes = kv.shapes(parts)
 
     def sleep(self, level: int = 1) -> None:
-        """Free the weights and the KV cache. level: 1 takes the weights' values to the host, so that waking brings
-        them back; 2 forgets them (verl sends them again at each step).
+        """Free the weights and the KV cache. level: 1 takes the weights' values to the host, so that waking restores
+        them; 2 forgets them (verl sends them again at each step).
 
         Raises RuntimeError while requests are unfinished, and for another level. Not while another exception is on its
         way, such as through the sharding manager's `__exit__` after `generate` failed: the requests are aborted then,
@@ -113,7 +113,7 @@ class Offload:
         """Raise RuntimeError unless all is awake and written; derive what is to be derived from new weights."""
         if self._asleep:
             raise RuntimeError(
-                f"The rollout's engine was asked to generate while parts of it are asleep: "
+                f"The rollout's engine can't generate while parts of it are asleep: "
                 f"{', '.join(sorted(self._asleep))}. "
                 f"In order: wake_up(tags=['weights']), model.load_weights(...), wake_up(tags=['kv_cache'])."
             )

@@ -31,12 +31,12 @@ class Parts:
                 yield layer
 
     def kv_cache_configs(self) -> list[Any]:
-        """Those of the first start, a copy. Raises RuntimeError if there are none."""
+        """Return a copy of the first start's configurations. Raises RuntimeError if they were not kept."""
         configs = kv_cache_reuse.kept(self.core)
         if configs is None:
             raise RuntimeError(
                 "rollout-offload: the KV cache's first configuration was not kept, so it could not be made again. "
-                "Leave kv-cache-reuse on (NPU_RL_KV_CACHE_REUSE), or see by `npu-rl verify` whether its patch "
+                "Leave kv-cache-reuse on (NPU_RL_KV_CACHE_REUSE), or check with `npu-rl verify` that its patch "
                 "vllm/0.9.1/0001-kv-cache-reuse is in this tree."
             )
         return configs
@@ -54,8 +54,8 @@ def find_parts(engine: Any) -> Parts:
     if core is None or worker is None:
         raise RuntimeError(
             "rollout-offload: the engine's one worker is not in this process, so its weights can't be reached. "
-            "Set VLLM_USE_V1=1 and VLLM_ENABLE_V1_MULTIPROCESSING=0; verl uses distributed_executor_backend="
-            '"external_launcher", and so must you.'
+            "Set VLLM_USE_V1=1 and VLLM_ENABLE_V1_MULTIPROCESSING=0; set distributed_executor_backend="
+            '"external_launcher", as verl does.'
         )
     parts = Parts(engine.llm_engine, core, core.model_executor, worker.model_runner)
     parts.kv_cache_configs()

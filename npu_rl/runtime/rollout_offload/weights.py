@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass
 class _Absent:
-    """A Parameter whose memory was given back: its layout, and its values if they are to come back."""
+    """A Parameter whose memory was given back: its layout, and its values if they are kept."""
 
     parameter: Any
     size: tuple[int, ...]
