@@ -1,4 +1,4 @@
-"""How often each hook ran, kept in a file that is nearly right even if the process is killed.
+"""Counts of hook calls, kept in a file that is nearly right even if the process is killed.
 
 One line per name, of fixed width, rewritten in place: Ray ends its workers with SIGKILL, so nothing that is
 written at exit alone would arrive. A name is written each of the first 100 times, and then once a second at most:
@@ -27,7 +27,7 @@ _owner = 0
 
 
 def count(name: str) -> None:
-    """Note one use of `name`. A folder that can't be written to is no reason to stop a training."""
+    """Count one use of `name`. A folder that can't be written to does not stop a training run."""
     folder = os.environ.get("NPU_RL_USAGE")
     if not folder:
         return
