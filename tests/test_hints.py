@@ -142,9 +142,9 @@ def test_the_commands_and_options_that_messages_name_exist() -> None:
     assert len(said) > 20
     for where, line in said:
         words = line.split()
-        command = top.commands[words[0]]
+        command = top.get_command(None, words[0])
         if hasattr(command, "commands") and len(words) > 1 and words[1] in command.commands:
-            command = command.commands[words[1]]
+            command = command.get_command(None, words[1])
         options = {
             name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import import_module
 from typing import Any, TypeVar
@@ -60,8 +60,12 @@ class LazyGroup(TyperGroup):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self.commands: MutableMapping[str, Any] = _Commands(self.table)
+        self.commands: Any = dict.fromkeys(self.table)  # for suggestions; `get_command` makes each
         self.params.append(_verbose())
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """Return the command, whose file is imported now; None for an unknown name."""
+        return _command(cmd_name, self.table[cmd_name]) if cmd_name in self.table else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """List the commands by their summaries. Building their options, too, takes a sixth of `--help`."""
@@ -88,26 +92,6 @@ def group(help: str, table: Mapping[str, str]) -> typer.Typer:
         add_completion=False,
         rich_markup_mode=None,
     )
-
-
-class _Commands(MutableMapping[str, Any]):
-    def __init__(self, table: Mapping[str, str]) -> None:
-        self._table = table
-
-    def __getitem__(self, name: str) -> Any:
-        return _command(name, self._table[name])
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
-
-    def __setitem__(self, name: str, command: Any) -> None:
-        raise TypeError("commands are named in the table of their group")
-
-    def __delitem__(self, name: str) -> None:
-        raise TypeError("commands are named in the table of their group")
 
 
 def _found(place: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,10 +32,10 @@ class ForTrainer(str, Enum):
     mindspeed_rl = "mindspeed-rl"
 
 
-def _templates(incomplete: str) -> list[str]:
+def _templates() -> list[str]:
     from npu_rl.data.datasets.prompt_templates import TEMPLATES
 
-    return [name for name in TEMPLATES if name.startswith(incomplete)]
+    return list(TEMPLATES)
 
 
 @examples(
@@ -60,22 +60,16 @@ def prepare(
         Path, typer.Option("--output", metavar="DIR", help="A new folder for train.parquet and test.parquet.")
     ],
     test: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Option(
-            "--test",
-            metavar="FILE",
-            help="The dataset's own test file, in place of --valid.",
-            show_default=False,
-        ),
+        Path | None,
+        typer.Option("--test", metavar="FILE", help="The dataset's own test file, in place of --valid."),
     ] = None,
     template: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--template",
             metavar="NAME",
             help="boxed, r1-zero, hashes or plain.  [default: the one that asks for what the reward looks for]",
             autocompletion=_templates,
-            show_default=False,
         ),
     ] = None,
     valid: Annotated[

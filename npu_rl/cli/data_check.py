@@ -114,7 +114,7 @@ def _file_row(file: Any) -> dict[str, Any]:
 
 def _say(checked: Checked, findings: list[Finding]) -> None:
     from npu_rl.cli import judged
-    from npu_rl.cli.show import say
+    from npu_rl.cli.show import error_count, say
     from npu_rl.common.yaml_documents.finding import Severity
 
     for file in checked.files:
@@ -134,4 +134,4 @@ def _say(checked: Checked, findings: list[Finding]) -> None:
     for what, why in checked.unchecked.items():
         say(f"not checked: {what}: {why}")
     errors = sum(one.severity is Severity.ERROR for one in findings)
-    say(f"{errors} {'error' if errors == 1 else 'errors'}" if errors else "no error")
+    say(error_count(errors))

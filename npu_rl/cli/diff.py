@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -20,12 +20,11 @@ from npu_rl.cli.show import say_text, tell
 def diff(
     workspace: Workspace = None,
     component: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--component",
             metavar="NAME",
             help="Only the changes of NAME, in its own paths: a patch for its `patches:`.",
-            show_default=False,
         ),
     ] = None,
 ) -> None:

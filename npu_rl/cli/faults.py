@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import MANIFEST_HELP, Json, Python, Workspace
+from npu_rl.cli.options import Json, ManifestIfAny, Python, Workspace, network
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
@@ -16,27 +16,13 @@ if TYPE_CHECKING:
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
-def _manifest_names(incomplete: str) -> list[str]:
-    from npu_rl.common.bundled import bundled_manifests
-
-    return [name for name in bundled_manifests() if name.startswith(incomplete)]
-
-
 @examples(
     "npu-rl faults",
     "npu-rl faults deepseek-v3-cann   # of its lock, from the store",
     "npu-rl faults --run --python /opt/train/bin/python",
 )
 def faults(
-    manifest: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Argument(
-            metavar="[MANIFEST]",
-            help=MANIFEST_HELP,
-            autocompletion=_manifest_names,
-            show_default=False,
-        ),
-    ] = None,
+    manifest: ManifestIfAny = None,
     workspace: Workspace = None,
     run: Annotated[
         bool, typer.Option("--run", help="Prove the workspace, then execute each fault's witness.")
@@ -90,19 +76,15 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
     from npu_rl.recipes.faults.verdict import judge_files
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
-    from npu_rl.stack.sources.git_remote import Network
     from npu_rl.stack.sources.progress import Silent
-    from npu_rl.stack.sources.url_rewriting import load_rewrites
     from npu_rl.workspace.summary import summary_sources
 
     path = find_manifest(name)
-    place = lock_model.lock_path(path)
-    lock, _ = lock_model.parse_with_digest(lock_model.read_text(place), str(place))
-    network = Network.from_environment(load_rewrites(), offline=True)
+    lock = lock_model.read(lock_model.lock_path(path))
+    stored = summary_sources.of_manifest(lock, path, network(offline=True), Silent(), jobs=1)
     try:
-        with summary_sources.of_manifest(lock, path, network, Silent(), jobs=1) as stack:
-            with stack.code_files() as read:
-                return f"{lock.manifest}, tree {lock.tree}", judge_files(read, known_faults())
+        with stored as stack, stack.code_files() as read:
+            return f"{lock.manifest}, tree {lock.tree}", judge_files(read, known_faults())
     except SourceError as error:
         raise SourceError(
             f"The code of {lock.manifest} is not in the store",
@@ -158,11 +140,7 @@ def _to_json(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witness
             found = shown.get(one.fault.id)
             row["witness"] = None if found is None else found.to_json()
         rows.append(row)
-    return {
-        "ok": _is_well(verdicts, shown or {}),
-        "tree": place,
-        "faults": rows,
-    }
+    return {"ok": _is_well(verdicts, shown or {}), "tree": place, "faults": rows}
 
 
 def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import DatasetName, Json
+from npu_rl.common.printable import counted
 
 if TYPE_CHECKING:
     from npu_rl.data.downloads.known_downloads import Download
@@ -17,12 +18,10 @@ if TYPE_CHECKING:
 _MIRROR = "https://hf-mirror.com"
 
 Folder = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option("--to", metavar="DIR", help="Where to download to.  [default: NAME]", show_default=False),
+    Path | None, typer.Option("--to", metavar="DIR", help="Where to download to.  [default: NAME]")
 ]
 Revision = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option("--revision", metavar="COMMIT", help="Pin a commit of the hub.", show_default=False),
+    str | None, typer.Option("--revision", metavar="COMMIT", help="Pin a commit of the hub.")
 ]
 Mirror = Annotated[str, typer.Option("--mirror", metavar="URL", help="A mirror of the hub.")]
 Verify = Annotated[
@@ -170,7 +169,7 @@ def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> No
 
 
 def _say_verified(found: VerifiedDownload) -> None:
-    from npu_rl.cli.show import amount, say
+    from npu_rl.cli.show import amount, error_count, say
 
     for fault in found.faults:
         say(f"error: {fault}")
@@ -182,11 +181,9 @@ def _say_verified(found: VerifiedDownload) -> None:
         say(f"nothing known to compare with: {_files(found.unknown)}")
     if found.commits:
         say(f"from commit {', '.join(found.commits)}")
-    count = len(found.faults)
-    verdict = f"{count} {'error' if count == 1 else 'errors'}" if count else "no error"
-    say(f"{found.folder}: {amount(found.size)}, {verdict}")
+    say(f"{found.folder}: {amount(found.size)}, {error_count(len(found.faults))}")
 
 
 def _files(names: list[str]) -> str:
     more = f" and {len(names) - 3} more" if names[3:] else ""
-    return f"{len(names)} {'file' if len(names) == 1 else 'files'} ({', '.join(names[:3])}{more})"
+    return f"{counted(len(names), 'file')} ({', '.join(names[:3])}{more})"

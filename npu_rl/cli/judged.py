@@ -11,7 +11,6 @@ from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
-    from npu_rl.common.yaml_documents.problems import Problem
     from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
     from npu_rl.recipes.sizing.machine import Machine
@@ -52,9 +51,9 @@ def judge_in(
     bundled = stack.name if stack.name in bundled_manifests() else None
     command = ""
     if loaded.recipe.trainer.validate_ is not None:
-        from npu_rl.workspace.folder.receipt import setup_hint
+        from npu_rl.workspace.folder.receipt import validation_command
 
-        command = setup_hint(paths, None, "--python PATH").replace("\n", "; ")
+        command = validation_command(paths)
     tree = AssembledTree(paths.code, stack.name, bundled, stack, command)
     find_python = partial(_training_python, paths)
     return judge(loaded, tree, machine, storage_speed=storage_speed, find_python=find_python), tree
@@ -79,10 +78,8 @@ def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
     """Findings for programs, without secrets."""
     from npu_rl.common.masking import masked_text
 
-    return [
-        {name: masked_text(value) if name in ("message", "fix") else value for name, value in row.items()}
-        for row in (found.to_json() for found in findings)
-    ]
+    shown = [found.to_json() for found in findings]
+    return [row | {name: masked_text(row[name]) for name in ("message", "fix")} for row in shown]
 
 
 def say_findings(findings: Iterable[Finding]) -> None:
@@ -114,18 +111,12 @@ def faults_of(loaded: LoadedRecipe, code: Path) -> str:
 
 def _problems(error: Any) -> list[dict[str, Any]]:
     from npu_rl.common.yaml_documents.finding import Finding, Severity
-    from npu_rl.common.yaml_documents.problems import place
+    from npu_rl.common.yaml_documents.problems import dotted, place
 
-    return rows(
-        Finding(
-            "invalid-recipe", Severity.ERROR, one.path, "", one.message, _fix(one), place(one.file, one.line)
-        )
-        for one in error.problems
-    )
-
-
-def _fix(problem: Problem) -> str:
-    from npu_rl.common.yaml_documents.problems import dotted
-
-    meant = " or ".join(problem.suggestions)
-    return f"write {meant} in place of {dotted(problem.path)}" if meant else ""
+    found = []
+    for one in error.problems:
+        meant = " or ".join(one.suggestions)
+        fix = f"write {meant} in place of {dotted(one.path)}" if meant else ""
+        where = place(one.file, one.line)
+        found.append(Finding("invalid-recipe", Severity.ERROR, one.path, "", one.message, fix, where))
+    return rows(found)

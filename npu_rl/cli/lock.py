@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite
+from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite, network
 from npu_rl.cli.show import say, tell, watcher
+from npu_rl.common.printable import counted
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
@@ -25,7 +26,7 @@ _LISTED = 10  # paths of a merge outside what is taken
 def lock(
     manifest: Manifest,
     update: Annotated[
-        Optional[list[str]],  # noqa: UP045
+        list[str] | None,
         typer.Option(
             "--update",
             metavar="COMPONENT",
@@ -36,13 +37,9 @@ def lock(
         bool, typer.Option("--check", help="Write nothing; fail if the lock is not up to date.")
     ] = False,
     output: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
-            "--output",
-            "-o",
-            metavar="LOCK",
-            help="Where to write.  [default: beside the manifest]",
-            show_default=False,
+            "--output", "-o", metavar="LOCK", help="Where to write.  [default: beside the manifest]"
         ),
     ] = None,
     jobs: Jobs = 8,
@@ -55,15 +52,13 @@ def lock(
     """
     from npu_rl.common.errors import UsageError
     from npu_rl.stack.resolve import relock
-    from npu_rl.stack.sources.git_remote import Network
-    from npu_rl.stack.sources.url_rewriting import load_rewrites
 
     if check and update:
         raise UsageError("--check writes nothing, so there is nothing to --update", hint="Give one of them.")
     _demand_environment(manifest)
-    network = Network.from_environment(load_rewrites(rewrite or []), offline=offline)
     with watcher() as shown:
-        options = relock.Options(manifest, network, shown, tell, jobs, output)
+        fetching = network(rewrite, offline=offline)
+        options = relock.Options(manifest, fetching, shown, tell, jobs, output)
         done, path = relock.check(options) if check else relock.write(options, update or [])
     _print(done)
     say(f"{path} {'is up to date' if check else 'written'}")
@@ -79,7 +74,7 @@ def _demand_environment(manifest: str) -> None:
     notes, wrong = notes_and_errors(loaded)
     if wrong:
         raise ManifestError(
-            f"The environment of {loaded.manifest.name} has {len(wrong)} invalid value{'s' * (len(wrong) > 1)}",
+            f"The environment of {loaded.manifest.name} has {counted(len(wrong), 'invalid value')}",
             where=loaded.where("env"),
             why="\n".join(wrong),
             hint="Correct these lines and run the command again.",
@@ -95,13 +90,11 @@ def _print(lock: Lock) -> None:
     for name, component in lock.components.items():
         say(f"{name}: {component.shown_pin()}")
         for merge in component.merges:
-            inside, outside = len(merge.inside), len(merge.outside)
-            commits = f"{merge.count} commit{'' if merge.count == 1 else 's'}"
+            outside = len(merge.outside)
+            commits = counted(merge.count, "commit")
             say(f"  {merge.how} {merge.ref} at {short(merge.head)}: {commits}, drift {merge.drift}")
-            say(
-                f"    {inside} file{'' if inside == 1 else 's'} inside what is taken, {outside} outside"
-                + (":" if outside else "")
-            )
+            inside = counted(len(merge.inside), "file")
+            say(f"    {inside} inside what is taken, {outside} outside{':' if outside else ''}")
             for path in merge.outside[:_LISTED]:
                 say(f"      outside: {path}")
             if outside > _LISTED:

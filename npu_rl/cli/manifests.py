@@ -153,8 +153,9 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     conflict, or one breaks a bound that no override names.
     """
     from npu_rl.cli.manifest_environment import notes_and_errors
-    from npu_rl.cli.show import print_json, say, tell
+    from npu_rl.cli.show import error_count, print_json, say, tell
     from npu_rl.common.masking import masked_text
+    from npu_rl.common.printable import counted
     from npu_rl.stack.manifest.load_manifest import load_manifest
     from npu_rl.stack.manifest.manifest_kind import InvalidManifest, find_manifest
 
@@ -178,11 +179,10 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
                 tell(line)
         for line in errors:
             say(masked_text(line))
-        count = f"{len(errors)} error{'s' * (len(errors) > 1)}" if errors else "no error"
         against = "its schema and the known variables"
         if compared is not None:
-            against = f"its schema, the known variables and {compared} declared bound{'s' * (compared != 1)}"
-        say(f"{loaded.manifest.name}: {count}, checked against {against}")
+            against = f"its schema, the known variables and {counted(compared, 'declared bound')}"
+        say(f"{loaded.manifest.name}: {error_count(len(errors))}, checked against {against}")
     if errors:
         raise SystemExit(1)
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from npu_rl.stack.sources.git_remote import Network
 
-def _manifest_names(incomplete: str) -> list[str]:
+
+# Names to complete; typer keeps those that begin as the word does.
+def _manifest_names() -> list[str]:
     from npu_rl.common.bundled import bundled_manifests
 
-    return [name for name in bundled_manifests() if name.startswith(incomplete)]
+    return list(bundled_manifests())
 
 
-def _recipe_names(incomplete: str) -> list[str]:
+def _recipe_names() -> list[str]:
     from npu_rl.common.bundled import bundled_recipes
 
-    return [name for name in bundled_recipes() if name.startswith(incomplete)]
+    return list(bundled_recipes())
 
 
-def dataset_names(incomplete: str) -> list[str]:
-    """Complete the name of a dataset."""
+def dataset_names() -> list[str]:
+    """Return the names of the datasets."""
     from npu_rl.data.datasets.known_datasets import DATASETS
 
-    return [name for name in DATASETS if name.startswith(incomplete)]
+    return list(DATASETS)
 
 
 def _program(given: str | None) -> str | None:
@@ -33,26 +37,19 @@ def _program(given: str | None) -> str | None:
     return None if given is None else program_path(given)
 
 
-MANIFEST_HELP = "A bundled name (see `npu-rl manifests list`) or a path."
+_MANIFEST_HELP = "A bundled name (see `npu-rl manifests list`) or a path."
 
-# Optional[...] and not `| None`: typer reads these at run time, on 3.10 too.
-Manifest = Annotated[
-    str,
-    typer.Option("--manifest", "-m", metavar="MANIFEST", help=MANIFEST_HELP, autocompletion=_manifest_names),
-]
-ManifestOrWorkspace = Annotated[
-    Optional[str],  # noqa: UP045
-    typer.Option(
-        "--manifest",
-        "-m",
-        metavar="MANIFEST",
-        help=MANIFEST_HELP,
-        autocompletion=_manifest_names,
-        show_default=False,
-    ),
-]
+_MANIFEST = typer.Option(
+    "--manifest", "-m", metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=_manifest_names
+)
+Manifest = Annotated[str, _MANIFEST]
+ManifestOrWorkspace = Annotated[str | None, _MANIFEST]
 NamedManifest = Annotated[
-    str, typer.Argument(metavar="MANIFEST", help=MANIFEST_HELP, autocompletion=_manifest_names)
+    str, typer.Argument(metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=_manifest_names)
+]
+ManifestIfAny = Annotated[
+    str | None,
+    typer.Argument(metavar="[MANIFEST]", help=_MANIFEST_HELP, autocompletion=_manifest_names),
 ]
 Recipe = Annotated[
     str,
@@ -63,23 +60,20 @@ Recipe = Annotated[
     ),
 ]
 Overrides = Annotated[
-    Optional[list[str]],  # noqa: UP045
-    typer.Argument(
-        metavar="[KEY=VALUE]...", help="Recipe keys to set, such as optimizer.lr=1e-6.", show_default=False
-    ),
+    list[str] | None,
+    typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys to set, such as optimizer.lr=1e-6."),
 ]
 Workspace = Annotated[
-    Optional[Path],  # noqa: UP045
+    Path | None,
     typer.Option(
         "--workspace",
         "-w",
         metavar="DIR",
         help="The workspace folder.  [default: the one around this folder, or ./npu-rl-workspace]",
-        show_default=False,
     ),
 ]
 Rewrite = Annotated[
-    Optional[list[str]],  # noqa: UP045
+    list[str] | None,
     typer.Option(
         "--rewrite",
         metavar="FROM=TO",
@@ -87,55 +81,46 @@ Rewrite = Annotated[
     ),
 ]
 Expect = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--expect",
         metavar="DIGEST",
         help="Refuse a workspace whose lock has another digest; every byte is read.",
-        show_default=False,
     ),
 ]
 Python = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--python",
         metavar="PYTHON",
         help="The interpreter to train in.  [default: the one you chose with setup --python, else npu-rl's own]",
         callback=_program,
-        show_default=False,
     ),
 ]
 Tokenizer = Annotated[
-    Optional[Path],  # noqa: UP045
-    typer.Option(
-        "--tokenizer",
-        metavar="DIR",
-        help="A model's folder, to count the tokens of prompts with.",
-        show_default=False,
-    ),
+    Path | None,
+    typer.Option("--tokenizer", metavar="DIR", help="A model's folder, to count the tokens of prompts with."),
 ]
 Jobs = Annotated[
     int, typer.Option("--jobs", "-j", min=1, max=64, metavar="N", help="Components to fetch at once.")
 ]
 Workers = Annotated[
-    Optional[int],  # noqa: UP045
+    int | None,
     typer.Option(
         "--workers",
         min=1,
         max=256,
         metavar="N",
         help="Processes that read and write at once.  [default: one for each CPU, 16 at most]",
-        show_default=False,
     ),
 ]
 Config = Annotated[
-    Optional[Path],  # noqa: UP045
+    Path | None,
     typer.Option(
         "--model-config",
         "--config",  # its name until 0.4
         metavar="DIR",
         help="The folder of the model's config.json, where no other folder has one.",
-        show_default=False,
     ),
 ]
 ExpertsOverTensor = Annotated[
@@ -151,14 +136,21 @@ DatasetName = Annotated[
     typer.Argument(metavar="NAME", help="deepscaler, gsm8k or math-lighteval.", autocompletion=dataset_names),
 ]
 Ray = Annotated[
-    Optional[str],  # noqa: UP045
+    str | None,
     typer.Option(
         "--ray",
         metavar="HOST:PORT",
         help="Use all hosts of the Ray cluster with this head, or of this host's: auto. The head is trusted: it can "
         "run code here. --workers is for each host.",
-        show_default=False,
     ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
+
+
+def network(rewrite: list[str] | None = None, *, offline: bool) -> Network:
+    """Return what sources are fetched with: --rewrite, --offline, and the environment."""
+    from npu_rl.stack.sources.git_remote import Network
+    from npu_rl.stack.sources.url_rewriting import load_rewrites
+
+    return Network.from_environment(load_rewrites(rewrite or []), offline=offline)

@@ -20,11 +20,10 @@ app = group(
 )
 
 
-def _names(incomplete: str) -> list[str]:
+def _names() -> list[str]:
     from npu_rl.common.bundled import data_root
 
-    paths = sorted((data_root() / "patchsets").rglob("*.patch"))
-    return [path.stem for path in paths if path.stem.startswith(incomplete)]
+    return sorted(path.stem for path in (data_root() / "patchsets").rglob("*.patch"))
 
 
 @examples(
@@ -79,14 +78,11 @@ def show(
 
 def table(as_json: bool) -> None:
     """Print every bundled patch as the Markdown table of patchsets/README.md."""
-    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.show import print_report
     from npu_rl.stack.patches.patch_table import patch_table
 
     rows = _rows()
-    if as_json:
-        print_json([row.to_json() for row in rows])
-    else:
-        say_text(patch_table(rows))
+    print_report([row.to_json() for row in rows], patch_table(rows), as_json=as_json)
 
 
 def _rows() -> list[PatchRow]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -20,40 +20,32 @@ def plan(
     overrides: Overrides = None,
     workspace: Workspace = None,
     die_memory: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             "--die-memory-gb",
             metavar="GB",
             help="Memory of a die, in 10^9 bytes, in place of the recipe's cluster.die_memory_gb.",
-            show_default=False,
         ),
     ] = None,
     host_memory: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             "--host-memory-gb",
             metavar="GB",
             help="Memory of a node for what is offloaded; not judged if left out.",
-            show_default=False,
         ),
     ] = None,
     disk: Annotated[
-        Optional[float],  # noqa: UP045
+        float | None,
         typer.Option(
             "--disk-gb",
             metavar="GB",
             help="Free space where checkpoints are written; not judged if left out.",
-            show_default=False,
         ),
     ] = None,
     storage: Annotated[
-        Optional[float],  # noqa: UP045
-        typer.Option(
-            "--storage-gbs",
-            metavar="GB/S",
-            help="Speed of the storage that holds the weights.",
-            show_default=False,
-        ),
+        float | None,
+        typer.Option("--storage-gbs", metavar="GB/S", help="Speed of the storage that holds the weights."),
     ] = None,
     every_rule: Annotated[
         bool, typer.Option("--all", help="List every rule that holds, and why others don't apply.")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
-from npu_rl.cli.show import print_json, say, say_text, tell
+from npu_rl.cli.show import error_count, print_json, print_report, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
@@ -73,10 +73,7 @@ def show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> Non
     from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     loaded = load_recipe(recipe, overrides or [])
-    if json:
-        print_json(_to_json(loaded))
-    else:
-        say_text(recipe_yaml(loaded))
+    print_report(_to_json(loaded), recipe_yaml(loaded), as_json=json)
 
 
 def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
@@ -102,10 +99,7 @@ def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
 def copy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A bundled recipe.")],
     file: Annotated[
-        Optional[Path],  # noqa: UP045
-        typer.Argument(
-            metavar="FILE", help="Where to.  [default: NAME.yaml in this folder]", show_default=False
-        ),
+        Path | None, typer.Argument(metavar="FILE", help="Where to.  [default: NAME.yaml in this folder]")
     ] = None,
 ) -> None:
     """Copy a bundled recipe to edit.
@@ -153,8 +147,7 @@ def check(
     else:
         judged.say_findings(judgement.findings)
         against = f"the trainer in {tree.code}" if tree else "its schema alone (no workspace)"
-        count = len(judgement.errors)
-        verdict = f"{count} {'error' if count == 1 else 'errors'}" if count else "no error"
+        verdict = error_count(len(judgement.errors))
         unchecked = "; ".join(f"{section} ({why})" for section, why in judgement.unchecked.items())
         without = f", without {unchecked}" if unchecked else ""
         say(f"{loaded.recipe.name}: {verdict}, checked against {against}{without}")

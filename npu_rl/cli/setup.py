@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, Workspace
+from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, Workspace, network
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
@@ -25,12 +25,9 @@ def setup(
     manifest: Manifest,
     workspace: Workspace = None,
     lock: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(
-            "--lock",
-            metavar="LOCK",
-            help="The lock to use.  [default: NAME.lock.json beside the manifest]",
-            show_default=False,
+            "--lock", metavar="LOCK", help="The lock to use.  [default: NAME.lock.json beside the manifest]"
         ),
     ] = None,
     jobs: Jobs = 8,
@@ -48,7 +45,7 @@ def setup(
     """
     import time
 
-    from npu_rl.cli.show import print_json, tell
+    from npu_rl.cli.show import print_json, tell, watcher
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.folder.discovery import named_folder, require_trust
@@ -70,7 +67,12 @@ def setup(
     if untouched(paths, text, python):
         outcome = Outcome(False, seconds=time.monotonic() - started)
     else:
-        outcome = _set_up(found, paths, path, jobs, offline, rewrite or [], discard, python)
+        from npu_rl.workspace.folder.setup import Request, run
+
+        with watcher() as shown:
+            fetching = network(rewrite, offline=offline)
+            request = Request(found, paths, path, fetching, shown, jobs, discard, python)
+            outcome = run(request, tell)
         digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
     if python is not None:
         _keep_choice(paths, python)
@@ -110,26 +112,6 @@ def _keep_choice(paths: WorkspacePaths, python: str) -> None:
         )
     else:
         tell(f"Your commands in this workspace use {python}")
-
-
-def _set_up(
-    lock: Lock,
-    paths: WorkspacePaths,
-    manifest: Path,
-    jobs: int,
-    offline: bool,
-    rewrite: list[str],
-    discard: bool,
-    python: str | None,
-) -> Outcome:
-    from npu_rl.cli.show import tell, watcher
-    from npu_rl.stack.sources.git_remote import Network
-    from npu_rl.stack.sources.url_rewriting import load_rewrites
-    from npu_rl.workspace.folder import setup
-
-    network = Network.from_environment(load_rewrites(rewrite), offline=offline)
-    with watcher() as shown:
-        return setup.run(setup.Request(lock, paths, manifest, network, shown, jobs, discard, python), tell)
 
 
 def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> None:

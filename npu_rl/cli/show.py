@@ -11,7 +11,7 @@ import threading
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.common.printable import one_line, printable
+from npu_rl.common.printable import counted, one_line, printable
 
 if TYPE_CHECKING:
     from npu_rl.stack.sources.progress import Watcher
@@ -24,6 +24,14 @@ def print_json(value: Any) -> None:
     utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
     text = json.dumps(value, indent=2, ensure_ascii=not utf8)
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
+
+
+def print_report(document: Any, text: str, *, as_json: bool) -> None:
+    """The document of --json, or what it says as text of several lines."""
+    if as_json:
+        print_json(document)
+    else:
+        say_text(text)
 
 
 def say(line: str) -> None:
@@ -51,6 +59,11 @@ def tell_text(text: str) -> None:
     with _speaking:
         sys.stderr.write(printable(masked_text(text)) + "\n")
         sys.stderr.flush()
+
+
+def error_count(count: int) -> str:
+    """The number of errors, as the last line of a check has it."""
+    return counted(count, "error") if count else "no error"
 
 
 def amount(size: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, Workspace
+from npu_rl.common.printable import counted
 
 
 @examples(
@@ -26,6 +27,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     layout = open_workspace(workspace, tell)
     report = verify(layout, tell)
     lock, receipt = report.lock, report.receipt
+    changed = len({drift.path for drift in report.drift})
     kept = sorted(p.name for p in layout.kept.iterdir()) if layout.kept.is_dir() else []
     if json:
         print_json(
@@ -38,7 +40,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
                 "tree": lock.tree,
                 "lock": report.lock_digest,
                 "clean": report.ok,
-                "changed": len({d.path for d in report.drift}),
+                "changed": changed,
                 "kept": kept,
                 "setup": receipt.setup,
                 "host": dict(lock.host),
@@ -54,8 +56,6 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     say(f"  set up    {made}, npu-rl {receipt.setup.get('npu_rl')}")
     for line in stack_lines(lock):
         say(line)
-    changed = len({d.path for d in report.drift})
-    changes = f"{changed} local change{'' if changed == 1 else 's'}"
-    say(f"  {'clean' if report.ok else f'{changes}: npu-rl verify'}")
+    say("  clean" if report.ok else f"  {counted(changed, 'local change')}: npu-rl verify")
     for name in kept:
         say(f"  kept      {layout.kept / name}")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace
+from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace, network
 
 if TYPE_CHECKING:
     from npu_rl.workspace.summary.summary_sources import StackObjects
@@ -24,8 +24,7 @@ def summary(
     manifest: ManifestOrWorkspace = None,
     workspace: Workspace = None,
     patch: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option("--patch", metavar="NAME", help="Only this patch or pull request.", show_default=False),
+        str | None, typer.Option("--patch", metavar="NAME", help="Only this patch or pull request.")
     ] = None,
     import_time: Annotated[
         bool,
@@ -51,7 +50,7 @@ def summary(
         raise UsageError("--json and --markdown print different things", hint="Give one of them.")
     if manifest is not None and workspace is not None:
         raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
-    with _objects(manifest, workspace, jobs, offline, rewrite or []) as stack:
+    with _objects(manifest, workspace, jobs, offline, rewrite) as stack:
         found = stack_summary(stack.lock, stack.repository, stack.texts, patch, import_time=import_time)
     if json:
         print_json(found.to_json())
@@ -61,7 +60,7 @@ def summary(
 
 
 def _objects(
-    manifest: str | None, workspace: Path | None, jobs: int, offline: bool, rewrite: list[str]
+    manifest: str | None, workspace: Path | None, jobs: int, offline: bool, rewrite: list[str] | None
 ) -> AbstractContextManager[StackObjects]:
     from npu_rl.cli.show import tell, watcher
     from npu_rl.workspace.summary import summary_sources
@@ -72,12 +71,8 @@ def _objects(
         return summary_sources.of_workspace(open_workspace(workspace, tell))
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
-    from npu_rl.stack.sources.git_remote import Network
-    from npu_rl.stack.sources.url_rewriting import load_rewrites
 
     path = find_manifest(manifest)
-    place = lock_model.lock_path(path)
-    lock, _ = lock_model.parse_with_digest(lock_model.read_text(place), str(place))
-    network = Network.from_environment(load_rewrites(rewrite), offline=offline)
+    lock = lock_model.read(lock_model.lock_path(path))
     with watcher() as shown:
-        return summary_sources.of_manifest(lock, path, network, shown, jobs=jobs)
+        return summary_sources.of_manifest(lock, path, network(rewrite, offline=offline), shown, jobs=jobs)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace
-from npu_rl.cli.show import print_json, say, say_text, tell, tell_text
+from npu_rl.cli.show import print_json, print_report, say, say_text, tell, tell_text
 
 if TYPE_CHECKING:
     from npu_rl.training.run.prepare import Prepared
@@ -30,12 +30,11 @@ def train(
         typer.Option("--dry-run", help="Write the resolved recipe and scripts, print the command, stop."),
     ] = False,
     rehearse: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--rehearse",
             metavar="[LEVEL]",
             help="Rehearse on this CPU: imports, layout, train, rollout, or all. Without LEVEL: all that apply.",
-            show_default=False,
         ),
     ] = None,
     resume: Annotated[
@@ -46,13 +45,12 @@ def train(
     ] = False,
     expect: Expect = None,
     allow_drift: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--allow-drift",
             metavar="REASON",
             help="Run a workspace that differs from its lock: its changes are recorded, and the run is marked "
             "unproven.",
-            show_default=False,
         ),
     ] = None,
     json: Json = False,
@@ -184,9 +182,6 @@ def _rehearse(prepared: Prepared, level: str, as_json: bool) -> None:
         report = rehearse(prepared, level, screen, tell)
     finally:
         screen.close()
-    if as_json:
-        print_json(report.to_json())
-    else:
-        say_text(report.text() + "\n")
+    print_report(report.to_json(), report.text() + "\n", as_json=as_json)
     if not report.ok:
         raise SystemExit(1)

@@ -57,7 +57,7 @@ def cast(
     DeepSeek's FP8, shard by shard, with index and config.json rewritten.
     Tensors of multi-token prediction are left out.
     """
-    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.show import print_report
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
@@ -71,10 +71,7 @@ def cast(
         report = cast_weights(
             user_path(source).absolute(), user_path(target).absolute(), pool, device.value, watch
         )
-    if json:
-        print_json(report.to_json())
-    else:
-        say_text(_cast_text(report))
+    print_report(report.to_json(), _cast_text(report), as_json=json)
 
 
 def interpreter(python: str | None, workspace: Path | None) -> str:

@@ -59,7 +59,7 @@ def audit(
     """
     import sys
 
-    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.show import print_report
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
     from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
@@ -74,10 +74,7 @@ def audit(
     )
     with watching("comparing", "groups of tensors", "to compare") as watch:
         report = audit_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
-    if json:
-        print_json(report.content)
-    else:
-        say_text(audit_text(report))
+    print_report(report.content, audit_text(report), as_json=json)
     if not report.equal:
         raise typer.Exit(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,10 +24,7 @@ def check(
     checkpoint: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the checkpoint.")],
     overrides: Overrides = None,
     recipe: Annotated[
-        Optional[str],  # noqa: UP045
-        typer.Option(
-            "--recipe", metavar="RECIPE", help="The recipe that will train on it.", show_default=False
-        ),
+        str | None, typer.Option("--recipe", metavar="RECIPE", help="The recipe that will train on it.")
     ] = None,
     write: Annotated[
         bool,
@@ -104,7 +101,7 @@ def _row(hashes: HashComparison) -> dict[str, object]:
 
 def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool) -> None:
     from npu_rl.cli import judged
-    from npu_rl.cli.show import say
+    from npu_rl.cli.show import error_count, say
 
     if report is not None:
         figures = report.to_json()
@@ -133,4 +130,4 @@ def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool)
         0 if report is None else sum(found.severity.value == "error" for found in report.checked.findings)
     )
     errors += 0 if hashes is None else len(hashes.changed) + len(hashes.missing)
-    say(f"{errors} {'error' if errors == 1 else 'errors'}" if errors else "no error")
+    say(error_count(errors))

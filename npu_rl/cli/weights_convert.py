@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -33,18 +33,14 @@ def convert(
     original: Annotated[Path, typer.Argument(metavar="IN", help="The folder of a checkpoint.")],
     target: NewFolder,
     layout: Annotated[
-        Optional[str],  # noqa: UP045
+        str | None,
         typer.Option(
             "--layout",
             metavar="RECIPE",
             help="The recipe whose trainer will load it: its stack's format, for its parallelism.",
-            show_default=False,
         ),
     ] = None,
-    to: Annotated[
-        Optional[Target],  # noqa: UP045
-        typer.Option("--format", help="The format, without a recipe.", show_default=False),
-    ] = None,
+    to: Annotated[Target | None, typer.Option("--format", help="The format, without a recipe.")] = None,
     config: Config = None,
     extend: ExpertsOverTensor = True,
     workers: Workers = None,
@@ -59,7 +55,7 @@ def convert(
     legacy format, one file at a time. Interrupted, it goes on where it was.
     Run `npu-rl weights audit IN OUT` afterwards.
     """
-    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.show import print_report
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
     from npu_rl.weights.checkpoints.choose_workers import pool_of
@@ -74,10 +70,7 @@ def convert(
     )
     with watching("converting", "files", "to write") as watch:
         report = convert_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
-    if json:
-        print_json(report.content)
-    else:
-        say_text(_text(report))
+    print_report(report.content, _text(report), as_json=json)
 
 
 def _layout(recipe: str | None, to: Target | None) -> OutputLayout:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Optional
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -25,13 +25,9 @@ def export(
     run: Annotated[str, typer.Argument(metavar="RUN", help="A run's name, or the folder of its record.")],
     out: Annotated[Path, typer.Argument(metavar="OUT", help="A folder that does not exist.")],
     step: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(
-            "--step",
-            min=0,
-            metavar="N",
-            help="The checkpoint of this step.  [default: the newest]",
-            show_default=False,
+            "--step", min=0, metavar="N", help="The checkpoint of this step.  [default: the newest]"
         ),
     ] = None,
     config: Config = None,
@@ -49,7 +45,7 @@ def export(
     """
     import sys
 
-    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.show import print_report
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.user_path import user_path
     from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
@@ -66,10 +62,7 @@ def export(
     )
     with watching("exporting") as watch:
         report = export_run(options, pool_of(chosen, workers), watch)
-    if json:
-        print_json(report.content)
-    else:
-        say_text(_text(report))
+    print_report(report.content, _text(report), as_json=json)
 
 
 def _runs(workspace: Path | None) -> Path | None:

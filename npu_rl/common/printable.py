@@ -21,5 +21,10 @@ def one_line(text: str) -> str:
     return "".join(c if c.isprintable() else _escaped(c) for c in text)
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 file, 2 files."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

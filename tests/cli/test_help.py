@@ -22,7 +22,7 @@ GROUPS = ("weights", "manifests", "recipes", "patches", "store")
 
 def _leaves(group: Any = TOP, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     for name in group.commands:
-        command = group.commands[name]
+        command = group.get_command(None, name)
         if hasattr(command, "commands"):
             yield from _leaves(command, (*path, name))
         else:
@@ -46,7 +46,7 @@ def parsed(line: str) -> tuple[Any, dict[str, Any]]:
     context = TOP.make_context("npu-rl", words[:0], resilient_parsing=True)
     while hasattr(command, "commands"):
         name = words.pop(0)
-        command = command.commands[name]
+        command = command.get_command(None, name)
     return command, command.make_context(command.name, words, parent=context).params
 
 
@@ -54,7 +54,7 @@ def parsed(line: str) -> tuple[Any, dict[str, Any]]:
 def test_a_summary_has_six_words_at_most(name: str) -> None:
     command = TOP
     for word in name.split():
-        command = command.commands[word]
+        command = command.get_command(None, word)
     summary = command.help.partition("\n\n")[0]
     assert summary.endswith(".") and "\n" not in summary
     assert len(summary.split()) <= 6, summary
@@ -113,7 +113,7 @@ def test_help_fits_80_columns(tmp_path: Path, name: str) -> None:
 
 
 def test_the_groups_have_the_same_verbs() -> None:
-    verbs = {name: set(TOP.commands[name].commands) for name in ("manifests", "recipes", "patches")}
+    verbs = {name: set(TOP.get_command(None, name).commands) for name in ("manifests", "recipes", "patches")}
     assert set.intersection(*verbs.values()) == {"list", "show"}
     assert verbs["manifests"] < verbs["recipes"] == {"list", "show", "check", "copy", "schema"}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from npu_rl.common.bounded import open_file
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.training.record.attempt import write_json, write_private
-from npu_rl.workspace.folder.receipt import setup_hint
+from npu_rl.workspace.folder.receipt import again_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import patches_of, place_in_tree
 from npu_rl.workspace.verification.verify import Drift, Report
@@ -92,7 +92,7 @@ def allowed_drift(
             "The workspace can't be judged, and --allow-drift can't change that",
             where=str(paths.root / changed_references[0]),
             why="It lists what the files have to be, and is not as setup wrote it.",
-            hint=f"Set the workspace up again: {setup_hint(paths, report.receipt.setup)}",
+            hint=again_hint(paths, report.receipt.setup),
         )
     found = _describe_all(paths.root, report.drift)
     shown = _paths_for_patch(found[drift.path] for drift in report.drift if place_in_tree(drift, report))

@@ -33,7 +33,7 @@ from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.locked_manifest import locked_facts
-from npu_rl.workspace.folder.receipt import bundled_manifest, setup_hint
+from npu_rl.workspace.folder.receipt import bundled_manifest, validation_command
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.require_locked import drift_error
@@ -208,7 +208,7 @@ def prepare(
     loaded = loaded.in_stack(stack)
     command = ""
     if recipe.trainer.validate_ is not None:
-        command = setup_hint(paths, report.receipt.setup, "--python PATH").replace("\n", "; ")
+        command = validation_command(paths, report.receipt.setup)
     tree = AssembledTree(paths.code, stack.name, bundled_manifest(report.receipt.setup), stack, command)
     machine = None if rehearse or dry_run else _this_machine(paths, root)
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from npu_rl.common.confined_changes import Confined, LinkOnTheWay
 from npu_rl.common.disk import remove_tree
+from npu_rl.common.printable import counted
 from npu_rl.stack.git.command import ATTRIBUTES, Git, bare_settings, init_bare
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import short
@@ -243,7 +244,5 @@ def _own_objects(git_home: Path, repository: Path, root: str, commit: str) -> li
         return [_unreadable(root, why)]
     commits = kinds.split().count(b"commit")
     if commits:
-        return [
-            f"{root}: {commits} commit{'s' if commits > 1 else ''} of your own (git log --all, git reflog)"
-        ]
+        return [f"{root}: {counted(commits, 'commit')} of your own (git log --all, git reflog)"]
     return [f"{root}: changes staged with git add"] if own else []

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npu_rl.common.printable import counted
 from npu_rl.common.yaml_documents.file_digests import unchanged
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
@@ -30,12 +31,11 @@ def stack_lines(lock: Lock) -> Iterator[str]:
 
 def patch_line(patch: LockedPatch) -> str:
     """Return one line with a patch's name, number of hunks, and accepted offsets."""
-    hunks = "1 hunk" if patch.hunks == 1 else f"{patch.hunks} hunks"
     offsets = f", offsets {patch.offsets}" if patch.offsets else ""
     crlf = ", CRLF to LF" if patch.eol == "lf" else ""
     repaired = ", final newline added" if patch.repair == "final-newline" else ""
     replaces = f", replaces {patch.replaces}" if patch.replaces else ""
-    return f"patch {patch.name}: {hunks}{offsets}{crlf}{repaired}{replaces}"
+    return f"patch {patch.name}: {counted(patch.hunks, 'hunk')}{offsets}{crlf}{repaired}{replaces}"
 
 
 def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:

@@ -117,6 +117,16 @@ def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *o
     )
 
 
+def validation_command(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None) -> str:
+    """Return, on one line, the command that chooses another interpreter for the trainer's own validation."""
+    return setup_hint(paths, setup, "--python PATH").replace("\n", "; ")
+
+
+def again_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None) -> str:
+    """Return the hint to set a workspace up again; arguments as of `setup_hint`."""
+    return f"Set the workspace up again: {setup_hint(paths, setup)}"
+
+
 def _read_loosely(paths: WorkspacePaths, path: Path) -> dict[str, Any]:
     """Return what a file of the workspace has, even if its digest does not match; empty if it can't be read."""
     try:
@@ -135,11 +145,11 @@ def read_receipt(paths: WorkspacePaths) -> Receipt:
             raise WorkspaceError(
                 "The workspace has a receipt of another format",
                 where=str(paths.receipt),
-                hint=_again(paths),
+                hint=again_hint(paths),
             )
         if not text.startswith(_HEAD) or digest_of(text) != _sha256(text[_DIGEST_END:]):
             raise WorkspaceError(
-                "The receipt was edited by hand or damaged", where=str(paths.receipt), hint=_again(paths)
+                "The receipt was edited by hand or damaged", where=str(paths.receipt), hint=again_hint(paths)
             )
         files = {root: {p: (m, i) for p, m, i in listing} for root, listing in body["files"].items()}
         if sum(map(len, files.values())) != sum(map(len, body["files"].values())):
@@ -156,12 +166,8 @@ def read_receipt(paths: WorkspacePaths) -> Receipt:
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise WorkspaceError(
-            "The receipt can't be read", where=str(paths.receipt), why=_reason(error), hint=_again(paths)
+            "The receipt can't be read", where=str(paths.receipt), why=_reason(error), hint=again_hint(paths)
         ) from error
-
-
-def _again(paths: WorkspacePaths) -> str:
-    return f"Set the workspace up again: {setup_hint(paths)}"
 
 
 def _reason(error: Exception) -> str:
@@ -182,6 +188,6 @@ def read_lock(paths: WorkspacePaths) -> tuple[Lock, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise LockError(
             "The workspace's lock can't be read", where=where, why=_reason(error),
-            hint=_again(paths),
+            hint=again_hint(paths),
         ) from error  # fmt: skip
-    return lock_model.parse_with_digest(text, where, _again(paths))
+    return lock_model.parse_with_digest(text, where, again_hint(paths))

@@ -15,7 +15,7 @@ import npu_rl
 from npu_rl.common.confined_changes import LinkOnTheWay
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.common.printable import one_line
+from npu_rl.common.printable import counted, one_line
 from npu_rl.stack.git.command import git_version
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
@@ -198,7 +198,7 @@ def _check_target(paths: WorkspacePaths) -> None:
 def _local_changes_error(paths: WorkspacePaths, found: local_edits.Edits, manifest: Path) -> WorkspaceError:
     named = bundled_manifest({"manifest": str(manifest)}) or shlex.quote(str(manifest))
     return WorkspaceError(
-        f"The workspace has {len(found)} local change{'s' if len(found) > 1 else ''} that setup would replace",
+        f"The workspace has {counted(len(found), 'local change')} that setup would replace",
         where=str(paths.root),
         why=found.shown(),
         hint="Save them as a patch (npu-rl diff), or move them to .npu-rl/kept with: "

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from npu_rl.common.printable import counted
 from npu_rl.stack.compose.build_tree import parse_locked
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedMerge, LockedPatch
@@ -62,7 +63,7 @@ def _component_steps(name: str, component: LockedComponent, texts: Mapping[str, 
 
 
 def _merge_step(name: str, merge: LockedMerge, before: str) -> Step:
-    subject = f"{merge.count} commit{'s' if merge.count > 1 else ''} up to {short(merge.head)}"
+    subject = f"{counted(merge.count, 'commit')} up to {short(merge.head)}"
     how: How = "pick" if merge.how == "pick" else "merge"
     return Step(how, name, merge.ref, before, merge.tree, subject, commits=merge.commits)
 

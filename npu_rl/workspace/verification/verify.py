@@ -21,7 +21,7 @@ from npu_rl.stack.git.objects import Entry, MalformedObject, nested
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder import file_check, laid_files
-from npu_rl.workspace.folder.receipt import Receipt, read_lock, read_receipt, setup_hint
+from npu_rl.workspace.folder.receipt import Receipt, again_hint, read_lock, read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
@@ -202,7 +202,7 @@ def _check_receipt(lock: Lock, digest: str, receipt: Receipt, paths: WorkspacePa
         raise WorkspaceError(
             "The receipt of this workspace does not match its lock",
             where=str(paths.hidden),
-            hint=f"Set the workspace up again: {setup_hint(paths, receipt.setup)}",
+            hint=again_hint(paths, receipt.setup),
         )
 
 
@@ -214,14 +214,14 @@ def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
         except MalformedObject as error:  # a file and a folder of one name; folders without end
             raise WorkspaceError(
                 "The receipt can't be read", where=str(paths.receipt), why=str(error),
-                hint=f"Set the workspace up again: {setup_hint(paths, receipt.setup)}",
+                hint=again_hint(paths, receipt.setup),
             ) from error  # fmt: skip
         if found != receipt.trees[root]:
             raise WorkspaceError(
                 f"The receipt does not describe the locked tree of {root}",
                 where=str(paths.receipt),
                 why=f"Its files give {found}, the lock has {receipt.trees[root]}.",
-                hint=f"Set the workspace up again: {setup_hint(paths, receipt.setup)}",
+                hint=again_hint(paths, receipt.setup),
             )
     locked = {patch.sha256 for _, patch in lock.patches()}
     texts = {sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in receipt.texts.values()}
@@ -229,7 +229,7 @@ def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
         raise WorkspaceError(
             "The receipt lacks the text of a locked patch",
             where=str(paths.receipt),
-            hint=f"Set the workspace up again: {setup_hint(paths, receipt.setup)}",
+            hint=again_hint(paths, receipt.setup),
         )
 
 
