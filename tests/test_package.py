@@ -81,15 +81,17 @@ def test_the_sdist_installs_and_sets_the_quickstart_up(quickstart_workspace: Pat
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
-    for name in ("builder", "user"):
-        run(sys.executable, "-m", "venv", name)
-    run("builder/bin/pip", "install", "-q", "hatchling")
-    builder = tmp_path / "builder" / "bin" / "python"
+    def install(*words: str | Path) -> None:
+        run(sys.executable, "-m", "pip", *words[:-1], "-q", "--no-compile", words[-1])
+
+    install("install", "--target", "builder", "hatchling")
     build = (
-        "import os, sys; from hatchling.build import build_sdist\n"
-        "os.chdir(sys.argv[1]); print(build_sdist(sys.argv[2]))"
+        "import os, sys; sys.path.insert(0, 'builder'); from hatchling.build import build_sdist\n"
+        "sys.path[0] = os.path.abspath('builder'); os.chdir(sys.argv[1]); print(build_sdist(sys.argv[2]))"
     )
-    run("user/bin/pip", "install", "-q", run(builder, "-c", build, ROOT, tmp_path).splitlines()[-1])
+    sdist = run(sys.executable, "-c", build, ROOT, tmp_path).splitlines()[-1]
+    run(sys.executable, "-m", "venv", "--without-pip", "user")
+    install("--python", "user/bin/python", "install", sdist)
     npu_rl = tmp_path / "user" / "bin" / "npu-rl"
     run(npu_rl, "setup", "--manifest", "quickstart", "--offline", "-w", "ws")
     body = json.loads(run(npu_rl, "verify", "--deep", "--json", "-w", "ws"))

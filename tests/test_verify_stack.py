@@ -22,16 +22,20 @@ STEPS = ["lock --check", "setup", "verify --deep", "summary"]
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
+    return checkout_in(tmp_path)
+
+
+def checkout_in(folder: Path) -> Path:
     for part in PARTS:
         ignored = shutil.ignore_patterns("*.verified.json")  # compiled modules save a second a command
-        shutil.copytree(ROOT / part, tmp_path / "checkout" / part, ignore=ignored)
-    return tmp_path / "checkout"
+        shutil.copytree(ROOT / part, folder / "checkout" / part, ignore=ignored)
+    return folder / "checkout"
 
 
-@pytest.fixture
-def env(tmp_path: Path, quickstart_workspace: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def env(tmp_path_factory: pytest.TempPathFactory, quickstart_workspace: Path) -> dict[str, str]:
     """An environment in which the quickstart can be set up: an index has delivered it into this store."""
-    env = clean_env(tmp_path, keep=PIP)
+    env = clean_env(tmp_path_factory.mktemp("machine"), keep=PIP)
     env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
     return {**env, "NPU_RL_STORE": str(quickstart_workspace.parent / "store"), "PYTHONPATH": ""}
 
@@ -59,24 +63,31 @@ def record_of(checkout: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.rehearsal
-def test_each_step_is_run_once_and_shown(checkout: Path, env: dict[str, str], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def verified(tmp_path_factory: pytest.TempPathFactory, env: dict[str, str]) -> Path:
+    """A checkout in which the quickstart was verified, for all tests that go on from there."""
     pytest.importorskip("torch")  # the dry run needs the packages of the extra `rehearsal`
+    checkout = checkout_in(tmp_path_factory.mktemp("verified"))
     assert listed(checkout, env) == ["not verified"]
     first = verify_stack(checkout, env, "quickstart")
-    record = record_of(checkout)
+    assert first.returncode == 0, first.stdout + first.stderr
+    return checkout
+
+
+@pytest.mark.rehearsal
+def test_each_step_is_run_once_and_shown(verified: Path, env: dict[str, str]) -> None:
+    record = record_of(verified)
     assert [(step["name"], step["outcome"]) for step in record["steps"]] == [(one, "passed") for one in STEPS]
     steps = {step["name"]: step for step in record["recipes"]["quickstart"]["steps"]}
     assert [(name, step["outcome"]) for name, step in steps.items()] == [
         (one, "passed") for one in ("recipes check", "plan", "dry run")
     ]
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert str(tmp_path) not in json.dumps(record)
-    of_manifest, of_recipe = listed(checkout, env)
+    assert str(verified.parent) not in json.dumps(record)
+    of_manifest, of_recipe = listed(verified, env)
     assert of_manifest == f"verified {record['steps'][0]['date']}: {', '.join(STEPS)}"
     assert "recipes check, plan, dry run" in of_recipe
 
-    second = verify_stack(checkout, env, "quickstart").stdout
+    second = verify_stack(verified, env, "quickstart", "--recipe", "quickstart").stdout
     run_again = [line for line in second.splitlines() if ": npu-rl " in line]
     assert [line.partition(": npu-rl ")[0] for line in run_again] == [
         "quickstart: setup",  # into a new folder: what comes after it needs a workspace
@@ -84,9 +95,8 @@ def test_each_step_is_run_once_and_shown(checkout: Path, env: dict[str, str], tm
 
 
 @pytest.mark.rehearsal
-def test_what_has_changed_is_run_again(checkout: Path, env: dict[str, str]) -> None:
-    pytest.importorskip("torch")
-    verify_stack(checkout, env, "quickstart", "--recipe", "quickstart")
+def test_what_has_changed_is_run_again(verified: Path, env: dict[str, str], tmp_path: Path) -> None:
+    checkout = shutil.copytree(verified, tmp_path / "checkout")
     with (checkout / "recipes/quickstart.yaml").open("a") as recipe:
         recipe.write("# another line\n")
     assert listed(checkout, env)[1:] == ["quickstart: changed since it was verified"]
@@ -96,14 +106,19 @@ def test_what_has_changed_is_run_again(checkout: Path, env: dict[str, str]) -> N
     file = checkout / "manifests/quickstart.verified.json"
     file.write_text(file.read_text().replace(record_of(checkout)["tree"], "0" * 40))
     assert listed(checkout, env) == ["not verified with this tree; with 000000000000 it was"]
+    title_changed(checkout)  # so that the first step fails, and no other is run
     assert "lock --check: npu-rl lock" in verify_stack(checkout, env, "quickstart").stdout
+
+
+def title_changed(checkout: Path) -> None:
+    manifest = checkout / "manifests/quickstart.yaml"
+    manifest.write_text(manifest.read_text().replace("title: ", "title: Another. ", 1))
 
 
 def test_a_failure_is_recorded_and_stops_the_rest(
     checkout: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
-    manifest = checkout / "manifests/quickstart.yaml"
-    manifest.write_text(manifest.read_text().replace("title: ", "title: Another. ", 1))
+    title_changed(checkout)
     done = verify_stack(checkout, env, "quickstart")
     assert done.returncode == 1
     record = record_of(checkout)
