@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
 import pytest
@@ -122,6 +123,48 @@ def run_cli(
         timeout=timeout,
         check=False,
     )
+
+
+def run_program(
+    words: Sequence[str | Path],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | str | None = None,
+    timeout: float | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """A program at its end, without input; what it printed is text."""
+    return subprocess.run(
+        words, env=env, cwd=cwd, timeout=timeout,
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+class Ended(Protocol):
+    """A command that has ended, in a process or here."""
+
+    @property
+    def returncode(self) -> int: ...
+    @property
+    def stdout(self) -> str: ...
+    @property
+    def stderr(self) -> str: ...
+
+
+Done = TypeVar("Done", bound=Ended)
+
+
+def ok(done: Done) -> Done:
+    """It has succeeded."""
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def assert_told(done: Ended, *words: str, code: int = 1) -> None:
+    """It failed with our own message, which has all these words."""
+    assert "Traceback" not in done.stderr and "bug in npu-rl" not in done.stderr, done.stderr
+    assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+    for word in words:
+        assert word in done.stderr, done.stderr
 
 
 @cache

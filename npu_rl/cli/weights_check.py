@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -74,7 +75,7 @@ def check(
     if json:
         document = {"ok": ok, "folder": str(place)} if report is None else {**report.to_json(), "ok": ok}
         found = [] if report is None else judged.rows(report.checked.findings)
-        print_json({**document, "findings": found, "hashes": None if hashes is None else _row(hashes)})
+        print_json({**document, "findings": found, "hashes": hashes and asdict(hashes)})
     else:
         _say(report, hashes, write)
     if not ok:
@@ -87,16 +88,6 @@ def _hashes(folder: Path, count: int, write: bool) -> HashComparison:
 
     with reading(bytes_to_read(folder)) as progress:
         return (write_hashes if write else verify_hashes)(folder, count, progress)
-
-
-def _row(hashes: HashComparison) -> dict[str, object]:
-    return {
-        "files": hashes.files,
-        "bytes": hashes.bytes,
-        "changed": list(hashes.changed),
-        "missing": list(hashes.missing),
-        "extra": list(hashes.extra),
-    }
 
 
 def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool) -> None:
@@ -115,19 +106,15 @@ def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool)
         elif report.ok and not kind:
             say(f"names and shapes are those of {report.model} of transformers {report.transformers}")
     if hashes is not None:
-        for what, names in (
-            ("changed", hashes.changed),
-            ("missing", hashes.missing),
-            ("not in the list", hashes.extra),
-        ):
+        lists = {"changed": hashes.changed, "missing": hashes.missing, "not in the list": hashes.extra}
+        for what, names in lists.items():
             for name in names:
                 say(f"{what}: {name}")
         done = "written" if write else "verified" if hashes.ok else "compared"
         say(f"hashes of {hashes.files} files {done}, {hashes.bytes / 1e9:.1f} GB read")
     elif write:
         say("hashes not written")
-    errors = (
-        0 if report is None else sum(found.severity.value == "error" for found in report.checked.findings)
-    )
-    errors += 0 if hashes is None else len(hashes.changed) + len(hashes.missing)
+    findings = report.checked.findings if report else ()
+    errors = sum(found.severity.value == "error" for found in findings)
+    errors += len(hashes.changed) + len(hashes.missing) if hashes else 0
     say(error_count(errors))

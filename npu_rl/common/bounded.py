@@ -6,6 +6,7 @@ RecursionError for deep nesting, and MemoryError for a million empty lists.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import json
@@ -71,6 +72,17 @@ def chunks(file: BufferedReader, largest: int = 1 << 20) -> Iterator[memoryview]
         yield buffer[:count]
 
 
+@contextlib.contextmanager
+def _within_bounds() -> Iterator[None]:
+    """Turn what a parser raises of nesting or of too little memory into ValueError."""
+    try:
+        yield
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except MemoryError:
+        raise ValueError("it does not fit into this machine's memory") from None
+
+
 def read_json(path: Path, most: int = LARGEST) -> Any:
     """Parse a JSON file. Raises OSError, ValueError."""
     return parse_json(read_file(path, most))
@@ -82,11 +94,8 @@ def parse_json(text: str | bytes) -> Any:
     collecting = gc.isenabled()
     gc.disable()  # ten million lists took 11 seconds to be counted again and again, and 2 without
     try:
-        return json.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except MemoryError:
-        raise ValueError("it does not fit into this machine's memory") from None
+        with _within_bounds():
+            return json.loads(text)
     finally:
         if collecting:
             gc.enable()
@@ -146,12 +155,8 @@ def _require_shallow(tree: ast.AST) -> None:
         below = []
         for node in level:
             for value in node.__dict__.values():  # of iter_child_nodes this takes half the time
-                if value.__class__ is list:
-                    below += [
-                        one for one in value if one.__class__ not in leaves and isinstance(one, ast.AST)
-                    ]
-                elif value.__class__ not in leaves and isinstance(value, ast.AST):
-                    below.append(value)
+                values = value if value.__class__ is list else (value,)
+                below += [one for one in values if one.__class__ not in leaves and isinstance(one, ast.AST)]
         level = below
     if level:
         raise ValueError("it is nested too deeply")
@@ -172,12 +177,8 @@ def parse_toml(text: str) -> dict[str, Any]:
     else:
         import tomli as tomllib
 
-    try:
+    with _within_bounds():
         table: dict[str, Any] = tomllib.loads(text)
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
-    except MemoryError:
-        raise ValueError("it does not fit into this machine's memory") from None
     return table
 
 

@@ -32,7 +32,9 @@ _KEY = re.compile(
     re.IGNORECASE,
 )
 # The last two are ids of rules, as `plan.except` names them.
-_NO_KEY = re.compile(rf"(?:\A|[_-])(?:{_SPECIAL})_token\Z|\A(?:renamed|reserved|unknown)-key\Z", re.IGNORECASE)
+_NO_KEY = re.compile(
+    rf"(?:\A|[_-])(?:{_SPECIAL})_token\Z|\A(?:renamed|reserved|unknown)-key\Z", re.IGNORECASE
+)
 # A size or a switch (`max_token=4096`, `USE_AUTH=true`), and the name of a column (`prompt_key=prompt`).
 _PLAIN_VALUE = re.compile(
     r"[+-]?[0-9]{1,9}|[0-9]*\.[0-9]{1,6}|true|false|yes|no|on|off|none|null|~|", re.IGNORECASE

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from npu_rl.common.disk import private
 from npu_rl.common.errors import HostError
@@ -64,20 +64,22 @@ def start(argv: list[str], *, env: Mapping[str, str], cwd: Path, output: Path) -
     environment = {"SPT_NOENV": "1", **env}
     # Path.open has no parameter `opener`.
     with open(output, "ab", opener=private) as file, _default_sigint():
-        try:
-            process = subprocess.Popen(
-                argv,
-                env=environment,
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                umask=0o077,
-            )
-        except OSError as error:
-            raise _start_error(argv, error) from error
-    return Child(process)
+        return Child(_started(argv, environment, cwd, stdout=file, stderr=subprocess.STDOUT, umask=0o077))
+
+
+def _started(
+    argv: list[str], env: Mapping[str, str], cwd: Path, stdin: int = subprocess.DEVNULL, **options: Any
+) -> subprocess.Popen[bytes]:
+    """Start a process in a session of its own. Raises HostError if it can't be started."""
+    try:
+        return subprocess.Popen(argv, env=dict(env), cwd=cwd, stdin=stdin, start_new_session=True, **options)
+    except OSError as error:
+        raise HostError(
+            f"{argv[0]} can't be started",
+            where=str(error.filename or argv[0]),
+            why=error.strerror,
+            hint="Is that the training interpreter? `--python` names another.",
+        ) from error
 
 
 def processes_of(run_id: str) -> list[int]:
@@ -256,15 +258,6 @@ def _default_sigint() -> Iterator[None]:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def _start_error(argv: list[str], error: OSError) -> HostError:
-    return HostError(
-        f"{argv[0]} can't be started",
-        where=str(error.filename or argv[0]),
-        why=error.strerror,
-        hint="Is that the training interpreter? `--python` names another.",
-    )
-
-
 # -- workers -------------------------------------------------------------------------------------------
 
 
@@ -277,19 +270,12 @@ class WorkerProcess:
     def __init__(self, argv: list[str], env: Mapping[str, str]) -> None:
         """Start it. Raises HostError if it can't be started."""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed by `close`
+        pipe = subprocess.PIPE
         try:
-            self._process = subprocess.Popen(
-                argv,
-                env=dict(env),
-                cwd=os.sep,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,
-            )
-        except OSError as error:
+            self._process = _started(argv, env, Path(os.sep), pipe, stdout=pipe, stderr=self._errors)
+        except HostError:
             self._errors.close()
-            raise _start_error(argv, error) from error
+            raise
 
     def send(self, line: str) -> None:
         """Write a line; one that has ended receives nothing, which `receive` then shows."""
@@ -356,18 +342,7 @@ def run_quietly(argv: list[str], env: Mapping[str, str], cwd: Path, timeout: flo
     is killed.
     """
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        try:
-            process = subprocess.Popen(
-                argv,
-                env=dict(env),
-                cwd=cwd,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise _start_error(argv, error) from error
+        process = _started(argv, env, cwd, stdout=out, stderr=err)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired as error:

@@ -140,12 +140,12 @@ class Looking:
         self.paths, self.receipt = paths, receipt
         self.known = {root: self.at(root, {}).stats for root in receipt.files}
 
-    def at(self, root: str, known: dict[str, file_check.Stat], deep: bool = False) -> file_check.Findings:
-        return file_check.examine_root(self.paths.root, root, self.receipt.files[root], known, deep=deep)
+    def at(self, root: str, known: dict[str, file_check.Stat]) -> file_check.Findings:
+        return file_check.examine_root(self.paths.root, root, self.receipt.files[root], known)
 
     def both(self, path: str) -> tuple[file_check.Findings, ...]:
         root = root_of(path)
-        return self.at(root, self.known[root]), self.at(root, {}, deep=True)
+        return self.at(root, self.known[root]), self.at(root, {})
 
 
 @pytest.fixture

@@ -84,9 +84,8 @@ def overlay(
         intermediate: Mappings that the child contains only as a path to a value; they keep the parent's origin.
         lists: Where `append:` is allowed; removed items are added to its `dropped`.
     """
-    return _Overlay(child, problems, intermediate, lists or Lists(), parent is not None).value(
-        parent, child.data, ()
-    )
+    merging = _Overlay(child, problems, intermediate, lists or Lists(), parent is not None)
+    return merging.value(parent, child.data, ())
 
 
 def plain(node: Node) -> Plain:
@@ -101,27 +100,20 @@ def flatten(root: Node) -> Layer:
     return Layer(data if isinstance(data, dict) else {}, origins)
 
 
+@dataclass(frozen=True)
 class _Overlay:
-    def __init__(
-        self,
-        child: Document,
-        problems: list[Problem],
-        intermediate: Collection[KeyPath],
-        lists: Lists,
-        has_parent: bool,
-    ) -> None:
-        self._child = child
-        self._problems = problems
-        self._passed = intermediate
-        self._lists = lists
-        self._has_parent = has_parent
+    child: Document
+    problems: list[Problem]
+    passed: Collection[KeyPath]
+    lists: Lists
+    has_parent: bool
 
     def value(self, inherited: Node | None, replacement: Plain, path: KeyPath) -> Node:
-        origin = Origin(self._child.name, self._child.lines[path])
-        if isinstance(replacement, dict) and list(replacement) == [APPEND] and self._lists.is_list(path):
+        origin = Origin(self.child.name, self.child.lines[path])
+        if isinstance(replacement, dict) and list(replacement) == [APPEND] and self.lists.is_list(path):
             return Node(origin, self._appended(inherited, replacement[APPEND], path))
         if isinstance(replacement, dict):
-            if path in self._passed and inherited is not None and isinstance(inherited.value, dict):
+            if path in self.passed and inherited is not None and isinstance(inherited.value, dict):
                 origin = inherited.origin
             return Node(origin, self._mapping(inherited.value if inherited else None, replacement, path))
         if isinstance(replacement, list):
@@ -142,7 +134,7 @@ class _Overlay:
         if not isinstance(replacement, list):
             self._problem(written, NO_LIST)
             return above
-        if not self._has_parent:
+        if not self.has_parent:
             self._problem(written, NO_PARENT)
         return [*above, *self._items(replacement, written)]
 
@@ -152,8 +144,8 @@ class _Overlay:
         for at, items in _lists_in(inherited, path) if inherited is not None else ():
             removed = tuple(item for item in items if plain(item) not in values)
             if removed:
-                origin = Origin(self._child.name, self._child.lines[path])
-                self._lists.dropped.append(Dropped(at, origin, removed))
+                origin = Origin(self.child.name, self.child.lines[path])
+                self.lists.dropped.append(Dropped(at, origin, removed))
 
     def _mapping(self, inherited: object, replacement: dict[str, Plain], path: KeyPath) -> dict[str, Node]:
         result: dict[str, Node] = dict(inherited) if isinstance(inherited, dict) else {}
@@ -167,7 +159,7 @@ class _Overlay:
         return result
 
     def _problem(self, path: KeyPath, message: str) -> None:
-        self._problems.append(Problem(self._child.name, self._child.lines[path], path, message))
+        self.problems.append(Problem(self.child.name, self.child.lines[path], path, message))
 
 
 def _lists_in(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, list[Node]]]:

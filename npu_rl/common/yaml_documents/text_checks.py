@@ -38,6 +38,13 @@ def _matches(pattern: str, value: str) -> bool:
     return re.fullmatch(pattern[1:-1], value) is not None
 
 
+def _matching(pattern: str, value: str, otherwise: str) -> str:
+    """Return the value, or raise ValueError with the value and what is wrong with it."""
+    if not _matches(pattern, value):
+        raise ValueError(f"{shown(value)} {otherwise}")
+    return value
+
+
 def check_text(value: str) -> str:
     """Check one line of text that is not empty."""
     if not value.strip():
@@ -89,9 +96,7 @@ def check_sha256(value: str) -> str:
 
 def check_pin(value: str) -> str:
     """Check a full commit id: 40 lower-case hex digits."""
-    if not _matches(PIN_PATTERN, value):
-        raise ValueError(f"{shown(value)} is not a full commit id: write its 40 lower-case hex digits")
-    return value
+    return _matching(PIN_PATTERN, value, "is not a full commit id: write its 40 lower-case hex digits")
 
 
 def _short_ref(value: str) -> str:
@@ -274,9 +279,8 @@ def check_bound(value: str) -> str:
 def check_pypi(value: str) -> str:
     """Check one release on a package index: name==version."""
     name, _, version = value.partition("==")
-    if not _matches(DISTRIBUTION_PATTERN, name):
-        raise ValueError(f"{shown(value)} is not one release: write name==version, such as vllm==0.9.1")
     try:
+        check_distribution(name)
         check_version(version)
     except ValueError:
         raise ValueError(
@@ -300,18 +304,13 @@ def check_version(value: str) -> str:
 
 def check_distribution(value: str) -> str:
     """Check the name of a distribution on a package index."""
-    if not _matches(DISTRIBUTION_PATTERN, value):
-        raise ValueError(
-            f"{shown(value)} is not a valid distribution name: use letters, digits, '.', '_' or '-'"
-        )
-    return value
+    what = "is not a valid distribution name: use letters, digits, '.', '_' or '-'"
+    return _matching(DISTRIBUTION_PATTERN, value, what)
 
 
 def check_group(value: str) -> str:
     """Check the name of an entry-point group."""
-    if not _matches(GROUP_PATTERN, value):
-        raise ValueError(f"{shown(value)} is not an entry-point group, such as vllm.platform_plugins")
-    return value
+    return _matching(GROUP_PATTERN, value, "is not an entry-point group, such as vllm.platform_plugins")
 
 
 def check_entry_name(value: str) -> str:
@@ -326,9 +325,7 @@ def check_entry_name(value: str) -> str:
 
 def check_object(value: str) -> str:
     """Check the object of an entry point: module:attribute."""
-    if not _matches(OBJECT_PATTERN, value):
-        raise ValueError(f"{shown(value)} is not module:attribute, such as vllm_ascend:register")
-    return value
+    return _matching(OBJECT_PATTERN, value, "is not module:attribute, such as vllm_ascend:register")
 
 
 def check_extends(value: str) -> str:

@@ -15,6 +15,9 @@ from npu_rl.common.yaml_documents.problems import KeyPath, Problem, dotted, show
 from npu_rl.common.yaml_documents.suggest import did_you_mean, nearest_names, question
 
 _KEY = "[key]"
+_MAPPING = "a mapping (key: value lines)"
+_EXPECTED = {"string_type": "text", "list_type": "a list"}
+_EXPECTED |= dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _MAPPING)
 
 Suggest = Callable[[KeyPath], str]
 """Returns the dotted key that replaces an unknown one; "" if only similar spellings are to be suggested."""
@@ -101,20 +104,13 @@ def keys_of(model: type[BaseModel]) -> list[str]:
 
 
 def _message(detail: ErrorDetails) -> str:
-    kind, value, context = detail["type"], detail["input"], detail.get("ctx", {})
+    kind = detail["type"]
     if kind == "missing":
         return f"required key {detail['loc'][-1]!r} is missing"
-    if kind == "literal_error":
-        return f"must be {context['expected']}, not {_type_shown(value)}"
-    if kind == "string_type":
-        return f"must be text, not {_type_shown(value)}"
-    if kind == "list_type":
-        return f"must be a list, not {_type_shown(value)}"
-    if kind in ("dict_type", "model_type", "model_attributes_type"):
-        return f"must be a mapping (key: value lines), not {_type_shown(value)}"
     if kind == "too_short":
         return "must not be empty"
-    return detail["msg"]
+    expected = detail["ctx"]["expected"] if kind == "literal_error" else _EXPECTED.get(kind)
+    return f"must be {expected}, not {_type_shown(detail['input'])}" if expected else detail["msg"]
 
 
 def model_of(annotation: Any) -> type[BaseModel] | None:

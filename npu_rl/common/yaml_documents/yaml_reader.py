@@ -51,11 +51,9 @@ def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
     except NotYaml as error:
         what = f"{name} can't be read as a {kind.noun}"
         raise kind.error(what, where=f"{name}:{error.line}", why=error.why, hint=error.hint) from error
-    lines: dict[KeyPath, int] = {(): root.line}
-    null_words: set[KeyPath] = set()
-    data = _to_plain(root, (), lines, null_words)
+    data, lines, null_words = _expanded(root)
     assert isinstance(data, dict)
-    return Document(name, data, lines, frozenset(null_words))
+    return Document(name, data, lines, null_words)
 
 
 def read_value(text: str) -> tuple[Plain, list[KeyPath], frozenset[KeyPath]]:
@@ -65,11 +63,8 @@ def read_value(text: str) -> tuple[Plain, list[KeyPath], frozenset[KeyPath]]:
     """
     if not text.strip():
         return None, [()], frozenset()
-    root = _read(text)
-    lines: dict[KeyPath, int] = {(): root.line}
-    null_words: set[KeyPath] = set()
-    data = _to_plain(root, (), lines, null_words)
-    return data, list(lines), frozenset(null_words)
+    data, lines, null_words = _expanded(_read(text))
+    return data, list(lines), null_words
 
 
 class NotYaml(ValueError):
@@ -218,6 +213,14 @@ def _collection(value: list[_Node] | dict[str, tuple[int, _Node]], children: lis
     size = 1 + sum(child.size for child in children)
     height = 1 + max((child.height for child in children), default=0)
     return _Node(value, line, size, height)
+
+
+def _expanded(root: _Node) -> tuple[Plain, dict[KeyPath, int], frozenset[KeyPath]]:
+    """Return plain data with aliases expanded, the line of each key or item, and the paths of null words."""
+    lines: dict[KeyPath, int] = {(): root.line}
+    null_words: set[KeyPath] = set()
+    data = _to_plain(root, (), lines, null_words)
+    return data, lines, frozenset(null_words)
 
 
 def _to_plain(node: _Node, path: KeyPath, lines: dict[KeyPath, int], null_words: set[KeyPath]) -> Plain:

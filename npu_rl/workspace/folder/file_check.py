@@ -88,27 +88,26 @@ def examine_root(
     root: str,
     expected: Mapping[str, tuple[str, str]],
     known: Mapping[str, Stat],
-    *,
-    deep: bool = False,
     advance: Advance = _no_progress,
 ) -> Findings:
     """Compare "code" or "src/NAME" under `home` as `examine` does; a symlink in its path is drift of the root."""
     if root.startswith("src/") and (home / "src").is_symlink():
         return Findings(drift=[Difference("", "type")])
-    return examine(home / root, expected, known, deep=deep, advance=advance)
+    return examine(home / root, expected, known, advance)
 
 
 def examine(
     root: Path,
     expected: Mapping[str, tuple[str, str]],
     known: Mapping[str, Stat],
-    *,
-    deep: bool = False,
     advance: Advance = _no_progress,
 ) -> Findings:
     """Compare a folder with the receipt's (mode, blob id) by path. Nothing is written.
 
     The pointer `.git` at its top is skipped. Raises OSError if a file can't be read.
+
+    Args:
+        known: `stat` results of files that were proven; every byte of the others is read.
     """
     found = Findings()
     if root.is_symlink() or (root.exists() and not root.is_dir()):
@@ -122,14 +121,14 @@ def examine(
         want = expected.get(path)
         if want is None:
             _untracked(entry, path, tree, found)
-        elif deep:
+        elif path not in known:
             read.append((entry, path, want))
         else:
             try:
                 now = stat_of(entry.stat(follow_symlinks=False))
             except FileNotFoundError:
                 continue  # removed meanwhile
-            if known.get(path) == now:
+            if known[path] == now:
                 found.stats[path] = now
             else:
                 read.append((entry, path, want))
@@ -148,7 +147,7 @@ def examine(
     if len(found.stats) + len(differing) != len(expected):
         for path in expected:
             if path not in found.stats and path not in differing:
-                found.drift.append(Difference(path, "type" if _is_folder(root / path) else "missing"))
+                found.drift.append(Difference(path, "type" if is_folder(root / path) else "missing"))
     found.drift.sort(key=lambda d: d.path)
     found.ignored = dict(sorted(found.ignored.items()))
     found.byte_code.sort()
@@ -196,7 +195,8 @@ def _walk(root: Path, found: Findings) -> tuple[list[tuple[os.DirEntry[str], str
     return files, empty
 
 
-def _is_folder(path: Path) -> bool:
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder, not a link to one."""
     return path.is_dir() and not path.is_symlink()
 
 

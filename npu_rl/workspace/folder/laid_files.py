@@ -7,15 +7,17 @@ commits, branches and settings elsewhere. A copy without any git directory is va
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat as stat_module
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import open_file
-from npu_rl.workspace.folder.file_check import OPEN_FLAGS, Difference, Stat, stat_of
+from npu_rl.workspace.folder.file_check import OPEN_FLAGS, Difference, Stat, is_folder, stat_of
 from npu_rl.workspace.folder.workspace_paths import repository_name
 
 ALTERNATES = "../../objects\n"
@@ -65,13 +67,12 @@ def check_laid_files(
     setup: Mapping[str, Any],
     known: Mapping[str, Stat],
     *,
-    deep: bool = False,
     without_git: bool = True,
 ) -> LaidFilesReport:
     """Compare the files with a receipt's roots and `setup`.
 
     Args:
-        known: Earlier `stat` results of the packs.
+        known: Earlier `stat` results of the packs; every byte of the others is read.
         without_git: Whether a copy without any git directory is valid.
 
     Raises:
@@ -83,7 +84,7 @@ def check_laid_files(
     has_git = os.path.lexists(home / ".npu-rl/git") or any(os.path.lexists(home / r / ".git") for r in roots)
     if has_git or not without_git:
         found.drift += _pointers(home, roots)
-        _repositories(home, roots, setup, known, deep, found)
+        _repositories(home, roots, setup, known, found)
     return found
 
 
@@ -139,14 +140,11 @@ def is_from_older_version(setup: Mapping[str, Any]) -> bool:
 
 def older_byte_code(home: Path, setup: Mapping[str, Any]) -> list[str]:
     """Return the byte-code folder of an older `activate`, if it has any files."""
-    try:
-        return (
-            [".npu-rl/pycache/"]
-            if is_from_older_version(setup) and any(os.scandir(home / ".npu-rl/pycache"))
-            else []
-        )
-    except OSError:
-        return []
+    if is_from_older_version(setup):
+        with contextlib.suppress(OSError):
+            if any(os.scandir(home / ".npu-rl/pycache")):
+                return [".npu-rl/pycache/"]
+    return []
 
 
 # -- git -----------------------------------------------------------------------------------------------
@@ -157,7 +155,6 @@ def _repositories(
     roots: Mapping[str, object],
     setup: Mapping[str, Any],
     known: Mapping[str, Stat],
-    deep: bool,
     found: LaidFilesReport,
 ) -> None:
     for folder in (".npu-rl/git", ".npu-rl/git/objects", PACKS):
@@ -165,24 +162,21 @@ def _repositories(
         if kind:
             found.drift.append(Difference(folder, kind))
             return
-    _packs(home / PACKS, setup, known, deep, found)
+    _packs(home / PACKS, setup, known, found)
     for root in roots:
         place = f".npu-rl/git/{repository_name(root)}"
         found.drift += [Difference(f"{place}{path}", kind) for path, kind in _repository(home / place)]
 
 
-def _packs(
-    folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], deep: bool, found: LaidFilesReport
-) -> None:
+def _packs(folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], found: LaidFilesReport) -> None:
     """Check packs by size and SHA-1 trailer.
 
     A pack is hard-linked to the store's, so its change time is useless: every other setup changes it.
     """
     laid = setup.get("packs")
     for name, recorded in sorted(laid.items()) if isinstance(laid, dict) else ():
-        before = None if deep else known.get(name)
         try:
-            kind = _pack(folder / Path(name).name, name, recorded, before, found)
+            kind = _pack(folder / Path(name).name, name, recorded, known.get(name), found)
         except (FileNotFoundError, ValueError):
             kind = "missing"
         if kind:
@@ -215,15 +209,15 @@ def _repository(place: Path) -> Iterator[tuple[str, str]]:
         if kind:
             yield folder, kind
             return
-    kind, data = _small_file(place / "objects/info/alternates")
-    if kind or data != ALTERNATES.encode():
-        yield "/objects/info/alternates", kind or "modified"
-    kind, data = _small_file(place / "config")
-    if kind or not _is_configuration(data):
-        yield "/config", kind or "modified"
-    kind, data = _small_file(place / "HEAD")
-    if kind or not _names_a_commit(place, data):
-        yield "/HEAD", kind or "modified"
+    checks: dict[str, Callable[[bytes], bool]] = {
+        "objects/info/alternates": ALTERNATES.encode().__eq__,
+        "config": _is_configuration,
+        "HEAD": partial(_names_a_commit, place),
+    }
+    for path, is_usable in checks.items():
+        kind, data = _small_file(place / path)
+        if kind or not is_usable(data):
+            yield f"/{path}", kind or "modified"
     try:
         if not stat_module.S_ISREG((place / "index").lstat().st_mode):
             yield "/index", "type"
@@ -294,7 +288,7 @@ def _folder_kind(path: Path) -> str | None:
 
 
 def _slash(path: Path) -> str:
-    return "/" if path.is_dir() and not path.is_symlink() else ""
+    return "/" if is_folder(path) else ""
 
 
 def _seal(path: Path) -> bytes:

@@ -99,10 +99,6 @@ def _is_empty(folder: Path) -> bool:
         return False  # its path is too long to be read
 
 
-def _is_folder(path: Path) -> bool:
-    return path.is_dir() and not path.is_symlink()
-
-
 def _history(home: Path, receipt: Receipt) -> Iterator[str]:
     from npu_rl.workspace.folder.local_commits import own_history
 
@@ -111,7 +107,7 @@ def _history(home: Path, receipt: Receipt) -> Iterator[str]:
 
 
 def _all_files(home: Path, error: WorkspaceError) -> Edits:
-    found = [f"{n}/" if _is_folder(home / n) else n for n in ("code", "src", "activate")
+    found = [f"{n}/" if file_check.is_folder(home / n) else n for n in ("code", "src", "activate")
              if os.path.lexists(home / n)]  # fmt: skip
     history = [f"all of the git repositories ({error.what[0].lower()}{error.what[1:]})"]
     return Edits(tuple(found), tuple(history if WorkspacePaths(home).git.is_dir() else ()))

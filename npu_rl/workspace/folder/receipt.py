@@ -104,13 +104,8 @@ def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *o
     of_receipt = _read_loosely(paths, paths.receipt).get("setup") if setup is None else setup
     facts = of_receipt if isinstance(of_receipt, Mapping) else of_lock
     name = bundled_manifest(facts)
-    words = [
-        "npu-rl setup --manifest",
-        name or "NAME",
-        "--workspace",
-        shlex.quote(str(paths.root)),
-        *options,
-    ]
+    place = shlex.quote(str(paths.root))
+    words = ["npu-rl setup --manifest", name or "NAME", "--workspace", place, *options]
     title = f" of the stack {one_line(str(lock['manifest'])[:100])}" if "manifest" in lock else ""
     return " ".join(words) + (
         "" if name else f"\nNAME is your own manifest file{title}, from which you set it up."
@@ -138,36 +133,25 @@ def _read_loosely(paths: WorkspacePaths, path: Path) -> dict[str, Any]:
 
 def read_receipt(paths: WorkspacePaths) -> Receipt:
     """Read the receipt. Raises WorkspaceError if it is damaged, of another format, or does not follow its schema."""
+
+    def refused(what: str, why: str | None = None) -> WorkspaceError:
+        return WorkspaceError(what, where=str(paths.receipt), why=why, hint=again_hint(paths))
+
     try:
         text = paths.inside.read(paths.receipt, MAXIMUM_SIZE).decode("utf-8")
         body = parse_json(text)
         if body["receipt_format"] != RECEIPT_FORMAT:
-            raise WorkspaceError(
-                "The workspace has a receipt of another format",
-                where=str(paths.receipt),
-                hint=again_hint(paths),
-            )
+            raise refused("The workspace has a receipt of another format")
         if not text.startswith(_HEAD) or digest_of(text) != _sha256(text[_DIGEST_END:]):
-            raise WorkspaceError(
-                "The receipt was edited by hand or damaged", where=str(paths.receipt), hint=again_hint(paths)
-            )
+            raise refused("The receipt was edited by hand or damaged")
         files = {root: {p: (m, i) for p, m, i in listing} for root, listing in body["files"].items()}
         if sum(map(len, files.values())) != sum(map(len, body["files"].values())):
             raise ValueError("a path is listed twice")
         check_receipt(body, files)
-        return Receipt(
-            files=files,
-            trees=body["trees"],
-            commits=body["commits"],
-            hunks=body["hunks"],
-            texts=body["texts"],
-            setup=body["setup"],
-            digest=digest_of(text),
-        )
+        others = {key: body[key] for key in ("trees", "commits", "hunks", "texts", "setup")}
+        return Receipt(files=files, **others, digest=digest_of(text))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise WorkspaceError(
-            "The receipt can't be read", where=str(paths.receipt), why=_reason(error), hint=again_hint(paths)
-        ) from error
+        raise refused("The receipt can't be read", _reason(error)) from error
 
 
 def _reason(error: Exception) -> str:
@@ -186,8 +170,8 @@ def read_lock(paths: WorkspacePaths) -> tuple[Lock, str]:
     try:
         text = paths.inside.read(paths.lock, lock_model.MAXIMUM_SIZE).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
+        hint = again_hint(paths)
         raise LockError(
-            "The workspace's lock can't be read", where=where, why=_reason(error),
-            hint=again_hint(paths),
-        ) from error  # fmt: skip
+            "The workspace's lock can't be read", where=where, why=_reason(error), hint=hint
+        ) from error
     return lock_model.parse_with_digest(text, where, again_hint(paths))

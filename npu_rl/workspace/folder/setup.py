@@ -89,9 +89,8 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
         files = _files_by_root(delivered.composed.facts)
         if paths.is_workspace:
-            found = local_edits.find_edits(
-                paths.root, files
-            )  # with --discard too: what can't be read stops it here
+            # With --discard, too: what can't be read stops it here.
+            found = local_edits.find_edits(paths.root, files)
             if found and not request.discard:
                 raise _local_changes_error(paths, found, request.manifest)
             if not (request.python or chosen_interpreter.chosen_for(paths)):
@@ -173,16 +172,10 @@ def _tell_of_interpreter(paths: WorkspacePaths, notify: Callable[[str], None]) -
 def _check_target(paths: WorkspacePaths) -> None:
     """Raise WorkspaceError for a path that Python can't import from, and a folder with files of others."""
     check_path(paths.root)
-    if paths.root.is_symlink() and not paths.root.exists():
-        raise WorkspaceError(
-            "The workspace is a broken symbolic link",
-            where=str(paths.root),
-            hint="Choose another --workspace.",
-        )
-    if paths.root.exists() and not paths.root.is_dir():
-        raise WorkspaceError(
-            "The workspace path is a file", where=str(paths.root), hint="Choose another --workspace."
-        )
+    if os.path.lexists(paths.root) and not paths.root.is_dir():
+        is_file = paths.root.exists()
+        what = "The workspace path is a file" if is_file else "The workspace is a broken symbolic link"
+        raise WorkspaceError(what, where=str(paths.root), hint="Choose another --workspace.")
     for folder in (paths.hidden, paths.kept):
         if folder.is_symlink():
             raise LinkOnTheWay(folder)

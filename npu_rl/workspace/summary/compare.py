@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from npu_rl.workspace.summary.definitions import Definition, definitions_in
 
@@ -26,16 +25,6 @@ class DefinitionChange:
     name: str
     line: int
     details: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {
-            "change": self.change,
-            "kind": self.kind,
-            "name": self.name,
-            "line": self.line,
-            "details": list(self.details),
-        }
 
 
 def compare(before: bytes, after: bytes) -> list[DefinitionChange] | None:

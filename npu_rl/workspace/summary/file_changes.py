@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from npu_rl.stack.git.command import Git
@@ -34,7 +34,7 @@ class FileChange:
 
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON."""
-        changes = None if self.definitions is None else [one.to_json() for one in self.definitions]
+        changes = None if self.definitions is None else [asdict(one) for one in self.definitions]
         return {"path": self.path, "change": self.state, "definitions": changes, "note": self.note}
 
 

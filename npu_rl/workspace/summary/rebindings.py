@@ -44,17 +44,6 @@ class Rebinding:
     file: str
     line: int
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {
-            "target": self.target,
-            "value": self.value,
-            "how": self.how,
-            "registered": self.registered,
-            "file": self.file,
-            "line": self.line,
-        }
-
 
 def rebindings_in_tree(repository: Git, tree: str) -> list[Rebinding]:
     """Return the rebindings of all Python files of a tree, by target. Raises GitError for missing objects."""
@@ -88,13 +77,9 @@ def rebindings_in_file(path: str, content: bytes) -> list[Rebinding]:
 
 def _registrations(tree: ast.Module, path: str) -> Iterator[Rebinding]:
     for node in ast.walk(tree):
-        if (
-            not isinstance(node, ast.Call)
-            or getattr(node.func, "attr", "") != "register_patch"
-            or not node.args
-        ):
+        if not isinstance(node, ast.Call) or getattr(node.func, "attr", "") != "register_patch":
             continue
-        target = _text(node.args[0])
+        target = _text(node.args[0]) if node.args else None
         if target is None or "." not in target:
             continue
         given = node.args[1] if len(node.args) > 1 else _keyword(node, "new_func")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from npu_rl.common.errors import PatchError
@@ -58,7 +58,7 @@ class StackSummary:
             "manifest": self.manifest,
             "tree": self.tree,
             "steps": [one.to_json() for one in self.steps],
-            "import_time": None if self.import_time is None else [one.to_json() for one in self.import_time],
+            "import_time": None if self.import_time is None else list(map(asdict, self.import_time)),
         }
 
 

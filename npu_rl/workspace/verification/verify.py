@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -78,10 +78,7 @@ class Report:
             "commit": self.lock.commit,
             "tree": self.lock.tree,
             "lock": self.lock_digest,
-            "drift": [
-                {"path": d.path, "kind": d.kind, "component": d.component, "patch": d.patch, "hunk": d.hunk}
-                for d in self.drift
-            ],
+            "drift": [asdict(drift) for drift in self.drift],
             "patches": [
                 {"component": component, "name": name, "hunks": hunks}
                 for (component, name), hunks in self.patches.items()
@@ -152,9 +149,7 @@ def _verify(paths: WorkspacePaths, deep: bool, expect: str | None, progress: Pro
     changed: dict[str, set[str]] = {}
     advance = _counting(progress, report.files)
     for root, expected in receipt.files.items():
-        findings = file_check.examine_root(
-            paths.root, root, expected, known.get(root, {}), deep=deep, advance=advance
-        )
+        findings = file_check.examine_root(paths.root, root, expected, known.get(root, {}), advance)
         report.stats[root] = findings.stats
         changed[root] = {d.path for d in findings.drift}
         report.hashed += findings.hashed
@@ -165,7 +160,7 @@ def _verify(paths: WorkspacePaths, deep: bool, expect: str | None, progress: Pro
             for d in findings.drift
         ]
     packs = known.get(laid_files.PACKS, {})
-    around = laid_files.check_laid_files(paths.root, receipt.files, receipt.setup, packs, deep=deep)
+    around = laid_files.check_laid_files(paths.root, receipt.files, receipt.setup, packs)
     report.drift += [Drift(d.path, d.kind, None) for d in around.drift]
     if expect is not None:
         from npu_rl.workspace.folder.expected_digest import is_expected_script
@@ -208,29 +203,22 @@ def _check_receipt(lock: Lock, digest: str, receipt: Receipt, paths: WorkspacePa
 
 def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
     """Raise WorkspaceError unless the receipt's files give the lock's trees, so that it can stand in for the lock."""
+
+    def refused(what: str, why: str | None = None) -> WorkspaceError:
+        return WorkspaceError(what, where=str(paths.receipt), why=why, hint=again_hint(paths, receipt.setup))
+
     for root, expected in receipt.files.items():
         try:
             *_, (found, _) = nested((p, Entry(m, i)) for p, (m, i) in expected.items())
         except MalformedObject as error:  # a file and a folder of one name; folders without end
-            raise WorkspaceError(
-                "The receipt can't be read", where=str(paths.receipt), why=str(error),
-                hint=again_hint(paths, receipt.setup),
-            ) from error  # fmt: skip
+            raise refused("The receipt can't be read", str(error)) from error
         if found != receipt.trees[root]:
-            raise WorkspaceError(
-                f"The receipt does not describe the locked tree of {root}",
-                where=str(paths.receipt),
-                why=f"Its files give {found}, the lock has {receipt.trees[root]}.",
-                hint=again_hint(paths, receipt.setup),
-            )
+            why = f"Its files give {found}, the lock has {receipt.trees[root]}."
+            raise refused(f"The receipt does not describe the locked tree of {root}", why)
     locked = {patch.sha256 for _, patch in lock.patches()}
     texts = {sha256(text.encode("utf-8", "surrogateescape")).hexdigest() for text in receipt.texts.values()}
     if not locked <= texts:
-        raise WorkspaceError(
-            "The receipt lacks the text of a locked patch",
-            where=str(paths.receipt),
-            hint=again_hint(paths, receipt.setup),
-        )
+        raise refused("The receipt lacks the text of a locked patch")
 
 
 def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
@@ -263,13 +251,8 @@ def _dist_owner(lock: Lock, folder: str) -> str | None:
 
 
 def _depth(component: LockedComponent, path: str) -> int:
-    depths = [-1]
-    for take in component.take:
-        if take.to == ".":
-            depths.append(0)
-        elif path == take.to or path.startswith(take.to + "/"):
-            depths.append(len(take.to))
-    return max(depths)
+    folders = ("" if take.to == "." else f"{take.to}/" for take in component.take)
+    return max((len(folder) for folder in folders if f"{path}/".startswith(folder)), default=-1)
 
 
 def _judge_hunks(
