@@ -123,13 +123,7 @@ def _words(error: OSError) -> str:
 
 def _with_level(words: list[str]) -> list[str]:
     """Give `--rehearse` without a level the level `all`: the parser has no options with an optional value."""
-    levels = (
-        "imports",
-        "layout",
-        "train",
-        "rollout",
-        "all",
-    )  # rehearse.LEVELS, which is costly to import here
+    levels = ("imports", "layout", "train", "rollout", "all")  # rehearse.LEVELS is costly to import here
     following = [*words[1:], ""]
     return [
         "--rehearse=all" if word == "--rehearse" and after not in levels else word
@@ -146,9 +140,8 @@ def _unexpected(kind: type[BaseException], error: BaseException, trace: object) 
     from npu_rl.cli import streams
 
     if _is_of_memory(error):
-        streams.complain(
-            f"There is not enough memory\n  why:   {_LIMIT}"
-        )  # while errors.py can't be imported
+        # As HostError has it, while errors.py can't be imported.
+        streams.complain(f"There is not enough memory\n  why:   {_LIMIT}")
         return
     sys.__excepthook__(kind, error, trace)  # type: ignore[arg-type]
     message = "this is a bug in npu-rl. Please report it with the lines above"

@@ -146,17 +146,11 @@ def _token_counter(
     """Return what counts the prompts' tokens; None without a tokenizer."""
     import sys
 
-    from npu_rl.common.errors import UsageError
-    from npu_rl.common.user_path import user_path
-    from npu_rl.data.data_check.prompt_lengths import prompt_lengths, require_tokenizer
+    from npu_rl.data.data_check.prompt_lengths import prompt_lengths
 
-    if tokenizer is None:
-        if limit or python:
-            option = "--max-prompt-length" if limit else "--python"
-            raise UsageError(f"{option} needs a tokenizer", hint="Pass --tokenizer DIR, the model's folder.")
+    if tokenizer is None and not (limit or python):
         return None
-    folder = user_path(tokenizer, "--tokenizer").absolute()
-    require_tokenizer(folder)
+    folder = _tokenizer_folder(tokenizer, "--max-prompt-length" if limit else "--python")
     return lambda files: prompt_lengths(python or sys.executable, folder, files, limit)
 
 
@@ -167,12 +161,9 @@ def _converter(
     from npu_rl.cli import proving
     from npu_rl.cli.show import tell
     from npu_rl.common.errors import UsageError
-    from npu_rl.common.user_path import user_path
     from npu_rl.data.data_check.mindspeed_rl_files import preprocess, template_of
-    from npu_rl.data.data_check.prompt_lengths import require_tokenizer
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.folder.discovery import open_workspace
-    from npu_rl.workspace.verification.require_locked import require_locked
 
     for option, given in (("--template", template), ("--max-prompt-length", limit)):
         if given:
@@ -181,18 +172,25 @@ def _converter(
                 why="The tree's own configuration has the template: configs/datasets/deepscaler.yaml.",
                 hint=f"Leave {option} out.",
             )
-    if tokenizer is None:
-        raise UsageError(
-            "--for mindspeed-rl needs a tokenizer", hint="Pass --tokenizer DIR, the model's folder."
-        )
-    folder = user_path(tokenizer, "--tokenizer").absolute()
-    require_tokenizer(folder)
+    folder = _tokenizer_folder(tokenizer, "--for mindspeed-rl")
     layout = open_workspace(workspace, tell)
-    with proving.shown() as progress:
-        require_locked(layout, tell, "its preprocessor may make other files", progress)
+    proving.require_proven(layout, "its preprocessor may make other files")
     tell(f"prompts by the template {template_of(layout.code)} of the tree")
     chosen = choose(python, layout)
     return lambda files: preprocess(layout.code, chosen, folder, files)
+
+
+def _tokenizer_folder(tokenizer: Path | None, option: str) -> Path:
+    """Return the folder of --tokenizer, which has one. Raises UsageError where it is missing, for the option's sake."""
+    from npu_rl.common.errors import UsageError
+    from npu_rl.common.user_path import user_path
+    from npu_rl.data.data_check.prompt_lengths import require_tokenizer
+
+    if tokenizer is None:
+        raise UsageError(f"{option} needs a tokenizer", hint="Pass --tokenizer DIR, the model's folder.")
+    folder = user_path(tokenizer, "--tokenizer").absolute()
+    require_tokenizer(folder)
+    return folder
 
 
 def _wanted(

@@ -48,14 +48,12 @@ def check(
     from npu_rl.data.data_check.gather import gather
     from npu_rl.data.data_check.packed_files import UNCHECKED, data_path_key, read_packed_files
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
-    from npu_rl.workspace.verification.require_locked import require_locked
 
     loaded = judged.load(recipe, overrides or [], json)
     paths = open_workspace_if_any(workspace, tell)
     if paths is not None:
         _require_same_manifest(loaded, paths)
-        with proving.shown() as progress:
-            require_locked(paths, tell, "its reward may not be that of a run", progress)
+        proving.require_proven(paths, "its reward may not be that of a run")
     named = user_path(tokenizer, "--tokenizer").absolute() if tokenizer else None
     place = user_path(folder, "DIR").absolute()
     if data_path_key(loaded):

@@ -51,13 +51,14 @@ def faults(
     if manifest is not None:
         place, verdicts = _of_manifest(manifest)
     else:
+        from npu_rl.cli import proving
         from npu_rl.recipes.faults.fault import known_faults
         from npu_rl.recipes.faults.verdict import judge_tree
         from npu_rl.workspace.folder.discovery import open_workspace
 
         paths = open_workspace(workspace, tell)
         if run:
-            _prove(paths)
+            proving.require_proven(paths, "a witness would show the faults of other code")
         place, verdicts = str(paths.root), judge_tree(paths.code, known_faults())
         if run:
             shown = _run(paths, verdicts, python)
@@ -91,14 +92,6 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
             why=error.what,
             hint=f"Bring it there: npu-rl setup --manifest {name}",
         ) from error
-
-
-def _prove(paths: WorkspacePaths) -> None:
-    from npu_rl.cli import proving
-    from npu_rl.workspace.verification.require_locked import require_locked
-
-    with proving.shown() as progress:
-        require_locked(paths, tell, "a witness would show the faults of other code", progress)
 
 
 def _run(paths: WorkspacePaths, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:

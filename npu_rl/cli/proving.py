@@ -6,9 +6,12 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.show import tell
+from npu_rl.cli.show import rich_progress, tell
+
+if TYPE_CHECKING:
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 _PATIENCE = 1.0  # seconds until anything is shown
 _PAUSE = 5.0  # seconds between two lines where there is no terminal
@@ -22,6 +25,14 @@ def shown() -> Iterator[Callable[[int, int], None]]:
         yield progress
     finally:
         progress.end()
+
+
+def require_proven(paths: WorkspacePaths, consequence: str) -> None:
+    """Raise WorkspaceError unless the workspace equals its lock; the arguments are those of `require_locked`."""
+    from npu_rl.workspace.verification.require_locked import require_locked
+
+    with shown() as progress:
+        require_locked(paths, tell, consequence, progress)
 
 
 class _Lines:
@@ -47,18 +58,11 @@ class _Bar(_Lines):
 
     def show(self, done: int, total: int) -> None:
         if self._bar is None:
-            from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-            columns = (
-                TextColumn("reading the files"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TimeRemainingColumn(),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            what = TextColumn("reading the files")
+            self._bar = rich_progress(what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
             self._task = self._bar.add_task("", total=total)
-            self._bar.start()
         self._next = 0.0  # a bar is cheap to move
         self._bar.update(self._task, completed=done)
         if done >= total:

@@ -71,6 +71,16 @@ def amount(size: int) -> str:
     return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
 
 
+def rich_progress(*columns: Any) -> Any:
+    """A display of rich's on standard error, begun; it leaves nothing behind."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    progress = Progress(*columns, console=Console(stderr=True), transient=True)
+    progress.start()
+    return progress
+
+
 class PlainWatcher:
     """A line per event, for logs and pipes."""
 
@@ -116,18 +126,14 @@ class LiveWatcher:
     def _task(self, component: str) -> Any:
         with self._lock:
             if self._progress is None:
-                from rich.console import Console
-                from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+                from rich.progress import BarColumn, TextColumn, TimeElapsedColumn
 
-                self._progress = Progress(
+                self._progress = rich_progress(
                     TextColumn("{task.fields[name]:<16}"),
                     BarColumn(bar_width=24),
                     TextColumn("{task.description}", markup=False),
                     TimeElapsedColumn(),
-                    console=Console(stderr=True),
-                    transient=True,
                 )
-                self._progress.start()
             if component not in self._tasks:
                 self._tasks[component] = self._progress.add_task("", total=1.0, name=component)
             return self._tasks[component]
@@ -138,9 +144,8 @@ class LiveWatcher:
 
     def advance(self, component: str, text: str, fraction: float | None) -> None:
         """Move the bar."""
-        self._progress_update(
-            component, description=one_line(text), **({} if fraction is None else {"completed": fraction})
-        )
+        moved = {} if fraction is None else {"completed": fraction}
+        self._progress_update(component, description=one_line(text), **moved)
 
     def note(self, component: str, message: str) -> None:
         """Print the event above the bars."""
@@ -153,7 +158,7 @@ class LiveWatcher:
             self._progress_update(component, completed=1.0, description=amount(size))
 
     def _progress_update(self, component: str, **changes: Any) -> None:
-        task = self._task(component)
+        task = self._task(component)  # begins the display
         self._progress.update(task, **changes)
 
     def __enter__(self) -> LiveWatcher:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -118,16 +119,13 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
     tell(f"{name}: {prepared.recipe.steps} steps, tree {prepared.lock.tree}, {prepared.interpreter.shown}")
     tell(f"Recorded in {runs_folder(prepared.paths) / name}")
     goal = prepared.recipe.reward.goal
-    screen = screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)
     try:
-        trained = train(prepared, screen, resume=resume)
+        with closing(screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)) as screen:
+            trained = train(prepared, screen, resume=resume)
     except RunFailed as failed:
-        screen.close()
         if failed.points:
             tell_text(final_curve(failed.points, goal=goal))
         raise
-    finally:
-        screen.close()
     if as_json:
         print_json(trained.to_json())
     else:
@@ -177,11 +175,8 @@ def _rehearse(prepared: Prepared, level: str, as_json: bool) -> None:
     from npu_rl.rehearsal.rehearse import rehearse
     from npu_rl.training.monitor.screen import screen_for
 
-    screen = screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)
-    try:
+    with closing(screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)) as screen:
         report = rehearse(prepared, level, screen, tell)
-    finally:
-        screen.close()
     print_report(report.to_json(), report.text() + "\n", as_json=as_json)
     if not report.ok:
         raise SystemExit(1)

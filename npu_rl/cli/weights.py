@@ -84,7 +84,7 @@ def interpreter(python: str | None, workspace: Path | None) -> str:
 
 
 def _cast_text(report: CastReport) -> str:
-    from npu_rl.cli.weights_progress import hosts_text
+    from npu_rl.cli.weights_progress import last_lines
     from npu_rl.common.printable import one_line
 
     figures = report.plan.to_json()
@@ -100,13 +100,5 @@ def _cast_text(report: CastReport) -> str:
         f"  files:    {len(figures['files']['copied'])} copied"
         + (f"; not copied: {', '.join(left)}" if left else ""),
     ]
-    if report.workers.get("hosts"):
-        lines.append(f"  hosts:    {hosts_text(report.workers['hosts'])}")
-    if report.seconds == 0:
-        lines.append(
-            "It was finished before, and each file has its size; `npu-rl weights audit` compares the values."
-        )
-    else:
-        kept = f"; {report.kept} shards were there from before" if report.kept else ""
-        lines.append(f"Done in {report.seconds:.1f} s{kept}.")
+    lines += last_lines(report.workers.get("hosts"), report.seconds, report.kept, "shards")
     return "\n".join(lines) + "\n"

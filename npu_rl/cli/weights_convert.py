@@ -88,7 +88,7 @@ def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
 
 
 def _text(report: ConvertReport) -> str:
-    from npu_rl.cli.weights_progress import hosts_text
+    from npu_rl.cli.weights_progress import last_lines
 
     of = report.content
     ranks = of["output"]["ranks"]
@@ -108,13 +108,5 @@ def _text(report: ConvertReport) -> str:
         lines.append(
             f"  rounded:  {len(of['rounded'])} tensors to a narrower dtype, such as {of['rounded'][0]}"
         )
-    if of.get("hosts"):
-        lines.append(f"  hosts:    {hosts_text(of['hosts'])}")
-    if of["seconds"] == 0:
-        lines.append(
-            "It was finished before, and each file has its size; `npu-rl weights audit` compares the values."
-        )
-    else:
-        kept = f"; {of['files_kept']} files were there from before" if of["files_kept"] else ""
-        lines.append(f"Done in {of['seconds']:.1f} s{kept}.")
+    lines += last_lines(of.get("hosts"), of["seconds"], of["files_kept"], "files")
     return "\n".join(lines) + "\n"

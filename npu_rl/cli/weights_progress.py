@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from npu_rl.cli.show import tell
+from npu_rl.cli.show import rich_progress, tell
 from npu_rl.weights.checkpoints.cast_weights import CastProgress
 
 
@@ -48,9 +48,17 @@ def reading(total: int) -> Iterator[Callable[[int], None]]:
             bar.end()
 
 
-def hosts_text(hosts: list[dict[str, Any]]) -> str:
-    """Return what each host of a Ray cluster has done, in one line of a report."""
-    return ", ".join(f"{host['tasks']} on {host['host']} ({host['ip']})" for host in hosts)
+def last_lines(hosts: list[dict[str, Any]] | None, seconds: float, kept: int, units: str) -> list[str]:
+    """Return the end of a report: what each host of a Ray cluster has done, how long it took, what was there before."""
+    listed = ", ".join(f"{host['tasks']} on {host['host']} ({host['ip']})" for host in hosts or ())
+    lines = [f"  hosts:    {listed}"] if hosts else []
+    there = f"; {kept} {units} were there from before" if kept else ""
+    return [
+        *lines,
+        f"Done in {seconds:.1f} s{there}."
+        if seconds
+        else "It was finished before, and each file has its size; `npu-rl weights audit` compares the values.",
+    ]
 
 
 class _Lines(CastProgress):
@@ -79,26 +87,16 @@ class _Bar(_Lines):
         self._bar: Any = None
 
     def begin(self, total: int, done: int) -> None:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-            TransferSpeedColumn,
-        )
+        from rich import progress
 
-        columns = (
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
+        self._bar = rich_progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
         )
-        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
         self._task = self._bar.add_task(self._doing, total=total, completed=done)
-        self._bar.start()
 
     def advance(self, count: int) -> None:
         self._bar.advance(self._task, count)

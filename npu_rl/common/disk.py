@@ -162,6 +162,10 @@ def named_file(path: Path) -> Path:
         UsageError: For anything but a regular file, since as root a rename would replace /dev/null itself, and
             for the file that this command's output is redirected to, since the rename would replace it.
     """
+
+    def refused(what: str, hint: str) -> UsageError:
+        return UsageError(what, where=str(path), hint=hint)
+
     with disk_errors(path):
         target = Path(os.path.realpath(path))
         try:
@@ -175,21 +179,15 @@ def named_file(path: Path) -> Path:
                 hint="Create it, or choose another path.",
             ) from None
         if stat.S_ISDIR(found.st_mode):
-            raise UsageError("The output path is a folder", where=str(path), hint="Pass the path of a file.")
+            raise refused("The output path is a folder", "Pass the path of a file.")
         if not stat.S_ISREG(found.st_mode):
-            raise UsageError(
-                "The output path is a device, pipe or socket",
-                where=str(path),
-                hint="Pass the path of a file. To print the result, write a file and run `cat FILE`.",
-            )
+            hint = "Pass the path of a file. To print the result, write a file and run `cat FILE`."
+            raise refused("The output path is a device, pipe or socket", hint)
         for stream in (1, 2):
             with contextlib.suppress(OSError):
                 if os.path.samestat(os.fstat(stream), found):
-                    raise UsageError(
-                        "The output path is the file that this command's messages are redirected to",
-                        where=str(path),
-                        hint="Pass the path of another file.",
-                    )
+                    what = "The output path is the file that this command's messages are redirected to"
+                    raise refused(what, "Pass the path of another file.")
     return target
 
 

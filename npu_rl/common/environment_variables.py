@@ -80,118 +80,48 @@ BACKOFF = Variable(
     "Seconds before the first of these tries; each next wait is twice as long.",
     _SHELL,
 )
-WORKSPACE = Variable(
-    "NPU_RL_WORKSPACE", ACTIVATE, "unset", "The workspace that is active in this shell.", _SHELL
-)
-SEED = Variable(
-    "NPU_RL_SEED",
-    NPU_RL,
-    "`seed` of the recipe",
-    "Seed of a rehearsal's processes: with 1009 times the rank added.",
-    "set seed instead",
-)
-RUN = Variable(
-    "NPU_RL_RUN",
-    NPU_RL,
-    "unset",
-    "Mark of a run, by which npu-rl finds the processes that belong to it: its id and one of its folder.",
-    _OURS,
-)
-RAY = Variable("NPU_RL_RAY", NPU_RL, "unset", "The arguments of `ray.init`, as JSON, for the driver.", _OURS)
-NODES = Variable(
-    "NPU_RL_NODES",
-    NPU_RL,
-    "unset",
-    "What goes to every node with the run and is compared there, as JSON, for the driver.",
-    _OURS,
-)
-USAGE = Variable(
-    "NPU_RL_USAGE",
-    NPU_RL,
-    "unset",
-    "Folder in which processes of a run note which adaptations and stand-ins they used. Off if unset.",
-    _OURS,
-)
-VARIABLES_OF_RUN = Variable(
-    "NPU_RL_VARIABLES",
-    NPU_RL,
-    "unset",
-    "Names of all variables that a run sets, for its Ray workers: NPU_RL_ variables of other runs are removed there.",
-    _OURS,
-)
-QUOTED = Variable(
-    "NPU_RL_QUOTED", NPU_RL, "unset", "Values with `$` for Ray workers, as JSON: Ray would expand them."
-)
-BYTE_CODE = Variable(
-    "NPU_RL_BYTE_CODE",
-    NPU_RL,
-    "unset",
-    "Key of the folder for a run's byte code, which every node has in its user's cache.",
-    _OURS,
-)
-STANDINS = Variable(
-    "NPU_RL_STANDINS",
-    NPU_RL,
-    "unset",
-    "Stand-ins that a rehearsal's processes install: `cpu`, `cpu,rollout` or none.",
-    _REHEARSE,
-)
-STANDIN = Variable(
-    "NPU_RL_STANDIN",
-    "nobody",
-    "unset",
-    "Attribute of every stand-in module, by which tests tell it from the real one. As a variable it does nothing.",
-    _REHEARSE,
-)
-GIT_USERNAME = Variable(
-    "NPU_RL_GIT_USERNAME",
-    NPU_RL,
-    "unset",
-    "User name for one git fetch, read by the credential helper that npu-rl names: no command line shows it.",
-)
-GIT_PASSWORD = Variable(
-    "NPU_RL_GIT_PASSWORD",
-    NPU_RL,
-    "unset",
-    "Password or token for one git fetch, handed over in the same way.",
-)
-DEEPSCALER_VARIANT = Variable(
-    "NPU_RL_DEEPSCALER_VARIANT",
-    "`env:` of a recipe",
-    "accuracy",
-    "What the reward of the data source deepscaler scores: `accuracy`, or `format` for the layout too.",
-)
-DEEPSCALER_WORKERS = Variable(
-    "NPU_RL_DEEPSCALER_WORKERS",
-    "`env:` of a recipe",
-    "one per core, 32 at most",
-    "Processes that compare responses for that reward.",
-)
-WEIGHT_TRANSFER_SECONDS = Variable(
-    "NPU_RL_WEIGHT_TRANSFER_SECONDS",
-    "`env:` of a recipe",
-    "1800",
-    "Seconds after which one wait of verl's weight sync for its other end is an error.",
-)
-COMPLETE = Variable(
-    "_NPU_RL_COMPLETE",
-    "the shell's completion script",
-    "unset",
-    "Makes npu-rl print completions instead of running (`npu-rl --install-completion`).",
-)
-FAULT_ZEROED = Variable(
-    "NPU_RL_FAULT_ZEROED",
-    TESTS,
-    "unset",
-    "Part of a tensor's name: a rehearsal sets such tensors to zero on their way to the rollout, to prove that it "
-    "notices.",
-)
 
 VARIABLES: tuple[Variable, ...] = (
-    STORE, RUNS, CONFIG, REWRITE, STALL, RETRIES, BACKOFF, WORKSPACE, DEEPSCALER_VARIANT, DEEPSCALER_WORKERS,
-    WEIGHT_TRANSFER_SECONDS, COMPLETE,
-    SEED, RUN, RAY, NODES, USAGE, VARIABLES_OF_RUN, QUOTED, BYTE_CODE, STANDINS, STANDIN, GIT_USERNAME, GIT_PASSWORD,
-    FAULT_ZEROED,
+    STORE, RUNS, CONFIG, REWRITE, STALL, RETRIES, BACKOFF,
+    Variable("NPU_RL_WORKSPACE", ACTIVATE, "unset", "The workspace that is active in this shell.", _SHELL),
+    Variable("NPU_RL_DEEPSCALER_VARIANT", "`env:` of a recipe", "accuracy",
+             "What the reward of the data source deepscaler scores: `accuracy`, or `format` for the layout too."),
+    Variable("NPU_RL_DEEPSCALER_WORKERS", "`env:` of a recipe", "one per core, 32 at most",
+             "Processes that compare responses for that reward."),
+    Variable("NPU_RL_WEIGHT_TRANSFER_SECONDS", "`env:` of a recipe", "1800",
+             "Seconds after which one wait of verl's weight sync for its other end is an error."),
+    Variable("_NPU_RL_COMPLETE", "the shell's completion script", "unset",
+             "Makes npu-rl print completions instead of running (`npu-rl --install-completion`)."),
+    Variable("NPU_RL_SEED", NPU_RL, "`seed` of the recipe",
+             "Seed of a rehearsal's processes: with 1009 times the rank added.", "set seed instead"),
+    Variable("NPU_RL_RUN", NPU_RL, "unset",
+             "Mark of a run, by which npu-rl finds the processes that belong to it: its id and one of its folder.",
+             _OURS),
+    Variable("NPU_RL_RAY", NPU_RL, "unset", "The arguments of `ray.init`, as JSON, for the driver.", _OURS),
+    Variable("NPU_RL_NODES", NPU_RL, "unset",
+             "What goes to every node with the run and is compared there, as JSON, for the driver.", _OURS),
+    Variable("NPU_RL_USAGE", NPU_RL, "unset",
+             "Folder in which processes of a run note which adaptations and stand-ins they used. Off if unset.", _OURS),
+    Variable("NPU_RL_VARIABLES", NPU_RL, "unset",
+             "Names of all variables that a run sets, for its Ray workers: NPU_RL_ variables of other runs are "
+             "removed there.", _OURS),
+    Variable("NPU_RL_QUOTED", NPU_RL, "unset",
+             "Values with `$` for Ray workers, as JSON: Ray would expand them."),
+    Variable("NPU_RL_BYTE_CODE", NPU_RL, "unset",
+             "Key of the folder for a run's byte code, which every node has in its user's cache.", _OURS),
+    Variable("NPU_RL_STANDINS", NPU_RL, "unset",
+             "Stand-ins that a rehearsal's processes install: `cpu`, `cpu,rollout` or none.", _REHEARSE),
+    Variable("NPU_RL_STANDIN", "nobody", "unset",
+             "Attribute of every stand-in module, by which tests tell it from the real one. As a variable it does "
+             "nothing.", _REHEARSE),
+    Variable("NPU_RL_GIT_USERNAME", NPU_RL, "unset",
+             "User name for one git fetch, read by the credential helper that npu-rl names: no command line shows "
+             "it."),
+    Variable("NPU_RL_GIT_PASSWORD", NPU_RL, "unset",
+             "Password or token for one git fetch, handed over in the same way."),
+    Variable("NPU_RL_FAULT_ZEROED", TESTS, "unset",
+             "Part of a tensor's name: a rehearsal sets such tensors to zero on their way to the rollout, to prove "
+             "that it notices."),
     Variable("NPU_RL_UPSTREAMS", TESTS, "none: those tests are skipped",
              "Folder with the real git upstreams, as OWNER+NAME/repo, each bare."),
     Variable("NPU_RL_REQUIRE_PYPI", TESTS, "unset",
@@ -199,17 +129,24 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("NPU_RL_REQUIRE_PACKAGES", TESTS, "unset",
              "1 fails the tests of patches that skip for want of a package, instead of skipping them."),
     Variable("NPU_RL_FAULTS", TESTS, "50", "How many times tests/faults kills a command."),
-    Variable("NPU_RL_SHOTS", TESTS, "8", "How many signals tests/cli sends to a command, each at a random moment."),
+    Variable("NPU_RL_SHOTS", TESTS, "8",
+             "How many signals tests/cli sends to a command, each at a random moment."),
     Variable("NPU_RL_MUTATIONS", TESTS, "40", "How many mutated inputs of each kind tests/hostile tries."),
     Variable("NPU_RL_MUTATION_SEED", TESTS, "0", "Which mutated inputs these are."),
     Variable("NPU_RL_MUTATION_TRACE", TESTS, "unset", "Set: print the traceback of each that fails."),
-    Variable("NPU_RL_HEADINGS", TESTS, "25", "How many generated files the tests of hunk headings compare with git."),
-    Variable("NPU_RL_PYTHON_CASES", TESTS, "600", "How many changes of a workspace are compared with Python."),
-    Variable("NPU_RL_INSTALLERS", TESTS, "unset", "1 also installs npu-rl with pipx and uv, which pip fetches first."),
+    Variable("NPU_RL_HEADINGS", TESTS, "25",
+             "How many generated files the tests of hunk headings compare with git."),
+    Variable("NPU_RL_PYTHON_CASES", TESTS, "600",
+             "How many changes of a workspace are compared with Python."),
+    Variable("NPU_RL_INSTALLERS", TESTS, "unset",
+             "1 also installs npu-rl with pipx and uv, which pip fetches first."),
     Variable("NPU_RL_TEST_CACHE", "the tests", "a temporary folder", "Cache folder of the tests' processes."),
-    Variable("NPU_RL_TEST_BYTE_CODE", "the tests", "a temporary folder", "Byte code of the trees that tests import."),
-    Variable("NPU_RL_TEST_WITHOUT", "the tests", "unset", "A patch that is left out, to see its own test fail."),
-    Variable("NPU_RL_BENCHMARK", "the benchmarks", "unset", "Marks the processes of one benchmark, to end them."),
+    Variable("NPU_RL_TEST_BYTE_CODE", "the tests", "a temporary folder",
+             "Byte code of the trees that tests import."),
+    Variable("NPU_RL_TEST_WITHOUT", "the tests", "unset",
+             "A patch that is left out, to see its own test fail."),
+    Variable("NPU_RL_BENCHMARK", "the benchmarks", "unset",
+             "Marks the processes of one benchmark, to end them."),
 )  # fmt: skip
 
 

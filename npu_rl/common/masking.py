@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote, unquote
@@ -197,8 +197,9 @@ class Secrets:
     def of(cls, environment: Mapping[str, str], data: Any = None) -> Secrets:
         """Collect the secrets of an environment, and of a recipe's or configuration's plain data."""
         values = {value for name, value in environment.items() if _is_secret_variable(name, value)}
-        values.update(_secret_scalars(data, ()))
-        for text in (*environment.values(), *_texts(data)):
+        scalars = list(_scalars(data, ()))
+        values.update(value for path, value in scalars if _is_secret(path, value))
+        for text in (*environment.values(), *(value for _, value in scalars)):
             values.update(_passwords(text))
         lines = (line for value in values for line in (value, *value.splitlines()))
         forms = {form for value in lines if _is_distinct(value) for form in _forms(value)}
@@ -220,38 +221,20 @@ def _is_distinct(value: str) -> bool:
 
 
 def _forms(value: str) -> Iterator[str]:
-    encoders: tuple[Callable[[str], str], ...] = (
-        str,
-        quote,
-        lambda text: quote(text, safe=""),
-        lambda text: json.dumps(text)[1:-1],
-        lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
-        lambda text: repr(text)[1:-1],
-        lambda text: text.replace("'", "''"),
-    )
-    for encode in encoders:
-        yield encode(value)
+    yield from (value, quote(value), quote(value, safe=""), repr(value)[1:-1], value.replace("'", "''"))
+    yield from (json.dumps(value, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False))
 
 
-def _secret_scalars(data: Any, path: Path) -> Iterator[str]:
+def _scalars(data: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each scalar of plain data as text, with the keys above it."""
     if isinstance(data, Mapping):
         for key, value in data.items():
-            yield from _secret_scalars(value, (*path, *str(key).split(".")))
+            yield from _scalars(value, (*path, *str(key).split(".")))
     elif isinstance(data, (list, tuple)):
         for value in data:
-            yield from _secret_scalars(value, path)
-    elif data is not None and not isinstance(data, bool) and _is_secret(path, str(data)):
-        yield str(data)
-
-
-def _texts(data: Any) -> Iterator[str]:
-    if isinstance(data, Mapping):
-        data = list(data.values())
-    if isinstance(data, (list, tuple)):
-        for value in data:
-            yield from _texts(value)
-    elif isinstance(data, str):
-        yield data
+            yield from _scalars(value, path)
+    elif data is not None and not isinstance(data, bool):
+        yield path, str(data)
 
 
 def _passwords(text: str) -> Iterable[str]:

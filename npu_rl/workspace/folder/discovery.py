@@ -79,7 +79,6 @@ def require_trust(paths: WorkspacePaths) -> None:
     if owner is None:
         return
     import json
-    import shlex
 
     from npu_rl.common.user_settings import config_path, read_configuration
 

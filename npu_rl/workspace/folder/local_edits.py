@@ -31,9 +31,6 @@ class Edits:
     files: tuple[str, ...]
     history: tuple[str, ...]
 
-    def __bool__(self) -> bool:
-        return bool(self.files or self.history)
-
     def __len__(self) -> int:
         return len(self.files) + len(self.history)
 

@@ -7,11 +7,13 @@ all paths are checked at once where possible.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.stack.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
 from npu_rl.stack.lock.lock_fields import check_upstream_path
+
+_Kind = TypeVar("_Kind")
 
 _MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
 _STATES = ("in place", "superseded")  # states of hunks in a locked tree
@@ -36,6 +38,11 @@ def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tupl
     _check_hunks(body["hunks"], files)
     _check_texts(body["texts"])
     _check_setup(body["setup"])
+
+
+def _typed(value: object, kind: type[_Kind], what: str) -> _Kind:
+    _require(isinstance(value, kind), what)
+    return cast("_Kind", value)
 
 
 def _require(fine: bool, what: str) -> None:
@@ -77,9 +84,8 @@ def _check_paths(root: str, paths: Collection[str]) -> None:
         check_upstream_path(path)
 
 
-def _check_hunks(hunks: object, roots: Collection[str]) -> None:
-    _require(isinstance(hunks, list), "hunks: expected a list")
-    assert isinstance(hunks, list)
+def _check_hunks(given: object, roots: Collection[str]) -> None:
+    hunks = _typed(given, list, "hunks: expected a list")
     for number, record in enumerate(hunks):
         _require(isinstance(record, dict) and record["root"] in roots, f"hunks[{number}]: unknown root")
         texts = (record["file"], record["patch"], record["component"])
@@ -112,16 +118,12 @@ def _has_lines(record: Mapping[str, Any]) -> bool:
 
 
 def _check_texts(texts: object) -> None:
-    _require(isinstance(texts, dict), "texts: expected a mapping")
-    assert isinstance(texts, dict)
-    for text in texts.values():
-        _require(isinstance(text, str), "texts: expected text")
-        text.encode("utf-8", "surrogateescape")
+    for text in _typed(texts, dict, "texts: expected a mapping").values():
+        _typed(text, str, "texts: expected text").encode("utf-8", "surrogateescape")
 
 
-def _check_setup(setup: object) -> None:
-    _require(isinstance(setup, dict), "setup: expected a mapping")
-    assert isinstance(setup, dict)
+def _check_setup(given: object) -> None:
+    setup = _typed(given, dict, "setup: expected a mapping")
     for key in _TEXTS:
         _require(isinstance(setup.get(key, ""), str), f"setup.{key}: expected text")
     made = setup.get("made", 0)

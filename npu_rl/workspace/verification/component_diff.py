@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from npu_rl.common.errors import UsageError
 from npu_rl.stack.compose.assemble import code_paths
-from npu_rl.stack.lock.lock_model import Lock, LockedComponent
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import fit_for_patch, patch_of
@@ -54,7 +54,8 @@ def component_changes(paths: WorkspacePaths, name: str, notify: Notify) -> bytes
             if component_path is None:
                 notify(f"not shown: {root}/{path} (not a path of {name})")
                 continue
-            _note_other_effects(report.lock, name, component, path, component_path, root, notify)
+            if root == "code":
+                _note_other_effects(report.lock, name, path, component_path, notify)
             text = text if component_path == path else _renamed(text, component_path)
             if parts.setdefault(component_path, text) != text:
                 notify(
@@ -111,18 +112,9 @@ def _quoted(name: str) -> bytes:
     return b'"' + _ODD.sub(escaped, raw) + b'"'
 
 
-def _note_other_effects(
-    lock: Lock,
-    name: str,
-    component: LockedComponent,
-    path: str,
-    component_path: str,
-    root: str,
-    notify: Notify,
-) -> None:
-    if root != "code":
-        return
-    others = [laid for laid in code_paths(component, component_path) if laid != path]
+def _note_other_effects(lock: Lock, name: str, path: str, component_path: str, notify: Notify) -> None:
+    """Tell what else a patch of a component would change, or be changed by, in the code tree."""
+    others = [laid for laid in code_paths(lock.components[name], component_path) if laid != path]
     if others:
         notify(
             f"note: {component_path} of {name} is also at {', '.join(others)}: the patch would change it there too"

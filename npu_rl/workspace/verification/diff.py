@@ -76,9 +76,8 @@ def fit_for_patch(paths: WorkspacePaths, report: Report, notify: Notify) -> Repo
             return "the output of this command"
         return f"{drift.kind}, {status.st_size >> 20} MiB" if status.st_size > _LARGEST else None
 
-    reasons = {
-        drift.path: why_not(drift) for drift in report.drift
-    }  # a path has a line for each lost hunk, too
+    # A path has a line for each lost hunk, too.
+    reasons = {drift.path: why_not(drift) for drift in report.drift}
     for path, reason in reasons.items():
         if reason is not None:
             notify(f"not shown: {path} ({reason})")
@@ -128,20 +127,18 @@ def _with_key_paths(repository_view: Git, tree: str, part: bytes) -> bytes:
 def git_objects(paths: WorkspacePaths) -> Path:
     """Return the folder of a workspace's git objects. Raises WorkspaceError if it is missing, or can't be trusted."""
     objects = paths.git / "objects"
+
+    def refused(what: str, why: str | None = None) -> WorkspaceError:
+        hint = "`npu-rl verify` works without them."
+        return WorkspaceError(what, where=str(objects), why=why, hint=hint)
+
     if not objects.is_dir():
-        raise WorkspaceError(
-            "This copy of the workspace has no git objects to compare with",
-            where=str(objects),
-            hint="`npu-rl verify` works without them.",
-        )
+        raise refused("This copy of the workspace has no git objects to compare with")
     problem = unsupported_file(objects) or (
         "it uses the objects of another repository" if (objects / "info/alternates").exists() else None
     )
     if problem is not None:
-        raise WorkspaceError(
-            "The git objects of this workspace can't be used", where=str(objects), why=problem,
-            hint="`npu-rl verify` works without them.",
-        )  # fmt: skip
+        raise refused("The git objects of this workspace can't be used", problem)
     return objects
 
 

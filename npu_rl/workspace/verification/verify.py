@@ -233,21 +233,17 @@ def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
         return top
     if top.endswith(".dist-info"):
         return _dist_owner(lock, top)
-    best: tuple[int, str | None] = (0 if kind == "untracked" else -1, None)
-    for name, component in lock.components.items():
-        depth = _depth(component, path)
-        if depth > best[0]:
-            best = (depth, name)
-    return best[1]
+    depths = {name: _depth(component, path) for name, component in lock.components.items()}
+    name = max(depths, key=depths.__getitem__, default=None)
+    return name if name is not None and depths[name] > (0 if kind == "untracked" else -1) else None
 
 
 def _dist_owner(lock: Lock, folder: str) -> str | None:
     from npu_rl.stack.compose.dist_info import dist_info
 
-    for name, component in lock.components.items():
-        if component.dist and any(p.startswith(folder + "/") for p in dist_info(component.dist)):
-            return name
-    return None
+    named = ((name, part.dist) for name, part in lock.components.items() if part.dist)
+    owners = (name for name, dist in named if any(p.startswith(f"{folder}/") for p in dist_info(dist)))
+    return next(owners, None)
 
 
 def _depth(component: LockedComponent, path: str) -> int:
