@@ -44,6 +44,19 @@ APART = [
     )
 ]
 HEAD = 12  # digits of the size of a request
+CLIENT = """\
+import fcntl, json, os, socket, sys
+call = {{"args": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "first": []}}
+request = json.dumps(call).encode()
+control, theirs = socket.socketpair()
+with open(__file__) as own, socket.socket(fileno=os.dup({number})) as server:
+    fcntl.flock(own, fcntl.LOCK_EX)  # both sides of a pipe begin at once
+    socket.send_fds(server, [b"%*d" % ({head}, len(request))], [theirs.fileno(), 1, 2])
+    server.sendall(request)
+theirs.close()
+said = b"".join(iter(lambda: control.recv(100), b""))
+sys.exit(int(said.split()[1]) % 256)
+"""
 
 
 class Server:
@@ -98,6 +111,10 @@ class Server:
             return subprocess.CompletedProcess(
                 ["npu-rl", *args], int(words[1]), _text(came[out]), _text(came[err])
             )
+
+    def program(self) -> tuple[str, int]:
+        """The text of a program `npu-rl` that has the server run it, and the handle that its process has to inherit."""
+        return CLIENT.format(number=self._ours.fileno(), head=HEAD), self._ours.fileno()
 
     def stop(self) -> None:
         self._ours.close()

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import ROOT, clean_env, rewrites, run_cli
+from tests.support import ROOT, clean_env, command_server, ok, rewrites, run_cli
 
 PAGES = [
     *(
@@ -127,9 +127,11 @@ def run_scene(block: Block, folder: Path, env: Mapping[str, str]) -> list[tuple[
 
 def run_shell(text: str, folder: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     """Run shell lines in a prepared folder, up to the first that fails, with this checkout's npu-rl on PATH."""
-    command = folder / "bin" / "npu-rl"
+    text_of_client, handle = command_server().program()
+    client, command = folder / "bin" / "client.py", folder / "bin" / "npu-rl"
     command.parent.mkdir(exist_ok=True)
-    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m npu_rl "$@"\n')
+    client.write_text(text_of_client)
+    command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -IS {shlex.quote(str(client))} "$@"\n')
     command.chmod(0o755)
     return subprocess.run(
         ["bash", "-e", "-c", text],
@@ -141,6 +143,7 @@ def run_shell(text: str, folder: Path, env: Mapping[str, str]) -> subprocess.Com
         text=True,
         timeout=300,
         check=False,
+        pass_fds=[handle],
     )
 
 
@@ -156,8 +159,7 @@ def prepare(
     if store is not None:
         env["NPU_RL_STORE"] = str(store)
     if scene in ("set-up", "data"):
-        done = run_cli(["setup", "--manifest", "quickstart"], env, folder, timeout=300)
-        assert done.returncode == 0, done.stderr
+        ok(run_cli(["setup", "--manifest", "quickstart"], env, folder, timeout=300))
     if scene not in (*NEEDS_UPSTREAMS, "data"):
         return env
     for block in blocks(page):
