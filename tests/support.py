@@ -139,6 +139,18 @@ def run_program(
     )  # fmt: skip
 
 
+def modules_after(words: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> set[str]:
+    """Names of the modules that `npu-rl WORDS`, from nothing, has loaded when it has succeeded."""
+    code = (
+        "import sys, atexit\n"
+        "atexit.register(lambda: print('\\n@@' + ' '.join(sys.modules)))\n"
+        "from npu_rl.cli import main\n"
+        "main()\n"
+    )
+    done = ok(run_program([sys.executable, "-c", code, *words], env=env, cwd=cwd))
+    return set(done.stdout.rpartition("@@")[2].split())
+
+
 class Ended(Protocol):
     """A command that has ended, in a process or here."""
 
@@ -155,7 +167,7 @@ Done = TypeVar("Done", bound=Ended)
 
 def ok(done: Done) -> Done:
     """It has succeeded."""
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done
 
 

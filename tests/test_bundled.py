@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import npu_rl
 from npu_rl.common.bundled import bundled_manifests, bundled_patchset, data_root, runtime_root
 from npu_rl.common.errors import ManifestError
 from tests.manifest.examples import MINIMAL
+from tests.support import ok, run_program
 
 PACKAGE = Path(npu_rl.__file__).resolve().parent
 
@@ -56,15 +56,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(site: Path, code: str, cwd: Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-P" if sys.version_info >= (3, 11) else "-B", "-c", code],
-        env={**os.environ, "PYTHONPATH": str(site)},
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout.splitlines()
+    option = "-P" if sys.version_info >= (3, 11) else "-B"
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    return ok(run_program([sys.executable, option, "-c", code], env=env, cwd=cwd)).stdout.splitlines()
 
 
 WHERE = """

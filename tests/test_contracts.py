@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOT, run_program
 
 # Contract -> a module, and the import that breaks the contract there.
 VIOLATIONS = {
@@ -34,13 +34,10 @@ VIOLATIONS = {
 
 def lint(folder: Path) -> subprocess.CompletedProcess[str]:
     code = "from importlinter.cli import lint_imports_command; lint_imports_command()"
-    return subprocess.run(
+    return run_program(
         [sys.executable, "-c", code, "--no-cache", "--config", str(folder / "pyproject.toml")],
-        cwd=folder,
         env={"PATH": "", "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1", "LANG": "C.UTF-8"},
-        capture_output=True,
-        text=True,
-        check=False,
+        cwd=folder,
     )
 
 

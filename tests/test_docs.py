@@ -34,7 +34,7 @@ from tests.doc_pages import (
     typed_commands,
 )
 from tests.in_process import run_here
-from tests.support import ROOT, clean_env
+from tests.support import ROOT, clean_env, ok
 
 GENERATED = {"npu_rl/_data"}
 """What a page may name where it is not, or not yet: a wheel has _data."""
@@ -119,8 +119,7 @@ def test_a_transcript_is_what_is_printed(
 
 @pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "sh" and b.mark == "runs"))
 def test_a_shell_block_succeeds(block: Block, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    done = run_shell(block.text, tmp_path, scene(block, tmp_path, request))
-    assert done.returncode == 0, done.stdout
+    ok(run_shell(block.text, tmp_path, scene(block, tmp_path, request)))
 
 
 def scene(block: Block, folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from npu_rl.common.environment_variables import NPU_RL, TESTS, VARIABLES, YOU, r
 from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.url_rewriting import Rewrites
-from tests.support import ROOT
+from tests.support import ROOT, ok, run_program
 
 NAMES = {variable.name for variable in VARIABLES}
 # Names that tests make up.
@@ -92,13 +91,7 @@ def test_the_defaults_in_it_are_those_that_hold(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_page_is_current() -> None:
-    done = subprocess.run(
-        [sys.executable, ROOT / ".ci/regenerate", "--check", "docs/environment.md"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"write it again: .ci/regenerate docs/environment.md\n{done.stdout}"
+    ok(run_program([sys.executable, ROOT / ".ci/regenerate", "--check", "docs/environment.md"]))
     page = (ROOT / "docs" / "environment.md").read_text(encoding="utf-8")
     assert set(re.findall(r"^\| `([A-Z0-9_]+)` \|", page, re.MULTILINE)) == NAMES | _switches()
     assert data_root() == ROOT

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import clean_env
+from tests.support import clean_env, ok, run_program
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -31,9 +31,7 @@ def test_the_installed_package_has_its_data(tmp_path: Path) -> None:
         "from npu_rl.common.python_roots import INJECTED; print((INJECTED / 'sitecustomize.py').is_file())"
     )
     env = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
-    )
+    done = ok(run_program([sys.executable, "-c", code], env=env, cwd=tmp_path))
     place, manifests, patchset, runtime, on_path = done.stdout.splitlines()
     assert Path(place).name == "_data"
     assert {"quickstart", "deepseek-v3-cann"} <= set(manifests.split())
@@ -75,10 +73,11 @@ def test_the_sdist_installs_and_sets_the_quickstart_up(quickstart_workspace: Pat
     env["NPU_RL_STORE"] = str(quickstart_workspace.parent / "store")
 
     def run(*words: str | Path) -> str:
-        done = subprocess.run(
-            list(map(str, words)), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240
+        done = ok(
+            subprocess.run(
+                list(map(str, words)), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240
+            )
         )
-        assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout
 
     def install(*words: str | Path) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from npu_rl.stack.lock import lock_model
-from tests.support import ROOT, clean_env, run_cli
+from tests.support import ROOT, clean_env, ok, run_cli, run_program
 
 pytestmark = pytest.mark.pypi
 
@@ -34,8 +33,7 @@ def test_the_result_is_the_locked_tree(
     quickstart_workspace: Path, scene: tuple[Path, dict[str, str]]
 ) -> None:
     folder, env = scene
-    done = run_cli(["verify", "--deep", "--json", "-w", quickstart_workspace], env, folder)
-    assert done.returncode == 0, done.stderr
+    done = ok(run_cli(["verify", "--deep", "--json", "-w", quickstart_workspace], env, folder))
     body = json.loads(done.stdout)
     assert body["ok"] and (body["tree"], body["commit"]) == (LOCK.tree, LOCK.commit)
     states = [hunk["state"] for patch in body["patches"] for hunk in patch["hunks"]]
@@ -43,9 +41,7 @@ def test_the_result_is_the_locked_tree(
 
 
 def test_vllm_from_the_sdist_is_the_tree_of_its_tag(code_tree: Path) -> None:
-    found = subprocess.run(
-        ["git", "rev-parse", "HEAD:vllm"], cwd=code_tree, capture_output=True, text=True, check=True
-    )
+    found = ok(run_program(["git", "rev-parse", "HEAD:vllm"], cwd=code_tree))
     # vllm v0.9.1 (b6553be1bc75f046b00046a4ad7576364d03c835), folder vllm
     assert found.stdout.strip() == "ea481b57b449cbfec7bd92bec2982da294779400"
 
@@ -56,22 +52,20 @@ def test_the_platform_plugin_and_versions_are_found(code_tree: Path) -> None:
         "from importlib.metadata import entry_points, version\n"
         "print(sorted(e.name for e in entry_points(group='vllm.platform_plugins')), version('verl'), version('vllm'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", code, code_tree], capture_output=True, text=True, check=True
-    )
+    done = ok(run_program([sys.executable, "-I", "-S", "-c", code, code_tree]))
     assert done.stdout.strip() == "['ascend'] 0.5.0 0.9.1+empty"
 
 
 def test_a_second_workspace_needs_no_network(scene: tuple[Path, dict[str, str]]) -> None:
     folder, env = scene
-    done = run_cli(["setup", "--manifest", "quickstart", "--offline", "--json", "-w", "second"], env, folder)
-    assert done.returncode == 0, done.stderr
+    done = ok(
+        run_cli(["setup", "--manifest", "quickstart", "--offline", "--json", "-w", "second"], env, folder)
+    )
     body = json.loads(done.stdout)
     assert (body["tree"], body["commit"], body["bytes_received"]) == (LOCK.tree, LOCK.commit, 0)
 
 
 def test_the_lock_is_up_to_date(scene: tuple[Path, dict[str, str]]) -> None:
     folder, env = scene
-    done = run_cli(["lock", "--check", "--manifest", "quickstart"], env, folder, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = ok(run_cli(["lock", "--check", "--manifest", "quickstart"], env, folder, timeout=300))
     assert "up to date" in done.stdout

@@ -9,7 +9,7 @@ import pytest
 
 from tests.doc_pages import PAGES, quoted_commands, typed_commands
 from tests.in_process import run_here
-from tests.support import ROOT, clean_env
+from tests.support import ROOT, clean_env, ok
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q"
@@ -32,8 +32,7 @@ def options() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize(("name", "shown"), sorted(options().items()))
 def test_every_command_in_it_is_one(tmp_path: Path, name: str, shown: set[str]) -> None:
-    done = run_here([*name.split(), "--help"], clean_env(tmp_path))
-    assert done.returncode == 0, done.stderr
+    done = ok(run_here([*name.split(), "--help"], clean_env(tmp_path)))
     for option in shown:
         assert re.search(rf"(?<![\w-]){option}\b", done.stdout), f"{option} is no option of {name}"
 

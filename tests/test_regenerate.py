@@ -18,7 +18,7 @@ from npu_rl.stack.resolve.upstream_repository import Context
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Silent
 from npu_rl.stack.store import Store
-from tests.support import ROOT, clean_env, run_cli
+from tests.support import ROOT, clean_env, ok, run_cli, run_program
 
 PARTS = (".ci", "npu_rl", "manifests", "patchsets", "recipes", "docs")
 
@@ -32,10 +32,7 @@ def checkout(tmp_path: Path) -> Path:
 
 def regenerate(checkout: Path, tmp_path: Path, *words: str) -> subprocess.CompletedProcess[str]:
     env = {**clean_env(tmp_path), "PYTHONPATH": ""}
-    return subprocess.run(
-        [sys.executable, checkout / ".ci/regenerate", *words],
-        env=env, cwd=tmp_path, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return run_program([sys.executable, checkout / ".ci/regenerate", *words], env=env, cwd=tmp_path)
 
 
 PAGES = {
@@ -75,13 +72,11 @@ def test_a_change_of_a_source_makes_its_page_stale(checkout: Path, tmp_path: Pat
         assert f"{name}: stale" in stale.stdout
         assert after in stale.stdout
         assert (checkout / name).read_text() == (ROOT / name).read_text()
-    written = regenerate(checkout, tmp_path, *PAGES)
-    assert written.returncode == 0
+    written = ok(regenerate(checkout, tmp_path, *PAGES))
     for name, (_, _, after) in PAGES.items():
         assert f"{name}: written" in written.stdout
         assert after in (checkout / name).read_text()
-    fresh = regenerate(checkout, tmp_path, "--check", *PAGES)
-    assert fresh.returncode == 0, fresh.stdout + fresh.stderr
+    ok(regenerate(checkout, tmp_path, "--check", *PAGES))
 
 
 def test_a_file_that_is_not_generated_is_refused(tmp_path: Path) -> None:
@@ -109,7 +104,7 @@ def stack(tmp_path: Path) -> tuple[Path, dict[str, str]]:
     git = ["git", "-c", "user.name=t", "-c", "user.email=t@t", "-C", str(upstream)]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "first"]):
         subprocess.run([*git, *words], check=True, env=clean_env(tmp_path))
-    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout
+    head = ok(run_program([*git, "rev-parse", "HEAD"])).stdout
     patches = tmp_path / "patches"
     patches.mkdir()
     (patches / "series").write_text("0001-two.patch\n")
@@ -123,8 +118,7 @@ def stack(tmp_path: Path) -> tuple[Path, dict[str, str]]:
         "    take: [{from: lib, to: lib}]\n    patches: [{path: ./patches}]\n"
     )
     env = clean_env(tmp_path)
-    done = run_cli(["lock", "--manifest", str(manifest)], env)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["lock", "--manifest", str(manifest)], env))
     shutil.rmtree(upstream)
     return manifest, env
 

@@ -19,7 +19,7 @@ from npu_rl.common.errors import HostError
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.store import DAY, Store, Unit, default_root, pack_loose, unit_key
 from npu_rl.stack.store_folder import MARK
-from tests.support import ROOT, clean_env, run_cli
+from tests.support import ROOT, assert_told, clean_env, ok, run_cli, run_program
 
 KEY = unit_key("test", ["a"])
 
@@ -416,9 +416,12 @@ def test_a_folder_with_other_files_is_refused_and_unchanged(tmp_path: Path, name
     before = tree(root)
     for command in (["store", "gc", "--days", "0"], ["store", "gc", "--dry-run"]):
         done = run_cli(command, {**clean_env(tmp_path), "NPU_RL_STORE": str(root)})
-        assert done.returncode == 3
-        assert "is not a store of npu-rl, and it is not empty" in done.stderr
-        assert f"export NPU_RL_STORE='{root}/npu-rl-store'" in done.stderr
+        assert_told(
+            done,
+            "is not a store of npu-rl, and it is not empty",
+            f"export NPU_RL_STORE='{root}/npu-rl-store'",
+            code=3,
+        )
     assert tree(root) == before
 
 
@@ -445,8 +448,7 @@ def test_another_users_store_is_refused_unless_listed(store: Store, tmp_path: Pa
     os.chown(store.root, 65534, 65534)
     (store.temporary / Q_OLD).mkdir()
     done = run_cli(["store", "gc"], env)
-    assert done.returncode == 3
-    assert "The store belongs to another user" in done.stderr
+    assert_told(done, "The store belongs to another user", code=3)
     line = f'safe_stores: ["{store.root}"]'
     assert line in done.stderr
     assert left(store) == [Q_OLD]
@@ -513,8 +515,7 @@ def test_the_command(store: Store, tmp_path: Path) -> None:
     unit = make(store)
     env = clean_env(tmp_path)
     size = sum(p.stat().st_size for p in unit.path.rglob("*") if p.is_file())
-    would = run_cli(["store", "gc", "--days", "0", "--dry-run", "--json"], env)
-    assert would.returncode == 0, would.stderr
+    would = ok(run_cli(["store", "gc", "--days", "0", "--dry-run", "--json"], env))
     expected = {"store": str(store.root), "units": [KEY], "bytes": size, "foreign": [], "dry_run": True}
     assert json.loads(would.stdout) == expected
     # this process has used the store, so the other one must not clear it
@@ -629,9 +630,7 @@ def _without_privileges(command: list[str], tmp_path: Path) -> subprocess.Comple
     """Run as somebody whom permissions stop: for root, that takes giving its capabilities up."""
     if os.geteuid() == 0:
         command = [sys.executable, "-c", DROP, *command]
-    return subprocess.run(
-        command, env=clean_env(tmp_path), cwd=ROOT, capture_output=True, text=True, check=False
-    )
+    return run_program(command, env=clean_env(tmp_path), cwd=ROOT)
 
 
 # -- removing ------------------------------------------------------------------------------------------
@@ -648,11 +647,10 @@ def test_remove_tree_removes_whatever_its_permissions(tmp_path: Path) -> None:
     for folder in (deep, deep.parent, deep.parent.parent):
         folder.chmod(0)
     before = tmp_path.stat().st_mode
-    done = _without_privileges(
+    ok(_without_privileges(
         [sys.executable, "-c", "import sys; from pathlib import Path; from npu_rl.common.disk import remove_tree; "
          "remove_tree(Path(sys.argv[1]))", str(tmp_path / "a")], tmp_path
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    ))  # fmt: skip
     assert not (tmp_path / "a").exists()
     assert (outside / "file").exists(), "a link was followed"
     assert tmp_path.stat().st_mode == before, "a folder beside was opened"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import ROOT, clean_env
+from tests.support import ROOT, clean_env, ok, run_program
 
 PARTS = (".ci", "npu_rl", "manifests", "patchsets", "recipes")
 PIP = [name for name in os.environ if name.startswith("PIP_")]
@@ -41,18 +41,20 @@ def env(tmp_path_factory: pytest.TempPathFactory, quickstart_workspace: Path) ->
 
 
 def verify_stack(checkout: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, checkout / ".ci/verify_stack", *words],
-        env=env, cwd=checkout.parent, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
+    return run_program(
+        [sys.executable, checkout / ".ci/verify_stack", *words], env=env, cwd=checkout.parent, timeout=300
+    )
 
 
 def listed(checkout: Path, env: dict[str, str]) -> list[str]:
     """The lines of `manifests list` below the one of quickstart."""
-    done = subprocess.run(
-        [sys.executable, "-m", "npu_rl", "manifests", "list"],
-        env={**env, "PYTHONPATH": str(checkout)}, cwd=checkout, capture_output=True, text=True, check=True,
-    )  # fmt: skip
+    done = ok(
+        run_program(
+            [sys.executable, "-m", "npu_rl", "manifests", "list"],
+            env={**env, "PYTHONPATH": str(checkout)},
+            cwd=checkout,
+        )
+    )
     lines = done.stdout.splitlines()
     at = next(number for number, line in enumerate(lines) if line.startswith("quickstart "))
     return [line.strip() for line in takewhile(lambda line: line.startswith(" "), lines[at + 1 :])]
@@ -69,8 +71,7 @@ def verified(tmp_path_factory: pytest.TempPathFactory, env: dict[str, str]) -> P
     pytest.importorskip("torch")  # the dry run needs the packages of the extra `rehearsal`
     checkout = checkout_in(tmp_path_factory.mktemp("verified"))
     assert listed(checkout, env) == ["not verified"]
-    first = verify_stack(checkout, env, "quickstart")
-    assert first.returncode == 0, first.stdout + first.stderr
+    ok(verify_stack(checkout, env, "quickstart"))
     return checkout
 
 
@@ -128,7 +129,7 @@ def test_a_failure_is_recorded_and_stops_the_rest(
     assert listed(checkout, env)[0].endswith(f": failed lock --check ({step['reason']})")
 
 
-def test_wrong_names(checkout: Path, env: dict[str, str]) -> None:
+def test_unknown_manifest_or_recipe_is_refused(checkout: Path, env: dict[str, str]) -> None:
     assert "no bundled manifest" in verify_stack(checkout, env, "quickstrat").stderr
     done = verify_stack(checkout, env, "quickstart", "--recipe", "deepseek-r1-zero-256die")
     assert done.returncode == 2 and "it has quickstart" in done.stderr

@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.cli.conftest import Installed, bare_env
-from tests.support import clean_env, command_server
+from tests.support import clean_env, command_server, run_program
 from tests.workspace.stack import Stack
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
@@ -123,9 +123,7 @@ def test_an_interruption_that_became_another_error(tmp_path: Path, number: signa
         "    except BaseException: raise ValueError('mine')\n"
         "cli._run = run\ncli.main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=clean_env(tmp_path), capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-c", code], env=clean_env(tmp_path))
     assert (done.returncode, done.stderr) == (128 + number, "")
 
 
@@ -141,10 +139,7 @@ def test_an_interruption_amid_a_finalizer(tmp_path: Path, number: signal.Signals
         "    time.sleep(60)\n"
         "cli._run = run\ncli.main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env=clean_env(tmp_path), capture_output=True, text=True, check=False, timeout=30,
-    )  # fmt: skip
+    done = run_program([sys.executable, "-c", code], env=clean_env(tmp_path), timeout=30)
     assert (done.returncode, done.stderr) == (128 + number, "")
 
 
@@ -200,10 +195,9 @@ def test_a_closed_stream_changes_no_verdict(
     installed: Installed, paths: WorkspacePaths, tmp_path: Path, closed: str
 ) -> None:
     def ended(*args: str | Path) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            ["sh", "-c", f'exec "$@" {closed}', "sh", installed.program, *args],
-            env=bare_env(tmp_path), capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        return run_program(
+            ["sh", "-c", f'exec "$@" {closed}', "sh", installed.program, *args], env=bare_env(tmp_path)
+        )
 
     assert (ended("verify", "-w", paths.root).returncode, ended("--version").returncode) == (0, 0)
     (paths.code / "stray.py").touch()
@@ -238,10 +232,9 @@ def test_a_current_folder_that_is_gone(
             done = command_server().run(words, stack.env, str(gone), 60, ["os:rmdir", str(gone)])
             assert "Traceback" not in done.stderr
             return done.returncode, done.stderr
-        done = subprocess.run(
-            ["bash", "-c", 'rmdir "$PWD" && exec "$@"', "bash", *start, *args],
-            env=env, cwd=gone, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_program(
+            ["bash", "-c", 'rmdir "$PWD" && exec "$@"', "bash", *start, *args], env=env, cwd=gone
+        )
         assert "Traceback" not in done.stderr
         return done.returncode, done.stderr
 

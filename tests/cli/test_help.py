@@ -14,7 +14,8 @@ from typer.main import get_command
 
 from npu_rl.cli import _with_level
 from npu_rl.cli.app import app
-from tests.support import clean_env, run_cli
+from tests.in_process import run_here
+from tests.support import assert_told, clean_env, ok, run_cli
 
 TOP: Any = get_command(app)
 GROUPS = ("weights", "manifests", "recipes", "patches", "store")
@@ -75,7 +76,7 @@ def test_an_example_is_a_command_line(line: str) -> None:
     assert not any(str(value).startswith("-") for value in parameters.values())
 
 
-def test_an_example_that_is_none_would_be_seen() -> None:
+def test_invalid_example_is_rejected_by_the_parser() -> None:
     with pytest.raises(Exception, match="No such option"):
         parsed("npu-rl verify --depe")
     with pytest.raises(Exception, match="Missing"):
@@ -107,8 +108,8 @@ def test_the_exit_codes_stand_in_the_top_help(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["", *GROUPS, *LEAVES])
 def test_help_fits_80_columns(tmp_path: Path, name: str) -> None:
-    done = run_cli([*name.split(), "--help"], {**clean_env(tmp_path), "COLUMNS": "80"})
-    assert done.returncode == 0
+    done = ok(run_here([*name.split(), "--help"], {**clean_env(tmp_path), "COLUMNS": "80"}))
+    assert "Usage:" in done.stdout
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
 
 
@@ -138,14 +139,12 @@ def test_an_older_spelling_does_the_same(tmp_path: Path, older: list[str], now: 
 @pytest.mark.parametrize("wrong", [["verfy"], ["recipes", "chekc"]])
 def test_a_command_that_is_none_gets_the_one_that_was_meant(tmp_path: Path, wrong: list[str]) -> None:
     done = run_cli(wrong, clean_env(tmp_path))
-    assert done.returncode == 2
-    assert "Did you mean" in done.stderr
+    assert_told(done, "Did you mean", code=2)
 
 
-def test_v_alone_is_no_command(tmp_path: Path) -> None:
+def test_verbose_without_a_command_is_a_usage_error(tmp_path: Path) -> None:
     done = run_cli(["-v"], clean_env(tmp_path))
-    assert done.returncode == 2
-    assert "Missing command" in done.stderr
+    assert_told(done, "Missing command", code=2)
 
 
 # -- groups --------------------------------------------------------------------------------------------
@@ -184,8 +183,7 @@ def test_patches_show_prints_the_file(tmp_path: Path) -> None:
     for name in ("0001-attention-scale", "0001-attention-scale.patch", "attention-scale"):
         assert run_cli(["patches", "show", name], clean_env(tmp_path)).stdout == file.read_text()
     done = run_cli(["patches", "show", "attention-scael"], clean_env(tmp_path))
-    assert done.returncode == 1
-    assert "attention-scale" in done.stderr
+    assert_told(done, "attention-scale")
 
 
 # -- completion ----------------------------------------------------------------------------------------
@@ -194,8 +192,7 @@ def test_patches_show_prints_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_completion_script_names_the_program(tmp_path: Path, shell: str) -> None:
     env = {**clean_env(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    done = run_cli(["--show-completion", shell], env)
-    assert done.returncode == 0, done.stderr
+    done = ok(run_cli(["--show-completion", shell], env))
     assert "_NPU_RL_COMPLETE=complete_" + shell in done.stdout
 
 

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from tests.cli.conftest import Installed, bare_env, packages
-from tests.support import ROOT
+from tests.support import ROOT, ok, run_program
 
 HERE = f"python{sys.version_info[0]}.{sys.version_info[1]}"
 SITE = f"lib/{HERE}/site-packages"
@@ -71,9 +71,7 @@ def test_it_finds_itself_through_links(
     run = [*([shell, "sh"] if shell == "busybox" else [shell])]
     env = hostile | {"CDPATH": "/", "PATH": f"{tmp_path}:{hostile['PATH']}"}
     for words in (["-c", '"$0" --version', "-npu rl"], ["npu-rl", "--version"], ["./-npu rl", "--version"]):
-        done = subprocess.run(
-            [*run, *words], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
+        done = run_program([*run, *words], env=env, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, ""), words
         assert done.stdout.startswith("npu-rl ")
 
@@ -136,12 +134,10 @@ def test_what_users_set_to_see_is_kept(installed: Installed, tmp_path: Path) -> 
         inner.replace("#!python", f"#!{python}").replace("    from npu_rl.cli import program\n", "    program = exit\n")
         .replace("\nprogram()\n", "\n" + code)
     )  # fmt: skip
-    done = subprocess.run([folder / "npu-rl"], env=env, capture_output=True, text=True, check=True)
+    done = ok(run_program([folder / "npu-rl"], env=env))
     assert done.stdout == "1 0 1\n/cann /base\n"
     del env["PYTHONUTF8"], env["PYTHONDONTWRITEBYTECODE"]
-    done = subprocess.run(
-        [folder / "npu-rl"], env=env | {"LC_ALL": "C.UTF-8"}, capture_output=True, text=True, check=True
-    )
+    done = ok(run_program([folder / "npu-rl"], env=env | {"LC_ALL": "C.UTF-8"}))
     assert done.stdout.startswith("0 0 1\n")
 
 
@@ -166,17 +162,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
 def pip(*args: str | Path, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PIP_BREAK_SYSTEM_PACKAGES": "1", **(env or {})}
     environment.pop("PYTHONPATH", None)
-    return subprocess.run(
-        [sys.executable, "-m", "pip", *map(str, args)],
-        env=environment, cwd="/", capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return run_program([sys.executable, "-m", "pip", *map(str, args)], env=environment, cwd="/")
 
 
 def install(*args: str | Path, env: dict[str, str] | None = None) -> None:
-    done = pip(
-        *args, "--quiet", "--no-deps", "--no-index", "--no-compile", env=env
+    ok(
+        pip(*args, "--quiet", "--no-deps", "--no-index", "--no-compile", env=env)
     )  # 300 files that nobody imports
-    assert done.returncode == 0, done.stderr
 
 
 def marked(site: Path) -> None:
@@ -193,12 +185,11 @@ def test_pip_in_a_virtual_environment(wheel: Path, hostile: dict[str, str], tmp_
     marked(home / SITE)
     assert answer(home / "bin/npu-rl", hostile) == "npu-rl mine\n"
     by_hand = [home / "bin/python", home / "bin/npu-rl-python", "--version"]
-    done = subprocess.run(by_hand, env=bare_env(tmp_path), capture_output=True, text=True, check=True)
+    done = ok(run_program(by_hand, env=bare_env(tmp_path)))
     assert done.stdout == "npu-rl mine\n"
     (tmp_path / "linked").symlink_to(home)
     assert answer(tmp_path / "linked/bin/npu-rl", hostile) == "npu-rl mine\n"
-    done = pip("--python", home / "bin/python", "uninstall", "--yes", "npu-rl")
-    assert done.returncode == 0, done.stderr
+    ok(pip("--python", home / "bin/python", "uninstall", "--yes", "npu-rl"))
     assert not list(home.glob("bin/npu-rl*"))
 
 
@@ -224,8 +215,7 @@ def test_pip_into_a_folder(wheel: Path, hostile: dict[str, str], tmp_path: Path)
 def test_pip_editable(wheel: Path, hostile: dict[str, str], tmp_path: Path) -> None:
     home = tmp_path / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
-    done = pip("--python", home / "bin/python", "install", "--quiet", "--no-deps", "--editable", ROOT)
-    assert done.returncode == 0, done.stderr
+    ok(pip("--python", home / "bin/python", "install", "--quiet", "--no-deps", "--editable", ROOT))
     (home / SITE / "needs.pth").write_text("\n".join(packages()) + "\n")
     assert answer(home / "bin/npu-rl", hostile).startswith("npu-rl ")
 
@@ -236,8 +226,7 @@ def test_pip_editable(wheel: Path, hostile: dict[str, str], tmp_path: Path) -> N
 def test_other_installers(wheel: Path, hostile: dict[str, str], tmp_path: Path, tool: str) -> None:
     tools = tmp_path / "tools"
     subprocess.run([sys.executable, "-m", "venv", tools], check=True)
-    done = pip("--python", tools / "bin/python", "install", "--quiet", tool.split()[0])
-    assert done.returncode == 0, done.stderr
+    ok(pip("--python", tools / "bin/python", "install", "--quiet", tool.split()[0]))
     env = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")} | {"HOME": hostile["HOME"]}
     env |= {"UV_FIND_LINKS": os.environ.get("PIP_FIND_LINKS", ""), "UV_CACHE_DIR": str(tmp_path / "cache")}
     venv = tmp_path / "a venv"
@@ -254,14 +243,6 @@ def test_other_installers(wheel: Path, hostile: dict[str, str], tmp_path: Path, 
         ],
     }
     for program, *words in commands[tool]:
-        done = subprocess.run(
-            [tools / "bin" / program, *words],
-            env=env,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
+        ok(run_program([tools / "bin" / program, *words], env=env, cwd=tmp_path))
     folder = Path(hostile["HOME"], ".local/bin") if tool in ("pipx", "uv tool") else venv / "bin"
     assert answer(folder / "npu-rl", hostile).startswith("npu-rl ")

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.in_process import run_here
 from tests.plan.helpers import RECIPE
-from tests.support import clean_env, run_cli
+from tests.support import assert_told, clean_env, ok, run_program
 
 
-def test_a_recipe_that_fits(tmp_path: Path) -> None:
-    shown = run_cli(["plan", RECIPE, "--storage-gbs", "10"], clean_env(tmp_path), tmp_path)
+def test_flagship_recipe_fits_and_shows_its_layout(tmp_path: Path) -> None:
+    shown = run_here(["plan", RECIPE, "--storage-gbs", "10"], clean_env(tmp_path), tmp_path)
     assert (shown.returncode, shown.stderr) == (0, "")
     assert "  training: 256 dies = TP1 x CP1 x DP32 x PP8; experts ETP1 x EP32 x EDP1\n" in shown.stdout
     assert "\nMemory of a host: 1140.1 GB a node; not judged without --host-memory-gb\n" in shown.stdout
@@ -30,21 +30,21 @@ def test_a_recipe_that_fits(tmp_path: Path) -> None:
 
 def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Path) -> None:
     changes = ["manifest=deepseek-v3-cann", "actor.transformer.use_flash_attn=true"]
-    folded = run_cli(["plan", RECIPE, *changes], clean_env(tmp_path), tmp_path).stdout
+    folded = run_here(["plan", RECIPE, *changes], clean_env(tmp_path), tmp_path).stdout
     assert re.search(r"\n\d+ rules don't apply here; --all lists them with why\n", folded)
     assert "mla-tensor-parallel" not in folded
-    listed = run_cli(["plan", RECIPE, *changes, "--all"], clean_env(tmp_path), tmp_path).stdout
+    listed = run_here(["plan", RECIPE, *changes, "--all"], clean_env(tmp_path), tmp_path).stdout
     assert "\n  pipeline-layers: 6 + 8 + 8 + 8 + 8 + 8 + 8 + 7 = 61 layers on 8 stages\n" in listed
     assert re.search(r"\n  mla-tensor-parallel: mindspeed/\S+ was read at 7ff818c, which the", listed)
-    rules = json.loads(run_cli(["plan", RECIPE, *changes, "--json"], clean_env(tmp_path), tmp_path).stdout)[
+    rules = json.loads(run_here(["plan", RECIPE, *changes, "--json"], clean_env(tmp_path), tmp_path).stdout)[
         "rules"
     ]
     skipped = {rule["id"]: rule["skipped"] for rule in rules if rule["skipped"]}
     assert all(f"\n  {name}: {why}\n" in listed for name, why in skipped.items())
 
 
-def test_one_that_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
-    shown = run_cli(["plan", RECIPE, "--die-memory-gb", "30"], clean_env(tmp_path), tmp_path)
+def test_recipe_that_does_not_fit_names_the_rules_it_breaks(tmp_path: Path) -> None:
+    shown = run_here(["plan", RECIPE, "--die-memory-gb", "30"], clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     (line,) = [line for line in shown.stdout.splitlines() if line.endswith("[memory-generate]")]
     assert line.startswith("error: ") and "stage 0: engine's weights 23.3 GB" in line
@@ -57,9 +57,9 @@ def test_one_that_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
     )
 
 
-def test_json(tmp_path: Path) -> None:
+def test_json_has_the_figures_of_the_plan(tmp_path: Path) -> None:
     words = ["plan", RECIPE, "--json", "--storage-gbs", "10", "--host-memory-gb", "800"]
-    shown = run_cli(words, clean_env(tmp_path), tmp_path)
+    shown = run_here(words, clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     made = json.loads(shown.stdout)
     assert made["ok"] is False
@@ -73,7 +73,7 @@ def test_json(tmp_path: Path) -> None:
 
 
 def test_sizes_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:
-    shown = run_cli(["plan", RECIPE, "actor.parallel.pipeline=7"], clean_env(tmp_path), tmp_path)
+    shown = run_here(["plan", RECIPE, "actor.parallel.pipeline=7"], clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     assert "Layout" not in shown.stdout
     assert "256 ranks can't be split evenly 7 ways" in shown.stdout
@@ -81,7 +81,7 @@ def test_sizes_that_do_not_fit_are_not_drawn(tmp_path: Path) -> None:
 
 def test_checkpoints_against_the_disk(tmp_path: Path) -> None:
     words = ["plan", RECIPE, "checkpoint.every=50", "--disk-gb", "10000"]
-    shown = run_cli(words, clean_env(tmp_path), tmp_path)
+    shown = run_here(words, clean_env(tmp_path), tmp_path)
     assert shown.returncode == 1
     assert "\nCheckpoints: 2 of 9394.4 GB, all kept: 18788.7 GB at once\n" in shown.stdout
     assert (
@@ -91,15 +91,13 @@ def test_checkpoints_against_the_disk(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--die-memory-gb", "--host-memory-gb", "--disk-gb", "--storage-gbs"])
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
-def test_sizes_that_are_none(tmp_path: Path, option: str, value: str) -> None:
-    shown = run_cli(["plan", RECIPE, f"{option}={value}"], clean_env(tmp_path), tmp_path)
-    assert shown.returncode == 2
-    assert f"{option} needs a number above 0" in shown.stderr
+def test_size_that_is_not_positive_is_refused(tmp_path: Path, option: str, value: str) -> None:
+    shown = run_here(["plan", RECIPE, f"{option}={value}"], clean_env(tmp_path), tmp_path)
+    assert_told(shown, f"{option} needs a number above 0", code=2)
 
 
-def test_a_laptop_recipe(tmp_path: Path) -> None:
-    shown = run_cli(["plan", "quickstart"], clean_env(tmp_path), tmp_path)
-    assert shown.returncode == 0
+def test_quickstart_fits(tmp_path: Path) -> None:
+    shown = ok(run_here(["plan", "quickstart"], clean_env(tmp_path), tmp_path))
     assert "training: 1 die, fsdp" in shown.stdout
     assert shown.stdout.endswith("quickstart fits.\n")
 
@@ -107,14 +105,14 @@ def test_a_laptop_recipe(tmp_path: Path) -> None:
 def test_the_memory_of_a_die_is_the_recipes(tmp_path: Path) -> None:
     """check, plan and train judge by it; the option of plan is for a look at another die."""
     env, small = clean_env(tmp_path), "cluster.die_memory_gb=32"
-    checked = run_cli(["recipes", "check", RECIPE, small, "--json"], env, tmp_path)
-    planned = run_cli(["plan", RECIPE, small, "--json"], env, tmp_path)
+    checked = run_here(["recipes", "check", RECIPE, small, "--json"], env, tmp_path)
+    planned = run_here(["plan", RECIPE, small, "--json"], env, tmp_path)
     found = json.loads(checked.stdout)["findings"]
     assert (checked.returncode, planned.returncode) == (1, 1)
     assert json.loads(planned.stdout)["findings"] == found
     assert json.loads(planned.stdout)["die_memory"] == 32 * 10**9
     assert any(one["rule"].startswith("memory-") and "of 32.0 GB" in one["message"] for one in found)
-    assert run_cli(["plan", RECIPE, small, "--die-memory-gb", "64"], env, tmp_path).returncode == 0
+    assert run_here(["plan", RECIPE, small, "--die-memory-gb", "64"], env, tmp_path).returncode == 0
 
 
 IMPORTED = """
@@ -147,7 +145,7 @@ def test_a_second_plan_reads_again_only_what_changed(quickstart_workspace: Path,
     def plan(*changes: str) -> tuple[str, set[str]]:
         command = [sys.executable, "-E", "-c", IMPORTED, *words, *changes]
         env = clean_env(tmp_path)
-        done = subprocess.run(command, capture_output=True, text=True, check=True, env=env, cwd="/")
+        done = ok(run_program(command, env=env, cwd="/"))
         return done.stdout, SLOW.intersection(done.stderr.splitlines())
 
     (first, cold), (again, warm) = plan(), plan()

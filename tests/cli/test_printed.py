@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from npu_rl.cli.lock import _print
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.lock import lock_model
-from tests.support import clean_env
+from tests.support import clean_env, ok, run_program
 
 
 def test_messages_of_parallel_fetches_are_whole_lines(tmp_path: Path) -> None:
@@ -29,13 +28,7 @@ def test_messages_of_parallel_fetches_are_whole_lines(tmp_path: Path) -> None:
         "for thread in threads: thread.start()\n"
         "for thread in threads: thread.join()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-u", "-c", code],
-        env=clean_env(tmp_path),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ok(run_program([sys.executable, "-u", "-c", code], env=clean_env(tmp_path)))
     lines = done.stderr.splitlines()
     assert len(lines) == 8 * 300
     assert all(re.fullmatch(r"c[0-7]: [0-9]+", line) for line in lines)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.cli.conftest import Installed, bare_env
-from tests.support import clean_env
+from tests.support import clean_env, modules_after, ok, run_program
 from tests.workspace.stack import Stack
 
 # The start of every Python, its own folders, ours, and a package we need; the rest is asked of Python.
@@ -23,18 +22,8 @@ STRAY = "import os\nos.open({mark!r}, os.O_CREAT)\nos._exit(0)\n"
 @pytest.fixture(scope="module")
 def imported(stack: Stack, template: WorkspacePaths) -> set[str]:
     """Every module outside the package that `verify` and `verify --deep` load, by its first name."""
-    code = (
-        "import sys; sys.argv = ['npu-rl', 'verify', '--deep', '-w', sys.argv[1]]\n"
-        "from npu_rl.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "print('\\n@@' + ' '.join(sys.modules))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code, template.root],
-        env=dict(stack.env), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    names = {name.partition(".")[0] for name in done.stdout.rpartition("@@")[2].split()}
+    loaded = modules_after(["verify", "--deep", "-w", template.root], stack.env, template.root)
+    names = {name.partition(".")[0] for name in loaded}
     return {name for name in names | ALWAYS if name.isidentifier()} - {"__main__"}
 
 
@@ -59,8 +48,7 @@ def test_no_stray_file_runs_in_the_command_that_is_to_find_it(
             assert done.returncode == 3, done.stderr
             assert expected <= {drift["path"] for drift in json.loads(done.stdout)["drift"]}
     for command in (["status"], ["diff"]):
-        done = installed.run(*command, "-w", paths.root, env=env, cwd=paths.code)
-        assert done.returncode == 0, done.stderr
+        ok(installed.run(*command, "-w", paths.root, env=env, cwd=paths.code))
     assert not list(ran.iterdir())
 
 
@@ -68,10 +56,11 @@ def test_an_activated_shell_is_one_of_those(
     installed: Installed, paths: WorkspacePaths, tmp_path: Path
 ) -> None:
     (paths.code / "sitecustomize.py").write_text("import os\nos._exit(0)\n")
-    done = subprocess.run(
+    done = run_program(
         ["bash", "-c", '. "$1"/activate && "$2" verify --deep', "-", paths.root, installed.program],
-        env=bare_env(tmp_path), cwd=paths.root, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        env=bare_env(tmp_path),
+        cwd=paths.root,
+    )
     assert done.returncode == 3
     assert "sitecustomize.py" in done.stdout
 
@@ -85,18 +74,14 @@ def test_a_module_started_by_hand_leaves_them_behind(
     env = clean_env(tmp_path)
     env["PYTHONPATH"] = os.pathsep.join([str(paths.code), env["PYTHONPATH"]])
     for where in (tmp_path, paths.code):
-        done = subprocess.run(
-            [sys.executable, "-m", "npu_rl", "verify", "-w", paths.root],
-            env=env, cwd=where, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        done = run_program([sys.executable, "-m", "npu_rl", "verify", "-w", paths.root], env=env, cwd=where)
         assert (done.returncode, done.stderr) == (3, "")
         assert f"code/{name}.py" in done.stdout
 
 
 def test_the_current_folder_is_no_place_to_import_from(paths: WorkspacePaths, tmp_path: Path) -> None:
     (paths.code / "hashlib.py").write_text("raise SystemExit(0)\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "npu_rl", "verify", "-w", paths.root],
-        env=clean_env(tmp_path), cwd=paths.code, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    done = run_program(
+        [sys.executable, "-m", "npu_rl", "verify", "-w", paths.root], env=clean_env(tmp_path), cwd=paths.code
+    )
     assert (done.returncode, done.stderr) == (3, "")

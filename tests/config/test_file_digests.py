@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from npu_rl.common.yaml_documents.file_digests import SIZE_LIMIT, sha256, unchanged
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.manifest.examples import MINIMAL
+from tests.support import ok, run_program
 
 
 @pytest.fixture
@@ -73,5 +73,5 @@ def test_no_heavy_import() -> None:
         "npu_rl.common.yaml_documents.file_digests, npu_rl.common.yaml_documents.text_checks;"
         "print(sorted({'pydantic', 'yaml', 'subprocess', 'packaging', 'difflib'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = ok(run_program([sys.executable, "-c", code]))
     assert done.stdout.strip() == "[]"

@@ -18,7 +18,7 @@ from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.workspace.folder import swap
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from tests.support import Repo, clean_env, command_server, git, run_cli
+from tests.support import Repo, assert_told, clean_env, command_server, git, ok, run_cli
 from tests.workspace.stack import snapshot
 
 PATCH = """\
@@ -103,13 +103,11 @@ class Scene:
             return
         before = snapshot(self.paths.root)
         told = run_cli(["verify", "-w", self.paths.root], self.env)
-        assert told.returncode == 3
-        assert "was interrupted" in told.stderr
+        assert_told(told, "was interrupted", code=3)
         assert snapshot(self.paths.root) == before
         hint = told.stderr.rpartition("Finish it: npu-rl ")[2].splitlines()[0]
         words = [self._interrupted_manifest() if word == "NAME" else word for word in shlex.split(hint)]
-        done = run_cli(words, self.env)
-        assert done.returncode == 0, done.stderr
+        done = ok(run_cli(words, self.env))
         assert "Finished an interrupted setup." in done.stderr
 
     def _interrupted_manifest(self) -> str:
@@ -127,8 +125,7 @@ class Scene:
             assert "none" in names
             assert not [n for n in ("code", "src", "activate") if os.path.lexists(paths.root / n)]
             return
-        done = run_cli(["verify", "--deep", "--json", "-w", str(paths.root)], self.env)
-        assert done.returncode == 0, done.stdout + done.stderr
+        done = ok(run_cli(["verify", "--deep", "--json", "-w", str(paths.root)], self.env))
         document = json.loads(done.stdout)
         assert document["commit"] in [self.stage.lock(name).commit for name in names if name != "none"]
 
@@ -137,8 +134,7 @@ class Scene:
 
         whole: False if it may have found nothing to do, and so had no business in the store.
         """
-        done = self.setup(name, "--json", *options)
-        assert done.returncode == 0, done.stderr
+        done = ok(self.setup(name, "--json", *options))
         document = json.loads(done.stdout)
         lock = self.stage.lock(name)
         assert (document["tree"], document["commit"]) == (lock.tree, lock.commit)
@@ -223,18 +219,15 @@ def build(home: Path) -> Stage:
             f"  {other}:\n    sources: [{{git: 'file://{home}/{other}.git'}}]\n    ref: refs/heads/main\n"
             f"    take: [{{from: {other}, to: {other}}}]\n{extra}"
         )
-        done = run_cli(["lock", "-m", stage.manifest(name)], env)
-        assert done.returncode == 0, done.stderr
+        ok(run_cli(["lock", "-m", stage.manifest(name)], env))
     scene = Scene(stage, stage.before)
     scene.reset(old=False)
-    done = scene.setup("old")
-    assert done.returncode == 0, done.stderr
+    ok(scene.setup("old"))
     return stage
 
 
 def timed(scene: Scene, name: str, *options: str) -> float:
     """Seconds a setup takes here when nobody disturbs it."""
     started = time.monotonic()
-    done = scene.setup(name, *options)
-    assert done.returncode == 0, done.stderr
+    ok(scene.setup(name, *options))
     return time.monotonic() - started

@@ -11,7 +11,7 @@ import pytest
 
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.faults.stage import Scene, Stage
-from tests.support import Repo, http_git, run_cli
+from tests.support import Repo, assert_told, http_git, ok, run_cli
 from tests.workspace.stack import snapshot
 
 Damage = Callable[[Path], None]
@@ -61,10 +61,8 @@ def test_every_unit_of_the_store_is_damaged(scene: Scene, what: str, damage: Dam
         damage(path)
     before = snapshot(scene.paths.root)
     other = scene.folder / "other"
-    done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other], scene.env)
-    assert done.returncode == 0, done.stderr
-    verified = run_cli(["verify", "--deep", "-w", other], scene.env)
-    assert verified.returncode == 0, verified.stdout + verified.stderr
+    ok(run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other], scene.env))
+    ok(run_cli(["verify", "--deep", "-w", other], scene.env))
     assert os.listdir(scene.store / "tmp") == []
     assert snapshot(scene.paths.root) == before
     scene.check("old")
@@ -79,8 +77,7 @@ def test_kept_patch_texts_are_damaged(scene: Scene, damage: Damage) -> None:
     for unit in (scene.store / "units").iterdir():
         shutil.rmtree(unit)
     other = scene.folder / "other"
-    done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other], scene.env)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other], scene.env))
     assert run_cli(["verify", "--deep", "-w", other], scene.env).returncode == 0
 
 
@@ -89,8 +86,7 @@ def test_without_the_network_damage_is_an_error_that_says_so(scene: Scene) -> No
         flip(path)
     other = scene.folder / "other"
     done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", other, "--offline"], scene.env)
-    assert done.returncode == 1
-    assert "is not in the local store" in done.stderr
+    assert_told(done, "is not in the local store")
     assert not (other / "code").exists()
 
 
@@ -137,14 +133,12 @@ def test_a_connection_that_breaks_in_mid_pack(scene: Scene, tmp_path: Path) -> N
         server.cut_after, server.cuts = 100_000, 1000
         env = {**scene.env, "NPU_RL_RETRIES": "1"}
         done = run_cli(["setup", "-m", manifest, "-w", scene.paths.root], env)
-        assert done.returncode == 1, done.stderr
-        assert "No source delivered large" in done.stderr
+        assert_told(done, "No source delivered large")
         assert snapshot(scene.paths.root) == before
         assert os.listdir(scene.store / "tmp") == []
         server.cuts = 1
         asked = len(server.requests)
-        done = run_cli(["setup", "-m", manifest, "-w", scene.paths.root], env)
-        assert done.returncode == 0, done.stderr
+        ok(run_cli(["setup", "-m", manifest, "-w", scene.paths.root], env))
         assert len(server.requests) > asked + 2
     assert run_cli(["verify", "--deep", "-w", scene.paths.root], scene.env).returncode == 0
     assert WorkspacePaths(scene.paths.root).code.joinpath("large/noise.bin").stat().st_size == 200_000

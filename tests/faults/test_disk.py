@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.stage import Scene, Stage
-from tests.support import Repo, command_server, run_cli
+from tests.support import Repo, assert_told, command_server, ok, run_cli, run_program
 from tests.workspace.stack import snapshot
 
 BIG = 3_000_000  # bytes of a file that packs to nothing (and is no hole), so that only laying it fails
@@ -29,8 +29,7 @@ def big(stage: Stage) -> Path:
         f"{text}  big:\n    sources: [{{git: 'file://{stage.home}/big.git'}}]\n    ref: refs/heads/main\n"
         "    take: [{from: big, to: big}]\n"
     )
-    done = run_cli(["lock", "-m", manifest], stage.env)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["lock", "-m", manifest], stage.env))
     return manifest
 
 
@@ -40,10 +39,7 @@ def small_disk(place: Path, size: int) -> Iterator[None]:
     place.mkdir(parents=True, exist_ok=True)
     if os.getuid() != 0 or shutil.which("mount") is None:
         pytest.skip("only root can mount a small file system")
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "npu-rl-test", str(place)],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    made = run_program(["mount", "-t", "tmpfs", "-o", f"size={size}", "npu-rl-test", str(place)])
     if made.returncode:
         pytest.skip(f"a small file system can't be mounted here: {made.stderr.strip()}")
     try:
@@ -66,14 +62,11 @@ def test_the_workspaces_disk_is_full(scene: Scene, big: Path, tmp_path: Path) ->
         shutil.copytree(scene.paths.root, place, symlinks=True)
         before = snapshot(place)
         done = run_cli(["setup", "-m", big, "-w", place], scene.env)
-        assert done.returncode == 3, done.stderr
-        assert "the disk may be full" in done.stderr
-        assert "Free some space" in done.stderr
+        assert_told(done, "the disk may be full", "Free some space", code=3)
         assert snapshot(place) == before
         assert run_cli(["verify", "--deep", "-w", place], scene.env).returncode == 0
         subprocess.run(["mount", "-o", "remount,size=20000000", str(disk)], check=True)
-        done = run_cli(["setup", "-m", big, "-w", place], scene.env)
-        assert done.returncode == 0, done.stderr
+        ok(run_cli(["setup", "-m", big, "-w", place], scene.env))
         assert (place / "code/big/text.bin").stat().st_size == BIG
         assert run_cli(["verify", "--deep", "-w", place], scene.env).returncode == 0
 
@@ -85,8 +78,7 @@ def test_a_disk_with_no_room_at_all_is_refused_before_anything_is_written(
     with small_disk(disk, 24 * 4096):
         (disk / "filler").write_bytes(bytes(20 * 4096))
         done = run_cli(["setup", "-m", scene.stage.manifest("old"), "-w", disk / "w"], scene.env)
-        assert done.returncode == 3, done.stderr
-        assert "free disk space" in done.stderr
+        assert_told(done, "free disk space", code=3)
         assert not (disk / "w/code").exists()
         (disk / "filler").unlink()
         subprocess.run(["mount", "-o", "remount,size=20000000", str(disk)], check=True)
@@ -104,15 +96,10 @@ def test_the_stores_disk_is_full(scene: Scene, big: Path, tmp_path: Path, room: 
         done = run_cli(
             ["setup", "-m", big, "-w", scene.paths.root], {**scene.env, "NPU_RL_STORE": str(store)}
         )
-        assert done.returncode == 3
-        assert "The disk is full" in done.stderr
-        assert "Traceback" not in done.stderr
+        assert_told(done, "The disk is full", code=3)
         assert snapshot(scene.paths.root) == before
         subprocess.run(["mount", "-o", "remount,size=20000000", str(store.parent)], check=True)
-        done = run_cli(
-            ["setup", "-m", big, "-w", scene.paths.root], {**scene.env, "NPU_RL_STORE": str(store)}
-        )
-        assert done.returncode == 0, done.stderr
+        ok(run_cli(["setup", "-m", big, "-w", scene.paths.root], {**scene.env, "NPU_RL_STORE": str(store)}))
         assert os.listdir(store / "tmp") == []
 
 
@@ -129,7 +116,6 @@ def test_a_file_that_is_too_large_for_the_disk(scene: Scene, big: Path, limit: i
     assert "Traceback" not in done.stderr
     assert snapshot(scene.paths.root) == before
     scene.check("old")
-    done = run_cli(["setup", "-m", big, "-w", scene.paths.root], scene.env)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["setup", "-m", big, "-w", scene.paths.root], scene.env))
     assert run_cli(["verify", "--deep", "-w", scene.paths.root], scene.env).returncode == 0
     assert scene.leftovers() == []

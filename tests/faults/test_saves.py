@@ -23,7 +23,7 @@ from npu_rl.common.python_roots import INJECTED
 from tests.code_trees import archive
 from tests.faults.tracer import Tracer
 from tests.patchsets.flagship_tree import tree
-from tests.support import ROOT, byte_code
+from tests.support import ROOT, byte_code, run_program
 
 pytestmark = [pytest.mark.rehearsal]
 
@@ -60,10 +60,7 @@ def cut_off(code: Path, strategy: str, folder: Path, *seeds: str, old: bool = Fa
         "GLOO_SOCKET_IFNAME": "lo",
     }
     runner = [sys.executable, "-W", "ignore", RUNNER, code / "verl", strategy, int(old), disk.parent, *wanted]
-    done = subprocess.run(
-        [*in_room, *([disk] if in_room else []), *map(str, runner)],
-        env=env, capture_output=True, text=True, check=False, timeout=580,
-    )  # fmt: skip
+    done = run_program([*in_room, *([disk] if in_room else []), *map(str, runner)], env=env, timeout=580)
     if "OSError: [Errno 1] ptrace" in done.stderr:
         pytest.skip("processes can't be traced here")
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

@@ -196,7 +196,7 @@ def test_an_unexpected_error_names_the_log_and_stands_in_it(tmp_path: Path) -> N
 
 
 def test_help_writes_and_imports_no_log(tmp_path: Path) -> None:
-    from tests.cli.test_commands import modules_after
+    from tests.support import modules_after
 
     env = clean_env(tmp_path)
     for words in (["--version"], ["--help"], ["verify", "--help"]):

@@ -136,6 +136,10 @@ class Mutator:
             return "{" + text[1:-1] + ", " + text[1:-1] + "}"
         return text
 
+    def json(self, tree: Any) -> bytes:
+        """JSON of a copy of the tree with some changes."""
+        return self.text(self.value(tree)).encode("utf-8", "surrogatepass")
+
 
 class Unchanged(Mutator):
     """The honest input: what shows that a kind reaches the readers that it is for."""

@@ -56,7 +56,7 @@ def fresh(folder: Path) -> Path:
 def encoded(m: Mutator, tree: Any) -> bytes:
     """JSON of the mutated tree, or mutated bytes of the JSON."""
     if m.random.random() < 0.7:
-        return m.text(m.value(tree)).encode("utf-8", "surrogatepass")
+        return m.json(tree)
     return m.bytes(json.dumps(tree).encode())
 
 

@@ -23,9 +23,8 @@ from npu_rl.stack.sources.sdist import read_sdist
 from npu_rl.stack.sources.url_rewriting import load_rewrites
 from npu_rl.workspace.folder.file_check import read_stats
 from tests.code_trees import check_recipe
-from tests.hostile.limits import assert_told
-from tests.resolve.world import World
-from tests.support import clean_env, run_cli
+from tests.resolve.world import World, component
+from tests.support import assert_told, clean_env, run_cli
 
 DEEP = b"[" * 200_000
 
@@ -160,8 +159,7 @@ def test_a_text_file_is_no_bundle(world: World, tmp_path: Path) -> None:
     up = world.repo()
     oid = up.commit({"pkg/a.py": "a = 1\n"})
     world.write("up.bundle", f"gitdir: {up.path}\n")
-    take = [{"from": "pkg", "to": "pkg"}]
-    manifest = world.manifest({"up": {"ref": oid, "sources": [{"bundle": "./up.bundle"}], "take": take}})
+    manifest = world.manifest({"up": component(up, oid, sources=[{"bundle": "./up.bundle"}])})
     assert_told(run_cli(["lock", "-m", manifest], world.env), "does not begin with `# v2 git bundle`")
 
 
@@ -183,8 +181,8 @@ def test_a_remote_that_says_err_is_told_in_words(read_first: bool, world: World)
     thread = threading.Thread(target=answer, daemon=True)
     thread.start()
     url = f"git://127.0.0.1:{listener.getsockname()[1]}/x"
-    take = [{"from": "pkg", "to": "pkg"}]
-    manifest = world.manifest({"up": {"ref": "0" * 39 + "1", "sources": [{"git": url}], "take": take}})
+    up = component(world.repo(), "0" * 39 + "1", sources=[{"git": url}])
+    manifest = world.manifest({"up": up})
     done = run_cli(["lock", "-m", manifest], world.env)
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()

@@ -36,7 +36,7 @@ from tests.hostile.test_bounds import seal
 from tests.hostile.test_file_mutations import fresh
 from tests.resolve.world import World, component
 from tests.sources.package_index import PackageIndex
-from tests.support import run_cli
+from tests.support import ok, run_cli
 
 FIRST = 18  # cases in the first tier
 
@@ -113,8 +113,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         world.lock()
         up.git("bundle", "create", str(root / "project" / "up.bundle"), "--all")
         workspace = root / "ws"
-        done = run_cli(["setup", "-m", root / "project" / "m.yaml", "-w", workspace], world.env)
-        assert done.returncode == 0, done.stderr
+        ok(run_cli(["setup", "-m", root / "project" / "m.yaml", "-w", workspace], world.env))
         folder = root / "mutated"
         folder.mkdir()
         init_bare(root / "trees")
@@ -277,7 +276,7 @@ def a_journal(stage: Stage, m: Mutator) -> None:
         "kept": "2020-01-01T00-00-00",
         "moved": False,
     }
-    text = m.text(m.value(body)).encode("utf-8", "surrogatepass")
+    text = m.json(body)
     read_journal(hidden(stage, m, "journal.json", text if m.random.random() < 0.7 else m.bytes(text)))
 
 
@@ -285,7 +284,7 @@ def a_record_of_stats(stage: Stage, m: Mutator) -> None:
     from npu_rl.workspace.verification.verify import verify
 
     raw = (stage.workspace / ".npu-rl" / "stat.json").read_bytes()
-    text = m.text(m.value(json.loads(raw))).encode("utf-8", "surrogatepass")
+    text = m.json(json.loads(raw))
     paths = hidden(stage, m, "stat.json", text if m.random.random() < 0.8 else m.bytes(raw))
     verify(paths, _ignore)
 
@@ -306,9 +305,7 @@ def a_run_record(stage: Stage, m: Mutator) -> None:
     }
     chosen = m.random.choice(list(files))
     for name, body in files.items():
-        text = (m.text(m.value(body)) if name == chosen else json.dumps(body)).encode(
-            "utf-8", "surrogatepass"
-        )
+        text = m.json(body) if name == chosen else json.dumps(body).encode()
         (run / name).write_bytes(text + b"\n")
     record = RunRecord.load(stage.folder / "runs", "r")
     str(attempts_in(record.folder))
@@ -394,10 +391,7 @@ def an_index_page(stage: Stage, m: Mutator) -> None:
             for v in ("1.0", "2.0")
         ]  # fmt: skip
         body = {"meta": {"api-version": "1.0"}, "name": "pkg", "files": files}
-        kind, page = (
-            "application/vnd.pypi.simple.v1+json",
-            m.text(m.value(body)).encode("utf-8", "surrogatepass"),
-        )
+        kind, page = "application/vnd.pypi.simple.v1+json", m.json(body)
     else:
         kind = m.random.choice(("text/html", "text/html; charset=utf-16", "text/html; charset=x\ud7ff"))
         link = b'<a href="/f/pkg-%s.tar.gz#sha256=%s" data-yanked="x" data-requires-python="&gt;=3">pkg</a>\n'
@@ -425,7 +419,7 @@ def a_configuration(stage: Stage, m: Mutator) -> None:
     from npu_rl.stack.sources.url_rewriting import load_rewrites
 
     body = {"rewrite": {"https://github.com/": "https://mirror.example/", "git://": "/srv/git/"}}
-    text = m.text(m.value(body)).encode("utf-8", "surrogatepass")
+    text = m.json(body)
     place = stage.folder / "config.yaml"
     place.write_bytes(
         text if m.random.random() < 0.5 else m.bytes(b"rewrite:\n  https://github.com/: /srv/git/\n")
@@ -488,7 +482,7 @@ def a_model_configuration(stage: Stage, m: Mutator) -> None:
     }
     folder = stage.folder / "model"
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_bytes(m.text(m.value(body)).encode("utf-8", "surrogatepass"))
+    (folder / "config.json").write_bytes(m.json(body))
     recipe = m.random.choice([name for name in bundled_recipes() if name != "quickstart"])
     loaded = load_recipe(recipe, [f"model.path={folder}"])
     plan_of(loaded).findings()

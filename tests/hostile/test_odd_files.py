@@ -24,6 +24,7 @@ from npu_rl.stack.lock.lock_model import LockedPatch, read_text
 from npu_rl.stack.lock.verification_record import read_record
 from npu_rl.stack.patches.series import read_patchset
 from npu_rl.stack.sources.sdist import read_sdist
+from npu_rl.stack.store import Store
 from npu_rl.training.monitor.metrics import curve, read_metrics
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.record.run_record import RunRecord
@@ -52,29 +53,47 @@ def zeros(path: Path) -> None:
 ODD = pytest.mark.parametrize("odd", [os.mkfifo, Path.mkdir, zeros, hole], ids=lambda odd: odd.__name__)
 
 
-@ODD
-def test_a_patch_of_a_series(odd: Callable[[Path], None], tmp_path: Path) -> None:
-    odd(tmp_path / "0001-a.patch")
-    (tmp_path / "series").write_text("0001-a.patch\n")
-    with bounded(), pytest.raises(PatchError):
-        read_patchset(tmp_path, lint=False)
+def a_patch_of_a_series(folder: Path) -> Path:
+    (folder / "series").write_text("0001-a.patch\n")
+    return folder / "0001-a.patch"
 
 
-@ODD
-def test_a_locked_patch(odd: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from npu_rl.stack.store import Store
-
-    odd(tmp_path / "a.patch")
+def locked_patch(place: Path) -> None:
     patch = LockedPatch("a", "./a.patch", "0" * 64, "", 0, ())
-    with bounded(), pytest.raises(PatchError, match="not available"):
-        locked_text(patch, tmp_path, Store(tmp_path / "store"), None, {})  # type: ignore[arg-type]
+    locked_text(patch, place.parent, Store(place.parent / "store"), None, {})  # type: ignore[arg-type]
+
+
+def below(name: str) -> Callable[[Path], Path]:
+    """The place of a file in a folder that is made."""
+
+    def place(folder: Path) -> Path:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        return folder / name
+
+    return place
+
+
+# Where the odd file is put, who reads it, and what that raises.
+REFUSED: dict[str, tuple[Callable[[Path], Path], Callable[[Path], object], type[Exception], str]] = {
+    "a patch of a series": (
+        a_patch_of_a_series, lambda at: read_patchset(at.parent, lint=False), PatchError, "",
+    ),
+    "a locked patch": (below("a.patch"), locked_patch, PatchError, "not available"),
+    "a lock": (below("m.lock.json"), read_text, LockError, ""),
+    "the record of a run": (
+        below("r/run.json"), lambda at: RunRecord.load(at.parents[1], "r"), NpuRlError, "can't be read",
+    ),
+}  # fmt: skip
 
 
 @ODD
-def test_a_lock(odd: Callable[[Path], None], tmp_path: Path) -> None:
-    odd(tmp_path / "m.lock.json")
-    with bounded(), pytest.raises(LockError):
-        read_text(tmp_path / "m.lock.json")
+@pytest.mark.parametrize("what", REFUSED)
+def test_an_odd_file_is_refused_at_once(what: str, odd: Callable[[Path], None], tmp_path: Path) -> None:
+    place, read, error, says = REFUSED[what]
+    at = place(tmp_path)
+    odd(at)
+    with bounded(), pytest.raises(error, match=says):
+        read(at)
 
 
 @ODD
@@ -90,8 +109,7 @@ def test_a_file_of_a_tree(odd: Callable[[Path], None], tmp_path: Path) -> None:
 
 @ODD
 def test_a_ranks_file(odd: Callable[[Path], None], tmp_path: Path) -> None:
-    (tmp_path / "actor").mkdir()
-    odd(tmp_path / "actor" / "model_world_size_1_rank_0.pt")
+    odd(below("actor/model_world_size_1_rank_0.pt")(tmp_path))
     with bounded():
         assert "rank_0.pt" in fault_of(tmp_path, LAYOUT)
 
@@ -129,13 +147,11 @@ def test_metrics_of_more_values_than_a_run_has(
     if line == "values":
         values = ", ".join(f'"{number}": 1' for number in range(90))
         line = f'{{"step": 1, "time": 1, "data": {{{values}}}}}'
-    path = tmp_path / "attempts/1/metrics.jsonl"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"{line}\n" * (70 if '"0"' in line else 900))
+    lines = f"{line}\n" * (70 if '"0"' in line else 900)
+    path, again = (below(f"attempts/{number}/metrics.jsonl")(tmp_path) for number in (1, 2))
+    path.write_text(lines)
     assert read_metrics(path) or '"step"' not in line
-    again = tmp_path / "attempts/2/metrics.jsonl"
-    again.parent.mkdir()
-    again.write_text(f"{line}\n" * (70 if '"0"' in line else 900))
+    again.write_text(lines)
     if '"step"' in line:
         with pytest.raises(NpuRlError, match=r"(?s)too large.*more than 8000 values"):
             curve(tmp_path)  # of all attempts together
@@ -171,14 +187,6 @@ def test_metrics_of_numbers_that_are_none(tmp_path: Path) -> None:
     assert [point.step for point in read_metrics(tmp_path / "metrics.jsonl")] == [1]
 
 
-@ODD
-def test_the_record_of_a_run(odd: Callable[[Path], None], tmp_path: Path) -> None:
-    (tmp_path / "r").mkdir()
-    odd(tmp_path / "r" / "run.json")
-    with bounded(), pytest.raises(NpuRlError, match="can't be read"):
-        RunRecord.load(tmp_path, "r")
-
-
 def test_the_lock_of_a_record(tmp_path: Path) -> None:
     (tmp_path / "r").mkdir()
     (tmp_path / "r" / "run.json").write_text(json.dumps({"name": "r", "id": "0" * 32}))
@@ -207,8 +215,7 @@ def test_a_changed_file(odd: Callable[[Path], None], tmp_path: Path) -> None:
 
 
 def test_a_ref_of_gigabytes(tmp_path: Path) -> None:
-    (tmp_path / "refs" / "heads").mkdir(parents=True)
-    hole(tmp_path / "refs" / "heads" / "main")
+    hole(below("refs/heads/main")(tmp_path))
     with bounded(), pytest.raises(OSError, match="larger than"):
         list(_refs(tmp_path))
 
@@ -255,10 +262,8 @@ def test_a_record_of_what_was_verified(tmp_path: Path) -> None:
 def test_a_configuration_of_datasets_that_is_none(tmp_path: Path) -> None:
     from npu_rl.data.data_check.mindspeed_rl_files import template_of
 
-    config = tmp_path / "configs" / "datasets" / "deepscaler.yaml"
-    config.parent.mkdir(parents=True)
-    (tmp_path / "cli").mkdir()
-    (tmp_path / "cli" / "preprocess_data.py").write_text("")
+    config = below("configs/datasets/deepscaler.yaml")(tmp_path)
+    below("cli/preprocess_data.py")(tmp_path).write_text("")
     for text in ("prompt_type: [", "[a]", "a: *b"):
         config.write_text(text)
         with pytest.raises(WorkspaceError, match="can't be read"):

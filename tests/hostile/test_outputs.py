@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.stack.store import Store
-from tests.hostile.limits import assert_told, limited_cli
+from tests.hostile.limits import limited_cli
+from tests.hostile.test_bounds import small
 from tests.resolve.world import World
-from tests.support import clean_env, run_cli
+from tests.support import assert_told, clean_env, ok, run_cli
 
 
 def a_fifo(place: Path) -> None:
@@ -44,13 +45,6 @@ def a_folder(place: Path) -> None:
 
 def a_loop(place: Path) -> None:
     place.symlink_to(place.name)
-
-
-def small(world: World) -> Path:
-    up = world.repo()
-    up.commit({"pkg/a.py": "a = 1\n"})
-    take = [{"from": "pkg", "to": "pkg"}]
-    return world.manifest({"up": {"ref": up.id("main"), "sources": [{"git": up.url}], "take": take}})
 
 
 @pytest.mark.parametrize("make", [a_fifo, a_socket, a_link_to_a_fifo, a_link_to_stdout, a_folder, a_loop])
@@ -106,8 +100,7 @@ def test_an_empty_file_and_a_lock_with_conflict_markers_are_overwritten(world: W
     manifest, place = small(world), tmp_path / "out.json"
     for text in ("", '{\n "lock_format": 1,\n<<<<<<< HEAD\n'):
         place.write_text(text)
-        done = run_cli(["lock", "-m", manifest, "-o", place], world.env)
-        assert done.returncode == 0, done.stderr
+        ok(run_cli(["lock", "-m", manifest, "-o", place], world.env))
         assert '"digest"' in place.read_text()
 
 
@@ -165,8 +158,7 @@ def test_a_store_heals(what: str, world: World, tmp_path: Path) -> None:
     assert found
     for path in found:
         damage(path)
-    done = run_cli(["setup", "-m", manifest, "-w", tmp_path / "ws"], world.env)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["setup", "-m", manifest, "-w", tmp_path / "ws"], world.env))
 
 
 @pytest.mark.parametrize("damage", [as_folder, as_fifo, lambda p: p.write_bytes(b"other")])

@@ -19,7 +19,7 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.common.printable import one_line, printable
 from tests.hostile.test_bounds import seal
 from tests.resolve.world import World
-from tests.support import File, run_cli
+from tests.support import File, ok, run_cli
 
 ESCAPES = "\x1b]0;owned\x07\x1b[31m\x9b2J\u202etxt\u2066\x7f\r"
 LINE = "\nnothing equals its lock: 0 files\nnpu-rl: "
@@ -63,8 +63,7 @@ def hostile(world: World, tmp_path: Path) -> tuple[World, Path, Path]:
     )
     workspace = tmp_path / "ws"
     assert run_cli(["lock", "-m", manifest], world.env).returncode == 0
-    done = run_cli(["setup", "-m", manifest, "-w", workspace], world.env)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["setup", "-m", manifest, "-w", workspace], world.env))
     (workspace / "code" / f"{EVIL}.py").write_text("z = 1\n")
     (workspace / "code" / "pkg" / f"{EVIL}.log").write_text("z = 1\n")
     (workspace / "code" / "pkg" / "a.py").write_text(f"a = '{ESCAPES}'\n")

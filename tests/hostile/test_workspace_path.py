@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.hostile.limits import assert_told
 from tests.hostile.test_outputs import small
 from tests.resolve.world import World
-from tests.support import run_cli
+from tests.support import assert_told, run_cli
 
 
 @pytest.mark.parametrize("name", ["co:lon/ws", "two\nlines", "end\n", "e\x1b[31m", "ws:"])

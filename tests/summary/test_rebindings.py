@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.workspace.summary.rebindings import rebindings_in_file
+from tests.support import ok, run_program
 
 
 def found(text: str, path: str = "mine/patch.py") -> list[tuple[str, str, str, bool, int]]:
@@ -72,9 +73,7 @@ def test_what_is_found_is_what_python_rebinds(tmp_path: Path) -> None:
         "import mine\n"
         "print(sorted(f'{o}.{n}' for o, n in names if getattr(other.C if 'C' in o else other, n)))"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    ran = ok(run_program([sys.executable, "-c", code], cwd=tmp_path))
     assert ran.stdout.strip() == str(sorted(one[0] for one in found(mine.read_text(), "mine.py")))
 
 
@@ -82,10 +81,21 @@ def test_what_is_found_is_what_python_rebinds(tmp_path: Path) -> None:
 def test_mindspeeds_registrations(upstreams: Path, tmp_path: Path) -> None:
     repository = upstreams / "Ascend+MindSpeed" / "repo"
     name = "mindspeed/core/optimizer/swap_optimizer"
-    told = subprocess.run(
-        ["git", "-C", str(repository), "grep", "-l", "register_patch(", "7ff818c4", "--", "mindspeed/features_manager"],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
+    told = ok(
+        run_program(
+            [
+                "git",
+                "-C",
+                str(repository),
+                "grep",
+                "-l",
+                "register_patch(",
+                "7ff818c4",
+                "--",
+                "mindspeed/features_manager",
+            ]
+        )
+    ).stdout.split()
     assert told, name
     counted = targets = 0
     for line in told:

@@ -13,6 +13,7 @@ import pytest
 from npu_rl.workspace.summary import summary_text
 from tests.in_process import run_here
 from tests.resolve.world import World, component, takes, world
+from tests.support import assert_told, ok
 
 __all__ = ["world"]
 
@@ -72,8 +73,7 @@ def stack(world: World) -> World:
     entry["merge"] = [{"ref": "refs/pull/1/head", "base": "refs/heads/main", "how": "pick"}]
     entry["patches"] = ["./count.patch"]
     world.manifest({"up": entry}, tree={"patches": ["./later.patch"]})
-    done = run(world, "lock", "-m", "project/m.yaml")
-    assert done.returncode == 0, done.stderr
+    ok(run(world, "lock", "-m", "project/m.yaml"))
     return world
 
 
@@ -101,8 +101,7 @@ code tree: tree patch later
 
 
 def test_of_a_manifest_and_of_its_workspace(stack: World) -> None:
-    told = run(stack, "summary", "-m", "project/m.yaml")
-    assert told.returncode == 0, told.stderr
+    told = ok(run(stack, "summary", "-m", "project/m.yaml"))
     head = next(line.split()[-1] for line in told.stdout.splitlines() if "commit up to" in line)
     assert told.stdout == EXPECTED.replace("HEAD", head)
     assert not (stack.root / "npu-rl-workspace").exists()
@@ -138,8 +137,7 @@ def test_one_patch(stack: World) -> None:
     told = run(stack, "summary", "-m", "project/m.yaml", "--patch", "pull/1/head")
     assert told.stdout.startswith("up: pick refs/pull/1/head")
     told = run(stack, "summary", "-m", "project/m.yaml", "--patch", "cuont")
-    assert told.returncode == 1
-    assert "did you mean 'count'?" in told.stderr and "refs/pull/1/head, count, later" in told.stderr
+    assert_told(told, "did you mean 'count'?", "refs/pull/1/head, count, later")
 
 
 def test_markdown(stack: World) -> None:

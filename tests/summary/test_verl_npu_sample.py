@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.lock import lock_model
-from tests.support import ROOT, clean_env, rewrites, run_cli
+from tests.support import ROOT, clean_env, ok, rewrites, run_cli, run_program
 
 MANIFEST = "verl-npu-plugin"
 # Lines 84 to 152 of verl_npu/README.MD at v2.3.0 that are not empty; the file itself is not here.
@@ -110,8 +109,7 @@ def test_a_line_is_confirmed_where_change_kind_and_name_agree() -> None:
 def test_the_tables_are_what_summary_says(upstreams: Path, tmp_path: Path) -> None:
     """Every change of the plugin's patches stands in one of the tables, or in both, and no other does."""
     env = {**clean_env(tmp_path), "NPU_RL_REWRITE": rewrites(upstreams, MANIFEST)}
-    done = run_cli(["summary", "--manifest", MANIFEST, "--json"], env, tmp_path, timeout=300)
-    assert done.returncode == 0, done.stderr
+    done = ok(run_cli(["summary", "--manifest", MANIFEST, "--json"], env, tmp_path, timeout=300))
     lock = lock_model.read(lock_model.lock_path(bundled_manifests()[MANIFEST]))
     theirs = {one.name for _, one in lock.patches() if one.file.startswith("MindSpeed-RL:") or one.replaces}
     real = {
@@ -133,7 +131,7 @@ def test_each_hunk_is_one_of_the_plugin(upstreams: Path) -> None:
 
     def git(*words: str) -> str:
         command = ["git", f"--git-dir={repository}", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        return ok(run_program(command)).stdout
 
     files = git("ls-tree", "-r", "--name-only", "v2.3.0", "verl_npu/verl_npu/patch").splitlines()
     texts = {Path(file).stem: git("show", f"v2.3.0:{file}") for file in files if file.endswith(".patch")}

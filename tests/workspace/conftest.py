@@ -22,6 +22,12 @@ def template(stack: Stack) -> WorkspacePaths:
     return stack.make(stack.home / "template")
 
 
+@pytest.fixture(scope="session")
+def incoming(stack: Stack) -> WorkspacePaths:
+    """A workspace of the new lock that nobody may change."""
+    return stack.make(stack.home / "incoming", stack.new)
+
+
 @pytest.fixture
 def paths(template: WorkspacePaths, tmp_path: Path) -> WorkspacePaths:
     """A workspace of the old lock: a copy of one, times included, which is faster than a setup."""

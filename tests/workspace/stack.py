@@ -24,11 +24,12 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Silent
+from npu_rl.workspace.folder.file_check import stat_of
 from npu_rl.workspace.folder.setup import Request
 from npu_rl.workspace.folder.setup import run as run_setup
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report, verify
-from tests.support import File, Repo, clean_env, run_cli
+from tests.support import File, Repo, clean_env, ok, run_cli, run_program
 
 CORE = "".join(f"line_{n} = {n}\n" for n in range(1, 61))
 ODD = ("alpha/two words.py", "alpha/größe_名.py", "alpha/line\nbreak.txt")
@@ -166,8 +167,7 @@ class Stack:
 
     def make(self, workspace: Path, manifest: Path | None = None) -> WorkspacePaths:
         """A new workspace."""
-        done = self.lay(workspace, manifest)
-        assert done.returncode == 0, done.stderr
+        ok(self.lay(workspace, manifest))
         return WorkspacePaths(workspace)
 
 
@@ -214,8 +214,7 @@ def build(home: Path) -> Stack:
     stack.old.write_text(_manifest(home, "old", alpha="v1", patches="alpha", more=_BETA_GAMMA))
     stack.new.write_text(_manifest(home, "new", alpha="v2", patches="alpha2", more=_DELTA))
     for manifest in (stack.old, stack.new):
-        done = stack.run("lock", "-m", manifest)
-        assert done.returncode == 0, done.stderr
+        ok(stack.run("lock", "-m", manifest))
     return stack
 
 
@@ -269,10 +268,7 @@ def without_privileges(stack: Stack, *args: str | Path) -> subprocess.CompletedP
         prefix = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner", "--inh-caps", "-all"]
         if shutil.which("setpriv") is None or subprocess.run([*prefix, "true"], check=False).returncode:
             pytest.skip("root, and no working setpriv to run without its privileges")
-    return subprocess.run(
-        [*prefix, sys.executable, "-m", "npu_rl", *map(str, args)],
-        env=dict(stack.env), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return run_program([*prefix, sys.executable, "-m", "npu_rl", *map(str, args)], env=stack.env)
 
 
 def receipt_with(paths: WorkspacePaths, change: Callable[[dict[str, Any]], object]) -> None:
@@ -312,9 +308,15 @@ def git_in(folder: Path, env: Mapping[str, str], *args: str) -> str:
     said = {**env, "GIT_CONFIG_NOSYSTEM": "1", "GIT_EDITOR": "true"}
     for who in ("AUTHOR", "COMMITTER"):
         said[f"GIT_{who}_NAME"], said[f"GIT_{who}_EMAIL"] = "Me", "me@example.com"
-    done = subprocess.run(["git", *args], cwd=folder, env=said, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = ok(run_program(["git", *args], env=said, cwd=folder))
     return done.stdout.rstrip("\n")
+
+
+def record_as_proven(paths: WorkspacePaths, path: str) -> None:
+    """Forge the record of the last proof: the file of `code` as it is now."""
+    record = json.loads(paths.stat.read_text())
+    record["roots"]["code"][path] = stat_of((paths.code / path).lstat())
+    paths.stat.write_text(json.dumps(record))
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:

@@ -7,7 +7,6 @@ import json
 import os
 import py_compile
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,6 +17,7 @@ from npu_rl.common import byte_code
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from tests.support import ok, run_program
 from tests.workspace.stack import Stack, found, look
 
 KEY = byte_code.run_key("0123456789abcdef" * 4, "/python", "state")
@@ -41,8 +41,7 @@ def activated(paths: WorkspacePaths, command: str, shell: str = "bash", **env: s
 
 def run(argv: list[str], env: Mapping[str, str]) -> str:
     base = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"]}
-    done = subprocess.run(argv, env={**base, **env}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    done = ok(run_program(argv, env={**base, **env}))
     return done.stdout
 
 
@@ -266,8 +265,7 @@ def test_a_workspace_of_an_older_version(stack: Stack, paths: WorkspacePaths) ->
     assert (report.ok, report.byte_code) == (True, [])
     (paths.hidden / "pycache/x.pyc").write_text("")
     assert look(paths).byte_code == [".npu-rl/pycache/"]
-    done = stack.run("verify", "-w", paths.root)
-    assert done.returncode == 0
+    done = ok(stack.run("verify", "-w", paths.root))
     assert "older `activate`  .npu-rl/pycache/" in done.stdout
     assert "is ready" in stack.lay(paths.root).stdout
     assert not (paths.hidden / "pycache").exists()
@@ -278,8 +276,7 @@ def test_byte_code_is_told_of_in_both_forms(stack: Stack, paths: WorkspacePaths)
     core = paths.code / "alpha/core.py"
     plant(core, cached(core))
     told = str(cached(core).relative_to(paths.root))
-    done = stack.run("verify", "-w", paths.root)
-    assert done.returncode == 0
+    done = ok(stack.run("verify", "-w", paths.root))
     assert f"byte code, not read by npu-rl or in an activated shell  {told}" in done.stdout
     assert json.loads(stack.run("verify", "-w", paths.root, "--json").stdout)["byte_code"] == [told]
     for number in range(30):

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.resolve.world import World, component, takes, world
-from tests.support import run_cli
+from tests.support import assert_told, ok, run_cli
 
 __all__ = ["world"]
 
@@ -71,8 +71,7 @@ def test_a_hunk_of_a_configuration_file_names_its_section(world: World) -> None:
     place.write_text(f"{before}k6: 7{after}")
     (world.root / "w/code/lib/a.py").write_text("x = 1\n")
     (world.root / "w/code/lib/new.yaml").write_text("a: 1\n")
-    done = run(world, "diff", "-w", "w", "--component", "up")
-    assert done.returncode == 0, done.stderr
+    done = ok(run(world, "diff", "-w", "w", "--component", "up"))
     assert " @@ all.ref\n" in done.stdout and "--- a/pkg/ppo.yaml" in done.stdout
     assert "\n--- a/pkg/b.yaml\n" in done.stdout
     edited = place.read_bytes()
@@ -91,8 +90,7 @@ def test_an_edit_becomes_a_patch_of_its_component(laid: World) -> None:
     code = edit(laid)
     (code / "b.py").write_text("B\n")
     wanted = contents(code)
-    mine = run(laid, "diff", "-w", "w", "--component", "up")
-    assert mine.returncode == 0, mine.stderr
+    mine = ok(run(laid, "diff", "-w", "w", "--component", "up"))
     assert "--- a/scripts/convert.py\n+++ b/scripts/convert.py\n" in mine.stdout
     assert "tools/" not in mine.stdout and "b.py b/b.py" not in mine.stdout
     assert "--- a/pkg/two words.py\t\n" in mine.stdout
@@ -100,12 +98,10 @@ def test_an_edit_becomes_a_patch_of_its_component(laid: World) -> None:
     assert theirs.stdout.startswith("diff --git a/top/b.py b/top/b.py\n")
     patched(laid, "up", mine.stdout)
     (code / "b.py").write_text("b\n")
-    locked = run(laid, "lock", "-m", "project/m.yaml")
-    assert locked.returncode == 0, locked.stderr
-    again = run(
-        laid, "setup", "-m", "project/m.yaml", "-w", "w"
+    ok(run(laid, "lock", "-m", "project/m.yaml"))
+    ok(
+        run(laid, "setup", "-m", "project/m.yaml", "-w", "w")
     )  # no local edit is in the way: the lock has them all
-    assert again.returncode == 0, again.stderr
     assert contents(code) == {**wanted, "b.py": (False, b"b\n")}
 
 
@@ -135,9 +131,11 @@ def test_the_same_patch_on_a_component_is_refused_with_the_way_out(laid: World) 
     edit(laid)
     patched(laid, "up", run(laid, "diff", "-w", "w").stdout)
     refused = run(laid, "lock", "-m", "project/m.yaml")
-    assert refused.returncode == 1
-    assert "tools/convert.py of the code tree is scripts/convert.py of up." in refused.stderr
-    assert "`npu-rl diff --component up`" in refused.stderr
+    assert_told(
+        refused,
+        "tools/convert.py of the code tree is scripts/convert.py of up.",
+        "`npu-rl diff --component up`",
+    )
 
 
 def test_components_that_are_not_there_or_unchanged(laid: World) -> None:

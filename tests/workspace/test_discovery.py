@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
+from tests.support import assert_told
 from tests.workspace.stack import Stack, snapshot
 
 NOBODY = 65534
@@ -50,11 +51,14 @@ def test_a_workspace_of_another_user_is_not_taken(
 ) -> None:
     before = snapshot(paths.root)
     done = ask(stack, below, *command)
-    assert done.returncode == 3, done.stderr
-    assert f"The workspace {paths.root} belongs to another user" in done.stderr
-    assert f"(uid {NOBODY})" in done.stderr
-    assert f"--workspace {paths.root}\n" in done.stderr
-    assert f'safe_workspaces: ["{paths.root}"]' in done.stderr
+    assert_told(
+        done,
+        f"The workspace {paths.root} belongs to another user",
+        f"(uid {NOBODY})",
+        f"--workspace {paths.root}\n",
+        f'safe_workspaces: ["{paths.root}"]',
+        code=3,
+    )
     assert snapshot(paths.root) == before
 
 
@@ -66,8 +70,7 @@ def test_the_ways_out_that_the_error_names(stack: Stack, paths: WorkspacePaths, 
     assert ask(stack, below, "status", config="safe_workspaces: '*'").returncode == 0
     assert ask(stack, below, "status", config="safe_workspaces: ['*']").returncode == 0
     other = ask(stack, below, "status", config="safe_workspaces: [/elsewhere]")
-    assert other.returncode == 3
-    assert f'safe_workspaces: ["/elsewhere", "{paths.root}"]' in other.stderr
+    assert_told(other, f'safe_workspaces: ["/elsewhere", "{paths.root}"]', code=3)
 
 
 @AS_ROOT
@@ -97,8 +100,7 @@ def test_also_in_the_current_folder(stack: Stack, paths: WorkspacePaths, tmp_pat
     assert "belongs to another user" in ask(stack, where, "status").stderr
     if place == "default":
         done = ask(stack, where, "setup", "-m", stack.new)
-        assert done.returncode == 3
-        assert "belongs to another user" in done.stderr
+        assert_told(done, "belongs to another user", code=3)
 
 
 @AS_ROOT
@@ -121,8 +123,7 @@ def test_a_folder_that_is_closed_to_us_is_no_workspace(stack: Stack, tmp_path: P
     with pytest.MonkeyPatch.context() as patched:
         patched.chdir(tmp_path / "mine")
         done = without_privileges(stack, "status")
-    assert done.returncode == 3
-    assert "No workspace found" in done.stderr
+    assert_told(done, "No workspace found", code=3)
 
 
 def test_ones_own_is_found_above_and_below(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
@@ -136,9 +137,7 @@ def test_ones_own_is_found_above_and_below(stack: Stack, paths: WorkspacePaths, 
 )
 def test_a_configuration_that_is_wrong_is_told(stack: Stack, tmp_path: Path, config: str) -> None:
     done = ask(stack, tmp_path, "setup", "-m", stack.old, "-w", tmp_path / "w", config=config)
-    assert done.returncode == 2
-    assert "The configuration file is not valid" in done.stderr
-    assert "safe_workspaces" in done.stderr
+    assert_told(done, "The configuration file is not valid", "safe_workspaces", code=2)
 
 
 def test_a_link_in_place_of_the_hidden_folder_is_refused(
@@ -150,8 +149,7 @@ def test_a_link_in_place_of_the_hidden_folder_is_refused(
     before = snapshot(tmp_path / "elsewhere")
     for words in ([*COMMANDS[0]], ["status"], ["diff"], ["setup", "-m", str(stack.new)]):
         done = stack.run(*words, "-w", paths.root)
-        assert done.returncode == 3
-        assert "is a symbolic link" in done.stderr
+        assert_told(done, "is a symbolic link", code=3)
     assert snapshot(tmp_path / "elsewhere") == before
 
 

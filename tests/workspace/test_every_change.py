@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import json
 import mmap
 import os
 import py_compile
@@ -31,7 +30,8 @@ from npu_rl.workspace.folder.local_edits import find_edits
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.up_to_date import untouched
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from tests.workspace.stack import Stack, found, git_in, look
+from tests.support import assert_told, ok
+from tests.workspace.stack import Stack, found, git_in, look, record_as_proven
 
 Make = Callable[[Path], object]
 NOTHING, REPAIRS, REFUSES = "nothing to do", "lays it again", "local changes that setup would replace"
@@ -206,10 +206,7 @@ def pack_flipped_with_old_times(w: Path) -> None:
 
 def forged_record(w: Path) -> None:
     put(w / "code/beta/b.py", b"B = 2\n")
-    status = (w / "code/beta/b.py").lstat()
-    record = json.loads((w / ".npu-rl/stat.json").read_text())
-    record["roots"]["code"]["beta/b.py"] = file_check.stat_of(status)
-    (w / ".npu-rl/stat.json").write_text(json.dumps(record))
+    record_as_proven(WorkspacePaths(w), "beta/b.py")
 
 
 def without_git(w: Path) -> None:
@@ -428,8 +425,7 @@ def test_every_change(paths: WorkspacePaths, change: Change, monkeypatch: pytest
 )  # fmt: skip
 def test_setup_lays_again(stack: Stack, paths: WorkspacePaths, name: str) -> None:
     next(change for change in TABLE if change.name == name).make(paths.root)
-    done = stack.lay(paths.root)
-    assert done.returncode == 0, done.stderr
+    done = ok(stack.lay(paths.root))
     assert "is ready" in done.stdout
     assert not paths.kept.exists()
     assert found(paths, deep=True) == []
@@ -449,8 +445,7 @@ def test_setup_puts_aside_what_a_person_made(
     next(change for change in TABLE if change.name == name).make(paths.root)
     content = (paths.root / kept).read_bytes()
     done = stack.lay(paths.root)
-    assert done.returncode == 3
-    assert "that setup would replace" in done.stderr
+    assert_told(done, "that setup would replace", code=3)
     assert (paths.root / kept).read_bytes() == content
     assert stack.lay(paths.root, None, "--discard").returncode == 0
     (folder,) = paths.kept.iterdir()
@@ -470,8 +465,7 @@ def test_commits_in_a_damaged_repository_are_never_lost(
     own = {p.name for p in (paths.git / "code/objects").rglob("*") if p.is_file()}
     next(change for change in TABLE if change.name == damage).make(paths.root)
     done = stack.lay(paths.root)
-    assert done.returncode == 3
-    assert "code: " in done.stderr
+    assert_told(done, "code: ", code=3)
     assert stack.lay(paths.root, None, "--discard").returncode == 0
     (folder,) = paths.kept.iterdir()
     assert {p.name for p in (folder / "git/code/objects").rglob("*") if p.is_file()} == own

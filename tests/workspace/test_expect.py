@@ -11,7 +11,8 @@ import pytest
 
 from npu_rl.stack.lock import lock_model
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from tests.workspace.stack import Stack, receipt_with, verify_json
+from tests.support import assert_told
+from tests.workspace.stack import Stack, receipt_with, record_as_proven, verify_json
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +61,7 @@ def test_the_lock_it_was_laid_from_is_held_against_the_lock(stack: Stack, paths:
     forge_lock(paths)
     for options in ((), ("--deep",)):
         done = stack.run("verify", "-w", paths.root, *options)
-        assert done.returncode == 3
-        assert "does not match its lock" in done.stderr
+        assert_told(done, "does not match its lock", code=3)
     assert stack.lay(paths.root).returncode == 0
     assert stack.run("verify", "-w", paths.root).returncode == 0
 
@@ -86,22 +86,20 @@ def test_a_forged_lock_and_receipt(stack: Stack, paths: WorkspacePaths, digest: 
     )  # as documented: it needs the anchor
     for command in (["verify"], ["train", "quickstart", "--dry-run"]):
         done = stack.run(*command, "-w", paths.root, "--expect", digest)
-        assert done.returncode == 3
-        assert "from another lock than the expected one" in done.stderr
-        assert digest in done.stderr
-        assert json.loads(paths.lock.read_text())["digest"] in done.stderr
+        assert_told(
+            done,
+            "from another lock than the expected one",
+            digest,
+            json.loads(paths.lock.read_text())["digest"],
+            code=3,
+        )
 
 
 def test_with_the_anchor_every_byte_is_read(stack: Stack, paths: WorkspacePaths, digest: str) -> None:
     """A record of the last proof that was forged hides a change from a quick look only."""
     assert stack.run("verify", "-w", paths.root, "--expect", digest).returncode == 0
     (paths.code / "beta/b.py").write_text("B = 2\n")
-    status = (paths.code / "beta/b.py").lstat()
-    record = json.loads(paths.stat.read_text())
-    record["roots"]["code"]["beta/b.py"] = [
-        status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode
-    ]  # fmt: skip
-    paths.stat.write_text(json.dumps(record))
+    record_as_proven(paths, "beta/b.py")
     assert stack.run("verify", "-w", paths.root).returncode == 0
     done = stack.run("verify", "-w", paths.root, "--expect", digest)
     assert done.returncode == 3
@@ -114,5 +112,4 @@ def test_what_is_no_digest_is_a_mistake_of_usage(
     stack: Stack, paths: WorkspacePaths, command: list[str], wrong: str
 ) -> None:
     done = stack.run(*command, "-w", paths.root, "--expect", wrong)
-    assert done.returncode == 2
-    assert "Invalid lock digest" in done.stderr
+    assert_told(done, "Invalid lock digest", code=2)

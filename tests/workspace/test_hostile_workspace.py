@@ -21,18 +21,13 @@ from npu_rl.cli import app
 from npu_rl.common.errors import NpuRlError
 from npu_rl.workspace.folder import swap
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
-from tests.hostile.limits import assert_told, limited_cli
+from tests.hostile.limits import limited_cli
+from tests.support import assert_told, ok
 from tests.workspace.stack import Stack, found, receipt_with, snapshot
 
 STAGING, OLD, KEPT = "staging-0123456789ab", "old-0123456789ab", "2020-01-01T00-00-00"
 RECIPE = "quickstart"
 ID = "0" * 40
-
-
-@pytest.fixture(scope="session")
-def incoming(stack: Stack) -> WorkspacePaths:
-    """A workspace of the new lock that nobody may change."""
-    return stack.make(stack.home / "hostile-incoming", stack.new)
 
 
 @pytest.fixture
@@ -166,8 +161,7 @@ def test_the_file_that_holds_a_workspace_leads_nowhere(
     (paths.hidden / "busy.lock").symlink_to(victim / ".bashrc")
     before = untouched(victim)
     done = stack.lay(paths.root, stack.new)
-    assert done.returncode == 3
-    assert "busy.lock is not a regular file" in done.stderr
+    assert_told(done, "busy.lock is not a regular file", code=3)
     (paths.hidden / "busy.lock").unlink()
     os.link(victim / ".bashrc", paths.hidden / "busy.lock")
     assert stack.lay(paths.root, stack.new).returncode == 0
@@ -272,8 +266,7 @@ def test_a_run_is_recorded_through_no_link(
     before = untouched(victim)
     for options in ([], ["--dry-run"]):
         done = stack.run("train", "quickstart", *options, "-w", paths.root)
-        assert done.returncode == 3
-        assert f"{link} is a symbolic link" in done.stderr
+        assert_told(done, f"{link} is a symbolic link", code=3)
     assert untouched(victim) == before
 
 
@@ -472,8 +465,7 @@ def test_nothing_that_a_workspace_names_is_run(
 def test_diff_shows_nothing_from_beyond_a_link(stack: Stack, paths: WorkspacePaths, victim: Path) -> None:
     shutil.rmtree(paths.code / "beta")
     (paths.code / "beta").symlink_to(victim / "beta")
-    done = stack.run("diff", "-w", paths.root)
-    assert done.returncode == 0, done.stderr
+    done = ok(stack.run("diff", "-w", paths.root))
     assert "precious" not in done.stdout
     assert "deleted file" in done.stdout
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,20 +13,10 @@ from npu_rl.workspace.folder import local_edits
 from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.local_commits import own_files
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
-from tests.support import git
-from tests.workspace.stack import Stack, found, leftovers, snapshot
+from tests.support import assert_told, git, ok
+from tests.workspace.stack import Stack, found, git_in, leftovers, snapshot
 
 Work = Callable[[WorkspacePaths, Stack], None]
-
-
-def git_in(folder: Path, stack: Stack, *args: str) -> str:
-    """git as a person runs it there."""
-    env = {**stack.env, "GIT_CONFIG_NOSYSTEM": "1", "GIT_EDITOR": "true"}
-    for who in ("AUTHOR", "COMMITTER"):
-        env[f"GIT_{who}_NAME"], env[f"GIT_{who}_EMAIL"] = "Me", "me@example.com"
-    done = subprocess.run(["git", *args], cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.rstrip("\n")
 
 
 def kept(paths: WorkspacePaths) -> Path:
@@ -88,13 +77,13 @@ def nested_repository(paths: WorkspacePaths, stack: Stack) -> None:
 
 def own_repository(paths: WorkspacePaths, stack: Stack) -> None:
     (paths.code / ".git").unlink()
-    git_in(paths.code, stack, "init", "-q")
-    git_in(paths.code, stack, "add", "alpha/core.py")
-    git_in(paths.code, stack, "commit", "-qm", "mine")
+    git_in(paths.code, stack.env, "init", "-q")
+    git_in(paths.code, stack.env, "add", "alpha/core.py")
+    git_in(paths.code, stack.env, "commit", "-qm", "mine")
 
 
 def git_settings(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "config", "user.email", "me@example.com")
+    git_in(paths.code, stack.env, "config", "user.email", "me@example.com")
 
 
 def git_excludes(paths: WorkspacePaths, stack: Stack) -> None:
@@ -156,7 +145,7 @@ def notes_in_a_reflog(paths: WorkspacePaths, stack: Stack) -> None:
 
 
 def a_work_tree(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "worktree", "add", "-q", "--detach", str(paths.root.parent / "other"))
+    git_in(paths.code, stack.env, "worktree", "add", "-q", "--detach", str(paths.root.parent / "other"))
 
 
 def no_byte_code(paths: WorkspacePaths, stack: Stack) -> None:
@@ -200,9 +189,7 @@ def test_work_stops_a_setup_and_nothing_changes(stack: Stack, paths: WorkspacePa
     work(paths, stack)
     before = snapshot(paths.root)
     done = stack.lay(paths.root, stack.new)
-    assert done.returncode == 3
-    assert "that setup would replace" in done.stderr
-    assert "--discard" in done.stderr
+    assert_told(done, "that setup would replace", "--discard", code=3)
     for path in FILES[work]:
         assert path.split("/")[1 if "/" in path else 0] in done.stderr
     assert snapshot(paths.root) == before
@@ -212,8 +199,7 @@ def test_work_stops_a_setup_and_nothing_changes(stack: Stack, paths: WorkspacePa
 def test_discard_moves_work_aside(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
     work(paths, stack)
     mine = {path: (paths.root / path).lstat() for path in FILES[work]}
-    done = stack.lay(paths.root, stack.new, "--discard")
-    assert done.returncode == 0, done.stderr
+    done = ok(stack.lay(paths.root, stack.new, "--discard"))
     assert str(kept(paths)) in done.stdout
     for path, status in mine.items():
         now = (kept(paths) / path).lstat()
@@ -249,8 +235,7 @@ def test_edits_that_the_new_lock_contains(stack: Stack, paths: WorkspacePaths) -
     (paths.code / "alpha/same_a.py").write_text("A = 2\n")  # as in alpha 2
     (paths.code / "delta").mkdir()
     (paths.code / "delta/__init__.py").write_text("D = 1\n")  # as in delta
-    done = stack.lay(paths.root, stack.new)
-    assert done.returncode == 0, done.stderr
+    ok(stack.lay(paths.root, stack.new))
     assert found(paths, deep=True) == []
     assert not paths.kept.exists()
 
@@ -259,8 +244,7 @@ def test_one_of_them_differs_all_the_same(stack: Stack, paths: WorkspacePaths) -
     (paths.code / "alpha/same_a.py").write_text("A = 2\n")
     (paths.code / "beta/b.py").write_text("B = 3\n")
     done = stack.lay(paths.root, stack.new)
-    assert done.returncode == 3
-    assert "1 local change that setup would replace" in done.stderr
+    assert_told(done, "1 local change that setup would replace", code=3)
     assert "alpha/same_a.py" not in done.stderr
 
 
@@ -278,8 +262,7 @@ def test_links_out_of_the_workspace_are_moved_not_followed(
     (paths.root / "src").symlink_to(mine)
     before = snapshot(mine)
     assert stack.lay(paths.root, stack.new).returncode == 3
-    done = stack.lay(paths.root, stack.new, "--discard")
-    assert done.returncode == 0, done.stderr
+    ok(stack.lay(paths.root, stack.new, "--discard"))
     assert snapshot(mine) == before
     assert (kept(paths) / "code").readlink() == (kept(paths) / "src").readlink() == mine
     assert found(paths, deep=True) == []
@@ -292,11 +275,9 @@ def test_without_a_receipt_everything_may_be_work(stack: Stack, paths: Workspace
     before = snapshot(paths.root)
     for manifest in (stack.old, stack.new):
         done = stack.lay(paths.root, manifest)
-        assert done.returncode == 3
-        assert "code/" in done.stderr
+        assert_told(done, "code/", code=3)
         assert snapshot(paths.root) == before
-    done = stack.lay(paths.root, stack.old, "--discard")
-    assert done.returncode == 0, done.stderr
+    ok(stack.lay(paths.root, stack.old, "--discard"))
     assert (kept(paths) / "code/beta/b.py").read_text() == "B = 'mine'\n"
     assert (kept(paths) / "git/code/HEAD").is_file()
     assert found(paths, deep=True) == []
@@ -314,66 +295,66 @@ def test_a_changed_record_of_times_hides_no_work(stack: Stack, paths: WorkspaceP
 
 def commit(paths: WorkspacePaths, stack: Stack) -> None:
     modify(paths, stack)
-    git_in(paths.code, stack, "commit", "-qam", "mine")
+    git_in(paths.code, stack.env, "commit", "-qam", "mine")
 
 
 def commit_in_src(paths: WorkspacePaths, stack: Stack) -> None:
     (paths.root / "src/gamma/build.txt").write_text("mine\n")
-    git_in(paths.root / "src/gamma", stack, "commit", "-qam", "mine")
+    git_in(paths.root / "src/gamma", stack.env, "commit", "-qam", "mine")
 
 
 def commit_on_a_branch_and_go_back(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "checkout", "-qb", "mine")
+    git_in(paths.code, stack.env, "checkout", "-qb", "mine")
     commit(paths, stack)
-    git_in(paths.code, stack, "checkout", "-q", "main")
+    git_in(paths.code, stack.env, "checkout", "-q", "main")
 
 
 def commit_and_undo(paths: WorkspacePaths, stack: Stack) -> None:
     commit(paths, stack)
-    git_in(paths.code, stack, "reset", "-q", "--hard", "HEAD^")
+    git_in(paths.code, stack.env, "reset", "-q", "--hard", "HEAD^")
 
 
 def commit_without_a_branch(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "checkout", "-q", "--detach")
+    git_in(paths.code, stack.env, "checkout", "-q", "--detach")
     commit(paths, stack)
-    git_in(paths.code, stack, "checkout", "-q", "main")
+    git_in(paths.code, stack.env, "checkout", "-q", "main")
 
 
 def commit_in_a_work_tree(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "worktree", "add", "-q", "--detach", str(paths.root / "other"))
+    git_in(paths.code, stack.env, "worktree", "add", "-q", "--detach", str(paths.root / "other"))
     (paths.root / "other/beta/b.py").write_text("mine\n")
-    git_in(paths.root / "other", stack, "commit", "-qam", "mine")
+    git_in(paths.root / "other", stack.env, "commit", "-qam", "mine")
 
 
 def stash(paths: WorkspacePaths, stack: Stack) -> None:
     modify(paths, stack)
-    git_in(paths.code, stack, "stash", "-q")
+    git_in(paths.code, stack.env, "stash", "-q")
 
 
 def stage_and_restore_the_file(paths: WorkspacePaths, stack: Stack) -> None:
     before = (paths.code / "beta/b.py").read_text()
     modify(paths, stack)
-    git_in(paths.code, stack, "add", "beta/b.py")
+    git_in(paths.code, stack.env, "add", "beta/b.py")
     (paths.code / "beta/b.py").write_text(before)
 
 
 def stage_and_delete_the_file(paths: WorkspacePaths, stack: Stack) -> None:
     add(paths, stack)
-    git_in(paths.code, stack, "add", "beta/mine.py")
+    git_in(paths.code, stack.env, "add", "beta/mine.py")
     (paths.code / "beta/mine.py").unlink()
 
 
 def packed(paths: WorkspacePaths, stack: Stack) -> None:
     commit_on_a_branch_and_go_back(paths, stack)
-    git_in(paths.code, stack, "gc", "-q", "--prune=now")
+    git_in(paths.code, stack.env, "gc", "-q", "--prune=now")
 
 
 def branch_only(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "branch", "mine", "HEAD~1")
+    git_in(paths.code, stack.env, "branch", "mine", "HEAD~1")
 
 
 def tag_only(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "tag", "mine")
+    git_in(paths.code, stack.env, "tag", "mine")
 
 
 HISTORIES: dict[Work, str] = {
@@ -397,43 +378,41 @@ def test_history_stops_a_setup_and_discard_keeps_it(stack: Stack, paths: Workspa
     work(paths, stack)
     before = snapshot(paths.root)
     done = stack.lay(paths.root, stack.new)
-    assert done.returncode == 3
-    assert HISTORIES[work] in done.stderr
+    assert_told(done, HISTORIES[work], code=3)
     assert snapshot(paths.root) == before
     root = "src-gamma" if work is commit_in_src else "code"
     objects = ["cat-file", "--batch-all-objects", "--batch-check", "--unordered"]
-    had = set(git_in(paths.git / root, stack, "--git-dir=.", *objects).splitlines())
-    done = stack.lay(paths.root, stack.new, "--discard")
-    assert done.returncode == 0, done.stderr
+    had = set(git_in(paths.git / root, stack.env, "--git-dir=.", *objects).splitlines())
+    ok(stack.lay(paths.root, stack.new, "--discard"))
     mine = kept(paths) / "git" / root
-    assert set(git_in(mine, stack, "--git-dir=.", *objects).splitlines()) == had
-    git_in(mine, stack, "--git-dir=.", "fsck")
+    assert set(git_in(mine, stack.env, "--git-dir=.", *objects).splitlines()) == had
+    git_in(mine, stack.env, "--git-dir=.", "fsck")
     assert found(paths, deep=True) == []
-    assert git_in(paths.code, stack, "status", "--porcelain") == ""
+    assert git_in(paths.code, stack.env, "status", "--porcelain") == ""
 
 
 def check_laid_files(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "status")
-    git_in(paths.code, stack, "log", "-p")
-    git_in(paths.code, stack, "checkout", "-q", "HEAD~2")
-    git_in(paths.code, stack, "checkout", "-q", "main")
+    git_in(paths.code, stack.env, "status")
+    git_in(paths.code, stack.env, "log", "-p")
+    git_in(paths.code, stack.env, "checkout", "-q", "HEAD~2")
+    git_in(paths.code, stack.env, "checkout", "-q", "main")
 
 
 def bisect(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "bisect", "start", "HEAD", "HEAD~3")
-    git_in(paths.code, stack, "bisect", "good")
-    git_in(paths.code, stack, "checkout", "-q", "main")
+    git_in(paths.code, stack.env, "bisect", "start", "HEAD", "HEAD~3")
+    git_in(paths.code, stack.env, "bisect", "good")
+    git_in(paths.code, stack.env, "checkout", "-q", "main")
 
 
 def stage_and_unstage(paths: WorkspacePaths, stack: Stack) -> None:
     add(paths, stack)
-    git_in(paths.code, stack, "add", "beta/mine.py")
-    git_in(paths.code, stack, "rm", "-qf", "beta/mine.py")
+    git_in(paths.code, stack.env, "add", "beta/mine.py")
+    git_in(paths.code, stack.env, "rm", "-qf", "beta/mine.py")
 
 
 def garbage_collection(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack, "gc", "-q")
-    git_in(paths.code, stack, "repack", "-qad")
+    git_in(paths.code, stack.env, "gc", "-q")
+    git_in(paths.code, stack.env, "repack", "-qad")
 
 
 @pytest.mark.parametrize(
@@ -441,8 +420,7 @@ def garbage_collection(paths: WorkspacePaths, stack: Stack) -> None:
 )
 def test_what_leaves_nothing_to_lose_stops_nothing(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
     work(paths, stack)
-    done = stack.lay(paths.root, stack.new)
-    assert done.returncode == 0, done.stderr
+    ok(stack.lay(paths.root, stack.new))
     assert found(paths, deep=True) == []
     assert not paths.kept.exists()
 
@@ -467,7 +445,9 @@ def test_discard_without_a_new_lock_goes_back_to_the_locked_state(
     assert stack.lay(paths.root, stack.old, "--discard").returncode == 0
     assert found(paths, deep=True) == []
     assert (kept(paths) / "code/beta/mine.py").read_text() == "mine"
-    assert "B = 'mine'" in git_in(kept(paths) / "git/code", stack, "--git-dir=.", "show", "mine:beta/b.py")
+    assert "B = 'mine'" in git_in(
+        kept(paths) / "git/code", stack.env, "--git-dir=.", "show", "mine:beta/b.py"
+    )
 
 
 def test_each_discard_has_a_folder_of_its_own_and_status_names_it(
@@ -522,12 +502,11 @@ def test_diff_shows_what_apply_would_redo(stack: Stack, paths: WorkspacePaths, t
     (paths.code / "alpha/run.sh").chmod(0o644)
     (paths.code / "beta/__init__.py").unlink()
     (paths.code / "out.log").write_text("ignored")
-    done = stack.run("diff", "-w", paths.root)
-    assert done.returncode == 0, done.stderr
+    done = ok(stack.run("diff", "-w", paths.root))
     assert "not shown: code/out.log (log)" in done.stderr
     other = stack.make(tmp_path / "other")
     (tmp_path / "mine.patch").write_text(done.stdout)
-    git_in(other.code, stack, "apply", str(tmp_path / "mine.patch"))
+    git_in(other.code, stack.env, "apply", str(tmp_path / "mine.patch"))
     assert found(other) == found(paths)
     assert [p.read_text() for p in sorted(other.code.glob("beta/*"))] == [
         p.read_text() for p in sorted(paths.code.glob("beta/*"))
@@ -543,8 +522,8 @@ def test_diff_leaves_the_users_index_alone_and_runs_none_of_their_filters(
     stack: Stack, paths: WorkspacePaths, tmp_path: Path
 ) -> None:
     modify(paths, stack)
-    git_in(paths.code, stack, "add", "beta/b.py")
-    git_in(paths.code, stack, "config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
+    git_in(paths.code, stack.env, "add", "beta/b.py")
+    git_in(paths.code, stack.env, "config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
     (paths.git / "code/info/attributes").write_text("* filter=evil\n")
     before = snapshot(paths.git)
     assert "+B = 'mine'" in stack.run("diff", "-w", paths.root).stdout
@@ -558,8 +537,7 @@ def test_diff_tells_of_what_has_no_form_as_a_patch(stack: Stack, paths: Workspac
     os.mkfifo(paths.code / "alpha/core.py")
     (paths.code / "alpha/same_a.py").unlink()
     (paths.code / "alpha/same_a.py").mkdir()
-    done = stack.run("diff", "-w", paths.root)
-    assert done.returncode == 0, done.stderr
+    done = ok(stack.run("diff", "-w", paths.root))
     assert "not shown: code/beta/.git/" in done.stderr
     assert "deleted file mode 100644\nindex" in done.stdout
     assert done.stdout.count("deleted file") == 2
@@ -598,10 +576,8 @@ def test_a_path_too_long_to_be_opened(stack: Stack, paths: WorkspacePaths, below
     assert stack.run("verify", "-w", paths.root).returncode == (0 if below.startswith(".") else 3)
     assert stack.run("diff", "-w", paths.root).returncode == 0
     done = stack.lay(paths.root, stack.new)
-    assert done.returncode == 3, done.stderr
-    assert "1 local change that setup would replace" in done.stderr
-    done = stack.lay(paths.root, stack.new, "--discard")
-    assert done.returncode == 0, done.stderr
+    assert_told(done, "1 local change that setup would replace", code=3)
+    ok(stack.lay(paths.root, stack.new, "--discard"))
     moved = kept(paths) / below.removeprefix(".npu-rl/")
     inner = deep_folder(moved, length + len(os.fsencode(moved)) - len(os.fsencode(home)), make=False)
     assert os.listdir(inner) == ["mine.txt"]
@@ -630,10 +606,9 @@ def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
         "gui.geometry": "887x427+0+0 189 218",
     }
     for name, value in notes.items():
-        git_in(paths.code, stack, "config", name, value)
+        git_in(paths.code, stack.env, "config", name, value)
     for manifest in (stack.new, stack.old):
-        done = stack.lay(paths.root, manifest)
-        assert done.returncode == 0, done.stderr
+        ok(stack.lay(paths.root, manifest))
         for name, value in notes.items():
             assert git("config", "--get-all", name, git_dir=paths.git / "code") == value
     assert found(paths, deep=True) == []

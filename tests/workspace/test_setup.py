@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -20,13 +19,12 @@ from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.setup import _are_valid
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.sources.mirrors import forge
-from tests.support import command_server, git
-from tests.workspace.stack import Stack, found, leftovers, snapshot, without_privileges
+from tests.support import assert_told, command_server, git, modules_after, ok, run_program
+from tests.workspace.stack import Stack, found, git_in, leftovers, snapshot, without_privileges
 
 
-def test_first(stack: Stack, tmp_path: Path) -> None:
-    done = stack.setup(tmp_path / "w", None, "--json")
-    assert done.returncode == 0, done.stderr
+def test_first_setup_lays_the_locked_tree(stack: Stack, tmp_path: Path) -> None:
+    done = ok(stack.setup(tmp_path / "w", None, "--json"))
     document = json.loads(done.stdout)
     lock = stack.lock(stack.old)
     assert (document["commit"], document["tree"]) == (lock.commit, lock.tree)
@@ -55,8 +53,7 @@ def test_the_receipt_carries_the_patch_texts(stack: Stack, paths: WorkspacePaths
 def test_again_says_so_and_touches_nothing(stack: Stack, paths: WorkspacePaths) -> None:
     assert stack.run("verify", "-w", paths.root).returncode == 0
     before = snapshot(paths.root)
-    done = stack.setup(paths.root)
-    assert done.returncode == 0
+    done = ok(stack.setup(paths.root))
     assert "nothing to do" in done.stdout
     assert snapshot(paths.root) == before
     document = json.loads(stack.setup(paths.root, None, "--json").stdout)
@@ -67,19 +64,10 @@ def test_again_says_so_and_touches_nothing(stack: Stack, paths: WorkspacePaths) 
 def test_again_needs_neither_git_nor_anything_heavy(
     stack: Stack, paths: WorkspacePaths, tmp_path: Path
 ) -> None:
-    script = (
-        "import sys; sys.argv = ['npu-rl', 'setup', '-m', sys.argv[1], '-w', sys.argv[2]]\n"
-        "from npu_rl.cli import main\n"
-        "try: main()\n"
-        "except SystemExit as stop: assert not stop.code, stop.code\n"
-        "print(sorted({'pydantic', 'yaml', 'git', 'unearth', 'rich'} & set(sys.modules)))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(stack.old), str(paths.root)],
-        env={**stack.env, "PATH": str(tmp_path / "no-git-here")}, capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert "nothing to do" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"
+    env, before = {**stack.env, "PATH": str(tmp_path / "no-git-here")}, snapshot(paths.root)
+    loaded = modules_after(["setup", "-m", stack.old, "-w", paths.root], env, tmp_path)
+    assert not loaded & {"pydantic", "yaml", "git", "unearth", "rich"}
+    assert snapshot(paths.root) == before
 
 
 def test_a_unit_with_forged_facts_is_composed_again(
@@ -107,8 +95,7 @@ def test_a_unit_with_forged_facts_is_composed_again(
     forge(unit, **forged[0])
     (paths.code / "alpha/core.py").unlink()
     before = sorted(tmp_path.iterdir())
-    done = replace(stack, env={**stack.env, "NPU_RL_STORE": str(store.root)}).lay(paths.root)
-    assert done.returncode == 0, done.stderr
+    ok(replace(stack, env={**stack.env, "NPU_RL_STORE": str(store.root)}).lay(paths.root))
     assert found(paths, deep=True) == [] and sorted(tmp_path.iterdir()) == before
     assert {**unit.facts(), "made": 0} == {**honest, "made": 0}
 
@@ -120,8 +107,7 @@ def test_again_restores_what_is_gone(stack: Stack, paths: WorkspacePaths, gone: 
         shutil.rmtree(path)
     else:
         path.unlink()
-    done = stack.setup(paths.root)
-    assert done.returncode == 0, done.stderr
+    done = ok(stack.setup(paths.root))
     assert "is ready" in done.stdout
     assert os.path.lexists(path)
     assert found(paths, deep=True) == []
@@ -130,8 +116,7 @@ def test_again_restores_what_is_gone(stack: Stack, paths: WorkspacePaths, gone: 
 
 def test_an_update_keeps_nothing_stale(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
     (paths.hidden / "pycache/alpha").mkdir(parents=True)
-    done = stack.setup(paths.root, stack.new)
-    assert done.returncode == 0, done.stderr
+    ok(stack.setup(paths.root, stack.new))
     fresh = stack.make(tmp_path / "fresh", stack.new)
     names = [sorted(str(p.relative_to(w)) for p in w.rglob("*")) for w in (paths.root, fresh.root)]
     assert names[0] == names[1]
@@ -156,14 +141,13 @@ def test_there_and_back_gives_the_same(stack: Stack, paths: WorkspacePaths) -> N
 
 
 @pytest.mark.parametrize("name", ["two words", "größe", "-dash", 'quo"te', "per%cent$HOME"])
-def test_odd_places(stack: Stack, tmp_path: Path, name: str) -> None:
+def test_setup_into_a_folder_with_an_odd_name(stack: Stack, tmp_path: Path, name: str) -> None:
     place = tmp_path / name
     paths = stack.make(place)
     assert found(paths, deep=True) == []
-    assert git_in(paths.code, stack, "status", "--porcelain") == ""
-    assert git_in(paths.code, stack, "rev-parse", "HEAD") == stack.lock(stack.old).commit
-    done = stack.run("setup", "-m", stack.new, "-w", f"./{name}", "--offline", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
+    assert git_in(paths.code, stack.env, "status", "--porcelain") == ""
+    assert git_in(paths.code, stack.env, "rev-parse", "HEAD") == stack.lock(stack.old).commit
+    ok(stack.run("setup", "-m", stack.new, "-w", f"./{name}", "--offline", cwd=tmp_path))
     assert found(paths, deep=True) == []
     assert sorted(os.listdir(tmp_path)) == [name]
 
@@ -207,13 +191,12 @@ def test_a_foreign_folder_is_refused(
     (tmp_path / "w" / name / "thesis.txt").write_text("years of work")
     before = snapshot(tmp_path)
     done = stack.setup(tmp_path / "w", None, *options)
-    assert done.returncode == 3
-    assert f"contains {name}, which npu-rl did not create" in done.stderr
+    assert_told(done, f"contains {name}, which npu-rl did not create", code=3)
     assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("kind", ["file", "broken link", "hidden link", "below a file"])
-def test_impossible_places(stack: Stack, tmp_path: Path, kind: str) -> None:
+def test_setup_into_an_impossible_place_changes_nothing(stack: Stack, tmp_path: Path, kind: str) -> None:
     place = tmp_path / "w"
     if kind == "file":
         place.write_text("a file")
@@ -234,11 +217,10 @@ def test_impossible_places(stack: Stack, tmp_path: Path, kind: str) -> None:
     assert snapshot(tmp_path) == before
 
 
-def test_no_permission(stack: Stack, tmp_path: Path) -> None:
+def test_setup_without_permission_is_refused(stack: Stack, tmp_path: Path) -> None:
     (tmp_path / "w").mkdir(mode=0o555)
     done = without_privileges(stack, "setup", "-m", stack.old, "-w", tmp_path / "w")
-    assert done.returncode == 3
-    assert "No permission" in done.stderr
+    assert_told(done, "No permission", code=3)
     assert os.listdir(tmp_path / "w") == []
 
 
@@ -247,8 +229,7 @@ def test_no_permission_for_an_update_changes_nothing(stack: Stack, paths: Worksp
     before = snapshot(paths.root)
     done = without_privileges(stack, "setup", "-m", stack.new, "-w", paths.root)
     paths.root.chmod(0o755)
-    assert done.returncode == 3
-    assert "No permission" in done.stderr
+    assert_told(done, "No permission", code=3)
     assert snapshot(paths.root) == before
     assert stack.setup(paths.root, stack.new).returncode == 0
     assert found(paths, deep=True) == []
@@ -300,8 +281,7 @@ def test_time_zone_locale_and_gits_own_variables_change_nothing(
     stack: Stack, tmp_path: Path, env: dict[str, str]
 ) -> None:
     env = {**env, "NPU_RL_STORE": str(tmp_path / "store")}
-    done = stack.setup(tmp_path / "w", None, "--json", env=env)
-    assert done.returncode == 0, done.stderr
+    done = ok(stack.setup(tmp_path / "w", None, "--json", env=env))
     lock = stack.lock(stack.old)
     document = json.loads(done.stdout)
     assert (document["tree"], document["commit"]) == (lock.tree, lock.commit)
@@ -310,16 +290,16 @@ def test_time_zone_locale_and_gits_own_variables_change_nothing(
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o027, 0o077])
-def test_another_umask(stack: Stack, tmp_path: Path, mask: int) -> None:
+def test_umask_does_not_change_the_tree(stack: Stack, tmp_path: Path, mask: int) -> None:
     env = {**stack.env, "NPU_RL_STORE": str(tmp_path / "store")}
     command = ["setup", "-m", str(stack.old), "-w", str(tmp_path / "w")]
     assert command_server().run(command, env, "/", 60, ["os:umask", mask]).returncode == 0
     assert found(WorkspacePaths(tmp_path / "w"), deep=True) == []
-    assert git_in(tmp_path / "w/code", stack, "rev-parse", "HEAD^{tree}") == stack.lock(stack.old).tree
-    assert git_in(tmp_path / "w/code", stack, "status", "--porcelain") == ""
+    assert git_in(tmp_path / "w/code", stack.env, "rev-parse", "HEAD^{tree}") == stack.lock(stack.old).tree
+    assert git_in(tmp_path / "w/code", stack.env, "status", "--porcelain") == ""
 
 
-def test_a_hostile_git_configuration(stack: Stack, tmp_path: Path) -> None:
+def test_hostile_git_configuration_changes_nothing_and_runs_nothing(stack: Stack, tmp_path: Path) -> None:
     home = tmp_path / "home"
     (home / "hooks").mkdir(parents=True)
     hook = home / "hooks/post-checkout"
@@ -338,31 +318,21 @@ def test_a_hostile_git_configuration(stack: Stack, tmp_path: Path) -> None:
 # -- afterwards ----------------------------------------------------------------------------------------
 
 
-def git_in(folder: Path, stack: Stack, *args: str) -> str:
-    """git as a person runs it there."""
-    done = subprocess.run(
-        ["git", *args], cwd=folder, env={**stack.env, "GIT_CONFIG_NOSYSTEM": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout.rstrip("\n")
-
-
 def test_git_works_in_code_and_src(stack: Stack, paths: WorkspacePaths) -> None:
-    assert git_in(paths.code, stack, "status", "--porcelain") == ""
-    assert git_in(paths.code, stack, "rev-parse", "--abbrev-ref", "HEAD") == "main"
-    subjects = git_in(paths.code, stack, "log", "--format=%s").splitlines()
+    assert git_in(paths.code, stack.env, "status", "--porcelain") == ""
+    assert git_in(paths.code, stack.env, "rev-parse", "--abbrev-ref", "HEAD") == "main"
+    subjects = git_in(paths.code, stack.env, "log", "--format=%s").splitlines()
     assert "Apply 0001-ten to alpha" in subjects
     assert any(s.startswith("Pin beta at ") for s in subjects)
-    blame = git_in(paths.code, stack, "blame", "-s", "alpha/core.py").splitlines()
-    apply_ten = git_in(paths.code, stack, "log", "--format=%h", "--grep=0001-ten").split()[0]
+    blame = git_in(paths.code, stack.env, "blame", "-s", "alpha/core.py").splitlines()
+    apply_ten = git_in(paths.code, stack.env, "log", "--format=%h", "--grep=0001-ten").split()[0]
     assert blame[9].startswith(apply_ten[:7])
     assert "line_10 = 11" in blame[9]
     with (paths.code / "beta/b.py").open("a") as file:
         file.write("C = 1\n")
-    assert "+C = 1" in git_in(paths.code, stack, "diff")
+    assert "+C = 1" in git_in(paths.code, stack.env, "diff")
     assert (
-        git_in(paths.root / "src/gamma", stack, "log", "--format=%s").splitlines()[0]
+        git_in(paths.root / "src/gamma", stack.env, "log", "--format=%s").splitlines()[0]
         == "Apply 0001-zwei to gamma"
     )
 
@@ -378,8 +348,8 @@ def test_the_workspace_outlives_the_store_and_a_move(stack: Stack, tmp_path: Pat
     (tmp_path / "w").rename(tmp_path / "moved")
     paths = WorkspacePaths(tmp_path / "moved")
     assert found(paths, deep=True) == []
-    assert git_in(paths.code, stack, "status", "--porcelain") == ""
-    assert len(git_in(paths.code, stack, "log", "-p", "--format=%s").splitlines()) > 10
+    assert git_in(paths.code, stack.env, "status", "--porcelain") == ""
+    assert len(git_in(paths.code, stack.env, "log", "-p", "--format=%s").splitlines()) > 10
     git("fsck", "--strict", git_dir=paths.git / "code")
     done = stack.setup(paths.root, env=env)
     assert "nothing to do" in done.stdout
@@ -390,8 +360,7 @@ def test_stale_git_lock_files_do_not_stop_a_setup(stack: Stack, paths: Workspace
     for name in ("index.lock", "HEAD.lock", "refs/heads/main.lock", "config.lock", "packed-refs.lock"):
         (paths.git / "code" / name).write_text("")
     assert "nothing to do" in stack.setup(paths.root).stdout
-    done = stack.setup(paths.root, stack.new)
-    assert done.returncode == 0, done.stderr
+    ok(stack.setup(paths.root, stack.new))
     assert found(paths, deep=True) == []
     assert list(paths.git.rglob("*.lock")) == []
 
@@ -399,16 +368,11 @@ def test_stale_git_lock_files_do_not_stop_a_setup(stack: Stack, paths: Workspace
 def activated(paths: WorkspacePaths, command: str, stack: Stack, **env: str) -> str:
     """The output of a command in a bash that sourced `activate`."""
     script = f'set -eu; source "{paths.root}/activate"; cd /; {command}'
-    done = subprocess.run(
-        ["bash", "--noprofile", "--norc", "-c", script],
-        env={"PATH": os.environ["PATH"], "HOME": stack.env["HOME"], **env},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    bare = {"PATH": os.environ["PATH"], "HOME": stack.env["HOME"], **env}
+    return ok(run_program(["bash", "--noprofile", "--norc", "-c", script], env=bare)).stdout
 
 
-def test_activate(stack: Stack, tmp_path: Path) -> None:
+def test_activate_sets_the_paths_and_the_environment(stack: Stack, tmp_path: Path) -> None:
     paths = stack.make(tmp_path / "a place with spaces and größe")
     shown = activated(
         paths, 'printf "%s\\n" "$NPU_RL_WORKSPACE" "$PYTHONPATH" "$STACK_NAME" "$NPU_RL_RUNS"', stack

@@ -23,6 +23,7 @@ from npu_rl.workspace.folder.interrupted_setup import interrupted_error
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.faults.killer import watch
+from tests.support import ok
 from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, without_privileges
 from tests.workspace.test_hostile_workspace import said
 
@@ -31,12 +32,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process.*multi-threaded:Dep
 
 STAGING = "staging-0123456789ab"
 OLD = "old-0123456789ab"
-
-
-@pytest.fixture(scope="session")
-def incoming(stack: Stack) -> WorkspacePaths:
-    """A workspace of the new lock that nobody may change."""
-    return stack.make(stack.home / "incoming", stack.new)
 
 
 def stage(paths: WorkspacePaths, incoming: WorkspacePaths) -> Path:
@@ -230,9 +225,10 @@ def interrupted(paths: WorkspacePaths, incoming: WorkspacePaths, tmp_path: Path)
 
 
 @pytest.mark.parametrize("options", [(), ("--discard",)])
-def test_setup_finishes(stack: Stack, interrupted: WorkspacePaths, options: tuple[str, ...]) -> None:
-    done = stack.setup(interrupted.root, stack.new, *options)
-    assert done.returncode == 0, done.stderr
+def test_setup_finishes_an_interrupted_swap(
+    stack: Stack, interrupted: WorkspacePaths, options: tuple[str, ...]
+) -> None:
+    done = ok(stack.setup(interrupted.root, stack.new, *options))
     assert "Finished an interrupted setup." in done.stderr
     (folder,) = interrupted.kept.iterdir()
     assert str(folder) in done.stderr
@@ -343,15 +339,16 @@ def test_a_workspace_that_is_not_ours_to_write_is_judged(stack: Stack, paths: Wo
     before = snapshot(paths.root)
     try:
         for command in LOOKING[:4]:
-            done = without_privileges(stack, *command, "-w", paths.root)
-            assert done.returncode == 0, done.stderr
+            ok(without_privileges(stack, *command, "-w", paths.root))
     finally:
         for folder in folders:
             folder.chmod(0o755)
     assert {k: v[1:] for k, v in snapshot(paths.root).items()} == {k: v[1:] for k, v in before.items()}
 
 
-def test_nothing_to_do_still_sweeps(stack: Stack, paths: WorkspacePaths, incoming: WorkspacePaths) -> None:
+def test_setup_with_nothing_to_do_removes_leftovers(
+    stack: Stack, paths: WorkspacePaths, incoming: WorkspacePaths
+) -> None:
     """Killed before the journal: the old workspace stands, and its own lock is set up again."""
     stage(paths, incoming)
     (paths.hidden / ".journal.json.0123456789ab").write_text("{")

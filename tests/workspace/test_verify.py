@@ -20,7 +20,18 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.require_locked import require_locked
-from tests.workspace.stack import CORE, ODD, Stack, found, look, receipt_with, verify_json, without_privileges
+from tests.support import assert_told, modules_after, ok, run_program
+from tests.workspace.stack import (
+    CORE,
+    ODD,
+    Stack,
+    found,
+    look,
+    receipt_with,
+    record_as_proven,
+    verify_json,
+    without_privileges,
+)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -109,7 +120,7 @@ def test_the_documented_json_of_drift(stack: Stack, paths: WorkspacePaths) -> No
     assert document["patches"][0]["hunks"][0] == {"file": "alpha/core.py", "line": 10, "state": "missing"}
 
 
-def test_people_read_the_same(stack: Stack, paths: WorkspacePaths) -> None:
+def test_text_output_names_drift_and_hunks(stack: Stack, paths: WorkspacePaths) -> None:
     edit(paths.code / "alpha/core.py", "line_10 = 11\n", "line_10 = 10\n")
     (paths.code / "train.log").write_text("")
     done = stack.run("verify", "-w", paths.root)
@@ -118,8 +129,7 @@ def test_people_read_the_same(stack: Stack, paths: WorkspacePaths) -> None:
     assert "missing  alpha/core.py:10" in done.stdout
     assert "  ignored    code/train.log  (log, not from the lock)\n" in done.stdout
     assert "1 of " in done.stdout
-    clean = stack.run("verify", "-w", stack.make(paths.root.parent / "other").root)
-    assert clean.returncode == 0
+    clean = ok(stack.run("verify", "-w", stack.make(paths.root.parent / "other").root))
     assert stack.lock(stack.old).tree in clean.stdout
 
 
@@ -164,7 +174,7 @@ def test_the_runtime_is_proven_too(paths: WorkspacePaths) -> None:
 
 
 @pytest.mark.parametrize("name", ODD)
-def test_odd_names(stack: Stack, paths: WorkspacePaths, name: str) -> None:
+def test_drift_of_odd_file_names_is_reported(stack: Stack, paths: WorkspacePaths, name: str) -> None:
     (paths.code / name).write_text("ODD = 2\n")
     code, document = verify_json(stack, paths.root)
     assert code == 3
@@ -173,7 +183,7 @@ def test_odd_names(stack: Stack, paths: WorkspacePaths, name: str) -> None:
     ]
 
 
-def test_names_that_are_no_text(stack: Stack, paths: WorkspacePaths) -> None:
+def test_file_names_that_are_not_text_are_reported(stack: Stack, paths: WorkspacePaths) -> None:
     os.close(os.open(os.fsencode(paths.code) + b"/alpha/\xff.py", os.O_CREAT | os.O_WRONLY))
     (paths.code / "größe.py").write_text("")
     for encoding in ("utf-8:surrogateescape", "utf-8:strict", "ascii:strict", "latin-1"):
@@ -206,7 +216,7 @@ def test_src_that_is_a_symlink_is_drift(paths: WorkspacePaths) -> None:
     assert found(paths) == [("src/gamma", "type")]
 
 
-def test_code_that_is_gone(paths: WorkspacePaths) -> None:
+def test_missing_code_folder_is_reported_file_by_file(paths: WorkspacePaths) -> None:
     shutil.rmtree(paths.code)
     report = look(paths)
     assert {d.kind for d in report.drift} == {"missing"}
@@ -216,7 +226,7 @@ def test_code_that_is_gone(paths: WorkspacePaths) -> None:
 # -- quick is not blind --------------------------------------------------------------------------------
 
 
-def test_same_size_and_old_times(paths: WorkspacePaths) -> None:
+def test_edit_with_the_same_size_and_times_is_found(paths: WorkspacePaths) -> None:
     assert found(paths) == []
     path = paths.code / "alpha/core.py"
     before = path.stat()
@@ -269,14 +279,8 @@ def test_ignore_rules_and_attributes_hide_nothing(paths: WorkspacePaths) -> None
 
 def test_deep_trusts_no_record(paths: WorkspacePaths) -> None:
     look(paths)
-    path = paths.code / "beta/b.py"
-    path.write_text("B = 2\n")
-    status = path.lstat()
-    record = json.loads(paths.stat.read_text())
-    record["roots"]["code"]["beta/b.py"] = [
-        status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode
-    ]  # fmt: skip
-    paths.stat.write_text(json.dumps(record))
+    (paths.code / "beta/b.py").write_text("B = 2\n")
+    record_as_proven(paths, "beta/b.py")
     assert found(paths) == []  # a forged record is believed by the quick look ...
     assert found(paths, deep=True) == [("code/beta/b.py", "modified")]  # ... and by nobody else
     assert found(paths) == [("code/beta/b.py", "modified")]
@@ -319,10 +323,7 @@ def test_a_damaged_receipt_is_refused(stack: Stack, paths: WorkspacePaths, damag
         }[damage]
     )
     done = stack.run("verify", "-w", paths.root)
-    assert done.returncode == 3, done.stderr
-    assert str(paths.receipt) in done.stderr
-    assert "npu-rl setup" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert_told(done, str(paths.receipt), "npu-rl setup", code=3)
 
 
 def test_a_forged_receipt_does_not_give_the_locked_tree(paths: WorkspacePaths) -> None:
@@ -356,8 +357,7 @@ def test_a_lock_edited_by_hand(stack: Stack, paths: WorkspacePaths) -> None:
 
 def test_a_folder_that_is_no_workspace(stack: Stack, tmp_path: Path) -> None:
     done = stack.run("verify", "-w", tmp_path)
-    assert done.returncode == 3
-    assert "is not a workspace" in done.stderr
+    assert_told(done, "is not a workspace", code=3)
 
 
 def test_what_changed_a_moment_ago_is_read_again_next_time(paths: WorkspacePaths) -> None:
@@ -373,7 +373,7 @@ def test_what_changed_a_moment_ago_is_read_again_next_time(paths: WorkspacePaths
 # -- hunks ---------------------------------------------------------------------------------------------
 
 
-def test_untouched(paths: WorkspacePaths) -> None:
+def test_hunks_of_a_clean_workspace_are_in_place(paths: WorkspacePaths) -> None:
     assert states(paths) == WHOLE
 
 
@@ -384,7 +384,7 @@ def test_a_change_elsewhere_in_the_file_hits_no_hunk(paths: WorkspacePaths) -> N
     assert [(d.path, d.patch, d.hunk) for d in drift] == [("code/alpha/core.py", None, None)]
 
 
-def test_shifted(paths: WorkspacePaths) -> None:
+def test_lines_added_above_shift_the_hunks(paths: WorkspacePaths) -> None:
     path = paths.code / "alpha/core.py"
     path.write_text("# one\n# two\n" + path.read_text())
     assert states(paths) == {
@@ -395,7 +395,7 @@ def test_shifted(paths: WorkspacePaths) -> None:
     }
 
 
-def test_missing_and_altered(paths: WorkspacePaths) -> None:
+def test_undone_hunk_is_missing_and_changed_hunk_altered(paths: WorkspacePaths) -> None:
     edit(paths.code / "alpha/core.py", "line_10 = 11\n", "line_10 = 10\n")
     edit(paths.code / "alpha/core.py", "line_40 = 41\n", "line_40 = 42\n")
     assert states(paths) == {
@@ -456,8 +456,7 @@ def test_a_copy_without_git_is_proven_from_the_receipt(
     assert not any(p.name == ".git" for p in copy.root.rglob("*"))
     env = {"PATH": str(tmp_path / "no-git-here")}
     for options in (["--deep"], []):
-        done = stack.run("verify", "-w", copy.root, *options, env=env)
-        assert done.returncode == 0, done.stderr
+        done = ok(stack.run("verify", "-w", copy.root, *options, env=env))
     edit(copy.code / "alpha/core.py", "line_10 = 11\n", "line_10 = 10\n")
     done = stack.run("verify", "-w", copy.root, "--json", env=env)
     assert done.returncode == 3
@@ -470,8 +469,7 @@ def test_a_copy_has_no_diff_but_says_so(stack: Stack, paths: WorkspacePaths, tmp
     copy = copied(paths, tmp_path / "copy")
     edit(copy.code / "beta/b.py", "B = 1", "B = 2")
     done = stack.run("diff", "-w", copy.root)
-    assert done.returncode == 3
-    assert "no git objects" in done.stderr
+    assert_told(done, "no git objects", code=3)
 
 
 def test_a_moved_workspace(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
@@ -499,24 +497,12 @@ def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
 def test_a_file_that_may_not_be_read_is_an_error(stack: Stack, paths: WorkspacePaths) -> None:
     (paths.code / "beta/b.py").chmod(0)
     done = without_privileges(stack, "verify", "--deep", "-w", paths.root)
-    assert done.returncode == 3
-    assert "No permission" in done.stderr
-    assert "beta/b.py" in done.stderr
+    assert_told(done, "No permission", "beta/b.py", code=3)
 
 
 def test_verify_needs_nothing_heavy(stack: Stack, paths: WorkspacePaths) -> None:
-    script = (
-        "import sys; sys.argv = ['npu-rl', 'verify', '-w', sys.argv[1]]\n"
-        "from npu_rl.cli import main\n"
-        "try: main()\n"
-        "except SystemExit as stop: assert not stop.code, stop.code\n"
-        "print(sorted({'pydantic', 'yaml', 'git', 'unearth', 'rich'} & set(sys.modules)))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(paths.root)],
-        env=dict(stack.env), capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    assert done.stdout.splitlines()[-1] == "[]"
+    loaded = modules_after(["verify", "-w", paths.root], stack.env, paths.root)
+    assert not loaded & {"pydantic", "yaml", "git", "unearth", "rich"}
 
 
 def test_a_setup_that_swaps_meanwhile_is_waited_for(stack: Stack, paths: WorkspacePaths) -> None:
@@ -554,13 +540,7 @@ def test_a_pack_that_goes_away_while_it_is_looked_at_is_missing(stack: Stack, pa
         "sys.argv = ['npu-rl', 'verify', '--deep', '-w', sys.argv[1]]\n"
         "main()\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, paths.root],
-        env=dict(stack.env),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program([sys.executable, "-c", code, paths.root], env=stack.env)
     assert (done.returncode, done.stderr) == (3, "")
     assert "missing    .npu-rl/git/objects/pack/" in done.stdout
 
