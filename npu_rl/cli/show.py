@@ -81,7 +81,7 @@ def rich_progress(*columns: Any) -> Any:
     return progress
 
 
-class PlainWatcher:
+class PlainWatcher(AbstractContextManager["PlainWatcher"]):
     """A line per event, for logs and pipes."""
 
     def __init__(self) -> None:
@@ -108,14 +108,11 @@ class PlainWatcher:
         if size:
             tell(f"{component}: {amount(size)}")
 
-    def __enter__(self) -> PlainWatcher:
-        return self
-
     def __exit__(self, *_: object) -> None:
-        pass
+        """Leave what was printed."""
 
 
-class LiveWatcher:
+class LiveWatcher(AbstractContextManager["LiveWatcher"]):
     """A progress bar per component. rich is imported when the first one begins."""
 
     def __init__(self) -> None:
@@ -160,9 +157,6 @@ class LiveWatcher:
     def _progress_update(self, component: str, **changes: Any) -> None:
         task = self._task(component)  # begins the display
         self._progress.update(task, **changes)
-
-    def __enter__(self) -> LiveWatcher:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._progress is not None:

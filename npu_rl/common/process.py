@@ -100,7 +100,13 @@ def stop(child: Child, run_id: str, grace: float = 15.0) -> list[int]:
     Args:
         grace: Seconds that the driver has to end in order; each later step takes 5 at most.
     """
-    remaining = _remaining_processes(child, run_id)
+
+    def remaining() -> list[int]:
+        pids = processes_of(run_id)
+        if child.poll() is None and child.pid not in pids:
+            pids.append(child.pid)
+        return pids
+
     killed: list[int] = []
     try:
         if child.poll() is None:
@@ -145,16 +151,6 @@ def _kill(child: Child | None, remaining: Callable[[], list[int]], run_id: str) 
         killed += [p for p in _signal_all(child, pids, run_id, signal.SIGKILL) if p not in killed]
         time.sleep(0.05)
     return killed
-
-
-def _remaining_processes(child: Child, run_id: str) -> Callable[[], list[int]]:
-    def remaining() -> list[int]:
-        pids = processes_of(run_id)
-        if child.poll() is None and child.pid not in pids:
-            pids.append(child.pid)
-        return pids
-
-    return remaining
 
 
 def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) -> list[int]:

@@ -67,8 +67,12 @@ def read_chain(kind: DocumentKind, name_or_path: str) -> list[ChainFile]:
 def _first(kind: DocumentKind, name_or_path: str) -> _FileRequest:
     if text_checks.is_manifest_path(name_or_path):
         return _FileRequest(Path(name_or_path), False, name_or_path, name_or_path)
-    name = f"{BUNDLED}{name_or_path}.yaml"
-    return _FileRequest(find_bundled(kind, name_or_path), True, name, name)
+    return _bundled(kind, name_or_path)
+
+
+def _bundled(kind: DocumentKind, name: str, where: str | None = None) -> _FileRequest:
+    shown_as = f"{BUNDLED}{name}.yaml"
+    return _FileRequest(find_bundled(kind, name, where), True, shown_as, where or shown_as)
 
 
 def _read(kind: DocumentKind, request: _FileRequest) -> ChainFile:
@@ -113,15 +117,14 @@ def _parent(kind: DocumentKind, chain: list[ChainFile]) -> _FileRequest | None:
         shown_path = os.path.normpath(Path(child.document.name).parent / child.extends)
         request = _FileRequest(path, False, shown_path, where)
     else:
-        name = f"{BUNDLED}{child.extends}.yaml"
-        request = _FileRequest(find_bundled(kind, child.extends, where), True, name, where)
+        request = _bundled(kind, child.extends, where)
     _check_length(kind, chain, request.path, where)
     return request
 
 
 def _check_length(kind: DocumentKind, chain: list[ChainFile], parent: Path, where: str) -> None:
     names = [file.document.name for file in chain]
-    if any(_same_file(file.path, parent) for file in chain):
+    if os.path.realpath(parent) in {os.path.realpath(file.path) for file in chain}:
         raise kind.error(
             f"{names[0]} extends itself",
             where=where,
@@ -135,10 +138,6 @@ def _check_length(kind: DocumentKind, chain: list[ChainFile], parent: Path, wher
             why=" -> ".join(names),
             hint="Merge some of these files into one parent.",
         )
-
-
-def _same_file(one: Path, other: Path) -> bool:
-    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def recorded_names(kind: DocumentKind, chain: list[ChainFile]) -> Iterator[tuple[str, str]]:

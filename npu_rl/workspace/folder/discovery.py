@@ -24,20 +24,25 @@ def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Workspa
     Raises:
         WorkspaceError: If there is none, if it is another user's, or if its setup was interrupted.
     """
-    paths = find_workspace(named)
-    if paths is not None:
-        return _wait_until_settled(paths, notify)
-    raise WorkspaceError(
-        "No workspace found here or in a parent folder",
-        where=str(Path.cwd()),
-        hint="Pass one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
-    )
+    paths = open_workspace_if_any(named, notify)
+    if paths is None:
+        raise WorkspaceError(
+            "No workspace found here or in a parent folder",
+            where=str(Path.cwd()),
+            hint="Pass one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
+        )
+    return paths
 
 
 def open_workspace_if_any(named: Path | None, notify: Callable[[str], None]) -> WorkspacePaths | None:
     """Return the workspace as `open_workspace` does; None if none is named and none is found."""
     paths = find_workspace(named)
-    return None if paths is None else _wait_until_settled(paths, notify)
+    if paths is not None and paths.is_swapping:
+        from npu_rl.workspace.folder.workspace_lock import settled
+
+        with settled(paths, notify):
+            pass
+    return paths
 
 
 def find_workspace(named: Path | None) -> WorkspacePaths | None:
@@ -94,15 +99,6 @@ def require_trust(paths: WorkspacePaths) -> None:
         hint=f"If you trust it, pass it: --workspace {shlex.quote(root)}\n"
         f"or add this line to {config_path()}:\nsafe_workspaces: {line}",
     )
-
-
-def _wait_until_settled(paths: WorkspacePaths, notify: Callable[[str], None]) -> WorkspacePaths:
-    if paths.is_swapping:
-        from npu_rl.workspace.folder.workspace_lock import settled
-
-        with settled(paths, notify):
-            pass
-    return paths
 
 
 def _is_workspace(paths: WorkspacePaths) -> bool:
