@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from tests.support import BYTE_CODE, ROOT, clean_env, require_untouched, run_cli
+from tests.support import BYTE_CODE, ROOT, index_env, require_untouched, run_cli
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for what it starts in the background, and children would inherit that.
@@ -50,8 +50,6 @@ if "NPU_RL_TEST_CACHE" not in os.environ:
 settings.register_profile("npu-rl", deadline=None)
 settings.load_profile("npu-rl")
 
-PIP = [name for name in os.environ if name.startswith("PIP_")]
-
 
 def pytest_collectstart() -> None:
     gc.disable()  # until all is collected: a quarter of that time went into walks through what stays
@@ -76,8 +74,7 @@ def quickstart_workspace(tmp_path_factory: pytest.TempPathFactory, worker_id: st
     with FileLock(f"{folder}.lock"):
         if not (folder / "ws" / "code").is_dir():
             folder.mkdir(exist_ok=True)
-            env = clean_env(folder, keep=PIP)
-            env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+            env = index_env(folder)
             done = run_cli(
                 ["setup", "--manifest", "quickstart", "--workspace", folder / "ws"], env, folder, timeout=300
             )

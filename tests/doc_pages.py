@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.support import ROOT, clean_env, command_server, ok, rewrites, run_cli
+from tests.support import ROOT, command_server, index_env, ok, rewrites, run_cli
 
 PAGES = [
     *(
@@ -154,10 +154,7 @@ def prepare(
 
     upstreams: the folder NPU_RL_UPSTREAMS names, for those of NEEDS_UPSTREAMS. store: one that may be filled already.
     """
-    env = clean_env(folder, keep=[name for name in os.environ if name.startswith("PIP_")])
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    if store is not None:
-        env["NPU_RL_STORE"] = str(store)
+    env = index_env(folder, store)
     if scene in ("set-up", "data"):
         ok(run_cli(["setup", "--manifest", "quickstart"], env, folder, timeout=300))
     if scene not in (*NEEDS_UPSTREAMS, "data"):

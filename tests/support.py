@@ -54,6 +54,13 @@ def clean_env(tmp_path: Path, *, keep: Iterable[str] = ()) -> dict[str, str]:
     return env
 
 
+def index_env(folder: Path, store: Path | None = None) -> dict[str, str]:
+    """As `clean_env`, with the package index that the user's variables and pip's own configuration in HOME name."""
+    env = clean_env(folder, keep=[name for name in os.environ if name.startswith("PIP_")])
+    env["HOME"] = os.environ.get("HOME", env["HOME"])
+    return {**env, "NPU_RL_STORE": str(store)} if store else env
+
+
 BYTE_CODE = "NPU_RL_TEST_BYTE_CODE"  # tests/conftest.py
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator
@@ -34,13 +33,12 @@ from tests.doc_pages import (
     typed_commands,
 )
 from tests.in_process import run_here
-from tests.support import ROOT, clean_env, ok
+from tests.support import ROOT, clean_env, index_env, ok
 
 GENERATED = {"npu_rl/_data"}
 """What a page may name where it is not, or not yet: a wheel has _data."""
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 ENGLISH, CHINESE = ROOT / "README.md", ROOT / "README.zh-CN.md"
-PIP = [name for name in os.environ if name.startswith("PIP_")]
 
 
 def named(blocks: Iterator[Block]) -> list[object]:
@@ -176,8 +174,7 @@ def test_every_json_example_has_the_keys_of_the_real_output(
 ) -> None:
     shown = json.loads(block.text)
     assert block.mark == "output of", f"{block.id}: say which command prints it"
-    env = clean_env(tmp_path, keep=PIP)
-    env["NPU_RL_STORE"] = str(quickstart_workspace.parent / "store")
+    env = index_env(tmp_path, quickstart_workspace.parent / "store")
     words = shlex.split(block.said)
     place = tmp_path / "ws" if words[0] == "setup" else quickstart_workspace
     done = run_here([*words, "--json", "--workspace", place], env, tmp_path)

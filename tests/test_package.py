@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import clean_env, ok, run_program
+from tests.support import index_env, ok, run_program
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -68,9 +68,7 @@ def test_the_extra_for_vllm_is_what_its_rehearsal_requires() -> None:
 @pytest.mark.pypi
 def test_the_sdist_installs_and_sets_the_quickstart_up(quickstart_workspace: Path, tmp_path: Path) -> None:
     """As who installs from an index has it: with what the sdist carries, and nothing of the checkout."""
-    env = clean_env(tmp_path, keep=[name for name in os.environ if name.startswith("PIP_")])
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    env["NPU_RL_STORE"] = str(quickstart_workspace.parent / "store")
+    env = index_env(tmp_path, quickstart_workspace.parent / "store")
 
     def run(*words: str | Path) -> str:
         done = ok(

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from npu_rl.stack.lock import lock_model
-from tests.support import ROOT, clean_env, ok, run_cli, run_program
+from tests.support import ROOT, index_env, ok, run_cli, run_program
 
 pytestmark = pytest.mark.pypi
 
 LOCK = lock_model.read(ROOT / "manifests" / "quickstart.lock.json")
-PIP = [name for name in os.environ if name.startswith("PIP_")]
 
 
 @pytest.fixture(scope="module")
@@ -24,9 +22,7 @@ def scene(
 ) -> tuple[Path, dict[str, str]]:
     """A folder for what is set up beside the workspace, and the environment of its setup."""
     folder = tmp_path_factory.mktemp("quickstart")
-    env = clean_env(folder, keep=PIP)
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return folder, {**env, "NPU_RL_STORE": str(quickstart_workspace.parent / "store")}
+    return folder, index_env(folder, quickstart_workspace.parent / "store")
 
 
 def test_the_result_is_the_locked_tree(

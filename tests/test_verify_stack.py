@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -13,10 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.support import ROOT, clean_env, ok, run_program
+from tests.support import ROOT, index_env, ok, run_program
 
 PARTS = (".ci", "npu_rl", "manifests", "patchsets", "recipes")
-PIP = [name for name in os.environ if name.startswith("PIP_")]
 STEPS = ["lock --check", "setup", "verify --deep", "summary"]
 
 
@@ -35,9 +33,8 @@ def checkout_in(folder: Path) -> Path:
 @pytest.fixture(scope="module")
 def env(tmp_path_factory: pytest.TempPathFactory, quickstart_workspace: Path) -> dict[str, str]:
     """An environment in which the quickstart can be set up: an index has delivered it into this store."""
-    env = clean_env(tmp_path_factory.mktemp("machine"), keep=PIP)
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return {**env, "NPU_RL_STORE": str(quickstart_workspace.parent / "store"), "PYTHONPATH": ""}
+    env = index_env(tmp_path_factory.mktemp("machine"), quickstart_workspace.parent / "store")
+    return {**env, "PYTHONPATH": ""}
 
 
 def verify_stack(checkout: Path, env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:

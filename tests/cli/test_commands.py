@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.bundled import data_root
 from tests.support import clean_env, modules_after, ok, run_cli, run_program
 
 COMMANDS = (
@@ -98,11 +99,10 @@ def test_show_has_the_versions_of_the_host(tmp_path: Path) -> None:
     )
 
 
-def test_schema_prints_the_committed_schema(tmp_path: Path) -> None:
-    from npu_rl.common.bundled import data_root
-
-    done = run_cli(["schema"], clean_env(tmp_path))
-    assert done.stdout == (data_root() / "manifests" / "manifest.schema.json").read_text(encoding="utf-8")
+@pytest.mark.parametrize("kind", ["manifest", "recipe"])
+def test_schema_prints_the_committed_schema(tmp_path: Path, kind: str) -> None:
+    done = ok(run_cli([f"{kind}s", "schema"], clean_env(tmp_path)))
+    assert done.stdout == (data_root() / f"{kind}s" / f"{kind}.schema.json").read_text(encoding="utf-8")
 
 
 def test_a_stray_module_in_the_tree_is_not_run(tmp_path: Path) -> None:

@@ -160,12 +160,6 @@ def test_mistakes_get_their_exit_code_and_a_clear_message(  # type: ignore[no-un
     assert os.listdir(npu_rl.here) == []
 
 
-def test_schema_of_recipes(npu_rl) -> None:  # type: ignore[no-untyped-def]
-    committed = (data_root() / "recipes" / "recipe.schema.json").read_text(encoding="utf-8")
-    assert npu_rl("schema", "--recipe").stdout == committed
-    assert npu_rl("schema").stdout != committed
-
-
 @pytest.mark.parametrize(
     ("argument", "fix"),
     [

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pty
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.printable import one_line, printable
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.hostile.test_bounds import seal
-from tests.resolve.world import World
-from tests.support import File, ok, run_cli
+from tests.resolve.world import World, component
+from tests.support import File, assert_told, ok, run_cli
+from tests.workspace.stack import receipt_with
 
 ESCAPES = "\x1b]0;owned\x07\x1b[31m\x9b2J\u202etxt\u2066\x7f\r"
 LINE = "\nnothing equals its lock: 0 files\nnpu-rl: "
@@ -34,10 +36,19 @@ def assert_tame(text: str) -> None:
     assert not forged, text
 
 
+def run_tame(words: Sequence[str | Path], world: World, cwd: Path | None = None) -> CompletedProcess[str]:
+    """A command whose output is tame, and not a traceback."""
+    done = run_cli(words, world.env, cwd)
+    assert "Traceback" not in done.stderr, (words, done.stderr)
+    assert_tame(done.stderr)
+    if words[0] != "diff":  # a patch is bytes
+        assert_tame(done.stdout)
+    return done
+
+
 def test_the_text_of_an_error_is_tame() -> None:
-    text = str(
-        NpuRlError(f"what {EVIL}", where=f"where {EVIL}", why=f"{ESCAPES} of\ntwo lines", hint=ESCAPES)
-    )
+    why = f"{ESCAPES} of\ntwo lines"
+    text = str(NpuRlError(f"what {EVIL}", where=f"where {EVIL}", why=why, hint=ESCAPES))
     assert RAW.search(text) is None
     assert len(text.splitlines()) == 5  # what, where, why and its second line, next
     assert "\\x1b" in text and "\\u202e" in text
@@ -56,13 +67,10 @@ def hostile(world: World, tmp_path: Path) -> tuple[World, Path, Path]:
     base = up.commit({"pkg/a.py": "a = 1\n", f"pkg/{EVIL}.txt": "x\n"}, f"subject {ESCAPES}")
     up.commit({f"out/{EVIL}": "y\n", "pkg/b.py": "b = 1\n"}, f"pull {ESCAPES}", on="pull", parents=["main"])
     up.pull(1, "pull")
-    take = [{"from": "pkg", "to": "pkg"}]
     merge = [{"ref": "refs/pull/1/head", "base": "refs/heads/main"}]
-    manifest = world.manifest(
-        {"up": {"ref": base, "sources": [{"git": up.url}], "take": take, "merge": merge}}
-    )
+    manifest = world.manifest({"up": component(up, base, merge=merge)})
     workspace = tmp_path / "ws"
-    assert run_cli(["lock", "-m", manifest], world.env).returncode == 0
+    ok(run_cli(["lock", "-m", manifest], world.env))
     ok(run_cli(["setup", "-m", manifest, "-w", workspace], world.env))
     (workspace / "code" / f"{EVIL}.py").write_text("z = 1\n")
     (workspace / "code" / "pkg" / f"{EVIL}.log").write_text("z = 1\n")
@@ -100,10 +108,7 @@ def test_every_command_is_tame(hostile: tuple[World, Path, Path], tmp_path: Path
         ["setup", "-m", manifest, "-w", workspace, "--discard"],
     ]
     for command in commands:
-        done = run_cli(command, world.env, tmp_path)
-        assert "Traceback" not in done.stderr, (command, done.stderr)
-        assert_tame(done.stdout)
-        assert_tame(done.stderr)
+        done = run_tame(command, world, tmp_path)
         if "--json" in command and done.stdout:
             json.loads(done.stdout)
 
@@ -124,27 +129,15 @@ def test_the_texts_of_a_forged_lock_are_tame(hostile: tuple[World, Path, Path]) 
         forged = json.loads(json.dumps(body))
         forge(forged)
         place = world.write("forged.json", seal(forged))
-        done = run_cli(["setup", "-m", manifest, "--lock", place, "-w", workspace], world.env)
-        assert "Traceback" not in done.stderr
-        assert_tame(done.stdout)
-        assert_tame(done.stderr)
+        run_tame(["setup", "-m", manifest, "--lock", place, "-w", workspace], world)
 
 
 def test_a_forged_receipt_is_tame(hostile: tuple[World, Path, Path]) -> None:
     world, _, workspace = hostile
-    place = workspace / ".npu-rl" / "receipt.json"
-    body = json.loads(place.read_text())
-    body.pop("digest")
-    body["setup"] = {"npu_rl": EVIL, "made": 0, "manifest": EVIL, "python": EVIL, "activate": EVIL}
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))[1:]
-    rest = f'",{text}'
-    place.write_text('{"digest":"' + hashlib.sha256(rest.encode()).hexdigest() + rest)
+    evil = {"made": 0, **dict.fromkeys(("npu_rl", "manifest", "python", "activate"), EVIL)}
+    receipt_with(WorkspacePaths(workspace), lambda body: body.update(setup=evil))
     for command in ("status", "verify", "diff"):
-        done = run_cli([command, "-w", workspace], world.env)
-        assert "Traceback" not in done.stderr, done.stderr
-        assert_tame(done.stderr)
-        if command != "diff":  # a patch is bytes
-            assert_tame(done.stdout)
+        run_tame([command, "-w", workspace], world)
 
 
 def on_terminal(args: list[str | Path], env: Mapping[str, str]) -> bytes:
@@ -186,8 +179,5 @@ def test_a_diff_is_bytes_in_a_pipe_and_tame_on_a_terminal(hostile: tuple[World, 
 def test_a_symlink_out_of_the_tree_is_told_tamely(world: World) -> None:
     up = world.repo()
     up.commit({"pkg/a": File(f"/{EVIL}", "120000")})
-    take = [{"from": "pkg", "to": "pkg"}]
-    manifest = world.manifest({"up": {"ref": up.id("main"), "sources": [{"git": up.url}], "take": take}})
-    done = run_cli(["lock", "-m", manifest], world.env)
-    assert done.returncode == 1 and "points outside the tree" in done.stderr
-    assert_tame(done.stderr)
+    manifest = world.manifest({"up": component(up, up.id("main"))})
+    assert_told(run_tame(["lock", "-m", manifest], world), "points outside the tree")

@@ -210,12 +210,6 @@ def test_code_that_is_a_symlink_is_drift_whatever_it_leads_to(paths: WorkspacePa
     assert states(paths)[("0001-ten", 1)] == ("altered", 1)
 
 
-def test_src_that_is_a_symlink_is_drift(paths: WorkspacePaths) -> None:
-    (paths.root / "src").rename(paths.root / "moved")
-    (paths.root / "src").symlink_to("moved")
-    assert found(paths) == [("src/gamma", "type")]
-
-
 def test_missing_code_folder_is_reported_file_by_file(paths: WorkspacePaths) -> None:
     shutil.rmtree(paths.code)
     report = look(paths)
@@ -470,13 +464,6 @@ def test_a_copy_has_no_diff_but_says_so(stack: Stack, paths: WorkspacePaths, tmp
     edit(copy.code / "beta/b.py", "B = 1", "B = 2")
     done = stack.run("diff", "-w", copy.root)
     assert_told(done, "no git objects", code=3)
-
-
-def test_a_moved_workspace(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
-    moved = WorkspacePaths(tmp_path / "moved here")
-    paths.root.rename(moved.root)
-    assert found(moved) == []
-    assert found(moved, deep=True) == []
 
 
 def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
