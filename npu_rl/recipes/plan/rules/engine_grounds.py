@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from npu_rl.recipes.plan.rules.ground import Ground, at
+from npu_rl.recipes.plan.rules.ground import Ground, certain, overrulable
 from npu_rl.recipes.plan.rules.server_rollout_grounds import ANY_VERL_SERVERS, ASCEND_SERVERS, SERVER
 from npu_rl.recipes.trainer_code.citations import Place
 
@@ -27,72 +27,60 @@ _SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
 ADDITIONAL = (Place(SPMD, "additional_config=", UNPATCHED, absent=True),)
 
 ENGINE_GROUNDS: Mapping[str, Ground] = {
-    "v1-engine": Ground(certain=True),
-    "sleep-mode-expandable-segments": Ground(
+    "v1-engine": certain(),
+    "sleep-mode-expandable-segments": overrulable(
         (
-            (
-                Place(SPMD, "self.inference_engine.sleep(level=", UNPATCHED),
-                Place(SERVER, '"enable_sleep_mode": self.config.enable_sleep_mode', ANY_VERL_SERVERS),
-            ),
-            at(
-                "vllm_ascend/device_allocator/camem.py",
-                "Expandable segments are not compatible",
-                (*ANY_ASCEND, *ASCEND_SERVERS),
-            ),
-        )
+            Place(SPMD, "self.inference_engine.sleep(level=", UNPATCHED),
+            Place(SERVER, '"enable_sleep_mode": self.config.enable_sleep_mode', ANY_VERL_SERVERS),
+        ),
+        Place(
+            "vllm_ascend/device_allocator/camem.py",
+            "Expandable segments are not compatible",
+            (*ANY_ASCEND, *ASCEND_SERVERS),
+        ),
     ),
-    "graph-or-eager": Ground(
-        (at(_ASCEND_CONFIG, "Can't enable graph mode and eager mode", ANY_ASCEND), ADDITIONAL), True
+    "graph-or-eager": certain(
+        Place(_ASCEND_CONFIG, "Can't enable graph mode and eager mode", ANY_ASCEND), ADDITIONAL
     ),
-    "mla-graph-needs-torchair": Ground(
-        (at(_ASCEND_CONFIG, "ACL Graph does not support deepseek", ANY_ASCEND), ADDITIONAL), True
+    "mla-graph-needs-torchair": certain(
+        Place(_ASCEND_CONFIG, "ACL Graph does not support deepseek", ANY_ASCEND), ADDITIONAL
     ),
-    "torchair-switches": Ground(
-        (at(_ASCEND_CONFIG, "is valid only when Torchair graph mode", ASCEND), ADDITIONAL), True
+    "torchair-switches": certain(
+        Place(_ASCEND_CONFIG, "is valid only when Torchair graph mode", ASCEND), ADDITIONAL
     ),
-    "graph-batch-sizes": Ground(
-        (at("vllm_ascend/worker/model_runner_v1.py", "graph_batch_sizes", ANY_ASCEND), ADDITIONAL)
+    "graph-batch-sizes": overrulable(
+        Place("vllm_ascend/worker/model_runner_v1.py", "graph_batch_sizes", ANY_ASCEND), ADDITIONAL
     ),
-    "graph-batch-sizes-list": Ground(
-        (at(_ASCEND_CONFIG, "graph_batch_sizes must be list[int]", ANY_ASCEND), ADDITIONAL), True
+    "graph-batch-sizes-list": certain(
+        Place(_ASCEND_CONFIG, "graph_batch_sizes must be list[int]", ANY_ASCEND), ADDITIONAL
     ),
-    "topk-optimize-unused": Ground(
-        (at(_SAMPLER, "probs_sort, _ = probs.sort(dim=-1, descending=False)", _ASCEND_0_9_1),)
+    "topk-optimize-unused": overrulable(
+        Place(_SAMPLER, "probs_sort, _ = probs.sort(dim=-1, descending=False)", _ASCEND_0_9_1)
     ),
     # 734eb68129 (#1920) renames the function, and calls an operator of torch_npu where both limits are set.
-    "topk-optimize-swapped": Ground((at(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",)),), True),
-    "topk-optimize-filters-otherwise": Ground((at(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",)),)),
-    "sleep-mode-loses-buffers": Ground(
+    "topk-optimize-swapped": certain(Place(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",))),
+    "topk-optimize-filters-otherwise": overrulable(Place(_SAMPLER, "def _apply_top_k_top_p(", ("e1d282d",))),
+    "sleep-mode-loses-buffers": certain(
+        Place(SPMD, "self.inference_engine.sleep(level=2)", (R1_ZERO,)),
+        Place(_WORKER, "allocator.sleep(offload_tags=", ANY_ASCEND),
+        Place(_WORKER, "_sleep_saved_buffers", ANY_ASCEND, absent=True),  # 01592515b8
+    ),
+    "data-parallel-graphs": certain(
+        Place(_RUNNER, "def get_dp_padding(self,", ("1de16ea",)),
+        Place(_RUNNER, _ASKS_AS_OFTEN, ("1de16ea",), absent=True),  # 99bf25af76
+    ),
+    "stale-prefix-cache": overrulable(
         (
-            at(SPMD, "self.inference_engine.sleep(level=2)", (R1_ZERO,)),
-            at(_WORKER, "allocator.sleep(offload_tags=", ANY_ASCEND),
-            (Place(_WORKER, "_sleep_saved_buffers", ANY_ASCEND, absent=True),),  # 01592515b8
+            Place(SPMD, "enable_prefix_caching=True,", UNPATCHED),
+            Place(SPMD, 'enable_prefix_caching=config.get("enable_prefix_caching", True)', (PLUGIN,)),
         ),
-        True,
+        Place(_FSDP_SYNC, "reset_prefix_cache", VERL, absent=True),
     ),
-    "data-parallel-graphs": Ground(
-        (
-            at(_RUNNER, "def get_dp_padding(self,", ("1de16ea",)),
-            (Place(_RUNNER, _ASKS_AS_OFTEN, ("1de16ea",), absent=True),),  # 99bf25af76
-        ),
-        True,
+    "async-without-sleep": certain(
+        Place(_AGENT_LOOP, "if self.config.actor_rollout_ref.rollout.free_cache_engine:", UNPATCHED)
     ),
-    "stale-prefix-cache": Ground(
-        (
-            (
-                Place(SPMD, "enable_prefix_caching=True,", UNPATCHED),
-                Place(SPMD, 'enable_prefix_caching=config.get("enable_prefix_caching", True)', (PLUGIN,)),
-            ),
-            (Place(_FSDP_SYNC, "reset_prefix_cache", VERL, absent=True),),
-        )
-    ),
-    "async-without-sleep": Ground(
-        (at(_AGENT_LOOP, "if self.config.actor_rollout_ref.rollout.free_cache_engine:", UNPATCHED),), True
-    ),
-    "hybrid-tp-ignored": Ground(
-        (
-            at(SPMD, 'additional_config["oproj_tensor_parallel_size"]', (PLUGIN,)),  # MindSpeed-RL's verl_npu
-            (Place(_ASCEND_CONFIG, "oproj_tensor_parallel_size", ASCEND, absent=True),),
-        )
+    "hybrid-tp-ignored": overrulable(
+        Place(SPMD, 'additional_config["oproj_tensor_parallel_size"]', (PLUGIN,)),  # MindSpeed-RL's verl_npu
+        Place(_ASCEND_CONFIG, "oproj_tensor_parallel_size", ASCEND, absent=True),
     ),
 }

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from npu_rl.recipes.trainer_code.citations import Place
 
 
-@dataclass(frozen=True)
-class Ground:
+class Ground(NamedTuple):
     """What a rule rests on.
 
     Attributes:
@@ -16,10 +15,20 @@ class Ground:
         certain: Whether a run that breaks the rule is certain to fail.
     """
 
-    places: tuple[tuple[Place, ...], ...] = ()
-    certain: bool = False
+    places: tuple[tuple[Place, ...], ...]
+    certain: bool
 
 
-def at(file: str, text: str, read_at: tuple[str, ...]) -> tuple[Place, ...]:
-    """Return one place as the only alternative."""
-    return (Place(file, text, read_at),)
+def certain(*places: Place | tuple[Place, ...]) -> Ground:
+    """Return the ground of a rule that nobody can overrule; a tuple is one place with its alternatives."""
+    return _ground(places, True)
+
+
+def overrulable(*places: Place | tuple[Place, ...]) -> Ground:
+    """Return the ground of a rule that a recipe can overrule; a tuple is one place with its alternatives."""
+    return _ground(places, False)
+
+
+def _ground(places: tuple[Place | tuple[Place, ...], ...], is_certain: bool) -> Ground:
+    alternatives = tuple((one,) if isinstance(one, Place) else one for one in places)
+    return Ground(alternatives, is_certain)
