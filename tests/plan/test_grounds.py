@@ -16,7 +16,7 @@ from tests.code_trees import lay
 from tests.plan.helpers import loaded, rule
 from tests.plan.test_rules import BROKEN
 
-RESTING = [row for row in BROKEN if row[0] in GROUNDS and GROUNDS[row[0]].places]
+RESTING = [row for row in BROKEN if row.name in GROUNDS and GROUNDS[row.name].places]
 
 
 def tree_of(folder: Path, without: frozenset[str] = frozenset()) -> Path:
