@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
@@ -38,3 +41,48 @@ def rule(made: Plan, name: str) -> Rule:
 
 def refused(made: Plan) -> list[str]:
     return [rule.id for rule in made.rules if rule.refuses]
+
+
+class Broken(NamedTuple):
+    """A rule that changes of the recipe break.
+
+    Attributes:
+        figures: As in `shows`.
+        fix: KEY=VALUE that the fix has to name and that makes the rule hold; else words of the fix.
+        cited: The end of the figures: file:line of the code that asks for it, in a tree.
+    """
+
+    name: str
+    changes: Sequence[str]
+    figures: str
+    fix: str
+    cited: str = ""
+
+
+_VALUES = re.compile(
+    r"(?<!\w)\d+(?:\.\d+)?|\b(?:true|false|none|full|selective|uniform|block|(?:on|off)(?=[,;:]| \(|$))\b",
+    re.I,
+)
+
+
+def shows(found: Rule, figures: str) -> bool:
+    """Whether a rule's figures have these numbers and values side by side; or these words, where there is no number."""
+    return f" {figures} " in f" {' '.join(_VALUES.findall(found.figures))} " or figures in found.figures
+
+
+def broken(row: Broken, made: Callable[..., Plan]) -> Rule:
+    """The rule of a row, whose fix has been tried.
+
+    made: The plan of a recipe by its changes.
+    """
+    found = rule(made(*row.changes), row.name)
+    assert not found.ok and shows(found, row.figures)
+    assert not row.cited or found.figures.endswith(f"({row.cited})")
+    key, is_change, value = row.fix.partition("=")
+    if not is_change:
+        assert row.fix in found.fix
+        return found
+    assert re.search(rf"set {re.escape(key)} to {re.escape(value)}(?= or |,|:| and|$)", found.fix)
+    others = [change for change in row.changes if not change.startswith(f"{key}=")]
+    assert all(one.ok for one in made(*others, row.fix).rules if one.id == row.name)
+    return found

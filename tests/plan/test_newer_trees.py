@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.code_trees import lay
-from tests.plan.helpers import refused, rule
+from tests.plan.helpers import Broken, broken, refused, rule
 from tests.plan.test_models import MODELS
 from tests.plan.test_server_rollout import LIMIT, PACKED, ROLLOUT, SERVERS, script
 
@@ -55,54 +56,44 @@ EXPERTS = {
 EXPANDABLE = "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments"
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "figures", "mended"),
-    [
-        (
-            "sequences-within-step",
-            ("rollout.max_sequences=4096",),
-            "max_sequences 4096, max_batched_tokens 2048: each sequence needs a token of a step "
-            f"(vllm/config/scheduler.py:1, {SERVER}:3)",
-            ("rollout.max_sequences=2048",),
-        ),
-        (
-            "sleep-mode-expandable-segments",
-            (f"{EXPANDABLE}:True", "rollout.free_cache=false"),
-            "enable_sleep_mode true, PYTORCH_NPU_ALLOC_CONF expandable_segments:True: vLLM's sleep mode has a memory "
-            f"pool of its own ({SERVER}:4, vllm_ascend/device_allocator/camem.py:1)",
-            (f"{EXPANDABLE}:False",),
-        ),
-        (
-            "experts-stay-transposed",
-            ("rollout.free_cache=false",),
-            "free_cache false, 128 experts: vllm-ascend transposes their weights once they are loaded, only its "
-            "wake_up turns them back, and the first weight sync writes into sizes that don't fit "
-            "(vllm_ascend/ops/fused_moe/fused_moe.py:1, verl/workers/engine_workers.py:4, "
-            "verl/utils/vllm/npu_vllm_patch.py:3)",
-            ("rollout.free_cache=true",),
-        ),
-    ],
+SLEEPS = f"{SERVER}:4, vllm_ascend/device_allocator/camem.py:1"
+TRANSPOSED = (
+    "vllm_ascend/ops/fused_moe/fused_moe.py:1, verl/workers/engine_workers.py:4, "
+    "verl/utils/vllm/npu_vllm_patch.py:3"
 )
-def test_what_the_engines_refuse_there(
-    tmp_path: Path, name: str, changes: tuple[str, ...], figures: str, mended: tuple[str, ...]
-) -> None:
-    code = lay(tmp_path / "there", EXPERTS)
-    found = rule(script(code, *changes), name)
-    assert not found.ok and found.figures == figures
-    assert name not in refused(script(code, *mended))
-    key, value = mended[-1].split("=")
-    assert f"set {key} to {value}" in found.fix
-    gone = rule(script(lay(tmp_path / "gone", SERVERS), *changes), name)
+AWAKE = "rollout.free_cache=false"
+REFUSED = [
+    Broken(
+        "sequences-within-step",
+        ["rollout.max_sequences=4096"],
+        "4096 2048",
+        "rollout.max_sequences=2048",
+        f"vllm/config/scheduler.py:1, {SERVER}:3",
+    ),
+    Broken(
+        "sleep-mode-expandable-segments",
+        [f"{EXPANDABLE}:True", AWAKE],
+        "enable_sleep_mode true, PYTORCH_NPU_ALLOC_CONF expandable_segments:True",
+        f"{EXPANDABLE}:False",
+        SLEEPS,
+    ),
+    Broken("experts-stay-transposed", [AWAKE], "false 128", "rollout.free_cache=true", TRANSPOSED),
+]
+
+
+@pytest.mark.parametrize("row", REFUSED, ids=[row.name for row in REFUSED])
+def test_what_the_engines_refuse_is_reported(tmp_path: Path, row: Broken) -> None:
+    broken(row, partial(script, lay(tmp_path / "there", EXPERTS)))
+    gone = rule(script(lay(tmp_path / "gone", SERVERS), *row.changes), row.name)
     assert gone.ok and gone.skipped.startswith("not in this tree: v")
 
 
 def test_experts_are_turned_back_where_verl_does_it(tmp_path: Path) -> None:
     """c0de7379cf, in verl 0.9, and for dense models there is nothing to turn."""
     newer = {"verl/utils/vllm/npu_vllm_patch.py": "_patch_legacy_fused_moe_weight_loader(FusedMoE)\n"}
-    awake = "rollout.free_cache=false"
-    assert rule(script(lay(tmp_path / "a", EXPERTS, newer), awake), "experts-stay-transposed").skipped
+    assert rule(script(lay(tmp_path / "a", EXPERTS, newer), AWAKE), "experts-stay-transposed").skipped
     dense = ("model.architecture=qwen2.5-32b", "actor.parallel.expert=1", f"{ROLLOUT}expert_parallel_size=1")
-    made = script(lay(tmp_path / "b", EXPERTS), awake, *dense)
+    made = script(lay(tmp_path / "b", EXPERTS), AWAKE, *dense)
     assert "experts-stay-transposed" not in {one.id for one in made.rules}
 
 
