@@ -1,7 +1,7 @@
 """Builds every pipeline stage of DeepSeek-V3 with Megatron-core's own layers on torch's meta device.
 
-Run with the tree's code and `training/injected` on PYTHONPATH; a JSON object with the sizes is the argument.
-Writes one JSON list: per stage the parameters of each kind and the bytes they take.
+Run with the tree's code and `training/injected` on PYTHONPATH; a JSON list of layouts is the argument.
+Writes one JSON list: per layout and stage the parameters of each kind and the bytes they take.
 """
 
 from __future__ import annotations
@@ -32,9 +32,7 @@ def kind(name: str) -> str:
     return next(found for part, found in KINDS.items() if part in name)
 
 
-def main() -> None:
-    sizes: dict[str, Any] = json.loads(sys.argv[1])
-    cpu_cuda.install()
+def stages(sizes: dict[str, Any]) -> list[dict[str, Any]]:
     rows = []
     for stage in range(sizes["pipeline"]):
         with fake_world.as_rank(stage * sizes["world"] // sizes["pipeline"], sizes["world"]):
@@ -43,7 +41,7 @@ def main() -> None:
             with cpu_cuda.OnCpu(), torch.device("meta"):
                 rows.append(build(sizes, state))
             state.destroy_model_parallel()
-    print(json.dumps(rows))
+    return rows
 
 
 def build(sizes: dict[str, Any], state: Any) -> dict[str, Any]:
@@ -117,4 +115,5 @@ def build(sizes: dict[str, Any], state: Any) -> dict[str, Any]:
     }
 
 
-main()
+cpu_cuda.install()
+print(json.dumps([stages(sizes) for sizes in json.loads(sys.argv[1])]))
