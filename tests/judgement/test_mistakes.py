@@ -69,7 +69,6 @@ OF_THE_TREE = {
         "optimizer.schedule=cosin": ("optimizer_param_scheduler.py:", "cosine"),
         "logging.backends=[console,tensorbord]": ("verl/utils/tracking.py:", "[console, tensorboard]"),
         "algorithm.estimator=GRPO": ("core_algos.py:", "grpo"),
-        "reward.manager=naiv": ("reward_manager/registry.py:", "naive"),
         "rollout.engine=hf": ("verl/workers/megatron_workers.py:", "vllm"),
         "rollout.dtype=bflaot16": ("vllm/engine/arg_utils.py:", "bfloat16"),
         f"{RAW}.actor.loss_agg_mode=token_mean": ("verl/", "token-mean"),
@@ -273,6 +272,14 @@ def test_tree_refuses_mistakes_with_fixes_that_work(
     fix = f"set {key} to {right}" if rule == "invalid-value" else f"write {right} in place of {key}"
     assert error.fix == (fix if right else "")
     assert not right or found_of_fixes[fixed(argument, error)] == [], "the fix works"
+
+
+@pytest.mark.upstreams
+def test_unknown_reward_manager_is_refused_unless_a_reward_function_may_register_it(code: Path) -> None:
+    (error,) = of_keys(code, "reward.manager=naiv", "reward.function=~")
+    assert (error.rule, error.fix) == ("invalid-value", "set reward.manager to naive")
+    assert "reward_manager/registry.py:" in error.message
+    assert of_keys(code, "reward.manager=naiv") == []
 
 
 @pytest.mark.upstreams
