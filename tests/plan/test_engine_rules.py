@@ -88,125 +88,123 @@ def test_a_prompt_longer_than_canns_step(tmp_path: Path) -> None:
 OFFLOAD = "adaptations.rollout-offload=false"
 ROLLOUT = "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
 WORKER, RUNNER = "vllm_ascend/worker/worker_v1.py", "vllm_ascend/worker/model_runner_v1.py"
+PLUGIN, AWAKE = "verl-npu-grpo-qwen3-235b", "rollout.free_cache=false"
+CALM = "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments:False"
+ASYNC = "overrides.actor_rollout_ref.rollout.mode=async"
+HYBRID_TP = "actor_rollout_ref.rollout.hybrid_tp"
+SLEEPS = "allocator.sleep(offload_tags=tuple())\n"
+LEVEL_2 = "self.inference_engine.sleep(level=2)\n"
+ASKS = "def get_dp_padding(self,\n"
+ASKS_AS_OFTEN = f"{ASKS}num_pad, num_tokens_across_dp_native = self.get_dp_padding(num_tokens)\n"
+CACHES = {ROLLOUT: "enable_prefix_caching=True,\n"}
+SYNC, MANAGER = "verl/workers/sharding_manager/fsdp_vllm.py", "verl/experimental/agent_loop/agent_loop.py"
+PASSES, CONFIG = 'additional_config["oproj_tensor_parallel_size"] = 2\n', "vllm_ascend/ascend_config.py"
+READS = 'additional_config.get("oproj_tensor_parallel_size")\n'
+IF_FREED = "if self.config.actor_rollout_ref.rollout.free_cache_engine:\n"
+# Rule, recipe and changes that break it -> trees by name, and whether each has the code that the rule rests on.
+OF_TREES = {
+    ("sleep-mode-loses-buffers", R1_ZERO, OFFLOAD, CALM): {
+        "faulty": ({ROLLOUT: LEVEL_2, WORKER: SLEEPS}, True),
+        "level 1": ({ROLLOUT: LEVEL_2.replace("2", "1"), WORKER: SLEEPS}, False),
+        "fixed": ({ROLLOUT: LEVEL_2, WORKER: f"self._sleep_saved_buffers = {{}}\n{SLEEPS}"}, False),
+    },
+    ("data-parallel-graphs", PLUGIN, "rollout.eager=false"): {
+        "pin": ({RUNNER: ASKS}, True),
+        "fixed": ({RUNNER: ASKS_AS_OFTEN}, False),
+        "later": ({RUNNER: "_sync_metadata_across_dp\n"}, False),
+    },
+    ("stale-prefix-cache", PLUGIN, AWAKE): {
+        "pin": ({**CACHES, SYNC: "sleep"}, True),
+        "resets": ({**CACHES, SYNC: "reset_prefix_cache()"}, False),
+    },
+    ("hybrid-tp-ignored", PLUGIN, f"overrides.{HYBRID_TP}.enabled=true"): {
+        "pin": ({ROLLOUT: PASSES, CONFIG: ""}, True),
+        "reads it": ({ROLLOUT: PASSES, CONFIG: READS}, False),
+    },
+    ("async-without-sleep", R1_ZERO, AWAKE, ASYNC): {
+        "pin": ({MANAGER: f"{IF_FREED}    self.wake_up()\n"}, True),
+        "always": ({MANAGER: "self.wake_up()\n"}, False),
+    },
+}
 
 
-def test_sleep_mode_at_level_2_loses_buffers(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("broken_by", "trees"), OF_TREES.items(), ids=[row[0] for row in OF_TREES])
+def test_rule_on_an_engine_follows_the_tree(
+    tmp_path: Path, broken_by: tuple[str, ...], trees: dict[str, tuple[dict[str, str], bool]]
+) -> None:
+    name, recipe, *changes = broken_by
+    for kind, (files, has_code) in trees.items():
+        assert (name in broken(recipe, *changes, code=lay(tmp_path / kind, files))) is has_code, kind
+
+
+def test_sleep_mode_at_level_2_loses_buffers() -> None:
     """verl 796871d sleeps at level 1; vllm-ascend 01592515b8 saves the buffers."""
-    name, calm = "sleep-mode-loses-buffers", "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments:False"
-    found = broken(R1_ZERO, OFFLOAD, calm)[name]
+    name = "sleep-mode-loses-buffers"
+    found = broken(R1_ZERO, OFFLOAD, CALM)[name]
     assert found.refuses and found.certain and found.fix == "set adaptations.rollout-offload to true"
     assert name not in broken(R1_ZERO) and name not in broken(
-        R1_ZERO, OFFLOAD, calm, "rollout.free_cache=false"
+        R1_ZERO, OFFLOAD, CALM, "rollout.free_cache=false"
     )
-    sleeps = "allocator.sleep(offload_tags=tuple())\n"
-    trees = {
-        "faulty": {ROLLOUT: "self.inference_engine.sleep(level=2)\n", WORKER: sleeps},
-        "level 1": {ROLLOUT: "self.inference_engine.sleep(level=1)\n", WORKER: sleeps},
-        "fixed": {
-            ROLLOUT: "self.inference_engine.sleep(level=2)\n",
-            WORKER: f"self._sleep_saved_buffers = {{}}\n{sleeps}",
-        },
-    }
-    judged = {
-        kind: name in broken(R1_ZERO, OFFLOAD, calm, code=lay(tmp_path / kind, files))
-        for kind, files in trees.items()
-    }
-    assert judged == {"faulty": True, "level 1": False, "fixed": False}
 
 
-def test_graphs_with_data_parallel_engines_hang(tmp_path: Path) -> None:
+def test_graphs_with_data_parallel_engines_hang() -> None:
     """vllm-ascend 99bf25af76 has the dummy batch ask as often; 0.9.1rc2 asks once in both."""
     name, graphs = "data-parallel-graphs", "rollout.eager=false"
     key = "overrides.actor_rollout_ref.rollout.dp_model_parallel_size"
-    plugin = "verl-npu-grpo-qwen3-235b"
-    found = broken(plugin, graphs)[name]
+    found = broken(PLUGIN, graphs)[name]
     assert found.refuses and found.certain
     assert f"rollout.eager false, {key} 8" in found.figures
     assert found.fix == f"set rollout.eager to true, or {key} to 1"
-    assert name not in broken(plugin) and name not in broken(plugin, graphs, f"{key}=1")
+    assert name not in broken(PLUGIN) and name not in broken(PLUGIN, graphs, f"{key}=1")
     assert name not in broken(R1_ZERO)
-    asks = "def get_dp_padding(self,\n"
-    fixed = f"{asks}num_pad, num_tokens_across_dp_native = self.get_dp_padding(num_tokens)\n"
-    trees = {"pin": asks, "fixed": fixed, "later": "_sync_metadata_across_dp\n"}
-    judged = {
-        kind: name in broken(plugin, graphs, code=lay(tmp_path / kind, {RUNNER: text}))
-        for kind, text in trees.items()
-    }
-    assert judged == {"pin": True, "fixed": False, "later": False}
 
 
-def test_prefixes_of_earlier_weights_stay_cached(tmp_path: Path) -> None:
+def test_prefixes_of_earlier_weights_stay_cached() -> None:
     """verl fixes prefix caching as on, and nothing but the engine's sleep empties it."""
-    name, awake = "stale-prefix-cache", "rollout.free_cache=false"
+    name = "stale-prefix-cache"
     on = "rollout.engine_arguments.enable_prefix_caching=true"
-    found = broken(R1_ZERO, awake, on)[name]
+    found = broken(R1_ZERO, AWAKE, on)[name]
     assert found.refuses and not found.certain
     assert found.figures.startswith("free_cache false, prefix caching on")
     assert found.fix == (
         "set rollout.engine_arguments.enable_prefix_caching to false, or set rollout.free_cache to true"
     )
-    assert name not in broken(R1_ZERO, on) and name not in broken(R1_ZERO, awake)  # the patch has it off
+    assert name not in broken(R1_ZERO, on) and name not in broken(R1_ZERO, AWAKE)  # the patch has it off
     off = "adaptations.rollout-engine-args=false"
-    assert broken(R1_ZERO, awake, off)[name].fix == "set rollout.free_cache to true"
-    plugin = "verl-npu-grpo-qwen3-235b"
-    assert name in broken(plugin, awake) and name not in broken(plugin)
-    assert name not in broken(CANN, awake)  # verl_patches' rollout has it off
-    fixed = "enable_prefix_caching=True,\n"
-    sync = "verl/workers/sharding_manager/fsdp_vllm.py"
-    trees = {"pin": {ROLLOUT: fixed, sync: "sleep"}, "resets": {ROLLOUT: fixed, sync: "reset_prefix_cache()"}}
-    judged = {
-        kind: name in broken(plugin, awake, code=lay(tmp_path / kind, files)) for kind, files in trees.items()
-    }
-    assert judged == {"pin": True, "resets": False}
+    assert broken(R1_ZERO, AWAKE, off)[name].fix == "set rollout.free_cache to true"
+    assert name in broken(PLUGIN, AWAKE) and name not in broken(PLUGIN)
+    assert name not in broken(CANN, AWAKE)  # verl_patches' rollout has it off
 
 
-def test_tensor_parallelism_of_single_layers_that_nothing_reads(tmp_path: Path) -> None:
+def test_tensor_parallelism_of_single_layers_that_nothing_reads() -> None:
     """verl_npu's sizes replace additional_config, and vllm-ascend 1de16ea reads other names there."""
-    name, plugin = "hybrid-tp-ignored", "verl-npu-grpo-qwen3-235b"
-    key = "actor_rollout_ref.rollout.hybrid_tp"
-    enabled = f"overrides.{key}.enabled=true"
-    found = broken(plugin, enabled)[name]
-    assert found.refuses and not found.certain and found.fix == f"remove overrides.{key}"
-    assert name not in broken(plugin) and name not in broken(plugin, enabled.replace("true", "false"))
+    name = "hybrid-tp-ignored"
+    enabled = f"overrides.{HYBRID_TP}.enabled=true"
+    found = broken(PLUGIN, enabled)[name]
+    assert found.refuses and not found.certain and found.fix == f"remove overrides.{HYBRID_TP}"
+    assert name not in broken(PLUGIN) and name not in broken(PLUGIN, enabled.replace("true", "false"))
     assert name not in broken(R1_ZERO, enabled)
-    assert name in broken(plugin, enabled.replace("true", "1")) and name in broken(
-        plugin, enabled.replace("true", "yes")
+    assert name in broken(PLUGIN, enabled.replace("true", "1")) and name in broken(
+        PLUGIN, enabled.replace("true", "yes")
     )
-    passes = 'additional_config["oproj_tensor_parallel_size"] = 2\n'
-    ascend = "vllm_ascend/ascend_config.py"
-    trees = {"pin": "", "reads it": 'additional_config.get("oproj_tensor_parallel_size")\n'}
-    judged = {
-        kind: name in broken(plugin, enabled, code=lay(tmp_path / kind, {ROLLOUT: passes, ascend: text}))
-        for kind, text in trees.items()
-    }
-    assert judged == {"pin": True, "reads it": False}
 
 
-def test_an_engine_that_is_never_woken_gets_no_weights(tmp_path: Path) -> None:
+def test_an_engine_that_is_never_woken_gets_no_weights() -> None:
     """verl's AgentLoopManager wakes it, which syncs the weights, only where free_cache_engine is true."""
-    name, awake = "async-without-sleep", "rollout.free_cache=false"
-    mode = "overrides.actor_rollout_ref.rollout.mode=async"
-    for recipe in (R1_ZERO, "verl-npu-grpo-qwen3-235b"):
-        found = broken(recipe, awake, mode)
+    name = "async-without-sleep"
+    for recipe in (R1_ZERO, PLUGIN):
+        found = broken(recipe, AWAKE, ASYNC)
         assert found[name].certain and found[name].fix == "set rollout.free_cache to true"
         assert "stale-prefix-cache" not in found
-        assert name not in broken(recipe, mode) and name not in broken(recipe, awake)
-    manager = "verl/experimental/agent_loop/agent_loop.py"
-    asks = "if self.config.actor_rollout_ref.rollout.free_cache_engine:\n    self.wake_up()\n"
-    trees = {"pin": asks, "always": "self.wake_up()\n"}
-    judged = {
-        kind: name in broken(R1_ZERO, awake, mode, code=lay(tmp_path / kind, {manager: text}))
-        for kind, text in trees.items()
-    }
-    assert judged == {"pin": True, "always": False}
+        assert name not in broken(recipe, ASYNC) and name not in broken(recipe, AWAKE)
 
 
 def test_a_router_bias_without_the_adaptation() -> None:
     """A stack that lacks the patch, with a model that has a bias; its own Qwen has none."""
-    name, plugin = "router-bias-rounded", "verl-npu-grpo-qwen3-235b"
-    found = broken(plugin, "model.architecture=deepseek-v3")[name]
+    name = "router-bias-rounded"
+    found = broken(PLUGIN, "model.architecture=deepseek-v3")[name]
     assert found.refuses and "not in this tree" in found.figures
-    assert name not in broken(plugin) and name not in broken(R1_ZERO)
+    assert name not in broken(PLUGIN) and name not in broken(R1_ZERO)
     assert name not in broken(CANN, "adaptations.router-bias=false")  # the known fault router-bias-bfloat16
 
 
