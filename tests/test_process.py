@@ -5,10 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,18 @@ import pytest
 from npu_rl.common import process
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import RUN_VARIABLE, WorkerProcess, processes_of, run_quietly, start, stop
-from tests.support import ROOT
-from tests.training.processes import TRAINER, bystander, environment, launch, lives, new_id, pid_of, wait_for
+from tests.training.processes import (
+    FORKS,
+    TRAINER,
+    bystander,
+    environment,
+    launch,
+    lives,
+    new_id,
+    pid_of,
+    run_python,
+    wait_for,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
 
@@ -28,6 +39,14 @@ def run_id() -> Iterator[str]:
     yield mine
     for pid in processes_of(mine):
         os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def surviving_bystanders(folder: Path) -> Iterator[None]:
+    """A process of another run and one of none, which have to be alive at the end."""
+    with bystander(folder / "b", new_id()) as other, bystander(folder / "c", None) as none:
+        yield
+        assert lives(other) and lives(none)
 
 
 def test_a_child_has_no_input_its_own_session_and_one_file_for_all_it_says(
@@ -61,7 +80,7 @@ def test_an_interpreter_that_is_not_there_is_named(tmp_path: Path, run_id: str) 
 
 def test_every_process_of_a_run_is_found_and_no_other(tmp_path: Path, run_id: str) -> None:
     child = launch(tmp_path, run_id, "worker", "daemon", "forever")
-    with bystander(tmp_path / "b", new_id()), bystander(tmp_path / "c", None):
+    with surviving_bystanders(tmp_path):
         members = {child.pid, pid_of(tmp_path, "worker"), pid_of(tmp_path, "daemon")}
         assert set(processes_of(run_id)) == members
     stop(child, run_id, grace=0.5)
@@ -79,10 +98,9 @@ def test_an_id_that_could_be_anyones_is_refused(bad: str) -> None:
         processes_of(bad)
 
 
-def test_this_process_is_never_one_of_them(tmp_path: Path, run_id: str) -> None:
+def test_this_process_is_never_one_of_them(run_id: str) -> None:
     code = f"from npu_rl.common.process import processes_of; print(processes_of({run_id!r}))"
-    env = {**environment(run_id), "PYTHONPATH": str(ROOT)}
-    assert run_quietly([sys.executable, "-c", code], env, tmp_path, 20).stdout == "[]\n"
+    assert run_python(code, run_id=run_id).stdout == "[]\n"
 
 
 # -- stop ----------------------------------------------------------------------------------------------
@@ -92,27 +110,23 @@ def test_a_driver_that_hears_ctrl_c_ends_in_order_and_its_workers_with_it(
     tmp_path: Path, run_id: str
 ) -> None:
     child = launch(tmp_path, run_id, "worker", "forever")
-    with bystander(tmp_path / "b", new_id()) as other, bystander(tmp_path / "c", None) as none:
+    with surviving_bystanders(tmp_path):
         begin = time.monotonic()
         assert stop(child, run_id, grace=0.5) == []
         assert time.monotonic() - begin < 10
         assert child.poll() == 130
         assert "interrupted in order" in (tmp_path / "driver.log").read_text()
         assert not lives(pid_of(tmp_path, "worker"))
-        assert lives(other)
-        assert lives(none)
 
 
 def test_what_ignores_everything_is_killed_and_named_and_others_survive(tmp_path: Path, run_id: str) -> None:
     child = launch(tmp_path, run_id, "deaf", "stubborn", "daemon", "forever")
-    with bystander(tmp_path / "b", new_id()) as other, bystander(tmp_path / "c", None) as none:
+    with surviving_bystanders(tmp_path):
         killed = stop(child, run_id, grace=0.3)
         assert set(killed) == {child.pid, pid_of(tmp_path, "stubborn")}
         assert child.poll() == -signal.SIGKILL
         assert processes_of(run_id) == []
         assert not lives(pid_of(tmp_path, "daemon"))
-        assert lives(other)
-        assert lives(none)
 
 
 def test_children_of_a_driver_that_is_dead_are_ended_too(tmp_path: Path, run_id: str) -> None:
@@ -131,29 +145,27 @@ def test_stopping_what_has_ended_does_nothing(tmp_path: Path, run_id: str) -> No
     assert time.monotonic() - begin < 2
 
 
+def stop_deaf_driver(folder: Path, run_id: str, said: SimpleQueue[int | None]) -> None:
+    """Stop a driver that ignores signals; report its exit status once the waiting is interrupted."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background
+    child = launch(folder, run_id, "deaf", "stubborn", "forever")
+    try:
+        stop(child, run_id, grace=600)
+    except KeyboardInterrupt:
+        said.put(child.poll())
+
+
 def test_a_second_ctrl_c_ends_the_waiting(tmp_path: Path, run_id: str) -> None:
     """npu-rl waits for a deaf driver; interrupted, it kills the run at once and goes on with the interruption."""
-    script = tmp_path / "launcher.py"
-    script.write_text(
-        "import signal, sys\n"
-        "from pathlib import Path\n"
-        "from npu_rl.common.process import start, stop\n"
-        "from tests.training.processes import launch\n"
-        "signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the tests run in the background\n"
-        "child = launch(Path(sys.argv[1]), sys.argv[2], 'deaf', 'stubborn', 'forever')\n"
-        "try:\n"
-        "    stop(child, sys.argv[2], grace=600)\n"
-        "except KeyboardInterrupt:\n"
-        "    print('interrupted, driver', child.poll(), flush=True)\n"
-    )
-    env = {**environment(None), "PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, str(script), str(tmp_path / "run"), run_id]
-    launcher = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
-    assert launcher.stdout is not None
+    said = FORKS.SimpleQueue()
+    launcher = FORKS.Process(target=stop_deaf_driver, args=(tmp_path / "run", run_id, said))
+    launcher.start()
     wait_for((tmp_path / "run" / "heard.pid").exists, "the first SIGINT")
-    launcher.send_signal(signal.SIGINT)
-    assert launcher.stdout.read() == "interrupted, driver -9\n"
-    assert launcher.wait(20) == 0
+    assert launcher.pid is not None
+    os.kill(launcher.pid, signal.SIGINT)
+    launcher.join(20)
+    assert launcher.exitcode == 0
+    assert said.get() == -signal.SIGKILL
     assert processes_of(run_id) == []
 
 
@@ -167,10 +179,8 @@ def test_a_driver_started_where_ctrl_c_is_ignored_still_hears_it(tmp_path: Path,
         "child = launch(Path(sys.argv[1]), sys.argv[2], 'forever')\n"
         "print(stop(child, sys.argv[2]), child.poll())\n"
     )
-    env = {**environment(None), "PYTHONPATH": str(ROOT)}
-    shell = 'trap "" INT; exec "$@"'
-    argv = ["sh", "-c", shell, "sh", sys.executable, "-c", code, str(tmp_path), run_id]
-    assert run_quietly(argv, env, tmp_path, 30).stdout == "[] 130\n"
+    shell = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    assert run_python(code, tmp_path, run_id, before=shell).stdout == "[] 130\n"
 
 
 @pytest.mark.parametrize("without", ["nothing", "kernel", "python"])

@@ -6,8 +6,7 @@ import json
 import math
 import os
 import pprint
-import subprocess
-import sys
+import signal
 from pathlib import Path
 
 import pytest
@@ -27,7 +26,7 @@ from npu_rl.training.monitor.metrics import (
     seconds,
     throughput,
 )
-from tests.support import ROOT
+from tests.training.processes import FORKS
 
 FULL = (
     "\x1b[36m(TaskRunner pid=12202)\x1b[0m step:12 - global_seqlen/min:1654 - actor/pg_loss:-9.373311016247499e-09 - "
@@ -174,20 +173,19 @@ def test_lines_that_are_no_points_are_left_out(tmp_path: Path) -> None:
     assert read_metrics(tmp_path / "none") == []
 
 
+def write_and_die(path: Path) -> None:
+    writer = MetricsWriter(path)
+    for step in range(50):
+        writer.write(step, {"a": float(step)})
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_a_killed_writer_leaves_whole_lines(tmp_path: Path) -> None:
-    code = (
-        "import os, sys\n"
-        "from pathlib import Path\n"
-        "from npu_rl.training.monitor.metrics import MetricsWriter\n"
-        "writer = MetricsWriter(Path(sys.argv[1]))\n"
-        "for step in range(50): writer.write(step, {'a': float(step)})\n"
-        "os.kill(os.getpid(), 9)\n"
-    )
     path = tmp_path / "metrics.jsonl"
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
-    )
-    assert done.returncode == -9
+    writer = FORKS.Process(target=write_and_die, args=(path,))
+    writer.start()
+    writer.join(30)
+    assert writer.exitcode == -signal.SIGKILL
     assert [point.step for point in read_metrics(path)] == list(range(50))
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 import pytest
@@ -18,29 +20,61 @@ from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.run_record import RunRecord
-from tests.support import ROOT
-from tests.training.processes import environment, launch, lives, new_id, wait_for
+from tests.training.processes import FORKS, launch, lives, new_id, wait_for
 
 COMMAND = ["python", "-m", "verl.trainer.main_ppo", "trainer.total_training_steps=5"]
 
-# Begins a run and an attempt of it, starts its driver, says so, and waits.
-LAUNCHER = """
-import sys, time
-from pathlib import Path
-from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.record.run_record import RunRecord
-from tests.training.processes import launch
-record = RunRecord.create(Path(sys.argv[1]), "demo", {})
-attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\\n")
-with MetricsWriter(attempt.metrics) as metrics:
-    for step in (1, 2, 3):
-        metrics.write(step, {"critic/score/mean": step / 10})
-if sys.argv[2:] == ["driver"]:
+
+def hold_run(root: Path, marks: SimpleQueue[str]) -> None:
+    """Begin a run and an attempt of it, start its driver, report its mark and wait."""
+    record = RunRecord.create(root, "demo", {})
+    attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\n")
+    with MetricsWriter(attempt.metrics) as metrics:
+        for step in (1, 2, 3):
+            metrics.write(step, {"critic/score/mean": step / 10})
     attempt.driver_log.touch()
-    launch(Path(sys.argv[1]) / "driver", record.mark, "forever")
-print(record.mark, flush=True)
-time.sleep(600)
-"""
+    launch(root / "driver", record.mark, "forever")
+    marks.put(record.mark)
+    time.sleep(600)
+
+
+def create_when_all_are_there(root: Path, all_there: Barrier, said: SimpleQueue[str]) -> None:
+    all_there.wait(30)
+    try:
+        said.put(RunRecord.create(root, "demo", {}).id)
+    except NpuRlError as error:
+        said.put(error.what)
+
+
+def open_and_begin(root: Path, said: SimpleQueue[str]) -> None:
+    """Report the outcome that the record shows, and how opening it and a new attempt are refused."""
+    seen = RunRecord.load(root, "demo")
+    said.put(str(seen.attempts[-1].outcome))
+    for action in (lambda: RunRecord.open(root, "demo"), lambda: begin(seen)):
+        try:
+            action()
+            said.put("not refused")
+        except NpuRlError as error:
+            said.put(str(error))
+
+
+def begin_and_die(root: Path) -> None:
+    begin(RunRecord.create(root, "demo", {}))
+    os._exit(0)
+
+
+def open_dead(root: Path, said: SimpleQueue[object]) -> None:
+    record = RunRecord.open(root, "demo")
+    said.put((record.attempts[-1].outcome, record.latest_checkpoint, len(record.curve())))
+
+
+def run_to_its_end(action: Callable[..., None], *arguments: object) -> None:
+    process = FORKS.Process(target=action, args=arguments)
+    process.start()
+    process.join(60)
+    if process.is_alive():
+        process.kill()
+    assert process.exitcode == 0
 
 
 def begin(record: RunRecord, recipe: str = "schema: 1\n") -> Attempt:
@@ -53,16 +87,16 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def launcher(root: Path) -> Iterator[subprocess.Popen[str]]:
-    root.mkdir()
-    env = {**environment(None), "PYTHONPATH": str(ROOT)}
-    argv = [sys.executable, "-c", LAUNCHER, str(root), "driver"]
-    process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
+def launcher(root: Path) -> Iterator[tuple[BaseProcess, str]]:
+    """A process with a run, and the run's mark."""
+    marks = FORKS.SimpleQueue()
+    process = FORKS.Process(target=hold_run, args=(root, marks))
+    process.start()
     try:
-        yield process
+        yield process, marks.get()
     finally:
         process.kill()
-        process.wait()
+        process.join()
         if (root / "demo").exists():
             for pid in processes_of(RunRecord.load(root, "demo").mark):
                 os.kill(pid, signal.SIGKILL)
@@ -119,40 +153,14 @@ def test_a_name_that_is_no_folder_is_a_usage_error(root: Path, name: str) -> Non
 
 
 def test_of_many_at_once_one_gets_the_name(root: Path) -> None:
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from npu_rl.common.errors import NpuRlError\n"
-        "from npu_rl.training.record.run_record import RunRecord\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.readline()\n"
-        "try:\n"
-        "    print(RunRecord.create(Path(sys.argv[1]), 'demo', {}).id)\n"
-        "except NpuRlError as error:\n"
-        "    print(error.what)\n"
-    )
-    env = {**environment(None), "PYTHONPATH": str(ROOT)}
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(root)],
-            env=env,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(6)
-    ]
+    said, all_there = FORKS.SimpleQueue(), FORKS.Barrier(6)
+    racers = [FORKS.Process(target=create_when_all_are_there, args=(root, all_there, said)) for _ in range(6)]
     for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-    said = []
+        racer.start()
     for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("\n")
-        racer.stdin.flush()
-    for racer in racers:
-        said.append(racer.communicate(timeout=30)[0].strip())
-    winners = [word for word in said if word != "The run demo already exists"]
+        racer.join(30)
+    assert [racer.exitcode for racer in racers] == [0] * 6
+    winners = [word for word in (said.get() for _ in racers) if word != "The run demo already exists"]
     assert winners == [RunRecord.open(root, "demo").id]
     assert os.listdir(root) == ["demo"]
 
@@ -250,26 +258,11 @@ def test_a_record_that_is_damaged_says_where(root: Path) -> None:
 def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> None:
     record = RunRecord.create(root, "demo", {})
     attempt = begin(record)
-    code = (
-        "import sys\n"
-        "from pathlib import Path\n"
-        "from npu_rl.common.errors import NpuRlError\n"
-        "from npu_rl.training.record.run_record import RunRecord\n"
-        "look = RunRecord.load(Path(sys.argv[1]), 'demo')\n"
-        "print(look.attempts[-1].outcome)\n"
-        "for action in (lambda: RunRecord.open(Path(sys.argv[1]), 'demo'),\n"
-        "               lambda: look.begin_attempt([], {}, {}, '')):\n"
-        "    try:\n"
-        "        action()\n"
-        "    except NpuRlError as error:\n"
-        "        print(error)\n"
-    )
-    env = {**environment(None), "PYTHONPATH": str(ROOT)}
-    said = subprocess.run(
-        [sys.executable, "-c", code, str(root)], env=env, capture_output=True, text=True, check=True
-    ).stdout
-    assert said.startswith("None\nRun demo is still running")
-    assert said.count(f"pid {os.getpid()}") == 2
+    said = FORKS.SimpleQueue()
+    run_to_its_end(open_and_begin, root, said)
+    assert said.get() == "None"
+    for refusal in (said.get(), said.get()):
+        assert refusal.startswith("Run demo is still running") and f"pid {os.getpid()}" in refusal
     with pytest.raises(NpuRlError, match="Run demo is still running"):
         begin(record)  # nor this one a second time
     attempt.end("done", 0)
@@ -278,14 +271,13 @@ def test_while_an_attempt_lasts_no_other_process_gets_the_run(root: Path) -> Non
 
 
 def test_after_a_kill_of_npu_rl_its_driver_has_the_run_and_after_that_it_was_killed(
-    root: Path, launcher: subprocess.Popen[str]
+    root: Path, launcher: tuple[BaseProcess, str]
 ) -> None:
-    assert launcher.stdout is not None
-    run_id = launcher.stdout.readline().strip()
-    with pytest.raises(NpuRlError, match=f"pid {launcher.pid}"):
+    process, run_id = launcher
+    with pytest.raises(NpuRlError, match=f"pid {process.pid}"):
         RunRecord.open(root, "demo")
-    launcher.kill()
-    launcher.wait()
+    process.kill()
+    process.join()
     (driver,) = processes_of(run_id)
     with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
         RunRecord.open(root, "demo")
@@ -315,23 +307,7 @@ def test_a_driver_of_another_run_does_not_hold_this_one(root: Path, tmp_path: Pa
 
 
 def test_a_pipe_where_a_file_is_expected_is_not_waited_for(root: Path) -> None:
-    begun = (
-        "import os, sys; from pathlib import Path; from npu_rl.training.record.run_record import RunRecord\n"
-        "RunRecord.create(Path(sys.argv[1]), 'demo', {}).begin_attempt(['driver'], {}, {}, 'schema: 1')\n"
-        "os._exit(0)\n"
-    )
-    opened = (
-        "import sys; from pathlib import Path; from npu_rl.training.record.run_record import RunRecord\n"
-        "record = RunRecord.open(Path(sys.argv[1]), 'demo')\n"
-        "print(record.attempts[-1].outcome, record.latest_checkpoint, len(record.curve()))\n"
-    )
-
-    def run(code: str) -> subprocess.CompletedProcess[str]:
-        argv, env = [sys.executable, "-c", code, str(root)], {**environment(None), "PYTHONPATH": str(ROOT)}
-        return subprocess.run(argv, capture_output=True, text=True, timeout=60, env=env)
-
-    root.mkdir()
-    assert run(begun).returncode == 0
+    run_to_its_end(begin_and_die, root)
     attempt, checkpoints = root / "demo/attempts/1", root / "demo/checkpoints"
     names = (
         "command.json",
@@ -346,9 +322,9 @@ def test_a_pipe_where_a_file_is_expected_is_not_waited_for(root: Path) -> None:
     for place in (*(attempt / name for name in names), checkpoints / LATEST):
         place.unlink(missing_ok=True)
         os.mkfifo(place)
-    done = run(opened)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == ["killed", "None", "0"]
+    said = FORKS.SimpleQueue()
+    run_to_its_end(open_dead, root, said)
+    assert said.get() == ("killed", None, 0)
 
 
 @pytest.mark.parametrize("name", ["01", "1²", "0", "9" * 12, "2x"])

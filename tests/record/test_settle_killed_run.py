@@ -26,9 +26,8 @@ from npu_rl.training.record.temporary_folders import (
     remove_remaining,
     run_folder,
 )
-from tests.support import ROOT
-from tests.training.fake_run import FakeRun
-from tests.training.processes import bystander, environment, lives, new_id, pid_of, wait_for
+from tests.training.fake_run import FakeRun, main
+from tests.training.processes import FORKS, bystander, lives, new_id, pid_of, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
 
@@ -38,9 +37,8 @@ class Launched:
 
     def __init__(self, root: Path, *words: str) -> None:
         self.run = FakeRun(root)
-        argv = [sys.executable, "-m", "tests.training.fake_run", str(root), *words]
-        env = {**environment(None), "PYTHONPATH": str(ROOT), "WANDB_API_KEY": "wk-S3CRET-1"}
-        self.process = subprocess.Popen(argv, env=env, cwd=root, stderr=subprocess.DEVNULL)
+        self.process = FORKS.Process(target=main, args=(root, *words))
+        self.process.start()
 
     def at(self, moment: str) -> None:
         wait_for((self.run.place / f"{moment}.pid").exists, moment, 30)
@@ -50,12 +48,30 @@ class Launched:
         return self.run.runs / "demo/attempts/1"
 
     @property
+    def pid(self) -> int:
+        assert self.process.pid is not None
+        return self.process.pid
+
+    @property
     def mark(self) -> str:
         return RunRecord.load(self.run.runs, "demo").mark
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait()
+        self.process.join()
+
+    def exit_code(self) -> int | None:
+        self.process.join(60)
+        return self.process.exitcode
+
+    def end_steps(self) -> None:
+        """Kill npu-rl while the trainer waits at its gate, and let that go on to its end."""
+        self.at("waiting")
+        self.kill()
+        (self.run.place / "go").touch()
+        self.at("driver")
+        driver = pid_of(self.run.place, "driver")
+        wait_for(lambda: not lives(driver), "the trainer's end")
 
     def open(self) -> RunRecord:
         return RunRecord.open(self.run.runs, "demo")
@@ -153,7 +169,7 @@ def test_the_driver_killed_with_workers_left(tmp_path: Path) -> None:
     with launched(tmp_path, "steps=2", "forever", "worker", "daemon", "logs=1") as launch:
         launch.at("driver")
         os.kill(pid_of(launch.run.place, "driver"), signal.SIGKILL)
-        assert launch.process.wait(60) == 1
+        assert launch.exit_code() == 1
         record = launch.open()
         assert (record.attempts[0].outcome, record.attempts[0].last_step) == ("failed", 2)
         assert processes_of(record.mark) == remaining_folders(record.mark) == []
@@ -163,12 +179,7 @@ def test_the_driver_killed_with_workers_left(tmp_path: Path) -> None:
 def test_what_is_left_without_a_driver_is_ended(tmp_path: Path) -> None:
     """As Ray's agents are, which did not notice the end of a driver within minutes."""
     with launched(tmp_path, "steps=2", "gate", "worker", "daemon") as launch:
-        launch.at("waiting")
-        launch.kill()
-        (launch.run.place / "go").touch()
-        launch.at("driver")
-        driver = pid_of(launch.run.place, "driver")
-        wait_for(lambda: not lives(driver), "the driver's end")
+        launch.end_steps()
         left = processes_of(launch.mark)
         assert left == sorted(pid_of(launch.run.place, name) for name in ("worker", "daemon"))
         check_settled(launch, [1, 2], 0)
@@ -185,11 +196,7 @@ def test_killed_while_the_model_was_made(tmp_path: Path) -> None:
 
 def test_settling_twice_changes_nothing_and_being_killed_in_it_loses_nothing(tmp_path: Path) -> None:
     with launched(tmp_path, "steps=4", "gate", "logs=2") as launch:
-        launch.at("waiting")
-        launch.kill()
-        (launch.run.place / "go").touch()
-        launch.at("driver")
-        wait_for(lambda: not processes_of(launch.mark), "the trainer's end")
+        launch.end_steps()
         attempt = RunRecord.load(launch.run.runs, "demo").attempts[0]
         assert recover_metrics(attempt) == 4  # as far as a settling that was killed came
         check_settled(launch, [1, 2, 3, 4], 2)
@@ -325,8 +332,8 @@ def test_what_lives_is_not_touched(tmp_path: Path) -> None:
         for _ in range(2):
             with pytest.raises(NpuRlError, match="is still running"):
                 launch.open()
-        assert lives(launch.process.pid) and folder_of(launch.mark).is_dir()
-        launch.process.send_signal(signal.SIGHUP)
-        assert launch.process.wait(60) == 129
+        assert lives(launch.pid) and folder_of(launch.mark).is_dir()
+        os.kill(launch.pid, signal.SIGHUP)
+        assert launch.exit_code() == 129
         end = json.loads((launch.attempt / "end.json").read_text())
         assert (end["outcome"], end["signal"], end["last_step"]) == ("stopped", "SIGHUP", 2)

@@ -1,8 +1,6 @@
-"""A run as `train` makes one, with a trainer that only says what verl says: `fake_run.py FOLDER OPTION...`
+"""A run as `train` makes one, with a trainer that only says what verl says.
 
-The recipe is the quickstart's, the training interpreter a script that starts fake_trainer.py with these options. As a
-program it trains once (options: fake_trainer's; slow-maker: making the model does not end; KEY=VALUE with a dot sets
-a key of the recipe).
+The recipe is the quickstart's, the training interpreter a script that starts fake_trainer.py with these options.
 """
 
 from __future__ import annotations
@@ -97,16 +95,17 @@ class FakeRun:
         return run_attempt(prepared, record, composed, PlainScreen(shown), resume=resume), shown.getvalue()
 
 
-def main() -> None:
-    folder, words = Path(sys.argv[1]), sys.argv[2:]
+def main(folder: Path, *words: str) -> None:
+    """Train once, as a process of its own.
+
+    words: fake_trainer's options; slow-maker: making the model does not end; KEY=VALUE with a dot sets a recipe key.
+    """
+    os.environ.pop("NPU_RL_RUN", None)
+    os.environ["WANDB_API_KEY"] = "wk-S3CRET-1"
+    os.chdir(folder)
     overrides = [word for word in words if "." in word.partition("=")[0]]
     try:
         FakeRun(folder).train([word for word in words if word not in overrides], overrides)
     except NpuRlError as error:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    os.environ.pop("NPU_RL_RUN", None)
-    main()

@@ -7,13 +7,18 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing import get_context
 from pathlib import Path
 
 from npu_rl.common.process import RUN_VARIABLE, Child, start
+from tests.support import ROOT
 
 TRAINER = Path(__file__).with_name("fake_trainer.py")
+FORKS = get_context("forkserver")
+"""Starts module-level functions in processes of their own, for a tenth of what a start of Python costs."""
+FORKS.set_forkserver_preload(["tests.training.fake_run"])
 
 
 def wait_for(condition: Callable[[], object], what: str = "it", seconds: float = 20.0) -> None:
@@ -38,6 +43,15 @@ def environment(run_id: str | None) -> dict[str, str]:
     if run_id is not None:
         env[RUN_VARIABLE] = run_id
     return env
+
+
+def run_python(
+    code: str, *arguments: object, run_id: str | None = None, before: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """Run Python code that imports npu-rl and its tests, with the words of a command `before` it."""
+    argv = [*before, sys.executable, "-c", code, *map(str, arguments)]
+    env = {**environment(run_id), "PYTHONPATH": str(ROOT)}
+    return subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60, check=False)
 
 
 def launch(folder: Path, run_id: str, *options: str) -> Child:
