@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from npu_rl.common import private_log
 from npu_rl.common.private_log import KEPT, PrivateLog, state_folder
-from tests.support import ROOT
+from tests.training.processes import FORKS
 
 
 @pytest.fixture
@@ -54,18 +52,20 @@ def test_it_is_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert not log.write("x" * 101)
 
 
+def write_lines(folder: Path, name: str) -> None:
+    private_log.LARGEST, private_log.KEPT = 2000, 50
+    log = PrivateLog(folder, "log")
+    for number in range(300):
+        assert log.write(f"{name} {number}\n")
+
+
 def test_several_processes_lose_no_line(folder: Path) -> None:
-    code = (
-        "import sys; from pathlib import Path; from npu_rl.common import private_log as p\n"
-        "p.LARGEST, p.KEPT = 2000, 50\n"
-        "log = p.PrivateLog(Path(sys.argv[1]), 'log')\n"
-        "for n in range(300): assert log.write(f'{sys.argv[2]} {n}\\n')\n"
-    )
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code, folder, name], env={"PYTHONPATH": str(ROOT)})
-        for name in "abc"
-    ]
-    assert [process.wait(60) for process in processes] == [0, 0, 0]
+    processes = [FORKS.Process(target=write_lines, args=(folder, name)) for name in "abc"]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0, 0, 0]
     lines = [line for path in folder.iterdir() for line in path.read_text().splitlines()]
     assert sorted(lines) == sorted(f"{name} {n}" for name in "abc" for n in range(300))
 

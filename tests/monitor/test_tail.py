@@ -11,13 +11,17 @@ from hypothesis import strategies as st
 from npu_rl.training.monitor.tail import follow
 
 
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
 def append(path: Path, data: bytes) -> None:
     with path.open("ab") as file:
         file.write(data)
 
 
-def test_a_line_is_given_when_it_is_whole(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_a_line_is_given_when_it_is_whole(log: Path) -> None:
     tail = follow(log)
     assert list(tail.lines()) == []  # not there yet
     append(log, b"one\ntw")
@@ -29,14 +33,12 @@ def test_a_line_is_given_when_it_is_whole(tmp_path: Path) -> None:
     assert tail.rest() == ""
 
 
-def test_each_state_of_a_progress_bar_is_a_line(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_each_state_of_a_progress_bar_is_a_line(log: Path) -> None:
     append(log, b"Progress:  0%\rProgress: 50%\rProgress: 100%\r\nend\r\n")
     assert list(follow(log).lines()) == ["Progress:  0%", "Progress: 50%", "Progress: 100%", "end"]
 
 
-def test_a_carriage_return_and_its_newline_may_come_apart(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_a_carriage_return_and_its_newline_may_come_apart(log: Path) -> None:
     tail = follow(log)
     append(log, b"one\r")
     assert list(tail.lines()) == []
@@ -44,8 +46,7 @@ def test_a_carriage_return_and_its_newline_may_come_apart(tmp_path: Path) -> Non
     assert list(tail.lines()) == ["one", "two"]
 
 
-def test_reading_goes_on_from_an_offset(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_reading_goes_on_from_an_offset(log: Path) -> None:
     append(log, "größer\nhal".encode())
     first = follow(log)
     assert list(first.lines()) == ["größer"]
@@ -53,8 +54,7 @@ def test_reading_goes_on_from_an_offset(tmp_path: Path) -> None:
     assert list(follow(log, first.offset).lines()) == ["half", "more"]
 
 
-def test_bytes_that_are_no_text_are_replaced_and_a_character_may_come_in_halves(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_bytes_that_are_no_text_are_replaced_and_a_character_may_come_in_halves(log: Path) -> None:
     tail = follow(log)
     append(log, b"caf" + "é".encode()[:1])
     assert list(tail.lines()) == []
@@ -62,8 +62,7 @@ def test_bytes_that_are_no_text_are_replaced_and_a_character_may_come_in_halves(
     assert list(tail.lines()) == ["café", "\ufffd\ufffd!"]
 
 
-def test_a_line_without_end_does_not_fill_the_memory(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_a_line_without_end_does_not_fill_the_memory(log: Path) -> None:
     append(log, b"x" * (3 << 20) + b"\nlast\n")
     lines = list(follow(log).lines())
     assert lines[-1] == "last"

@@ -81,8 +81,7 @@ def test_the_goal_is_what_a_box_alone_can_reach() -> None:
 
 def test_a_short_rehearsal_has_no_goal(recipe: Recipe) -> None:
     short = recipe.model_copy(update={"steps": 2})
-    assert scale_for_rollout(short, "r", "expert")[0].reward.goal is None
-    assert (
-        scale_for_rollout(short, "r", "expert")[0].optimizer.warmup_steps == 1
-    )  # Megatron-core wants fewer than steps
+    small = scale_for_rollout(short, "r", "expert")[0]
+    assert small.reward.goal is None
+    assert small.optimizer.warmup_steps == 1  # Megatron-core wants fewer than steps
     assert scale_for_rollout(recipe, "r", "expert")[0].reward.goal is not None

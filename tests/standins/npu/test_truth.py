@@ -310,34 +310,25 @@ if sys.argv[1] == "killed":
 """
 
 
-def usage(folder: Path) -> tuple[list[str], dict[str, int]]:
-    """The names of the files, and what npu-rl reads from them."""
+@pytest.mark.parametrize(
+    ("how", "files", "swiglu", "more"),
+    [
+        ("plain", 1, 3, {}),
+        ("fork", 2, 4, {}),  # a fork counts for itself
+        ("killed", 1, 3, {"torch_npu.npu_fast_gelu": 1}),  # Ray ends its workers with SIGKILL
+    ],
+)
+def test_calls_are_counted_by_name_after_a_fork_and_a_kill(
+    python: Python, tmp_path: Path, how: str, files: int, swiglu: int, more: dict[str, int]
+) -> None:
+    folder = tmp_path / "usage"
+    folder.mkdir()
+    done = python("-c", COUNTED, how, check=False, NPU_RL_USAGE=str(folder))
+    assert done.returncode == (-signal.SIGKILL if how == "killed" else 0), done.stderr
     hooks, standins = read_usage(folder)
     assert not hooks
-    return sorted(file.name.partition("-")[0] for file in folder.iterdir()), dict(standins)
-
-
-def test_calls_are_counted_by_name(python: Python, tmp_path: Path) -> None:
-    (tmp_path / "usage").mkdir()
-    python("-c", COUNTED, "plain", NPU_RL_USAGE=str(tmp_path / "usage"))
-    expected = {"torch_npu.npu_swiglu": 3, "torch_npu.npu_rms_norm": 1}
-    assert usage(tmp_path / "usage") == (["npu_rl_standins"], expected)
-
-
-def test_a_fork_counts_for_itself(python: Python, tmp_path: Path) -> None:
-    (tmp_path / "usage").mkdir()
-    python("-c", COUNTED, "fork", NPU_RL_USAGE=str(tmp_path / "usage"))
-    expected = {"torch_npu.npu_swiglu": 4, "torch_npu.npu_rms_norm": 1}
-    assert usage(tmp_path / "usage") == (["npu_rl_standins", "npu_rl_standins"], expected)
-
-
-def test_the_count_outlives_a_kill(python: Python, tmp_path: Path) -> None:
-    """Ray ends its workers with SIGKILL."""
-    (tmp_path / "usage").mkdir()
-    done = python("-c", COUNTED, "killed", check=False, NPU_RL_USAGE=str(tmp_path / "usage"))
-    assert done.returncode == -signal.SIGKILL
-    expected = {"torch_npu.npu_swiglu": 3, "torch_npu.npu_rms_norm": 1, "torch_npu.npu_fast_gelu": 1}
-    assert usage(tmp_path / "usage") == (["npu_rl_standins"], expected)
+    assert standins == {"torch_npu.npu_swiglu": swiglu, "torch_npu.npu_rms_norm": 1, **more}
+    assert [file.name.partition("-")[0] for file in folder.iterdir()] == ["npu_rl_standins"] * files
 
 
 def test_a_folder_that_cant_be_written_stops_nothing(python: Python, tmp_path: Path) -> None:
