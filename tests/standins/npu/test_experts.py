@@ -16,6 +16,21 @@ def close(got: Any, expected: Any, tolerance: float = 1e-5) -> None:
     torch.testing.assert_close(got.float(), expected.float(), rtol=tolerance, atol=tolerance)
 
 
+def same_gradients(got: Any, expected: Any, inputs: tuple[Any, ...]) -> None:
+    upstream = torch.randn_like(got)
+    gradients = (torch.autograd.grad(output, inputs, upstream) for output in (got, expected))
+    for mine, theirs in zip(*gradients, strict=True):
+        close(mine, theirs)
+
+
+def summed_by_token(rows: Any, pairs: list[tuple[int, int]], probs: Any, tokens: int) -> Any:
+    """Return each token's sum of its experts' rows, by their probabilities if there are any."""
+    whole = [torch.zeros(rows.shape[1])] * tokens
+    for row, (t, e) in zip(rows, pairs, strict=True):
+        whole[t] = whole[t] + (row if probs is None else row * probs[t, e])
+    return torch.stack(whole)
+
+
 @pytest.mark.parametrize("sizes", [[2, 0, 3], [5, 0, 0], [1, 1, 1], [0, 0, 0]])
 @pytest.mark.parametrize("kind", ["ends", "sizes"])
 @pytest.mark.parametrize("one_weight", [True, False])
@@ -36,13 +51,7 @@ def test_grouped_matmul_of_rows(torch_npu: ModuleType, sizes: list[int], kind: s
     expected = torch.stack([*rows, *[torch.zeros(5)] * (6 - len(rows))])
     close(got, expected)
     if rows:
-        upstream = torch.randn_like(got)
-        for mine, theirs in zip(
-            torch.autograd.grad(got, (x, weight), upstream),
-            torch.autograd.grad(expected, (x, weight), upstream),
-            strict=True,
-        ):
-            close(mine, theirs)
+        same_gradients(got, expected, (x, weight))
 
 
 def test_grouped_matmul_of_pairs_with_bias(torch_npu: ModuleType) -> None:
@@ -115,10 +124,7 @@ def test_permute_with_routing_map_there_and_back(
     back, first, second, used = torch_npu._npu_moe_token_unpermute_with_routing_map(
         rows, places, [tokens, hidden], probs=probs, routing_map=chosen
     )
-    whole = [torch.zeros(hidden)] * tokens
-    for row, (t, e) in zip(rows, pairs, strict=True):
-        whole[t] = whole[t] + (row if probs is None else row * probs[t, e])
-    close(back, torch.stack(whole))
+    close(back, summed_by_token(rows, pairs, probs, tokens))
     upstream = torch.randn_like(back)
     expected = torch.autograd.grad(back, [rows] if probs is None else [rows, probs], upstream)
     mine = torch_npu.npu_moe_token_unpermute_with_routing_map_grad(
@@ -170,10 +176,7 @@ def test_permute_with_routing_map_dropping_and_padding(torch_npu: ModuleType, wi
     back, index, ids, _ = torch_npu._npu_moe_token_unpermute_with_routing_map(
         rows, numbers, [tokens, hidden], probs=probs, routing_map=chosen, drop_and_pad=True
     )
-    whole = [torch.zeros(hidden)] * tokens
-    for row, (t, e) in zip(rows, pairs, strict=True):
-        whole[t] = whole[t] + (row if probs is None else row * probs[t, e])
-    close(back, torch.stack(whole))
+    close(back, summed_by_token(rows, pairs, probs, tokens))
     upstream = torch.randn_like(back)
     expected = torch.autograd.grad(back, [rows] if probs is None else [rows, probs], upstream)
     mine = torch_npu.npu_moe_token_unpermute_with_routing_map_grad(
@@ -220,13 +223,7 @@ def test_token_permute_and_unpermute(torch_npu: ModuleType, kept: int | None) ->
         ]
     )
     close(back, expected)
-    upstream = torch.randn_like(back)
-    for a, b in zip(
-        torch.autograd.grad(back, (x, probs), upstream),
-        torch.autograd.grad(expected, (x, probs), upstream),
-        strict=True,
-    ):
-        close(a, b)
+    same_gradients(back, expected, (x, probs))
     with pytest.raises(NotImplementedError, match="npu_moe_token_permute: padded_mode=True"):
         torch_npu.npu_moe_token_permute(x, experts, padded_mode=True)
 
