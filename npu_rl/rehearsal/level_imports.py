@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -179,12 +179,8 @@ def compare(
     }
     now = {failure.module: failure for failure in report.failures}
     there = set(modules)
-    return ImportReport(
-        report.packages,
-        report.modules,
-        report.failures,
-        report.seconds,
-        report.slowest,
+    return replace(
+        report,
         compared=True,
         newly_failing=tuple(failure for module, failure in now.items() if module not in known),
         no_longer_failing=tuple(

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from npu_rl.common.errors import NpuRlError, RecipeError
 from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
-from npu_rl.rehearsal.level_train import has_mindspeed, read_curve, train_scaled
+from npu_rl.rehearsal.level_train import has_mindspeed, recorded, train_scaled
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import DIFFERENCE
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run import interpreter, tiny_model, train
+from npu_rl.training.run import interpreter, tiny_model
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
@@ -42,18 +42,13 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
     """
     recipe, changed = scale_for_rollout(prepared.recipe, record.name, case)
     part = TrainPart(changed=changed, run=str(record.folder))
-    try:
+    with recorded(part, record):
         _require_rollout_parts(prepared)
         checkpoint = _checkpoint(prepared.with_recipe(recipe), record, screen)
         model = recipe.model.model_copy(update={"checkpoint": str(checkpoint)})
         small = prepared.with_recipe(recipe.model_copy(update={"model": model}))
         train_scaled(small, record, screen, part, transfer=DIFFERENCE_LIMIT)
         _require_agreement(record)
-    except train.RunStopped:
-        raise
-    except NpuRlError as error:
-        part.failure = str(error)
-    read_curve(part, record)
     return part
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from npu_rl.common.errors import NpuRlError, RecipeError
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.training.monitor.metrics import Point, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.watch import DIFFERENCE
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import train
 from npu_rl.training.run.prepare import Prepared, compose
@@ -22,15 +25,26 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     """
     recipe, changed = scale_recipe(prepared.recipe, record.name)
     part = TrainPart(changed=changed, run=str(record.folder))
-    try:
+    with recorded(part, record):
         require_mindspeed(prepared, "train")
         train_scaled(prepared.with_recipe(recipe), record, screen, part)
+    return part
+
+
+@contextmanager
+def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
+    """Record in `part` why its training fails, and what the record's metrics show.
+
+    Raises:
+        RunStopped: If the user or the system stops it.
+    """
+    try:
+        yield
     except train.RunStopped:
         raise
     except NpuRlError as error:
         part.failure = str(error)
-    read_curve(part, record)
-    return part
+    _read_curve(part, record)
 
 
 def train_scaled(
@@ -54,7 +68,7 @@ def train_scaled(
     part.seconds = trained.ended.seconds
 
 
-def read_curve(part: TrainPart, record: RunRecord) -> None:
+def _read_curve(part: TrainPart, record: RunRecord) -> None:
     """Fill in what the record's metrics show, and the folder of its usage counts."""
     part.usage += [attempt.usage for attempt in record.attempts[-1:]]
     points = record.curve()
@@ -87,9 +101,5 @@ def require_mindspeed(prepared: Prepared, level: str) -> None:
 
 def _transfer(points: list[Point]) -> float | None:
     """Return the greatest difference of probabilities in the first ten steps, while the policy has hardly changed."""
-    found = [
-        p.data["training/rollout_probs_diff_mean"]
-        for p in points[:10]
-        if "training/rollout_probs_diff_mean" in p.data
-    ]
+    found = [point.data[DIFFERENCE] for point in points[:10] if DIFFERENCE in point.data]
     return max(found, default=None)
