@@ -85,7 +85,7 @@ def nothing_left(tmp_path: Path) -> bool:
 
 def test_fsdp(record: RunRecord, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In float32, as FSDP keeps them, and so config.json says; several shards, and all names where they come from."""
-    monkeypatch.setattr("npu_rl.weights.tensors.npu_rl_tensors.export.UNIT", 5000)
+    monkeypatch.setattr("npu_rl.weights.tensors.npu_rl_tensors.conversion.units.UNIT", 5000)
     tensors = {name: value.float() for name, value in tiny.hf_tensors(tiny.QWEN).items()}
     write_fsdp(actor(record), tensors)
     content = export(record, tmp_path / "new" / "out").content

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
+from .conversion.units import in_groups
 from .formats.boxes import Box, index_in, split
 from .formats.tensor_views import OpenFiles, TensorView
 from .hf_checkpoint import CONFIG, read_object
@@ -32,20 +33,11 @@ def plan_audit(arguments: dict[str, Any], _progress: Callable[[int], None]) -> d
     pair = opened(_key(arguments))
     a, b = pair.a, pair.b
     both = [name for name in a.tensors if name in b.tensors]
-    groups: list[list[str]] = []
-    held = 0
-    for name in both:
-        size = a.tensors[name].bytes
-        if not groups or held + size > _GROUP:
-            groups.append([])
-            held = 0
-        groups[-1].append(name)
-        held += size
     return {
         "a": a.describe(),
         "b": b.describe(),
         "bytes": sum(a.tensors[name].bytes for name in both),
-        "groups": groups,
+        "groups": in_groups({name: a.tensors[name].bytes for name in both}, _GROUP),
         "only_in_a": [name for name in a.tensors if name not in b.tensors and name not in a.mtp],
         "only_in_b": [name for name in b.tensors if name not in a.tensors and name not in b.mtp],
         "mtp_only_in_a": [name for name in a.tensors if name not in b.tensors and name in a.mtp],

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
-from .conversion.units import UNIT, OutputFile, check_names
+from .conversion.units import OutputFile, check_names, hf_shards
 from .conversion.write_checkpoint import write_hf_file, write_index
 from .formats.tensor_views import OpenFiles
 from .hf_checkpoint import CONFIG, read_object
@@ -94,22 +94,7 @@ def opened(key: tuple[str, str, bool]) -> _Export:
     for name, view in source.tensors.items():
         if view.dtype not in _FLOATS:
             raise TensorError("Unsupported dtype", where=f"{view.where}: {name}", why=f"It is {view.dtype}.")
-    return _Export(source, _units(source), {name: view.dtype for name, view in source.tensors.items()})
-
-
-def _units(source: CheckpointViews) -> list[OutputFile]:
-    """Divide the tensors into shards in their order, none larger than UNIT but for a single tensor that is."""
-    groups: list[list[str]] = []
-    size = 0
-    for name, view in source.tensors.items():
-        if not groups or size + view.bytes > UNIT:
-            groups.append([])
-            size = 0
-        groups[-1].append(name)
-        size += view.bytes
-    found = []
-    for number, names in enumerate(groups, start=1):
-        sizes = [source.tensors[name].bytes for name in names]
-        file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-        found.append(OutputFile(file, sum(sizes), max(sizes), names=tuple(names)))
-    return found
+    sizes = {name: view.bytes for name, view in source.tensors.items()}
+    return _Export(
+        source, list(hf_shards(sizes, sizes)), {name: view.dtype for name, view in source.tensors.items()}
+    )

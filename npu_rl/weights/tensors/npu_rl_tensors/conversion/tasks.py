@@ -42,7 +42,7 @@ def plan_conversion(arguments: dict[str, Any], _progress: Callable[[int], None])
             `experts_over_tensor`, of a legacy input.
     """
     found = opened(_key(arguments))
-    left_out = found.model.tied and HEAD in found.source.tensors
+    left_out = found.model.tie_word_embeddings and HEAD in found.source.tensors
     if left_out:
         _require_tied(found.source)
     states = (

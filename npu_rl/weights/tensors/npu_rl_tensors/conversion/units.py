@@ -13,7 +13,15 @@ from typing import Any, Literal
 from ..formats.boxes import Box, extent, split
 from ..layouts.model_sizes import ModelDims
 from ..layouts.name_tables import entries
-from ..layouts.placements import RANK_FILE, LegacyRanks, Placement, TensorMap, dist_layout, legacy_layout
+from ..layouts.placements import (
+    RANK_FILE,
+    LegacyRanks,
+    Placement,
+    TensorMap,
+    dist_key,
+    dist_layout,
+    legacy_layout,
+)
 from ..tensor_error import TensorError
 
 OutputFormat = Literal["torch_dist", "legacy", "hf"]
@@ -129,23 +137,39 @@ def _legacy_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[
 
 
 def _hf_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
-    groups: list[list[str]] = []
-    size = 0
     sizes = {name: math.prod(layout.shape(name)) * item_sizes[name] for name in layout.by_name}
-    for name, bytes_ in sizes.items():
-        if not groups or size + bytes_ > UNIT:
-            groups.append([])
-            size = 0
-        groups[-1].append(name)
-        size += bytes_
+    return hf_shards(sizes, {name: min(size, CHUNK * item_sizes[name]) for name, size in sizes.items()})
+
+
+def hf_shards(sizes: Mapping[str, int], held: Mapping[str, int]) -> Iterator[OutputFile]:
+    """Divide tensors into shards in their order, none larger than UNIT but for a single tensor that is.
+
+    Args:
+        sizes: Bytes of each tensor.
+        held: Bytes of each that are in memory at once.
+    """
+    groups = in_groups(sizes, UNIT)
     for number, names in enumerate(groups, start=1):
         file = f"model-{number:05d}-of-{len(groups):05d}.safetensors"
-        largest = max(min(sizes[name], CHUNK * item_sizes[name]) for name in names)
+        largest = max(held[name] for name in names)
         yield OutputFile(file, sum(sizes[name] for name in names), largest, names=tuple(names))
 
 
+def in_groups(sizes: Mapping[str, int], most: int) -> list[list[str]]:
+    """Divide names into groups in their order, each of at most so many bytes but for a single name of more."""
+    groups: list[list[str]] = []
+    held = 0
+    for name, size in sizes.items():
+        if not groups or held + size > most:
+            groups.append([])
+            held = 0
+        groups[-1].append(name)
+        held += size
+    return groups
+
+
 def extra_states(model: ModelDims) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Yield key, place and extent of the empty `_extra_state` objects that modules of `torch_dist` ask for.
+    """Yield key, index and shape of the empty `_extra_state` objects that modules of `torch_dist` ask for.
 
     Transformer Engine's layers and Megatron-core's own ask for them by module; which of them do differs by
     specification: with Transformer Engine's RMSNorm the norms do, too (BasicOperation.get_extra_state in
@@ -164,14 +188,8 @@ def extra_states(model: ModelDims) -> Iterator[tuple[str, tuple[int, ...], tuple
         if module == "self_attention.linear_proj":
             modules.append("self_attention.core_attention")
         for one in modules:
-            place: tuple[int, ...] = ()
-            of: tuple[int, ...] = ()
-            key = f"decoder.layers.{entry.layer}.{one}._extra_state"
-            if model.uniform:
-                key, place, of = f"decoder.layers.{one}._extra_state", (entry.layer,), (model.layers,)
-            if entry.expert is not None:
-                place, of = (*place, entry.expert), (*of, model.experts)
-            yield key, place or (0,), of or (1,)
+            key, index, stack = dist_key(entry, f"{one}._extra_state", model, model.uniform)
+            yield key, index or (0,), stack or (1,)
 
 
 def check_names(
@@ -196,7 +214,7 @@ def check_names(
         if name not in layout.by_name
         and name not in mtp
         and not name.endswith(".rotary_emb.inv_freq")
-        and not (model.tied and name == "lm_head.weight")
+        and not (model.tie_word_embeddings and name == "lm_head.weight")
     ]
     more += unknown
     if more:

@@ -19,42 +19,37 @@ QWEN = {
 
 @dataclass(frozen=True)
 class ModelDims:
-    """Sizes in elements, under config.json's names in brackets.
+    """Sizes of a model in elements, under config.json's names.
 
     Attributes:
         architecture: The class of transformers.
-        layers: (num_hidden_layers).
-        dense_layers: Layers before the first with experts (first_k_dense_replace); `layers` in a model without.
-        key_value_heads: Groups of a grouped-query attention (num_key_value_heads).
-        head: (head_dim) of a Qwen.
-        query_rank: (q_lora_rank); None: one projection.
-        latent_rank: (kv_lora_rank) of a DeepSeek-V3, as are nope, rope and value (qk_nope_head_dim, qk_rope_head_dim,
-            v_head_dim).
-        biased: Whether the projections of queries, keys and values have biases.
-        normed_heads: Whether queries and keys are normalised by head.
-        tied: (tie_word_embeddings).
+        dense_layers: Layers before the first with experts (first_k_dense_replace); all of them in a model without.
+        num_experts: Of each layer with experts (n_routed_experts of a DeepSeek-V3).
+        q_lora_rank: None: one projection.
+        qkv_bias: Whether the projections of queries, keys and values have biases.
+        qk_layernorm: Whether queries and keys are normalised by head.
     """
 
     architecture: str
-    layers: int
-    hidden: int
-    heads: int
-    vocabulary: int
-    ffn: int
-    tied: bool
+    num_hidden_layers: int
+    hidden_size: int
+    num_attention_heads: int
+    vocab_size: int
+    intermediate_size: int
+    tie_word_embeddings: bool
     dense_layers: int
-    expert_ffn: int = 0
-    experts: int = 0
-    shared_experts: int = 0
-    key_value_heads: int = 0
-    head: int = 0
-    query_rank: int | None = None
-    latent_rank: int = 0
-    nope: int = 0
-    rope: int = 0
-    value: int = 0
-    biased: bool = False
-    normed_heads: bool = False
+    moe_intermediate_size: int = 0
+    num_experts: int = 0
+    n_shared_experts: int = 0
+    num_key_value_heads: int = 0
+    head_dim: int = 0
+    q_lora_rank: int | None = None
+    kv_lora_rank: int = 0
+    qk_nope_head_dim: int = 0
+    qk_rope_head_dim: int = 0
+    v_head_dim: int = 0
+    qkv_bias: bool = False
+    qk_layernorm: bool = False
 
     def is_dense(self, layer: int) -> bool:
         """Return whether a layer, counted from 0, has no experts."""
@@ -67,7 +62,7 @@ class ModelDims:
         Where `moe_layer_freq` is a list each has keys of its own, alike or not (transformer_block.py:585@core_v0.12.1);
         verl makes one for every DeepSeek-V3 (models/mcore/config_converter.py:303@55e3c5b).
         """
-        return self.architecture != DEEPSEEK and self.dense_layers in (0, self.layers)
+        return self.architecture != DEEPSEEK and self.dense_layers in (0, self.num_hidden_layers)
 
 
 def model_sizes(config: Mapping[str, Any], where: str) -> ModelDims:
@@ -92,65 +87,43 @@ def model_sizes(config: Mapping[str, Any], where: str) -> ModelDims:
 def _deepseek(read: _Reader) -> ModelDims:
     read.refuse("attention_bias", False, "Megatron-core's model of verl has no biases of the attention")
     read.refuse("moe_layer_freq", 1, "experts are in every layer after the dense ones")
+    ranks = () if read.config.get("q_lora_rank") is None else ("q_lora_rank",)
     layers = read.size("num_hidden_layers")
-    sizes = ModelDims(
+    return read.dims(
+        *("hidden_size", "num_attention_heads", "vocab_size", "intermediate_size"),
+        *("moe_intermediate_size", "n_shared_experts", *ranks, "kv_lora_rank"),
+        *("qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"),
         architecture=DEEPSEEK,
-        layers=layers,
+        num_hidden_layers=layers,
         dense_layers=min(read.size("first_k_dense_replace", least=0), layers),
-        hidden=read.size("hidden_size"),
-        heads=read.size("num_attention_heads"),
-        vocabulary=read.size("vocab_size"),
-        ffn=read.size("intermediate_size"),
-        expert_ffn=read.size("moe_intermediate_size"),
-        experts=read.size("n_routed_experts"),
-        shared_experts=read.size("n_shared_experts"),
-        query_rank=None if read.config.get("q_lora_rank") is None else read.size("q_lora_rank"),
-        latent_rank=read.size("kv_lora_rank"),
-        nope=read.size("qk_nope_head_dim"),
-        rope=read.size("qk_rope_head_dim"),
-        value=read.size("v_head_dim"),
-        tied=bool(read.config.get("tie_word_embeddings", False)),
+        num_experts=read.size("n_routed_experts"),
     )
-    read.count(sizes)
-    read.done()
-    return sizes
 
 
 def _qwen(name: str, read: _Reader) -> ModelDims:
-    mixture = name == "Qwen3MoeForCausalLM"
-    layers, hidden, heads = (
-        read.size("num_hidden_layers"),
-        read.size("hidden_size"),
-        read.size("num_attention_heads"),
-    )
+    mixture, second = name == "Qwen3MoeForCausalLM", name == "Qwen2ForCausalLM"
     if mixture:
         read.refuse("decoder_sparse_step", 1, "every layer has experts")
         if read.config.get("mlp_only_layers"):
             read.wrong.append("`mlp_only_layers` is not empty: every layer has experts in the tables")
-    if name != "Qwen2ForCausalLM":
+    if not second:
         read.refuse("attention_bias", False, "its projections have no biases")
+    layers, hidden = read.size("num_hidden_layers"), read.size("hidden_size")
+    heads = read.size("num_attention_heads")
     given = read.config.get("head_dim") is not None
-    sizes = ModelDims(
+    return read.dims(
+        *("vocab_size", "num_key_value_heads"),
+        *(("moe_intermediate_size", "num_experts") if mixture else ()),
         architecture=name,
-        layers=layers,
+        num_hidden_layers=layers,
+        hidden_size=hidden,
+        num_attention_heads=heads,
+        head_dim=read.size("head_dim") if given else hidden // heads,
         dense_layers=0 if mixture else layers,
-        hidden=hidden,
-        heads=heads,
-        vocabulary=read.size("vocab_size"),
-        ffn=read.size("intermediate_size", least=0 if mixture else 1),
-        expert_ffn=read.size("moe_intermediate_size") if mixture else 0,
-        experts=read.size("num_experts") if mixture else 0,
-        key_value_heads=read.size("num_key_value_heads"),
-        head=read.size("head_dim") if given else hidden // max(heads, 1),
-        biased=name == "Qwen2ForCausalLM",
-        normed_heads=name != "Qwen2ForCausalLM",
-        tied=bool(read.config.get("tie_word_embeddings", False)),
+        intermediate_size=read.size("intermediate_size", least=0 if mixture else 1),
+        qkv_bias=second,
+        qk_layernorm=not second,
     )
-    if sizes.key_value_heads and heads % sizes.key_value_heads:
-        read.wrong.append(f"{heads} heads are not divided evenly by {sizes.key_value_heads} key-value heads")
-    read.count(sizes)
-    read.done()
-    return sizes
 
 
 class _Reader:
@@ -171,11 +144,17 @@ class _Reader:
         if self.config.get(key, usual) != usual:
             self.wrong.append(f"`{key}` is {shown(self.config[key])}, but in the tables {why}")
 
-    def count(self, sizes: ModelDims) -> None:
-        too_many = too_many_layers(sizes.layers, sizes.experts)
+    def dims(self, *keys: str, **others: Any) -> ModelDims:
+        """Return the sizes under these keys and others. Raises TensorError with all that is wrong."""
+        sizes: dict[str, Any] = {key: self.size(key) for key in keys}
+        tied = bool(self.config.get("tie_word_embeddings", False))
+        found = ModelDims(**sizes, **others, tie_word_embeddings=tied)
+        heads, groups = found.num_attention_heads, found.num_key_value_heads
+        if groups and heads % groups:
+            self.wrong.append(f"{heads} heads are not divided evenly by {groups} key-value heads")
+        too_many = too_many_layers(found.num_hidden_layers, found.num_experts)
         if too_many:
             self.wrong.append(too_many)
-
-    def done(self) -> None:
         if self.wrong:
             raise TensorError("Unsupported model", where=self._where, why="\n".join(self.wrong))
+        return found

@@ -60,16 +60,16 @@ def hf_shapes(model: ModelDims) -> dict[str, tuple[int, ...]]:
 
 def entries(model: ModelDims, style: Style) -> Iterator[Weight]:
     """Yield all tensors of Megatron's model."""
-    table = (model.vocabulary, model.hidden)
+    table = (model.vocab_size, model.hidden_size)
     yield Weight("embedding.word_embeddings.weight", (_all("model.embed_tokens.weight", *table),), "rows")
-    for layer in range(model.layers):
+    for layer in range(model.num_hidden_layers):
         attention = _latent_attention if model.architecture == DEEPSEEK else _grouped_attention
         for entry in (*attention(model, layer, style), *_feed_forward(model, layer, style)):
             yield Weight(**{**entry.__dict__, "layer": layer})
     yield Weight(
-        "decoder.final_layernorm.weight", (_all("model.norm.weight", model.hidden),), "whole", last=True
+        "decoder.final_layernorm.weight", (_all("model.norm.weight", model.hidden_size),), "whole", last=True
     )
-    if not model.tied:
+    if not model.tie_word_embeddings:
         yield Weight("output_layer.weight", (_all("lm_head.weight", *table),), "rows", last=True)
 
 
@@ -78,71 +78,69 @@ def _all(name: str, *shape: int) -> Rows:
 
 
 def _latent_attention(model: ModelDims, layer: int, style: Style) -> Iterator[Weight]:
-    hf = f"model.layers.{layer}.self_attn."
-    norm = _all(f"model.layers.{layer}.input_layernorm.weight", model.hidden)
-    queries = model.heads * (model.nope + model.rope)
-    down = _all(f"{hf}kv_a_proj_with_mqa.weight", model.latent_rank + model.rope, model.hidden)
-    down_norm = _all(f"{hf}kv_a_layernorm.weight", model.latent_rank)
-    up = _all(f"{hf}kv_b_proj.weight", model.heads * (model.nope + model.value), model.latent_rank)
-    output = _all(f"{hf}o_proj.weight", model.hidden, model.heads * model.value)
-    mcore = "self_attention."
+    hidden, heads, latent = model.hidden_size, model.num_attention_heads, model.kv_lora_rank
+    nope, rope, value = model.qk_nope_head_dim, model.qk_rope_head_dim, model.v_head_dim
+    rank = model.q_lora_rank or 0  # without it `legacy_layout` refuses the model
+
+    def source(name: str, *shape: int) -> Rows:
+        return _all(f"model.layers.{layer}.self_attn.{name}.weight", *shape)
+
+    def weight(key: str, split: Split, *sources: Rows) -> Weight:
+        return Weight(f"self_attention.{key}", sources, split)
+
+    q_down, q_norm = source("q_a_proj", rank, hidden), source("q_a_layernorm", rank)
+    q_up = source("q_b_proj", heads * (nope + rope), rank)
+    down, down_norm = source("kv_a_proj_with_mqa", latent + rope, hidden), source("kv_a_layernorm", latent)
+    up = source("kv_b_proj", heads * (nope + value), latent)
+    norm = _all(f"model.layers.{layer}.input_layernorm.weight", hidden)
     yield Weight("input_layernorm.weight", (norm,), "whole")
     if style == "core-0.12":
-        if model.query_rank is None:
-            yield Weight(
-                f"{mcore}linear_q_proj.weight", (_all(f"{hf}q_proj.weight", queries, model.hidden),), "rows"
-            )
+        if model.q_lora_rank is None:
+            yield weight("linear_q_proj.weight", "rows", source("q_proj", heads * (nope + rope), hidden))
         else:
-            rank = model.query_rank
-            q_down = _all(f"{hf}q_a_proj.weight", rank, model.hidden)
-            yield Weight(f"{mcore}linear_q_down_proj.weight", (q_down,), "rows")
-            q_norm = _all(f"{hf}q_a_layernorm.weight", rank)
-            yield Weight(f"{mcore}linear_q_up_proj.layer_norm_weight", (q_norm,), "whole")
-            yield Weight(
-                f"{mcore}linear_q_up_proj.weight", (_all(f"{hf}q_b_proj.weight", queries, rank),), "rows"
-            )
-        yield Weight(f"{mcore}linear_kv_down_proj.weight", (down,), "rows")
-        yield Weight(f"{mcore}linear_kv_up_proj.layer_norm_weight", (down_norm,), "whole")
-        yield Weight(f"{mcore}linear_kv_up_proj.weight", (up,), "rows")
+            yield weight("linear_q_down_proj.weight", "rows", q_down)
+            yield weight("linear_q_up_proj.layer_norm_weight", "whole", q_norm)
+            yield weight("linear_q_up_proj.weight", "rows", q_up)
+        yield weight("linear_kv_down_proj.weight", "rows", down)
+        yield weight("linear_kv_up_proj.layer_norm_weight", "whole", down_norm)
+        yield weight("linear_kv_up_proj.weight", "rows", up)
     else:
-        rank = model.query_rank or 0  # refused without, in `legacy_layout`
-        q_down = _all(f"{hf}q_a_proj.weight", rank, model.hidden)
-        yield Weight(f"{mcore}linear_qkv.weight", (q_down, down), "whole")
-        yield Weight(f"{mcore}q_layernorm.weight", (_all(f"{hf}q_a_layernorm.weight", rank),), "whole")
-        yield Weight(f"{mcore}k_layernorm.weight", (down_norm,), "whole")
-        yield Weight(f"{mcore}linear_qb.weight", (_all(f"{hf}q_b_proj.weight", queries, rank),), "rows")
-        yield Weight(f"{mcore}linear_kvb.weight", (up,), "rows")
-    yield Weight(f"{mcore}linear_proj.weight", (output,), "columns")
+        yield weight("linear_qkv.weight", "whole", q_down, down)
+        yield weight("q_layernorm.weight", "whole", q_norm)
+        yield weight("k_layernorm.weight", "whole", down_norm)
+        yield weight("linear_qb.weight", "rows", q_up)
+        yield weight("linear_kvb.weight", "rows", up)
+    yield weight("linear_proj.weight", "columns", source("o_proj", hidden, heads * value))
 
 
 def _grouped_attention(model: ModelDims, layer: int, style: Style) -> Iterator[Weight]:
     hf, mcore = f"model.layers.{layer}.self_attn.", "self_attention."
-    norm = _all(f"model.layers.{layer}.input_layernorm.weight", model.hidden)
+    norm = _all(f"model.layers.{layer}.input_layernorm.weight", model.hidden_size)
     fused = style == "core-0.12"
     yield Weight(
         f"{mcore}linear_qkv.layer_norm_weight" if fused else "input_layernorm.weight", (norm,), "whole"
     )
-    yield Weight(f"{mcore}linear_qkv.weight", _groups(model, hf, "weight", (model.hidden,)), "groups")
-    if model.biased:
+    yield Weight(f"{mcore}linear_qkv.weight", _groups(model, hf, "weight", (model.hidden_size,)), "groups")
+    if model.qkv_bias:
         yield Weight(f"{mcore}linear_qkv.bias", _groups(model, hf, "bias", ()), "groups")
-    if model.normed_heads:
+    if model.qk_layernorm:
         for one in ("q", "k"):
-            norm = _all(f"{hf}{one}_norm.weight", model.head)
+            norm = _all(f"{hf}{one}_norm.weight", model.head_dim)
             yield Weight(f"{mcore}{one}_layernorm.weight", (norm,), "whole")
-    output = _all(f"{hf}o_proj.weight", model.hidden, model.heads * model.head)
+    output = _all(f"{hf}o_proj.weight", model.hidden_size, model.num_attention_heads * model.head_dim)
     yield Weight(f"{mcore}linear_proj.weight", (output,), "columns")
 
 
 def _groups(model: ModelDims, hf: str, kind: str, columns: tuple[int, ...]) -> tuple[Rows, ...]:
     """Of each group its queries, its keys and its values, as Megatron-core's linear_qkv has them."""
     found = []
-    for group in range(model.key_value_heads):
+    for group in range(model.num_key_value_heads):
         for one, rows in (
-            ("q", model.heads // model.key_value_heads * model.head),
-            ("k", model.head),
-            ("v", model.head),
+            ("q", model.num_attention_heads // model.num_key_value_heads * model.head_dim),
+            ("k", model.head_dim),
+            ("v", model.head_dim),
         ):
-            shape = (rows * model.key_value_heads, *columns)
+            shape = (rows * model.num_key_value_heads, *columns)
             found.append(Rows(f"{hf}{one}_proj.{kind}", shape, group * rows, (group + 1) * rows))
     return tuple(found)
 
@@ -150,24 +148,26 @@ def _groups(model: ModelDims, hf: str, kind: str, columns: tuple[int, ...]) -> t
 def _feed_forward(model: ModelDims, layer: int, style: Style) -> Iterator[Weight]:
     hf = f"model.layers.{layer}."
     dense = model.is_dense(layer)
-    norm = _all(f"{hf}post_attention_layernorm.weight", model.hidden)
+    norm = _all(f"{hf}post_attention_layernorm.weight", model.hidden_size)
     fused = dense and style == "core-0.12"
     yield Weight(
         "mlp.linear_fc1.layer_norm_weight" if fused else "pre_mlp_layernorm.weight", (norm,), "whole"
     )
     if dense:
-        yield from _gated(f"{hf}mlp.", "mlp.", model.hidden, model.ffn)
+        yield from _gated(f"{hf}mlp.", "mlp.", model.hidden_size, model.intermediate_size)
         return
-    yield Weight("mlp.router.weight", (_all(f"{hf}mlp.gate.weight", model.experts, model.hidden),), "whole")
+    yield Weight(
+        "mlp.router.weight", (_all(f"{hf}mlp.gate.weight", model.num_experts, model.hidden_size),), "whole"
+    )
     if model.architecture == DEEPSEEK:
         # In float32 as Megatron-core has it (transformer/moe/router.py:125@core_v0.12.1): small differences decide.
-        bias = _all(f"{hf}mlp.gate.e_score_correction_bias", model.experts)
+        bias = _all(f"{hf}mlp.gate.e_score_correction_bias", model.num_experts)
         yield Weight("mlp.router.expert_bias", (bias,), "whole", precise=True)
-    if model.shared_experts:
-        ffn = model.shared_experts * model.expert_ffn
-        yield from _gated(f"{hf}mlp.shared_experts.", "mlp.shared_experts.", model.hidden, ffn)
-    for expert in range(model.experts):
-        parts = _gated(f"{hf}mlp.experts.{expert}.", "", model.hidden, model.expert_ffn)
+    if model.n_shared_experts:
+        ffn = model.n_shared_experts * model.moe_intermediate_size
+        yield from _gated(f"{hf}mlp.shared_experts.", "mlp.shared_experts.", model.hidden_size, ffn)
+    for expert in range(model.num_experts):
+        parts = _gated(f"{hf}mlp.experts.{expert}.", "", model.hidden_size, model.moe_intermediate_size)
         for entry, old in zip(parts, ("weight1", "weight2"), strict=True):
             new = f"mlp.experts.experts.{entry.key}"
             key = new if style == "core-0.12" else f"mlp.experts.{old}"

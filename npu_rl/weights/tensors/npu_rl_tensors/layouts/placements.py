@@ -74,30 +74,36 @@ class TensorMap:
     def place(
         self,
         key: str,
-        entry: Weight,
-        pieces: Sequence[tuple[str, Box]],
-        lead: tuple[int, ...] = (),
-        of: tuple[int, ...] = (),
-        shape: tuple[int, ...] | None = None,
+        weight: Weight,
+        boxes: Sequence[tuple[str, Box]],
+        index: tuple[int, ...] = (),
+        stack: tuple[int, ...] = (),
+        stored_shape: tuple[int, ...] | None = None,
         replica: int = 0,
     ) -> None:
-        """Put boxes of Hugging Face tensors one below the other into place `lead` of `of` of a stored tensor.
+        """Put boxes of Hugging Face tensors one below the other into a stored tensor.
 
-        shape: of the stored tensor, where it is not `of` and then the rows and columns.
+        Args:
+            key: Of the stored tensor.
+            weight: What is stored there.
+            boxes: Name of a Hugging Face tensor and the box in it.
+            index: Where they go on the leading axes, of a stored tensor of several layers or experts.
+            stack: Sizes of these axes.
+            stored_shape: Shape of the stored tensor, where it is not `stack` and then the rows and columns.
+            replica: As of Placement.
         """
-        rows = sum(box[0][1] - box[0][0] for _, box in pieces)
-        columns = tuple(stop - start for start, stop in pieces[0][1][1:])
-        inner = (*columns, rows) if entry.transposed else (rows, *columns)
-        view = (*of, *inner)
-        self.stored.setdefault(key, StoredTensor(shape or view, view, entry.precise))
+        rows = sum(box[0][1] - box[0][0] for _, box in boxes)
+        columns = tuple(stop - start for start, stop in boxes[0][1][1:])
+        view = (*stack, *((*columns, rows) if weight.transposed else (rows, *columns)))
+        self.stored.setdefault(key, StoredTensor(stored_shape or view, view, weight.precise))
         below = 0
-        for name, box in pieces:
+        for name, box in boxes:
             height = box[0][1] - box[0][0]
             here: Box = ((below, below + height), *((0, size) for size in columns))
-            if entry.transposed:
+            if weight.transposed:
                 here = (here[1], here[0])
-            at = (*((index, index + 1) for index in lead), *here)
-            placed = Placement(name, box, key, at, entry.transposed, replica)
+            at = (*((start, start + 1) for start in index), *here)
+            placed = Placement(name, box, key, at, weight.transposed, replica)
             self.by_name.setdefault(name, []).append(placed)
             below += height
 
@@ -116,16 +122,22 @@ def dist_layout(model: ModelDims, *, uniform: bool | None = None) -> TensorMap:
         raise ValueError("layers that differ can't be one tensor")
     found = TensorMap()
     for entry in entries(model, "core-0.12"):
-        key = entry.key
-        lead: tuple[int, ...] = ()
-        of: tuple[int, ...] = ()
-        if entry.layer is not None:
-            key = f"decoder.layers.{entry.key}" if uniform else f"decoder.layers.{entry.layer}.{entry.key}"
-            lead, of = ((entry.layer,), (model.layers,)) if uniform else ((), ())
-        if entry.expert is not None:
-            lead, of = (*lead, entry.expert), (*of, model.experts)
-        found.place(key, entry, [(s.name, _rows(s, s.start, s.stop)) for s in entry.sources], lead, of)
+        key, index, stack = dist_key(entry, entry.key, model, uniform)
+        found.place(key, entry, [(s.name, _rows(s, s.start, s.stop)) for s in entry.sources], index, stack)
     return found
+
+
+def dist_key(
+    entry: Weight, name: str, model: ModelDims, uniform: bool
+) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """Return the key of a name beside a weight in `torch_dist`, the index on its leading axes, and their sizes."""
+    key, index, stack = name, tuple[int, ...](), tuple[int, ...]()
+    if entry.layer is not None:
+        key = f"decoder.layers.{name}" if uniform else f"decoder.layers.{entry.layer}.{name}"
+        index, stack = ((entry.layer,), (model.num_hidden_layers,)) if uniform else ((), ())
+    if entry.expert is not None:
+        index, stack = (*index, entry.expert), (*stack, model.num_experts)
+    return key, index, stack
 
 
 @dataclass(frozen=True)
@@ -150,11 +162,11 @@ class LegacyRanks:
         """Return the same ranks with the layers of each stage. Raises TensorError if they can't be equal."""
         if self.layers:
             return self
-        each, rest = divmod(model.layers, self.stages)
+        each, rest = divmod(model.num_hidden_layers, self.stages)
         if rest:
             raise TensorError(
                 "The model can't be divided among these ranks",
-                why=f"{model.layers} layers can't be divided evenly among {self.stages} pipeline stages.",
+                why=f"{model.num_hidden_layers} layers can't be divided evenly among {self.stages} pipeline stages.",
             )
         return replace(self, layers=(each,) * self.stages)
 
@@ -213,7 +225,7 @@ def _expert(
     """Place an expert: `weight1` is [hidden, experts x 2 ffn] over the memory of [experts, hidden, 2 ffn]."""
     assert entry.expert is not None
     groups = ranks.expert * (ranks.tensor if ranks.experts_over_tensor else 1)
-    local = model.experts // groups
+    local = model.num_experts // groups
     group, index = divmod(entry.expert, local)
     split = 1 if ranks.experts_over_tensor else ranks.tensor
     for part in range(split):
@@ -252,25 +264,27 @@ def _rows(source: Rows, start: int, stop: int) -> Box:
 
 def _check_division(model: ModelDims, ranks: LegacyRanks) -> None:
     wrong = []
-    if sum(ranks.layers) != model.layers or min(ranks.layers, default=0) < 1:
-        wrong.append(f"the stages have {list(ranks.layers)} layers, the model has {model.layers}")
-    if model.tied and len(ranks.layers) > 1:
+    if sum(ranks.layers) != model.num_hidden_layers or min(ranks.layers, default=0) < 1:
+        wrong.append(f"the stages have {list(ranks.layers)} layers, the model has {model.num_hidden_layers}")
+    if model.tie_word_embeddings and len(ranks.layers) > 1:
         wrong.append("with tied embeddings the last of several stages has a copy, which has no table")
-    if model.query_rank is None and model.latent_rank:
+    if model.q_lora_rank is None and model.kv_lora_rank:
         wrong.append("a model without q_lora_rank has no legacy layout")
-    if model.experts:
+    if model.num_experts:
         groups = ranks.expert * (ranks.tensor if ranks.experts_over_tensor else 1)
-        if model.experts % groups:
-            wrong.append(f"{model.experts} experts can't be dealt out evenly to {groups} groups")
+        if model.num_experts % groups:
+            wrong.append(f"{model.num_experts} experts can't be dealt out evenly to {groups} groups")
     elif ranks.expert > 1:
         wrong.append("a model without experts has no expert groups")
-    sizes = {"vocab_size": model.vocabulary, "num_attention_heads": model.heads}
-    sizes |= {"num_key_value_heads": model.key_value_heads} if model.key_value_heads else {}
-    sizes |= {"intermediate_size": model.ffn} if model.dense_layers else {}
-    if model.experts and not ranks.experts_over_tensor:
-        sizes["moe_intermediate_size"] = model.expert_ffn
-    if model.shared_experts:
-        sizes["n_shared_experts x moe_intermediate_size"] = model.shared_experts * model.expert_ffn
+    sizes = {"vocab_size": model.vocab_size, "num_attention_heads": model.num_attention_heads}
+    sizes |= {"num_key_value_heads": model.num_key_value_heads} if model.num_key_value_heads else {}
+    sizes |= {"intermediate_size": model.intermediate_size} if model.dense_layers else {}
+    if model.num_experts and not ranks.experts_over_tensor:
+        sizes["moe_intermediate_size"] = model.moe_intermediate_size
+    if model.n_shared_experts:
+        sizes["n_shared_experts x moe_intermediate_size"] = (
+            model.n_shared_experts * model.moe_intermediate_size
+        )
     wrong += [
         f"{name} {size} can't be divided among {ranks.tensor} tensor parallel ranks"
         for name, size in sizes.items()
