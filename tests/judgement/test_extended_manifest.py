@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,8 +16,7 @@ from npu_rl.stack.manifest.manifest_facts import manifest_facts
 from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.locked_manifest import stack_of
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from tests.conftest import PIP
-from tests.support import clean_env, run_cli
+from tests.support import clean_env, index_env, run_cli
 
 SWITCH = "hf-rollout-repeats-once"
 MINE = (
@@ -33,8 +31,7 @@ def mine(quickstart_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -
     folder = tmp_path_factory.mktemp("mine")
     manifest, workspace = folder / "mine.yaml", folder / "ws"
     manifest.write_text(MINE)
-    env = clean_env(quickstart_workspace.parent, keep=PIP)
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
+    env = index_env(quickstart_workspace.parent)
     for words in (["lock"], ["setup", "--workspace", workspace]):
         done = run_cli([*words, "--manifest", manifest], env, folder, timeout=300)
         assert done.returncode == 0, done.stderr
