@@ -60,16 +60,21 @@ def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
 
 
 def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
-    """Save the model as safetensors with a configuration that has the keys that vLLM 0.9.1 reads."""
+    """Save the model as safetensors with the keys that vLLM 0.9.1 and verl_patches of cann-recipes-train read."""
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)
-    # Keys of DeepSeek's own config.json that transformers 4.52 drops and vLLM reads.
+    # Keys of DeepSeek's own config.json that transformers 4.52 drops.
     place = folder / "config.json"
     values = json.loads(place.read_text())
     values.update(
-        moe_layer_freq=1, scoring_func="sigmoid", topk_method="noaux_tc", num_nextn_predict_layers=0
-    )
+        moe_layer_freq=1, scoring_func="sigmoid", topk_method="noaux_tc", num_nextn_predict_layers=0,
+        aux_loss_alpha=0.001, seq_aux=True, ep_size=1, hidden_act="silu",
+    )  # fmt: skip
+    if yarn := values.get(
+        "rope_scaling"
+    ):  # whole numbers there, and what reads them as arguments wants no others
+        yarn.update({name: int(yarn[name]) for name in ("beta_fast", "beta_slow", "factor")})
     place.write_text(json.dumps(values, indent=2) + "\n")
 
 

@@ -17,14 +17,17 @@ pytestmark = pytest.mark.rehearsal
 
 RANK = """
 import sys, torch, torch.distributed as dist
-rank, world, store = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
-dist.init_process_group("cpu:gloo,cpu:gloo", init_method=f"file://{store}", rank=rank, world_size=world)
+rank, world, store, backend = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4]
+dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=world)
 flat = [torch.zeros(1) for _ in range(world)]
 dist.all_gather(flat, torch.tensor(float(rank + 1)))
 assert [t.tolist() for t in flat] == [[1.0], [2.0]], flat
 same = [torch.zeros(2) for _ in range(world)]
 dist.all_gather(same, torch.full((2,), float(rank)))
 assert [t.tolist() for t in same] == [[0.0, 0.0], [1.0, 1.0]], same
+received = [torch.zeros(other + 1, 2) for other in range(world)]
+dist.all_to_all(received, [torch.full((rank + 1, 2), 10.0 * rank + to) for to in range(world)])
+assert [t[-1].tolist() for t in received] == [[rank, rank], [10.0 + rank] * 2], received
 dist.barrier()
 dist.destroy_process_group()
 print("right")
@@ -36,11 +39,12 @@ def environment(tmp_path: Path, **extra: str) -> dict[str, str]:
     return {**env, "NPU_RL_STANDINS": "cpu", "NPU_RL_USAGE": str(tmp_path), **extra}
 
 
-def test_gloo_gathers_scalars_on_two_ranks(tmp_path: Path) -> None:
-    """Without the stand-in torch refuses the double backend or the shapes; with it the values are right."""
+@pytest.mark.parametrize("backend", ["cpu:gloo,cpu:gloo", "nccl"])
+def test_gloo_gathers_and_exchanges_on_two_ranks(backend: str, tmp_path: Path) -> None:
+    """Without the stand-in torch refuses the backend or the shapes; with it the values are right."""
     ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", RANK, str(rank), "2", str(tmp_path / "store")],
+            [sys.executable, "-c", RANK, str(rank), "2", str(tmp_path / "store"), backend],
             env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )
         for rank in range(2)
@@ -52,11 +56,12 @@ def test_gloo_gathers_scalars_on_two_ranks(tmp_path: Path) -> None:
     counts = "".join(path.read_text() for path in tmp_path.glob("npu_rl_standins-*.txt"))
     assert counts.count("           1 gloo.all_gather") == 2
     assert counts.count("           1 gloo.init_process_group") == 2
+    assert counts.count("           1 gloo.all_to_all\n") == 2
 
 
 def test_without_the_standin_the_same_fails(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", RANK, "0", "1", str(tmp_path / "store")],
+        [sys.executable, "-c", RANK, "0", "1", str(tmp_path / "store"), "cpu:gloo,cpu:gloo"],
         env=environment(tmp_path, NPU_RL_STANDINS=""), capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode != 0
@@ -70,13 +75,29 @@ def test_the_device_namespace_has_what_verl_asks(tmp_path: Path) -> None:
         "state = c.get_rng_state(); a = torch.rand(3); c.set_rng_state(state); b = torch.rand(3)\n"
         "assert torch.equal(a, b)\n"
         "t = torch.ones(2); p = t.pin_memory(); t.untyped_storage().resize_(0)\n"
-        "assert p.tolist() == [1.0, 1.0]\nprint(c.get_device_name())"
+        "assert p.tolist() == [1.0, 1.0]\nprint(c.get_device_name())\n"
+        "assert torch.histc(torch.tensor([0, 2, 2]), bins=3, min=0, max=2).tolist() == [1, 0, 2]"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment(tmp_path), capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "stand-in" in done.stdout
+
+
+def test_a_class_may_refer_to_torchs_configuration_modules(tmp_path: Path) -> None:
+    code = (
+        "import torch, torch._dynamo.config as config\nfrom ray import cloudpickle\n"
+        "class Worker:\n    settings = config\n"
+        "assert cloudpickle.loads(cloudpickle.dumps(Worker)).settings is config"
+    )
+    for standins, status in (("cpu", 0), ("", 1)):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=environment(tmp_path, NPU_RL_STANDINS=standins),
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == status, done.stderr
+    assert "ConfigModuleInstance" in done.stderr
 
 
 @pytest.mark.parametrize(("seed", "rank"), [("1", "0"), ("1", "1"), ("2", "0")])

@@ -132,10 +132,8 @@ def free_the_cache(llm: Any, scenario: dict[str, Any]) -> dict[str, Any]:
     for _ in range(2):
         configuration = runner.kv_cache_config
         runner.kv_caches.clear()
-        runner.attn_backends.clear()
-        runner.attn_metadata_builders.clear()
         for layer in layers.values():
-            if hasattr(layer, "kv_cache"):
+            if layer.attn_type is not None:  # the experts' is
                 layer.kv_cache = [torch.empty(0)]
         engine.reset_prefix_cache()
         engine.model_executor.initialize_from_config([configuration])

@@ -19,9 +19,9 @@ def install(names: Iterable[str]) -> None:
     """
     for name in names:
         if name == "cpu":
-            from . import fault, fsdp, gloo, seed, torch_cpu, verl_device
+            from . import config_modules, fault, fsdp, gloo, seed, torch_cpu, verl_device, verl_patches
 
-            for module in (torch_cpu, gloo, fsdp, verl_device, seed, fault):
+            for module in (config_modules, torch_cpu, gloo, fsdp, verl_device, verl_patches, seed, fault):
                 module.install()
         elif name == "rollout":
             from . import rollout

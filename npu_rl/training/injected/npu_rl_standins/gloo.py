@@ -4,7 +4,9 @@ verl asks for "cpu:gloo,cpu:gloo" (the second part is the device's; verl/workers
 gathers 0-d tensors into 1-d ones, which gloo refuses and HCCL does not (verl/utils/profiler/performance.py,
 topk_reduce_ratio_min_max). Megatron-core names NCCL's backend and options for its groups
 (megatron/core/parallel_state.py, create_group at 0.12.1), and leaves the sizes of an uneven all-to-all as tensors
-unless they are on CUDA. Real: every collective's result. Not proven: anything about HCCL.
+unless they are on CUDA. cann-recipes-train's verl_patches name NCCL for the default group
+(verl_patches/train_engine/initialize_training.py at bcd3be7) and exchange tensors of different shapes, which gloo
+refuses (verl_patches/utils/reshard.py). Real: every collective's result. Not proven: anything about HCCL.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from .hooks import after_import
+from .unsupported import UnsupportedArgument
 from .used import count
 
 
@@ -26,6 +29,7 @@ def _install_in(module: ModuleType) -> None:
     module.all_gather = _with_equal_shapes(module.all_gather)  # type: ignore[attr-defined]
     module.new_group = _with_gloo_backend(module.new_group)  # type: ignore[attr-defined]
     module.all_to_all_single = _with_plain_sizes(module.all_to_all_single)  # type: ignore[attr-defined]
+    module.all_to_all = _through_one_tensor(module.all_to_all_single)  # type: ignore[attr-defined]
 
 
 def _with_one_backend(original: Any) -> Any:
@@ -33,6 +37,9 @@ def _with_one_backend(original: Any) -> Any:
         if isinstance(backend, str) and "," in backend:
             count("gloo.init_process_group")
             backend = ",".join(dict.fromkeys(backend.split(",")))
+        elif backend in ("nccl", "hccl"):
+            count("gloo.init_process_group")
+            backend = "gloo"
         return original(backend, *arguments, **named)
 
     return init_process_group
@@ -74,3 +81,25 @@ def _with_plain_sizes(original: Any) -> Any:
         return original(output, input, *sizes, *rest, **named)
 
     return all_to_all_single
+
+
+def _through_one_tensor(all_to_all_single: Any) -> Any:
+    def all_to_all(
+        output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
+    ) -> None:
+        """Exchange tensors of any shapes, laid end to end, with the ranks of a group."""
+        import torch
+
+        if async_op:
+            raise UnsupportedArgument("torch.distributed.all_to_all", "async_op", async_op)
+        count("gloo.all_to_all")
+        received_sizes, sent_sizes = (
+            [tensor.numel() for tensor in tensors] for tensors in (output_tensor_list, input_tensor_list)
+        )
+        sent = torch.cat([tensor.reshape(-1) for tensor in input_tensor_list])
+        received = sent.new_empty(sum(received_sizes))
+        all_to_all_single(received, sent, received_sizes, sent_sizes, group=group)
+        for tensor, part in zip(output_tensor_list, received.split(received_sizes), strict=True):
+            tensor.copy_(part.reshape(tensor.shape))
+
+    return all_to_all

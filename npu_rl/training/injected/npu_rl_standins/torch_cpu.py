@@ -28,6 +28,7 @@ def _install_in(torch: ModuleType) -> None:
             "set CUDA_VISIBLE_DEVICES= (or the like) so that nothing runs on it unawares"
         )
     torch.Tensor.pin_memory = _pin_memory
+    torch.histc = _of_integers_too(torch.histc)  # type: ignore[attr-defined]
     for name, function in _namespace(torch).items():
         if not hasattr(torch.cpu, name):
             setattr(torch.cpu, name, _counted(name, function))
@@ -40,6 +41,21 @@ def _pin_memory(tensor: Any, *_: Any, **__: Any) -> Any:
     """
     count("torch.Tensor.pin_memory")
     return tensor.detach().clone()
+
+
+def _of_integers_too(original: Any) -> Any:
+    """Return torch.histc for integers too, which CUDA and NPUs count and a CPU does not.
+
+    Source: mindspeed_llm/core/transformer/moe/moe_utils.py:172@v2.0.0.
+    """
+
+    def histc(tensor: Any, *arguments: Any, **named: Any) -> Any:
+        if tensor.is_floating_point():
+            return original(tensor, *arguments, **named)
+        count("torch.histc")
+        return original(tensor.double(), *arguments, **named).to(tensor.dtype)
+
+    return histc
 
 
 def _namespace(torch: ModuleType) -> dict[str, Any]:

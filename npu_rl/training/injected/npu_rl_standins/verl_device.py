@@ -1,11 +1,14 @@
 """verl's choice of a device: on a CPU it has no backend for collectives and raises; gloo is one.
 
 Source: verl/utils/device.py:79 (get_nccl_backend) at 0.5.0. Parameters that FSDP offloads lie on the CPU already:
-loading them would ask for the device "cpu:cpu" (verl/utils/fsdp_utils.py:186 at 796871d).
+loading them would ask for the device "cpu:cpu" (verl/utils/fsdp_utils.py:186 at 796871d). What has to be imported
+after CUDA is there (verl/utils/torch_functional.py:598 at 796871d) can be imported on a CPU at any time.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import ModuleType
 
 from .hooks import after_import
@@ -16,6 +19,7 @@ def install() -> None:
     """Make gloo verl's backend for collectives, and the CPU what FSDP's parameters are loaded to."""
     after_import("verl.utils.device", _install_in)
     after_import("verl.utils.fsdp_utils", _load_on_cpu)
+    after_import("verl.utils.torch_functional", _need_no_cuda)
 
 
 def _install_in(module: ModuleType) -> None:
@@ -34,3 +38,12 @@ def _load_on_cpu(module: ModuleType) -> None:
         offload(model)
 
     module.load_fsdp_model_to_gpu = load_fsdp_model_to_gpu  # type: ignore[attr-defined]
+
+
+def _need_no_cuda(module: ModuleType) -> None:
+    @contextmanager  # which decorates a function, too
+    def check_cuda_is_available() -> Iterator[None]:
+        count("verl.utils.torch_functional.check_cuda_is_available")
+        yield
+
+    module.check_cuda_is_available = check_cuda_is_available  # type: ignore[attr-defined]

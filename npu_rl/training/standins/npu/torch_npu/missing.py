@@ -105,7 +105,10 @@ class PlaceholderModule(ModuleType):
         return Placeholder(f"{self.__name__}.{name}")
 
 
-_IMPORT_TIME_FUNCTIONS: dict[str, dict[str, Any]] = {
+_FUNCTIONS: dict[str, dict[str, Any]] = {
+    # As on Atlas A3, for which cann-recipes-train's recipe is; MindSpeed's experts ask only whether it is a 910B
+    # (core/transformer/moe/layers.py:127@v2.0.0_core_r0.8.0).
+    "acl": {"get_soc_name": lambda: "Ascend910_9382"},
     # Without the graph engine, its converters are left as they are.
     "torchair": {"register_fx_node_ge_converter": lambda *_, **__: lambda converter: converter},
     # vllm_ascend/worker/worker_v1.py@v0.9.1rc2 calls it for every worker; there is no extension to register.
@@ -113,7 +116,7 @@ _IMPORT_TIME_FUNCTIONS: dict[str, dict[str, Any]] = {
     # What torch_npu returns if no CANN is installed; MindSpeed calls it at import.
     "torch_npu.utils.collect_env": {"get_cann_version": lambda: "not known"},
 }
-"""Functions of placeholder modules that upstream files call while they are imported."""
+"""Functions of placeholder modules that upstream files call, most of them while they are imported."""
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -132,8 +135,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         )
 
     def exec_module(self, module: ModuleType) -> None:
-        """Add the functions that upstream files call while they are imported."""
-        vars(module).update(_IMPORT_TIME_FUNCTIONS.get(module.__name__, {}))
+        """Add the functions that upstream files call."""
+        vars(module).update(_FUNCTIONS.get(module.__name__, {}))
 
 
 def install() -> None:

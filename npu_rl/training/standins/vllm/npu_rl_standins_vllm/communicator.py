@@ -44,6 +44,19 @@ def install_in(module: ModuleType) -> None:
     communicator.combine = combine
 
 
+def use_gloo_for_hccl(module: ModuleType) -> None:
+    """Make the group of data-parallel engines, for which vllm-ascend names HCCL, one of gloo."""
+    original = module.stateless_init_torch_distributed_process_group  # type: ignore[attr-defined]
+
+    def init(host: str, port: int, rank: int, world_size: int, backend: str) -> Any:
+        if backend == "hccl":
+            count("vllm.stateless_init_torch_distributed_process_group")
+            backend = "gloo"
+        return original(host, port, rank, world_size, backend)
+
+    module.stateless_init_torch_distributed_process_group = init  # type: ignore[attr-defined]
+
+
 def _manager(communicator: Any) -> Any:
     if communicator.all2all_manager is None:
         raise RuntimeError(

@@ -62,6 +62,9 @@ def install_in(layer_module: ModuleType) -> None:
     method.forward_cpu = forward
     method.forward_native = forward  # vLLM calls it if its custom ops are disabled
     method.process_weights_after_loading = lambda *_: None
+    # vLLM's layer is among those whose KV cache verl_patches of cann-recipes-train free; vllm-ascend's is not
+    # (workers/vllm_rollout/vllm_rollout_spmd.py:228@bcd3be7).
+    layer_module.FusedMoE.attn_type = None  # type: ignore[attr-defined]
 
 
 def expert_mixture(

@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_rl_standins.hooks import after_import
 
-from . import VLLM_VERSION, communicator, experts, ops, speculation, version
+from . import VLLM_VERSION, cache, communicator, experts, ops, speculation, version
 
 version.check(VLLM_VERSION)
 
@@ -19,6 +19,8 @@ ops.install()
 speculation.install()
 after_import("vllm.model_executor.layers.fused_moe.layer", experts.install_in)
 after_import("vllm.distributed.device_communicators.cpu_communicator", communicator.install_in)
+after_import("vllm.distributed.utils", communicator.use_gloo_for_hccl)
+after_import("vllm.v1.worker.gpu_model_runner", cache.install_in)
 
 
 class StandInCpuPlatform(CpuPlatform):
@@ -36,4 +38,8 @@ class StandInCpuPlatform(CpuPlatform):
         from vllm.config import CompilationLevel
 
         vllm_config.compilation_config.level = CompilationLevel.NO_COMPILATION
+        if (
+            vllm_config.model_config is None
+        ):  # asked for outside an engine, as verl_patches of cann-recipes-train do
+            return
         super().check_and_update_config(vllm_config)

@@ -1,0 +1,28 @@
+"""cann-recipes-train's verl_patches: Megatron initialised without a CUDA device.
+
+verl_patches/train_engine/initialize_training.py@bcd3be7 calls initialize_megatron, which asserts that CUDA is there
+unless it is told otherwise (torch_npu answers for CUDA on a device).
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+from .hooks import after_import
+from .used import count
+
+
+def install() -> None:
+    """Let verl_patches initialise Megatron on a CPU."""
+    after_import("verl_patches.train_engine.initialize_training", _install_in)
+
+
+def _install_in(module: ModuleType) -> None:
+    original = module.initialize_megatron
+
+    def initialize_megatron(*arguments: Any, **named: Any) -> Any:
+        count("verl_patches.initialize_megatron")
+        return original(*arguments, **{**named, "allow_no_cuda": True})
+
+    module.initialize_megatron = initialize_megatron  # type: ignore[attr-defined]
