@@ -6,22 +6,26 @@ from pathlib import Path
 
 from npu_rl.common.errors import NpuRlError, RecipeError
 from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
-from npu_rl.rehearsal.level_train import has_mindspeed, recorded, train_scaled
+from npu_rl.rehearsal.level_train import (
+    DIFFERENCE_LIMIT,
+    has_mindspeed,
+    recorded,
+    require_vllm_packages,
+    train_scaled,
+)
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import DIFFERENCE
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run import interpreter, tiny_model
+from npu_rl.training.run import tiny_model
 from npu_rl.training.run.prepare import Prepared
-from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
-FIRST_DIFFERENCE_LIMIT, DIFFERENCE_LIMIT = 0.005, 0.02
-"""Greatest mean difference between the probabilities of rollout and actor in the first step, and in later ones.
+FIRST_DIFFERENCE_LIMIT = 0.005
+"""Greatest mean difference between the probabilities of rollout and actor in the first step.
 
-Measured: 0.0005 in the first step, on the checkpoint's weights, as transformers in bfloat16 differs from float32. Up
-to 0.009 while the tiny model learns, when rounding sends a token to another expert. 0.052 with one o_proj lost in the
-weight sync, and 0.018 in the first step when the actor's routing and attention scale were not the model's.
+Measured: 0.0005 on the checkpoint's weights, as transformers in bfloat16 differs from float32, and 0.018 when the
+actor's routing and attention scale were not the model's.
 """
 
 _NEEDED_PARTS = ("vllm", "mindspeed", "npu_rl_runtime/rollout_offload")
@@ -41,7 +45,7 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
         RunStopped: If the user or the system stops it.
     """
     recipe, changed = scale_for_rollout(prepared.recipe, record.name, case)
-    part = TrainPart(changed=changed, run=str(record.folder))
+    part = TrainPart(changed=changed, run=str(record.folder), engine=True)
     with recorded(part, record):
         _require_rollout_parts(prepared)
         checkpoint = _checkpoint(prepared.with_recipe(recipe), record, screen)
@@ -96,5 +100,4 @@ def _require_rollout_parts(prepared: Prepared) -> None:
             where=prepared.loaded.where("manifest"),
             hint="--rehearse=imports and --rehearse=layout need none of it.",
         )
-    found = interpreter.probe(prepared.interpreter.path, REQUIREMENTS)
-    interpreter.require(found, REQUIREMENTS, by="vLLM's engine", extra="rehearsal-vllm")
+    require_vllm_packages(prepared)

@@ -30,3 +30,5 @@ EXPERT_KEYS = frozenset({"moe_router_num_groups", "moe_router_group_topk"})
 RANK_KEYS = frozenset({"context_parallel_size"})
 """Sizes over ranks that are said again among the keys of the model, as verl 796871d needs."""
 SIZE_KEYS = LAYER_KEYS | YARN_KEYS | EXPERT_KEYS | RANK_KEYS
+LAYER_OVERRIDES = frozenset({"actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"})
+"""Such keys of a trainer, below a recipe's `overrides`: cann-recipes-train's stages."""

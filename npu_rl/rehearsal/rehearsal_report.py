@@ -42,6 +42,7 @@ class TrainPart:
         changed: What was scaled down, as text.
         failure: Why it failed, or None.
         usage: Folders with counts of hooks and stand-ins.
+        engine: Whether vLLM's engine generates, else the stand-in of the rollout.
     """
 
     curve: list[tuple[int, float]] = field(default_factory=list)
@@ -52,10 +53,11 @@ class TrainPart:
     run: str = ""
     failure: str | None = None
     usage: list[Path] = field(default_factory=list)
+    engine: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the part as JSON types."""
-        fields = {name: value for name, value in vars(self).items() if name != "usage"}
+        fields = {name: value for name, value in vars(self).items() if name not in ("usage", "engine")}
         return {**fields, "ok": self.failure is None, "curve": [list(pair) for pair in self.curve]}
 
 
@@ -120,14 +122,16 @@ class RehearsalReport:
 
     def real(self) -> list[str]:
         """Return what ran unchanged from the tree."""
-        if not self.train_parts():
+        parts = self.train_parts()
+        if not parts:
             return []
         engine = "vLLM's V1 engine: model, scheduler, KV cache, sampler, expert parallel over the ranks"
+        standin = "names the rollout doesn't know and weights that stay unset end it"
         return [
-            *([engine] if self.rollout else []),
+            *([engine] if any(part.engine for part in parts) else []),
             "the trainer's entry point, its Ray actors, data, rollout, reward, advantages, losses, optimizer",
             "the weights' way to the rollout, through the trainer's own converter",
-            *(["names the rollout doesn't know and weights that stay unset end it"] if self.train else []),
+            *([] if all(part.engine for part in parts) else [standin]),
             f"{self.backend}, autograd and every collective's result (over gloo)",
         ]
 

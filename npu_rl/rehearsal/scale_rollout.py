@@ -21,7 +21,7 @@ _BATCH, _SAMPLES, _MICRO = 16, 8, 16
 _PROMPT, _LENGTH = 32, 12  # tokens of a prompt and a response
 _RATE, _WARMUP = 2e-3, 4  # warm-up steps; without them, Adam undoes what the model has learnt before
 # 4096 tokens; by default a CPU's cache has 1 GiB, which is allocated again at every step.
-_CACHE = {"block_size": 16, "num_gpu_blocks_override": 256}
+CACHE = {"block_size": 16, "num_gpu_blocks_override": 256}
 GOAL = 0.7
 """Mean accuracy of the last steps that is required; the model starts near 0.5."""
 _DEEPSCALER = "npu_rl_runtime/rewards/deepscaler.py"
@@ -64,7 +64,7 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
                 "max_length": None,
                 "eager": True,  # a CPU has no graphs
                 "log_probs": True,
-                "engine_arguments": {**recipe.rollout.engine_arguments, **_CACHE},
+                "engine_arguments": {**recipe.rollout.engine_arguments, **CACHE},
             }
         ),
         "actor": recipe.actor.model_copy(

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from npu_rl.rehearsal.scale_npu_trainer import GOAL, STEPS
 from tests.support import run_cli
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
@@ -66,6 +68,17 @@ class TestRehearsals:
         assert checks["training groups: expert"] == {"size": 8, "groups": 32}
         assert checks["training groups: pipeline"] == {"size": 8, "groups": 32}
         assert checks["rollout groups: rollout_expert"] == {"size": 256, "groups": 1}
+
+    def test_its_own_workers_train(self, workspace: Path, env: dict[str, str]) -> None:
+        """Its worker, resharding, MindSpeed's swapped optimizer and checkpoints, with vLLM's engine on two ranks."""
+        report = self.report("train", workspace, env)
+        train: dict[str, Any] = report["train"]
+        curve = [reward for _, reward in train["curve"]]
+        assert train["failure"] is None and curve[-1] > GOAL > 0.1 > curve[0]
+        saved = sorted(path.name for path in (Path(train["run"]) / "checkpoints").glob("global_step_*"))
+        assert saved == [f"global_step_{STEPS // 2}", f"global_step_{STEPS}"]
+        for stood_in in ("verl_patches.initialize_megatron", "gloo.all_to_all", "vllm.experts"):
+            assert report["stood_in_for"][stood_in]
 
     def test_its_modules_import_as_listed(self, workspace: Path, env: dict[str, str]) -> None:
         report = self.report("imports", workspace, env)["imports"]

@@ -228,13 +228,14 @@ def _open_record(
             why=f"It was {before}, the workspace is {now}.",
             hint="Set that tree up again, or begin a run of another name: name=…",
         )
-    _require_checkpoint(prepared, record, config, notify)
+    require_checkpoint(prepared, record, config, notify)
     return record
 
 
-def _require_checkpoint(
+def require_checkpoint(
     prepared: Prepared, record: RunRecord, config: Mapping[str, object], notify: Callable[[str], None]
 ) -> None:
+    """Make the newest whole checkpoint the one to go on from. Raises NpuRlError if there is none, or nothing to do."""
     if prepared.recipe.has_own_keys:
         point = ResumePoint(record.latest_checkpoint if can_resume(prepared.recipe) else None)
     else:
