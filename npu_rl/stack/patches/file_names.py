@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from npu_rl.common.errors import PatchError
 from npu_rl.stack.patches import patch_paths
-from npu_rl.stack.patches.scan_hunks import REGENERATE, RawFile
+from npu_rl.stack.patches.scan_hunks import RawFile, malformed
 
 _EPOCH = re.compile(rb"\t(?:1970-01-01|1969-12-31) \d\d:\d\d:\d\d")
 
@@ -27,6 +27,8 @@ class FileNames:
         self.pair = None if raw.names is None else patch_paths.git_names(raw.names, strip, where)
         self.old = None if raw.old is None else patch_paths.read_name(raw.old, where)
         self.new = None if raw.new is None else patch_paths.read_name(raw.new, where)
+        names = (*(self.pair or ()), self.old, self.new)
+        self._named = [name for name in names if name is not None and name != patch_paths.DEV_NULL]
 
     def is_new(self) -> bool:
         """Return whether the patch creates the file."""
@@ -46,13 +48,11 @@ class FileNames:
 
     def path(self) -> str:
         """Return the target path. Raises PatchError unless all names agree on one, and it is safe."""
-        named = [n for n in (*(self.pair or ()), self.old, self.new) if n not in (None, patch_paths.DEV_NULL)]
-        if not named:
-            raise PatchError("Both sides are /dev/null", where=self.where, hint=REGENERATE)
+        if not self._named:
+            raise malformed("Both sides are /dev/null", self.where)
         targets = {
-            patch_paths.target(n, strip=self.strip, directory=self.directory, where=self.where)
-            for n in named
-            if n is not None
+            patch_paths.target(name, strip=self.strip, directory=self.directory, where=self.where)
+            for name in self._named
         }
         if len(targets) > 1 or (self.raw.names is not None and self.pair is None):
             raise self._disagree()
@@ -62,18 +62,12 @@ class FileNames:
         """Return the path if a pattern matches it. An excluded file is not checked in any way."""
         if not patterns:
             return None
-        names = [
-            n for n in (self.new, self.old, *(self.pair or ())[::-1]) if n not in (None, patch_paths.DEV_NULL)
-        ]
         moved = self.raw.extended.get(b"rename to ") or self.raw.extended.get(b"copy to ")
-        if names:
-            rest = patch_paths.stripped(names[0] or b"", self.strip)
-        else:  # these two lines have no a/ and b/
-            rest = (
-                patch_paths.stripped(patch_paths.read_name(moved, self.where), max(self.strip - 1, 0))
-                if moved
-                else None
-            )
+        rest = None
+        if self._named:
+            rest = patch_paths.stripped(self._named[-1], self.strip)
+        elif moved:  # these two lines have no a/ and b/
+            rest = patch_paths.stripped(patch_paths.read_name(moved, self.where), max(self.strip - 1, 0))
         if rest is None:
             return None
         path = rest.decode("utf-8", "replace")

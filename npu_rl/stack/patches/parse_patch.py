@@ -12,13 +12,13 @@ import re
 from collections.abc import Sequence
 from typing import Literal, cast
 
-from npu_rl.common.errors import PatchError, UsageError
+from npu_rl.common.errors import UsageError
 from npu_rl.stack.patches import patch_paths
 from npu_rl.stack.patches.file_names import FileNames
 from npu_rl.stack.patches.patch_model import FilePatch, Hunk, HunkLine, Patch, Tag
-from npu_rl.stack.patches.scan_hunks import REGENERATE, RawFile, RawHunk, Scanner
+from npu_rl.stack.patches.scan_hunks import RawFile, RawHunk, Scanner, malformed
 
-MODES = ("100644", "100755")
+_MODES = ("100644", "100755")
 _LINKS = {"120000": "a symlink", "160000": "a submodule"}
 # The ids of the empty blob, in SHA-1 and SHA-256.
 _EMPTY = (
@@ -36,7 +36,6 @@ def parse_patch(
     strip: int = 1,
     directory: str = "",
     exclude: Sequence[str] = (),
-    allow: frozenset[str] = frozenset(),
 ) -> Patch:
     """Parse a patch as `git diff`, `git format-patch` or GNU `diff -u` write it.
 
@@ -46,7 +45,6 @@ def parse_patch(
         strip: Leading folders to drop from names, as `-p` does.
         directory: The folder of the tree that the names are relative to.
         exclude: Patterns (`*` crosses folders); files whose target path matches are left out unchecked.
-        allow: Guarded names (`.gitattributes`, `.gitmodules`) or whole paths that may be touched.
 
     Raises:
         PatchError: If anything is malformed or not allowed, with `name:line`.
@@ -62,18 +60,16 @@ def parse_patch(
     number = 1
     for raw in raw_files:
         where = scanner.where(raw.line)
-        path = FileNames(raw, strip, directory, where).excluded_by(exclude)
+        names = FileNames(raw, strip, directory, where)
+        path = names.excluded_by(exclude)
         if path is not None:
             excluded.append(path)
         else:
-            file = _file(raw, strip=strip, directory=directory, allow=allow, name=name, number=number)
+            file = _file(raw, names, name, number)
             if file.path in seen:
-                raise PatchError(
-                    f"{file.path} stands twice in one patch",
-                    where=where,
-                    why=f"It is already changed at line {seen[file.path]}.",
-                    hint="Merge the two parts, or split them into two patches.",
-                )
+                why = f"It is already changed at line {seen[file.path]}."
+                hint = "Merge the two parts, or split them into two patches."
+                raise malformed(f"{file.path} stands twice in one patch", where, why, hint)
             seen[file.path] = raw.line
             files.append(file)
         number += len(raw.hunks)
@@ -84,87 +80,59 @@ def parse_patch(
 def _check_bytes(data: bytes, name: str) -> None:
     for mark, encoding in _BOMS.items():
         if data.startswith(mark):
-            raise PatchError(
+            raise malformed(
                 f"The patch begins with a {encoding} byte-order mark",
-                where=f"{name}:1",
-                why="Some editors and PowerShell's `>` write one; it does not belong to a patch.",
-                hint="Save the patch as UTF-8 without a byte-order mark.",
+                f"{name}:1",
+                "Some editors and PowerShell's `>` write one; it does not belong to a patch.",
+                "Save the patch as UTF-8 without a byte-order mark.",
             )
     nul = data.find(b"\0")
     if nul >= 0:
-        raise PatchError(
-            "The patch holds a NUL byte",
-            where=f"{name}:{data.count(10, 0, nul) + 1}",
-            why="It is not text, or it changes a binary file.",
-            hint=REGENERATE,
-        )
+        where = f"{name}:{data.count(10, 0, nul) + 1}"
+        raise malformed("The patch holds a NUL byte", where, "It is not text, or it changes a binary file.")
 
 
-def _file(
-    raw: RawFile, *, strip: int, directory: str, allow: frozenset[str], name: str, number: int
-) -> FilePatch:
-    where = f"{name}:{raw.line}"
+def _file(raw: RawFile, names: FileNames, name: str, number: int) -> FilePatch:
+    where = names.where
     for prefix, word in ((b"rename from ", "renames"), (b"copy from ", "copies")):
         if prefix in raw.extended:
-            raise PatchError(
-                f"The patch {word} a file",
-                where=where,
-                why=raw.extended[prefix].decode("utf-8", "replace"),
-                hint="Write it as a deletion and a new file: `git diff --no-renames`.",
-            )
-    names = FileNames(raw, strip, directory, where)
+            why = raw.extended[prefix].decode("utf-8", "replace")
+            hint = "Write it as a deletion and a new file: `git diff --no-renames`."
+            raise malformed(f"The patch {word} a file", where, why, hint)
     path = names.path()
-    if (guard := patch_paths.guarded(path, allow)) is not None:
-        raise PatchError(
-            f"The patch changes {path}",
-            where=where,
-            why=f"A {guard} file changes how git reads the whole tree.",
-            hint=f"Leave the file out (`exclude`), or allow {guard} for this patch entry.",
-        )
-    mode = _mode(raw, path, where)
+    if (guard := patch_paths.guarded(path)) is not None:
+        why = f"A {guard} file changes how git reads the whole tree."
+        raise malformed(f"The patch changes {path}", where, why, "Leave the file out (`exclude`).")
+    _check_modes(raw, path, where)
     if raw.binary is not None:
-        raise PatchError(
-            f"The patch changes the binary file {path}",
-            where=f"{name}:{raw.binary}",
-            hint="Patches may only change text; leave the file out (`exclude`).",
-        )
+        hint = "Patches may only change text; leave the file out (`exclude`)."
+        raise malformed(f"The patch changes the binary file {path}", f"{name}:{raw.binary}", hint=hint)
     is_new, is_deleted = names.is_new(), names.is_deleted()
     _check_sides(raw, names, is_new, is_deleted, path, where)
     hunks = _hunks(raw, name, number)
-    if is_new and mode is None:
-        mode = MODES[0]
-    old_path, new_path = None if is_new else path, None if is_deleted else path
-    return FilePatch(path, old_path, new_path, None if is_deleted else mode, hunks, raw.line)
+    return FilePatch(path, None if is_new else path, None if is_deleted else path, hunks, raw.line)
 
 
-def _mode(raw: RawFile, path: str, where: str) -> str | None:
-    """Return the file's new mode, None if it keeps its own. Every mode named must be a plain file's."""
+def _check_modes(raw: RawFile, path: str, where: str) -> None:
+    """Require that every mode named is a plain file's."""
     named = {k: v.decode("ascii", "replace") for k, v in raw.extended.items() if k.endswith(b"mode ")}
     index = raw.extended.get(b"index ")
     if index is not None:
         found = _INDEX.match(index)
         if found is None:
-            raise PatchError("An `index` line is malformed", where=where, hint=REGENERATE)
+            raise malformed("An `index` line is malformed", where)
         if found[3] is not None:
             named[b"index "] = found[3].decode()
     for mode in named.values():
         if mode in _LINKS:
-            raise PatchError(
-                f"The patch touches {_LINKS[mode]}, {path}",
-                where=where,
-                why=f"Mode {mode}. A link can lead anywhere.",
-                hint="Leave the file out (`exclude`); name submodules in the manifest instead.",
-            )
-        if mode not in MODES:
-            raise PatchError(
-                f"{path} has mode {mode}",
-                where=where,
-                why=f"A file's mode is {MODES[0]} or {MODES[1]}.",
-                hint=REGENERATE,
-            )
+            why = f"Mode {mode}. A link can lead anywhere."
+            hint = "Leave the file out (`exclude`); name submodules in the manifest instead."
+            raise malformed(f"The patch touches {_LINKS[mode]}, {path}", where, why, hint)
+        if mode not in _MODES:
+            why = f"A file's mode is {_MODES[0]} or {_MODES[1]}."
+            raise malformed(f"{path} has mode {mode}", where, why)
     if (b"old mode " in named) != (b"new mode " in named):
-        raise PatchError("`old mode` and `new mode` must come together", where=where, hint=REGENERATE)
-    return named.get(b"new mode ") or named.get(b"new file mode ")
+        raise malformed("`old mode` and `new mode` must come together", where)
 
 
 def _check_sides(
@@ -172,46 +140,32 @@ def _check_sides(
 ) -> None:
     """Require that a new file has no old side, a deleted one no new side, and that something changes."""
     if is_new and is_deleted:
-        raise PatchError(f"{path} is both new and deleted", where=where, hint=REGENERATE)
+        raise malformed(f"{path} is both new and deleted", where)
     if not raw.hunks:
         _check_empty(raw, is_new, is_deleted, path, where)
         return
     absent = {"old": names.old == patch_paths.DEV_NULL, "new": names.new == patch_paths.DEV_NULL}
     if raw.names is not None and absent != {"old": is_new, "new": is_deleted}:
-        raise PatchError(
-            f"The header of {path} contradicts itself",
-            where=where,
-            why="`new file mode` goes with `--- /dev/null`, `deleted file mode` with `+++ /dev/null`.",
-            hint=REGENERATE,
-        )
+        why = "`new file mode` goes with `--- /dev/null`, `deleted file mode` with `+++ /dev/null`."
+        raise malformed(f"The header of {path} contradicts itself", where, why)
     for gone, word, counts in (
         (is_new, "A new file has no old lines", [h.old_count for h in raw.hunks]),
         (is_deleted, "A deleted file keeps no lines", [h.new_count for h in raw.hunks]),
     ):
         if gone and counts != [0]:
-            raise PatchError(
-                f"The hunks of {path} contradict its header", where=where, why=f"{word}.", hint=REGENERATE
-            )
+            raise malformed(f"The hunks of {path} contradict its header", where, f"{word}.")
 
 
 def _check_empty(raw: RawFile, is_new: bool, is_deleted: bool, path: str, where: str) -> None:
     if b"new mode " in raw.extended:
-        raise PatchError(
-            f"The patch only changes the mode of {path}",
-            where=where,
-            why="A patch must change text.",
-            hint="Leave the file out (`exclude`).",
-        )
+        what, hint = f"The patch only changes the mode of {path}", "Leave the file out (`exclude`)."
+        raise malformed(what, where, "A patch must change text.", hint)
     found = _INDEX.match(raw.extended.get(b"index ", b""))
     side: Literal[1, 2] = 2 if is_new else 1
     empty = found is None or any(blob.startswith(found[side]) for blob in _EMPTY)
     if not (is_new or is_deleted) or not empty:
-        raise PatchError(
-            f"The patch names {path} and changes nothing in it",
-            where=where,
-            why="There is no hunk; the patch may be cut off.",
-            hint=REGENERATE,
-        )
+        why = "There is no hunk; the patch may be cut off."
+        raise malformed(f"The patch names {path} and changes nothing in it", where, why)
 
 
 def _hunks(raw: RawFile, name: str, number: int) -> tuple[Hunk, ...]:
@@ -247,32 +201,24 @@ def _lines(source: RawHunk) -> tuple[HunkLine, ...]:
 
 def _check_hunk(hunk: Hunk, before: Sequence[Hunk], where: str) -> None:
     if all(line.tag == " " for line in hunk.lines):
-        raise PatchError("A hunk changes nothing", where=where, hint=REGENERATE)
+        raise malformed("A hunk changes nothing", where)
     if (hunk.old_count and not hunk.old_start) or (hunk.new_count and not hunk.new_start):
-        raise PatchError("A hunk starts at line 0", where=where, why="Lines count from 1.", hint=REGENERATE)
+        raise malformed("A hunk starts at line 0", where, "Lines count from 1.")
     shift = sum(h.new_count - h.old_count for h in before)
     if before:
         last = before[-1]
-        if hunk.old_index < last.old_index + last.old_count:
-            raise PatchError(
-                "Hunks overlap or are out of order",
-                where=where,
-                why=f"Hunk {last.number} reaches to line {last.old_index + last.old_count} of the old file.",
-                hint=REGENERATE,
-            )
+        end = last.old_index + last.old_count
+        if hunk.old_index < end:
+            why = f"Hunk {last.number} reaches to line {end} of the old file."
+            raise malformed("Hunks overlap or are out of order", where, why)
         if not all(line.has_newline for line in last.lines):
-            raise PatchError(
-                "A hunk follows the end of the file",
-                where=where,
-                why=f"Hunk {last.number} holds a `\\ No newline at end of file`.",
-                hint=REGENERATE,
-            )
+            why = f"Hunk {last.number} holds a `\\ No newline at end of file`."
+            raise malformed("A hunk follows the end of the file", where, why)
     if hunk.new_index != hunk.old_index + shift:
         right = hunk.old_index + shift + (1 if hunk.new_count else 0)
-        raise PatchError(
+        raise malformed(
             "The line numbers of a hunk contradict each other",
-            where=where,
-            why=f"After the hunks above, its new side starts at line {right}, not {hunk.new_start}; "
+            where,
+            f"After the hunks above, its new side starts at line {right}, not {hunk.new_start}; "
             "the two sides name different places.",
-            hint=REGENERATE,
         )

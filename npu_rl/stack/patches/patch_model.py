@@ -114,7 +114,6 @@ class FilePatch:
         path: The path.
         old_path: The path, or None for a new file.
         new_path: The path, or None for a deleted file.
-        new_mode: "100644" or "100755" for a new file or a changed mode, else None.
         hunks: Its hunks.
         line: The line of its first header line in the patch.
     """
@@ -122,7 +121,6 @@ class FilePatch:
     path: str
     old_path: str | None
     new_path: str | None
-    new_mode: str | None
     hunks: tuple[Hunk, ...]
     line: int
 

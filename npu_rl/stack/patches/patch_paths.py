@@ -9,24 +9,14 @@ from npu_rl.common.errors import PatchError
 DEV_NULL = b"/dev/null"
 
 # Names that change how git itself reads a tree, and their 8.3 short names.
-GUARDED = {
+_GUARDED = {
     ".gitattributes": ".gitattributes",
     "gitatt~1": ".gitattributes",
     ".gitmodules": ".gitmodules",
     "gitmod~1": ".gitmodules",
 }
 
-_ESCAPES = {
-    ord("a"): 7,
-    ord("b"): 8,
-    ord("t"): 9,
-    ord("n"): 10,
-    ord("v"): 11,
-    ord("f"): 12,
-    ord("r"): 13,
-    ord('"'): ord('"'),
-    ord("\\"): ord("\\"),
-}
+_ESCAPES = dict(zip(rb"abtnvfr\"", b'\a\b\t\n\v\f\r\\"', strict=True))
 _QUOTED = re.compile(rb'"(?:[^"\\]|\\[abtnvfr"\\]|\\[0-3][0-7]{2})*"')
 _ESCAPE = re.compile(rb"\\([0-3][0-7]{2}|.)")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -133,10 +123,9 @@ def target(name: bytes, *, strip: int, directory: str, where: str) -> str:
     return path
 
 
-def guarded(path: str, allow: frozenset[str]) -> str | None:
-    """Return the guarded name that the path has, unless `allow` has that name or the whole path."""
-    name = GUARDED.get(_folded(path.rsplit("/", 1)[-1]))
-    return None if name is None or name in allow or path in allow else name
+def guarded(path: str) -> str | None:
+    """Return the guarded name that the path has, if it has one."""
+    return _GUARDED.get(_folded(path.rsplit("/", 1)[-1]))
 
 
 def _folded(segment: str) -> str:

@@ -35,6 +35,11 @@ _COMBINED = (b"diff --cc ", b"diff --combined ", b"@@@ ")
 _BINARY = re.compile(rb"GIT binary patch$|Binary files? .* (?:differ|has changed)$")
 
 
+def malformed(what: str, where: str, why: str | None = None, hint: str = REGENERATE) -> PatchError:
+    """Return the error for a patch that has to be made again."""
+    return PatchError(what, where=where, why=why, hint=hint)
+
+
 class CrlfPatchError(PatchError):
     """The headers of a patch end in CRLF: it was converted as a whole, or written so."""
 
@@ -128,7 +133,7 @@ class Scanner:
         self, what: str, *, line: int | None = None, why: str | None = None, hint: str = REGENERATE
     ) -> PatchError:
         """Return an error at a line, by default the current one."""
-        return PatchError(what, where=self.where(line), why=why, hint=hint)
+        return malformed(what, self.where(line), why, hint)
 
     def _take_header(self) -> bytes:
         """Return the current line, which is a diff header, and move on."""
