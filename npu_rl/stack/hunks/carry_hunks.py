@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from npu_rl.stack.hunks.hunk_match import apply_exact, split_lines
-from npu_rl.stack.hunks.hunk_places import CONTEXT, Edge, find_all, text_of
+from npu_rl.stack.hunks.hunk_match import apply_exact, find_all, split_lines
+from npu_rl.stack.hunks.hunk_places import CONTEXT, Edge, text_of
 from npu_rl.stack.hunks.hunk_record import IN_PLACE, SUPERSEDED, HunkRecord, State, pieces_of
 from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
 
@@ -31,13 +31,11 @@ class _Change:
     swallowed: bool = False
 
 
-class _OriginLine:
-    """A line with the change that added it; two lines with the same text stay distinct."""
+class _OriginLine(NamedTuple):
+    """A line with the change that added it."""
 
-    __slots__ = ("owner", "raw")
-
-    def __init__(self, raw: bytes, owner: _Change | None = None) -> None:
-        self.raw, self.owner = raw, owner
+    raw: bytes
+    owner: _Change | None = None
 
 
 @dataclass
@@ -61,7 +59,6 @@ def trace_hunks(
     stack: Sequence[tuple[str, Patch]],
     base: Callable[[str], bytes | None],
     *,
-    component: str | None = None,
     offsets: Mapping[tuple[str, int], int] | None = None,
 ) -> list[HunkRecord]:
     """Replay patches in order and record what each hunk is in the result, in the order of the stack.
@@ -69,7 +66,6 @@ def trace_hunks(
     Args:
         stack: Each patch with its key, the name that records carry.
         base: Returns the content of a path before the first patch; None if there is no such file.
-        component: The component's name, for the records.
         offsets: Accepted offsets by patch key and hunk number.
 
     Raises:
@@ -85,53 +81,39 @@ def trace_hunks(
                 content = base(path)
                 raw = [] if content is None else split_lines(content)
                 files[path] = _TracedFile(content is not None, [_OriginLine(line) for line in raw])
-            replay = _Replay(files[path], file_patch, accepted, key)
-            for hunk in file_patch.hunks:
-                hunks.append(_TracedHunk(key, hunk.number, path, replay.apply_hunk(hunk, len(hunks))))
-            replay.finish()
-    return [_record(traced, files[traced.path], component) for traced in hunks]
+            # One exact applier decides what fits, and says why if it does not.
+            apply_exact(files[path].content(), file_patch, name=key, offsets=accepted)
+            replay = _replay(files[path], file_patch, accepted, len(hunks))
+            hunks += [_TracedHunk(key, hunk.number, path, changes) for hunk, changes in replay]
+    return [_record(traced, files[traced.path]) for traced in hunks]
 
 
-class _Replay:
-    """The application of one file's hunks to lines with origins."""
+def _replay(
+    file: _TracedFile, patch: FilePatch, offsets: Mapping[int, int], order: int
+) -> Iterator[tuple[Hunk, list[_Change]]]:
+    """Apply a patch's hunks to lines with origins, and yield each with its changes.
 
-    def __init__(self, file: _TracedFile, patch: FilePatch, offsets: Mapping[int, int], name: str) -> None:
-        self.file, self.patch, self.offsets, self.name = file, patch, offsets, name
-        self.shift = 0
-        # One exact applier decides what fits, and says why if it does not.
-        apply_exact(file.content(), patch, name=name, offsets=offsets)
-        if patch.old_path is None:
-            file.exists = True
-            self._swallow_all()
-
-    def _swallow_all(self) -> None:
-        for change in self.file.changes:
+    Making or deleting the file removes the place of all earlier changes.
+    """
+    if patch.old_path is None or (patch.new_path is None and patch.hunks):
+        for change in file.changes:
             change.swallowed = True
-
-    def finish(self) -> None:
-        """Remove the file if the patch deletes it."""
-        if self.patch.new_path is None:
-            self.file.exists = False
-
-    def apply_hunk(self, hunk: Hunk, order: int) -> list[_Change]:
-        """Apply a hunk and return its changes. Deleting the file removes the place of all earlier changes."""
-        if self.patch.new_path is None:
-            self._swallow_all()
-        start = hunk.old_index + self.offsets.get(hunk.number, 0) + self.shift
+    file.exists = patch.new_path is not None
+    shift = 0
+    for number, hunk in enumerate(patch.hunks, order):
+        start = hunk.old_index + offsets.get(hunk.number, 0)
         changes: list[_Change] = []
-        growth = 0
         for at, removed, added in hunk.changes():
-            first = start + at + growth
+            first = start + at + shift
             last = first + len(removed)
-            change = _Change(order, [text_of(raw) for raw in removed], bool(added), first)
-            for earlier in self.file.changes:
+            change = _Change(number, [text_of(raw) for raw in removed], bool(added), first)
+            for earlier in file.changes:
                 _carry(earlier, first, last, len(added))
-            self.file.lines[first:last] = [_OriginLine(raw, change) for raw in added]
+            file.lines[first:last] = [_OriginLine(raw, change) for raw in added]
             changes.append(change)
-            self.file.changes.append(change)
-            growth += len(added) - len(removed)
-        self.shift += growth
-        return changes
+            file.changes.append(change)
+            shift += len(added) - len(removed)
+        yield hunk, changes
 
 
 def _carry(change: _Change, first: int, last: int, added: int) -> None:
@@ -143,7 +125,7 @@ def _carry(change: _Change, first: int, last: int, added: int) -> None:
         change.at += added - (last - first)
 
 
-def _record(traced: _TracedHunk, file: _TracedFile, component: str | None) -> HunkRecord:
+def _record(traced: _TracedHunk, file: _TracedFile) -> HunkRecord:
     changes = {id(change) for change in traced.changes}
     own_lines = [
         i for i, line in enumerate(file.lines) if line.owner is not None and id(line.owner) in changes
@@ -156,7 +138,7 @@ def _record(traced: _TracedHunk, file: _TracedFile, component: str | None) -> Hu
     live = [c for c in traced.changes if id(c) in surviving or (not c.adds and not _undone(c, file))]
     line = min(c.at for c in live or traced.changes) + 1 if file.exists else 0
     state: State = IN_PLACE if live else SUPERSEDED
-    head = HunkRecord(traced.patch, traced.number, traced.path, line, state, component)
+    head = HunkRecord(traced.patch, traced.number, traced.path, line, state)
     return _with_lines(head, file, live, own_lines) if live else head
 
 

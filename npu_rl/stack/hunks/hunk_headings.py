@@ -13,8 +13,16 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from npu_rl.common.bounded import parse_python
-from npu_rl.stack.hunks.key_headings import in_other_section, moved_to_other_section
+from npu_rl.common.bounded import syntax_tree
+from npu_rl.stack.hunks.key_headings import (
+    GIT_LINE,
+    SHORTEST_CUT,
+    describe_heading,
+    in_other_section,
+    indent,
+    last_match,
+    moved_to_other_section,
+)
 from npu_rl.stack.hunks.key_paths import SUFFIXES
 from npu_rl.stack.patches.patch_model import Hunk
 
@@ -22,15 +30,13 @@ if TYPE_CHECKING:
     import ast
 
 _PYTHON = (".py", ".pyi")
-# git's pattern for `*.py diff=python`, which GitHub uses too, and what git and GNU diff take everywhere else.
+# git's pattern for `*.py diff=python`, which GitHub uses too.
 _PYTHON_LINE = re.compile(r"[ \t]*(?:class|(?:async[ \t]+)?def)[ \t]")
-_ANY_LINE = re.compile(r"[A-Za-z_$]")
 _DEFINITION = re.compile(r"(?:async[ \t]+)?(?P<kind>class|def)[ \t]+(?P<name>\w+)(?P<rest>.?)")
 _SIGNATURE = re.compile(  # `int two(`, of most languages; not a command of a shell that looks like it
     r"(?!(?:if|elif|else|while|until|for|done|case|switch|return|function)\b)[A-Za-z_][\w\s*&:<>,~]*\("
 )
 _PROSE = (".md", ".rst", ".txt", ".html")  # no functions
-_SHORTEST_CUT = 39  # letters of the shortest heading that was cut off: GNU diff keeps 40, git 80
 
 
 class _Definition(NamedTuple):
@@ -69,10 +75,10 @@ def misplaced(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:
     if not heading or path.endswith(_PROSE):
         return None
     lines = _lines(content)
-    candidates = [_last_match(_ANY_LINE, lines, line)]
+    candidates = [last_match(GIT_LINE.match, lines, line)]
     wanted = _DEFINITION.match(heading) if path.endswith(_PYTHON) else None
     if wanted is not None:
-        candidates.append(_last_match(_PYTHON_LINE, lines, line))
+        candidates.append(last_match(_PYTHON_LINE.match, lines, line))
         if any(_same_definition(lines[n - 1], wanted, heading) for n in candidates if n):
             return None
         if _between_functions(content, hunk, line, wanted["name"]):
@@ -131,30 +137,21 @@ def _lines(content: bytes) -> list[str]:
     return [line.decode("utf-8", "replace").rstrip("\r") for line in content.split(b"\n")]
 
 
-def _last_match(pattern: re.Pattern[str], lines: Sequence[str], before: int) -> int | None:
-    """Return the number of the last line above `before` that the pattern matches, as git looks for it."""
-    return next((n for n in range(min(before - 1, len(lines)), 0, -1) if pattern.match(lines[n - 1])), None)
-
-
 def _same_definition(text: str, wanted: re.Match[str], heading: str) -> bool:
     found = _DEFINITION.match(text.strip())
     if found is None or found["kind"] != wanted["kind"]:
         return False
-    cut = not wanted["rest"] and len(heading) >= _SHORTEST_CUT
+    cut = not wanted["rest"] and len(heading) >= SHORTEST_CUT
     return found["name"].startswith(wanted["name"]) if cut else found["name"] == wanted["name"]
 
 
 def _may_match_one_pattern(one: str, other: str) -> bool:
     """Return whether a pattern for functions that matches one line may match the other, too."""
-    if _indent(one) != _indent(other) or not other.strip():
+    if indent(one) != indent(other) or not other.strip():
         return False
     if one.split()[0] == other.split()[0]:
         return True
     return all(_SIGNATURE.match(text) for text in (one, other))
-
-
-def _indent(text: str) -> str:
-    return text[: len(text) - len(text.lstrip())]
 
 
 def _describe_place(content: bytes, lines: Sequence[str], heading: int | None, line: int, path: str) -> str:
@@ -173,16 +170,13 @@ def _describe_heading(lines: Sequence[str], wanted: re.Match[str] | None, headin
         places = [n for n, text in enumerate(lines, 1) if _same_definition(text, wanted, heading)]
     if not places:
         return f"its heading is `{heading}`, which is not in the file"
-    more = f" and {len(places) - 5} more" if len(places) > 5 else ""
-    return f"its heading is `{heading}` (line {', '.join(map(str, places[:5]))}{more})"
+    return describe_heading(heading, places)
 
 
 def _definitions(content: bytes) -> list[_Definition] | None:
     """Return every function and class of a Python file; None if it has no syntax tree that is bounded."""
-    try:
-        return list(_walk_definitions(parse_python(content)))
-    except ValueError:
-        return None
+    tree = syntax_tree(content)
+    return None if tree is None else list(_walk_definitions(tree))
 
 
 def _walk_definitions(tree: ast.AST) -> Iterator[_Definition]:

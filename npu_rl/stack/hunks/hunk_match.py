@@ -67,14 +67,14 @@ def locate(content: bytes, hunk: Hunk) -> Location:
         return Location("exact", stated + 1, ratio=1.0)
     if _is_applied(lines, hunk):
         return Location("already_applied", hunk.new_index + 1)
-    found = [i for i in _find_all(lines, hunk.old_lines) if fits(lines, hunk, i)]
+    found = [i for i in find_all(lines, hunk.old_lines) if fits(lines, hunk, i)]
     if len(found) == 1:
         return Location("offset", found[0] + 1, offset=found[0] - stated)
     if found:
         nearest = min(found, key=lambda i: abs(i - stated))
         return Location("ambiguous", nearest + 1, nearest - stated, tuple(i + 1 for i in found))
     squeezed = [_without_space(line) for line in lines]
-    loose = _find_all(squeezed, [_without_space(line) for line in hunk.old_lines])
+    loose = find_all(squeezed, [_without_space(line) for line in hunk.old_lines])
     if loose and any(_without_space(line) for line in hunk.old_lines):
         nearest = min(loose, key=lambda i: abs(i - stated))
         exact = lines[nearest : nearest + len(hunk.old_lines)] == hunk.old_lines
@@ -89,16 +89,13 @@ def _is_applied(lines: list[bytes], hunk: Hunk) -> bool:
     return any(lines[i : i + len(new)] == new for i in {hunk.new_index, hunk.old_index})
 
 
-def _find_all(lines: Sequence[bytes], pattern: Sequence[bytes]) -> list[int]:
+def find_all(lines: Sequence[object], pattern: Sequence[object]) -> list[int]:
+    """Return every index where the pattern stands; none for an empty pattern."""
     if not pattern:
         return []
-    last = len(lines) - len(pattern)
-    first = pattern[0]
-    return [
-        i
-        for i, line in enumerate(lines[: last + 1] if last >= 0 else ())
-        if line == first and list(lines[i : i + len(pattern)]) == list(pattern)
-    ]
+    wanted = list(pattern)
+    starts = range(len(lines) - len(wanted) + 1)
+    return [i for i in starts if lines[i] == wanted[0] and list(lines[i : i + len(wanted)]) == wanted]
 
 
 def _without_space(line: bytes) -> bytes:

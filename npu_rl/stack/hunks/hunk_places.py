@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-from npu_rl.stack.hunks.hunk_match import split_lines
+from npu_rl.stack.hunks.hunk_match import find_all, split_lines
 
 CONTEXT = 3
 Edge = str | None
@@ -78,18 +78,6 @@ def text_of(raw: bytes) -> str:
 def padded(content: bytes) -> tuple[Edge, ...]:
     """Return the lines between two edges. Cached for the next hunk of the same file."""
     return (None, *(text_of(line) for line in split_lines(content)), None)
-
-
-def find_all(lines: Sequence[Edge], pattern: Sequence[Edge]) -> list[int]:
-    """Return every index where the pattern stands; none for an empty pattern."""
-    if not pattern:
-        return []
-    wanted = tuple(pattern)
-    return [
-        i
-        for i in range(len(lines) - len(wanted) + 1)
-        if lines[i] == wanted[0] and tuple(lines[i : i + len(wanted)]) == wanted
-    ]
 
 
 def find(piece: Piece, lines: tuple[Edge, ...], copies: Sequence[int] | None, alone: int) -> Found:

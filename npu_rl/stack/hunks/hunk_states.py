@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from npu_rl.stack.hunks.hunk_places import find, find_all, padded
+from npu_rl.stack.hunks.hunk_match import find_all
+from npu_rl.stack.hunks.hunk_places import find, padded
 from npu_rl.stack.hunks.hunk_record import ALTERED, IN_PLACE, MISSING, SHIFTED, SUPERSEDED, HunkRecord, State
 
 

@@ -8,15 +8,15 @@ any key. In a file that is not valid, only the text of its lines is compared.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from npu_rl.stack.hunks.hunk_match import split_lines
 from npu_rl.stack.hunks.key_paths import SUFFIXES, KeyPlace, Names, read_keys
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Hunk
 
-_GIT_LINE = re.compile(r"[A-Za-z_$]")  # git's and GNU diff's pattern for a heading
-_SHORTEST_CUT = 39  # letters of the shortest heading that was cut off: GNU diff keeps 40, git 80
+GIT_LINE = re.compile(r"[A-Za-z_$]")  # git's and GNU diff's pattern for a heading
+SHORTEST_CUT = 39  # letters of the shortest heading that was cut off: GNU diff keeps 40, git 80
 _NAME = re.compile(r"""\s*(?:-\s+)?(?P<name>"(?:[^"\\]|\\.)*"\s*|'[^']*'\s*|[^\s:=#\[\]{}][^:=#]*)[:=]""")
 _HUNK_LINE = re.compile(rb"^(?P<places>@@ -\d[\d,]* \+\d[\d,]* @@)(?P<heading>.*)$", re.MULTILINE)
 _PLAIN_PATH = re.compile(r"[\w.\[\]/@+ -]{1,200}")
@@ -57,8 +57,7 @@ def in_other_section(content: bytes, hunk: Hunk, line: int, path: str) -> str | 
         return None
     lines = [text.decode("utf-8", "replace").rstrip("\r\n") for text in split_lines(content)]
     places = _places(heading, lines)
-    by_git = next((n for n in range(min(line - 1, len(lines)), 0, -1) if _GIT_LINE.match(lines[n - 1])), None)
-    if by_git in places:
+    if last_match(GIT_LINE.match, lines, line) in places:
         return None
     keys = read_keys(content, path)
     if keys is None:
@@ -72,7 +71,7 @@ def in_other_section(content: bytes, hunk: Hunk, line: int, path: str) -> str | 
     if any(_may_be_below(key, section, above, line, lines) for key in named):
         return None
     first = next((key.line for key in keys if key.path == section), line)
-    stated = _describe_heading(heading, list(dict.fromkeys(key.line for key in named)))
+    stated = describe_heading(heading, list(dict.fromkeys(key.line for key in named)))
     return f"It fits at line {line}, in {'.'.join(section)} (line {first}); {stated}."
 
 
@@ -114,11 +113,11 @@ def _places(heading: str, lines: Sequence[str]) -> list[int]:
     """Return the numbers of the lines that a heading may be: with its indentation, its text, or at least its key."""
     wanted = heading.strip()
     places = [number for number, text in enumerate(lines, 1) if text.strip() == wanted]
-    if not places and len(wanted) >= _SHORTEST_CUT:
+    if not places and len(wanted) >= SHORTEST_CUT:
         places = [number for number, text in enumerate(lines, 1) if text.strip().startswith(wanted)]
     if not places and (name := _name(heading)) is not None:
         places = [number for number, text in enumerate(lines, 1) if _name(text) == name]
-    return [n for n in places if _indent(lines[n - 1]) == _indent(heading)] or places
+    return [n for n in places if indent(lines[n - 1]) == indent(heading)] or places
 
 
 def _name(text: str) -> str | None:
@@ -184,26 +183,27 @@ def _by_text(lines: Sequence[str], line: int, heading: str, places: Sequence[int
     """Return why a hunk is below another opening line than its heading; None if nothing shows it."""
     if not places or not _OPENING.fullmatch(heading):
         return None
-    here = next(_opening_lines(lines, line, _indent(lines[places[0] - 1])), None)
+    level = indent(lines[places[0] - 1])
+    here = last_match(lambda text: indent(text) == level and _OPENING.fullmatch(text), lines, line)
     if here is None or here in places:
         return None
     return (
         f"It fits at line {line}, below `{lines[here - 1].strip()}` (line {here}); "
-        f"{_describe_heading(heading, places)}. The file can't be parsed: only lines were compared."
+        f"{describe_heading(heading, places)}. The file can't be parsed: only lines were compared."
     )
 
 
-def _describe_heading(heading: str, places: Sequence[int]) -> str:
+def describe_heading(heading: str, places: Sequence[int]) -> str:
+    """Return a heading with the numbers of the lines that it may be."""
     more = f" and {len(places) - 5} more" if len(places) > 5 else ""
     return f"its heading is `{heading.strip()}` (line {', '.join(map(str, places[:5]))}{more})"
 
 
-def _opening_lines(lines: Sequence[str], before: int, indent: str) -> Iterator[int]:
-    """Yield the numbers of the lines above one that open a section at this indentation, the nearest first."""
-    for number in range(min(before - 1, len(lines)), 0, -1):
-        if _indent(lines[number - 1]) == indent and _OPENING.fullmatch(lines[number - 1]):
-            yield number
+def last_match(matches: Callable[[str], object], lines: Sequence[str], before: int) -> int | None:
+    """Return the number of the last line above `before` that matches, as git looks for a heading."""
+    return next((n for n in range(min(before - 1, len(lines)), 0, -1) if matches(lines[n - 1])), None)
 
 
-def _indent(text: str) -> str:
+def indent(text: str) -> str:
+    """Return the blanks that a line begins with."""
     return text[: len(text) - len(text.lstrip())]
