@@ -39,11 +39,11 @@ def resolve(
     found = {ref: ref for ref in refs if is_full_id(ref)}
     if not names:
         return found
-    patterns = [p for ref in names for p in _patterns(ref)]
+    asked = [*names, *filter(None, map(_same_name_ref, names))]
     reasons = []
     for url in urls:
         try:
-            remote_refs = ls_remote(repository, url, patterns, network, component)
+            remote_refs = ls_remote(repository, url, asked, network, component)
         except SourceError as error:
             reasons.append(f"{error.what}: {error.why}")
             continue
@@ -52,7 +52,7 @@ def resolve(
             reasons.append(f"{shown(url, network, component)} does not have {', '.join(missing)}")
             continue
         for ref in names:
-            found[ref] = remote_refs.get(f"{ref}^{{}}", remote_refs[ref])
+            found[ref] = remote_refs[ref]
             _report_name(ref, remote_refs, component, notify)
         tags = {ref: found[ref] for ref in names if ref.startswith("refs/tags/")}
         if tags:
@@ -96,18 +96,12 @@ def _compare_tags(
         if place == shown_url:
             continue  # one mirror for both
         try:
-            remote_refs = ls_remote(
-                repository,
-                other,
-                [p for tag in tags for p in (tag, f"{tag}^{{}}")],
-                without_retries,
-                component,
-            )
+            remote_refs = ls_remote(repository, other, tags, without_retries, component)
         except SourceError as error:
             notify(f"note: {component}: the tags of {place} could not be compared: {error.why}")
             continue
         for tag, oid in tags.items():
-            found = remote_refs.get(f"{tag}^{{}}", remote_refs.get(tag))
+            found = remote_refs.get(tag)
             if found is None:
                 notify(f"note: {component}: {place} does not have {tag}")
             elif found != oid:
@@ -116,11 +110,6 @@ def _compare_tags(
                     why=f"{shown_url} has {oid},\n{place} has {found}.",
                     hint="Find out which commit is right and set `ref:` to its full id, or remove the other source.",
                 )
-
-
-def _patterns(ref: str) -> list[str]:
-    other_ref = _same_name_ref(ref)
-    return [ref, f"{ref}^{{}}", *([other_ref, f"{other_ref}^{{}}"] if other_ref else [])]
 
 
 def _same_name_ref(ref: str) -> str | None:
@@ -132,9 +121,9 @@ def _same_name_ref(ref: str) -> str | None:
 
 def _report_name(ref: str, remote_refs: dict[str, str], component: str, notify: Notify) -> None:
     other_ref = _same_name_ref(ref)
-    oid = remote_refs.get(f"{ref}^{{}}", remote_refs[ref])
+    oid = remote_refs[ref]
     if other_ref in remote_refs:
-        other = remote_refs.get(f"{other_ref}^{{}}", remote_refs[other_ref])
+        other = remote_refs[other_ref]
         same = "the same commit" if other == oid else f"a different commit, {short(other)}"
         notify(f"{component}: {ref.split('/', 2)[2]} is both a branch and a tag; {other_ref} is {same}")
     if ref.startswith("refs/heads/"):

@@ -132,7 +132,7 @@ def _report_moved_refs(context: Context, lock: Lock) -> None:
         if remote_refs is None:
             continue
         for ref, oid in ids.items():
-            now = remote_refs.get(f"{ref}^{{}}", remote_refs.get(ref))
+            now = remote_refs.get(ref)
             if now is None:
                 context.notify(
                     f"note: {name}: {ref} no longer exists upstream; the lock still names its commit"
@@ -145,14 +145,13 @@ def _refs_now(
     context: Context, name: str, component: LockedComponent, refs: list[str]
 ) -> dict[str, str] | None:
     """Return the refs of the first mirror that can be read; None, with a note, if there is none."""
-    patterns = [p for ref in refs for p in (ref, f"{ref}^{{}}")]
     reasons = []
     for source in component.sources:
         if source.git is None:
             continue
         try:
             with context.store.quarantine() as folder:
-                return ls_remote(Git(folder), source.git, patterns, context.network, name)
+                return ls_remote(Git(folder), source.git, refs, context.network, name)
         except SourceError as error:
             reasons.append(error.what)
     context.notify(f"note: {name}: its refs could not be checked for changes: {'; '.join(reasons)}")

@@ -6,7 +6,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -125,9 +125,9 @@ def transfer(
 
 
 def ls_remote(
-    repository: Git, url: str, patterns: Sequence[str], network: Network, component: str
+    repository: Git, url: str, refs: Collection[str], network: Network, component: str
 ) -> dict[str, str]:
-    """Return the refs of a remote by full name, annotated tags also peeled (`^{}`).
+    """Return the commit ids of those refs that a remote has, by full name.
 
     Args:
         repository: Any repository, since git needs one to run in.
@@ -136,6 +136,7 @@ def ls_remote(
         SourceError: If the remote can't be read.
     """
     target = remote(url, network, component)
+    patterns = [pattern for ref in refs for pattern in (ref, f"{ref}^{{}}")]
 
     def ask() -> Result:
         return repository.transfer(
@@ -147,11 +148,11 @@ def ls_remote(
         done = _with_retries(ask, network, component, Silent())
     except GitError as error:
         raise SourceError(f"{component}: {target.shown} can't be read", why=main_message(error)) from error
-    refs = {}
+    found = {}
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         oid, _, name = line.partition("\t")
-        refs[name] = oid
-    return refs
+        found[name] = oid
+    return {ref: found.get(f"{ref}^{{}}", found[ref]) for ref in refs if ref in found}
 
 
 def _with_retries(action: Callable[[], T], network: Network, component: str, watcher: Watcher) -> T:
