@@ -14,8 +14,7 @@ import pytest
 
 from npu_rl.common.errors import PatchError
 from npu_rl.recipes.recipe.schema_run import Cluster
-from npu_rl.stack.compose.apply_patch import Tolerance
-from npu_rl.stack.compose.build_tree import run_patch
+from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested

@@ -348,8 +348,7 @@ def checksummed(tar: bytes) -> bytes:
 
 
 def a_patch(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.compose.apply_patch import AS_LOCKED, Tolerance
-    from npu_rl.stack.compose.build_tree import run_patch
+    from npu_rl.stack.compose.apply_patch import AS_LOCKED, Tolerance, run_patch
     from npu_rl.stack.compose.patch_texts import locked_text
     from npu_rl.stack.patches.parse_patch import parse_patch
     from npu_rl.stack.patches.patch_header import parse_header

@@ -7,8 +7,8 @@ between two similar functions without a message. Its result is compared with tha
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from npu_rl.common.disk import remove_tree
@@ -16,9 +16,11 @@ from npu_rl.common.errors import PatchError
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
-from npu_rl.stack.git.objects import SYMLINK
+from npu_rl.stack.git.objects import SYMLINK, is_inside
 from npu_rl.stack.hunks.hunk_headings import misplaced, moved_to_twin
 from npu_rl.stack.hunks.hunk_match import Kind, Location, apply_exact, explain, locate
+from npu_rl.stack.lock.lock_model import LockedPatch
+from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
 
 _REFRESH = "Refresh the patch for this pin. Nothing was changed."
@@ -51,20 +53,28 @@ class Applied:
     offsets: dict[str, int] = field(default_factory=dict)
 
 
-def apply_patch(
+def parse_locked(locked: LockedPatch, data: bytes) -> Patch:
+    """Parse a locked patch from its text. Raises PatchError with the name of its file."""
+    parsed = parse_patch(
+        locked.applied_text(data),
+        name=locked.file,
+        strip=locked.strip,
+        directory=locked.directory,
+        exclude=locked.exclude,
+    )
+    return replace(parsed, name=locked.name)
+
+
+def run_patch(
     trees: Trees,
     tree: str,
+    locked: LockedPatch,
     data: bytes,
-    patch: Patch,
-    *,
     component: str,
-    taken: Sequence[str] = (".",),
-    exclude: Sequence[str] = (),
-    strip: int = 1,
-    directory: str = "",
-    tolerance: Tolerance = Tolerance(),
-) -> Applied:
-    """Apply `patch` (parsed from `data`) to a tree.
+    taken: Collection[str],
+    tolerance: Tolerance,
+) -> tuple[Patch, Applied]:
+    """Parse one patch from the bytes of its file, and apply it to a tree.
 
     Args:
         taken: Upstream paths the component takes; a file outside them is an error.
@@ -73,6 +83,7 @@ def apply_patch(
     Raises:
         PatchError: A hunk does not apply; it shows the expected and found lines, and the closest position.
     """
+    patch = parse_locked(locked, data)
     where = f"{component}, patch {patch.name}"
     _check_taken(patch, taken, where)
     before = {file.path: _content(trees, tree, file, where) for file in patch.files}
@@ -81,9 +92,9 @@ def apply_patch(
         file.path: apply_exact(before[file.path], file, name=patch.name, offsets=offsets)
         for file in patch.files
     }
-    result = _git_apply(trees, tree, data, where, exclude, strip, directory)
+    result = _git_apply(trees, tree, locked, data, where)
     _check_result(trees, tree, result, after, where)
-    return Applied(result, {str(number): moved for number, moved in offsets.items()})
+    return patch, Applied(result, {str(number): moved for number, moved in offsets.items()})
 
 
 def _offsets(
@@ -184,12 +195,8 @@ def _check_result(
         )
 
 
-def _check_taken(patch: Patch, taken: Sequence[str], where: str) -> None:
-    outside = [
-        file.path
-        for file in patch.files
-        if not any(t == "." or file.path == t or file.path.startswith(t + "/") for t in taken)
-    ]
+def _check_taken(patch: Patch, taken: Collection[str], where: str) -> None:
+    outside = [file.path for file in patch.files if not is_inside(file.path, taken)]
     if outside:
         raise PatchError(
             f"{patch.name} changes paths that the component does not take",
@@ -220,34 +227,26 @@ def _content(trees: Trees, tree: str, file: FilePatch, where: str) -> bytes | No
             )
         return None
     if entry is None or entry.is_tree:
-        raise refused(
-            "is not in the tree",
-            "The file was moved or removed upstream, or `strip:` is wrong.",
-        )
+        raise refused("is not in the tree", "The file was moved or removed upstream, or `strip:` is wrong.")
     if entry.mode == SYMLINK:
         raise refused("is a symbolic link, and a patch can change only files", hint=_REAL_FILE)
     return trees.blob(entry.oid)
 
 
-def _git_apply(
-    trees: Trees, tree: str, data: bytes, where: str, exclude: Sequence[str], strip: int, directory: str
-) -> str:
+def _git_apply(trees: Trees, tree: str, locked: LockedPatch, data: bytes, where: str) -> str:
     repository = trees.repository
     index = repository.git_dir / f"index-{os.urandom(6).hex()}"
     temporary = Git(repository.git_dir, index=index, alternates=repository.alternates)
-    options = [f"-p{strip}", "--cached", "--whitespace=nowarn"]
-    options += [f"--directory={directory}"] if directory else []
-    options += [f"--exclude={glob}" for glob in exclude]
+    options = [f"-p{locked.strip}", "--cached", "--whitespace=nowarn"]
+    options += [f"--directory={locked.directory}"] if locked.directory else []
+    options += [f"--exclude={glob}" for glob in locked.exclude]
     try:
         temporary.run("read-tree", tree)
-        temporary.run("apply", *options, "-", input=data)
+        temporary.run("apply", *options, "-", input=locked.applied_text(data))
         return temporary.text("write-tree")
     except GitError as error:
         raise PatchError(
-            "git apply rejected the patch",
-            where=where,
-            why=error.stderr,
-            hint=_REFRESH,
+            "git apply rejected the patch", where=where, why=error.stderr, hint=_REFRESH
         ) from error
     finally:
         remove_tree(index)

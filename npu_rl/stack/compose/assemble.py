@@ -6,8 +6,7 @@ pinned component, merge and patch, so `git log`, `blame` and `bisect` work on th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 
 from npu_rl.common.errors import ComposeError
 from npu_rl.stack.compose.dist_info import dist_info
@@ -18,15 +17,6 @@ from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedMerge, Loc
 
 AUTHOR = "npu-rl <npu-rl@invalid>"
 EPOCH = 1577836800  # 2020-01-01 00:00 UTC; each commit is a second later, so that `git log` keeps the order
-
-
-@dataclass(frozen=True)
-class HistoryStep:
-    """One commit of the history: a message, and the component and tree that are new (None for other content)."""
-
-    message: str
-    component: str | None = None
-    tree: str | None = None
 
 
 def lay_components(trees: Trees, lock: Lock, current: dict[str, str]) -> str:
@@ -79,43 +69,44 @@ def _rebased(path: str, start: str, to: str) -> str | None:
     return "/".join(part for part in ("" if to == "." else to, rest) if part)
 
 
-def component_steps(name: str, component: LockedComponent) -> Iterator[HistoryStep]:
-    """Yield the commits of one component."""
-    yield HistoryStep(_pin_message(name, component), name, component.tree)
+def _component_history(name: str, component: LockedComponent) -> Iterator[tuple[str, str]]:
+    """Yield the component's tree and the message of each of its commits."""
+    yield component.tree, _pin_message(name, component)
     for merge in component.merges:
-        yield HistoryStep(_merge_message(name, merge), name, merge.tree)
+        yield merge.tree, _merge_message(name, merge)
     for patch in component.patches:
-        yield HistoryStep(_patch_message(name, patch), name, patch.tree)
+        yield patch.tree, _patch_message(name, patch)
 
 
 def assemble(trees: Trees, lock: Lock, *, with_tree_patches: bool = True) -> tuple[str, str]:
     """Return the code tree and its commit. The component trees of the lock must be in the object database."""
     current: dict[str, str] = {}
-    root, commit, count = EMPTY_TREE, "", 0
-
-    def record(message: str) -> None:
-        nonlocal commit, count
-        parents = [commit] if commit else []
-        commit = trees.write_object("commit", format_commit(root, parents, AUTHOR, EPOCH + count, message))
-        count += 1
-
+    root = EMPTY_TREE
+    history: list[tuple[str, str]] = []
     for name, component in lock.components.items():
-        for step in component_steps(name, component):
-            assert step.tree is not None
-            current[name] = step.tree
+        for tree, message in _component_history(name, component):
+            current[name] = tree
             root = lay_components(trees, lock, current)
-            record(step.message)
+            history.append((root, message))
     if any(c.dist for c in lock.components.values()):
         root = lay_dists(trees, lock, root)
-        record("Write dist-info for the copied packages\n")
+        history.append((root, "Write dist-info for the copied packages\n"))
     if lock.runtime is not None:
         root = lay_runtime(trees, lock.runtime, root)
-        record(f"Lay the runtime\n\nRuntime-Tree: {lock.runtime}\n")
-    if with_tree_patches:
-        for patch in lock.tree_patches:
-            root = patch.tree
-            record(_patch_message("the tree", patch))
-    return root, commit
+        history.append((root, f"Lay the runtime\n\nRuntime-Tree: {lock.runtime}\n"))
+    for patch in lock.tree_patches if with_tree_patches else ():
+        root = patch.tree
+        history.append((root, _patch_message("the tree", patch)))
+    return root, _write_history(trees, history)
+
+
+def _write_history(trees: Trees, history: Iterable[tuple[str, str]]) -> str:
+    """Write one commit for each tree and message, and return the last."""
+    commit = ""
+    for count, (tree, message) in enumerate(history):
+        data = format_commit(tree, [commit] if commit else [], AUTHOR, EPOCH + count, message)
+        commit = trees.write_object("commit", data)
+    return commit
 
 
 def lay_dists(trees: Trees, lock: Lock, root: str) -> str:
@@ -153,13 +144,7 @@ def _lay(trees: Trees, root: str, path: str, entry: Entry, what: str) -> str:
 
 def component_commit(trees: Trees, name: str, component: LockedComponent) -> str:
     """Write the history of a single component, for `src/`, and return its last commit."""
-    commit = ""
-    for count, step in enumerate(component_steps(name, component)):
-        assert step.tree is not None
-        parents = [commit] if commit else []
-        data = format_commit(step.tree, parents, AUTHOR, EPOCH + count, step.message)
-        commit = trees.write_object("commit", data)
-    return commit
+    return _write_history(trees, _component_history(name, component))
 
 
 def _trailers(subject: str, body: list[str], trailers: list[tuple[str, str | None]]) -> str:

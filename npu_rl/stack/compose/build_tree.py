@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -10,15 +10,14 @@ from typing import Any
 from npu_rl.common.errors import ComposeError
 from npu_rl.common.portable_names import invalid_name_reason
 from npu_rl.stack.compose import assemble
-from npu_rl.stack.compose.apply_patch import AS_LOCKED, Applied, Tolerance, apply_patch
-from npu_rl.stack.compose.git_trees import Trees, check_links, taken_tree
+from npu_rl.stack.compose.apply_patch import AS_LOCKED, run_patch
+from npu_rl.stack.compose.git_trees import Trees, check_links, refused_path, taken_tree
 from npu_rl.stack.compose.portable_tree import check_collisions, check_pointers, check_started_by_python
 from npu_rl.stack.compose.replay_merge import content_allowance, replay
 from npu_rl.stack.compose.runtime_tree import write_runtime
 from npu_rl.stack.git.objects import TREE, Entry, nested, short
 from npu_rl.stack.hunks.carry_hunks import trace_hunks
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
-from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Patch as ParsedPatch
 
 TextOf = Callable[[LockedPatch, dict[str, str]], bytes]
@@ -50,27 +49,31 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
     results: dict[str, str] = {}
     stacks: dict[str, list[tuple[LockedPatch, ParsedPatch]]] = {}
     allowance = content_allowance()
+
+    def patched(tree: str, patch: LockedPatch, name: str, what: str, taken: Sequence[str]) -> str:
+        data = composition.texts[patch.sha256] = text_of(patch, results)
+        parsed, applied = run_patch(trees, tree, patch, data, name, taken, AS_LOCKED)
+        if applied.offsets != patch.offsets:
+            raise ComposeError(
+                f"{patch.name} of {name} applies at other offsets than the lock records",
+                why=f"Locked offsets: {patch.offsets or 'none'}; found: {applied.offsets or 'none'}.",
+            )
+        stacks.setdefault(name, []).append((patch, parsed))
+        return _expect(applied.tree, patch.tree, f"{what} after {patch.name}")
+
     for name, component in lock.components.items():
         tree = _expect(base_tree(trees, component), component.tree, f"what {name} takes")
         for merge in component.merges:
             what = f"{name}, {merge.how} of {merge.ref}"
             tree = _expect(replay(trees, tree, merge.records, what, allowance), merge.tree, what)
         for patch in component.patches:
-            data = composition.texts[patch.sha256] = text_of(patch, results)
-            parsed, applied = run_patch(trees, tree, patch, data, name, taken_paths(component), AS_LOCKED)
-            _expect_offsets(patch, applied, name)
-            tree = _expect(applied.tree, patch.tree, f"{name} after {patch.name}")
-            stacks.setdefault(name, []).append((patch, parsed))
+            tree = patched(tree, patch, name, name, taken_paths(component))
         results[name] = _expect(tree, component.result, f"{name} after its patches")
     if lock.runtime is not None:
         _check_runtime(trees, lock.runtime)
     tree, _ = assemble.assemble(trees, lock, with_tree_patches=False)
     for patch in lock.tree_patches:
-        data = composition.texts[patch.sha256] = text_of(patch, results)
-        parsed, applied = run_patch(trees, tree, patch, data, "tree", (".",), AS_LOCKED)
-        _expect_offsets(patch, applied, "tree")
-        tree = _expect(applied.tree, patch.tree, f"the tree after {patch.name}")
-        stacks.setdefault("tree", []).append((patch, parsed))
+        tree = patched(tree, patch, "tree", "the tree", (".",))
     composition.tree, composition.commit = assemble.assemble(trees, lock)
     for name, component in lock.components.items():
         if component.checkout == "full":
@@ -121,12 +124,7 @@ def _check_names(files: list[tuple[str, Entry]], what: str) -> None:
             if name not in known:
                 known.add(name)
                 if why := invalid_name_reason(name):
-                    raise ComposeError(
-                        f"{what} has a path that git refuses to check out",
-                        where=path[:1000],
-                        why=why,
-                        hint="Do not take that path.",
-                    )
+                    raise refused_path(f"{what} has a path that git refuses to check out", path[:1000], why)
 
 
 def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> None:
@@ -134,11 +132,9 @@ def _check_blobs(files: list[tuple[str, Entry]], trees: Trees, what: str) -> Non
     not_blobs_found = trees.not_blobs({entry.oid for _, entry in files})
     path = next((path for path, entry in files if entry.oid in not_blobs_found), None)
     if path is not None:
-        raise ComposeError(
-            f"{what} has a file whose object is not a blob",
-            where=path,
-            why=f"{not_blobs_found[dict(files)[path].oid]} {dict(files)[path].oid}",
-            hint="Do not take that path.",
+        oid = dict(files)[path].oid
+        raise refused_path(
+            f"{what} has a file whose object is not a blob", path, f"{not_blobs_found[oid]} {oid}"
         )
 
 
@@ -146,11 +142,8 @@ def _check_modes(files: list[tuple[str, Entry]], tree: str, what: str) -> None:
     """Raise ComposeError for modes that a checkout does not restore (100664 in old repositories)."""
     *_, (found, _) = nested(files)
     if found != tree:
-        raise ComposeError(
-            f"{what} is not a tree that git would write",
-            why=f"Its files give {found}, not {tree}: a file has an unusual mode, or a folder is empty.",
-            hint="Do not take that path.",
-        )
+        why = f"Its files give {found}, not {tree}: a file has an unusual mode, or a folder is empty."
+        raise refused_path(f"{what} is not a tree that git would write", None, why)
 
 
 def taken_paths(component: LockedComponent) -> tuple[str, ...]:
@@ -158,37 +151,6 @@ def taken_paths(component: LockedComponent) -> tuple[str, ...]:
     if component.checkout == "full":
         return (".",)
     return tuple(part.path for part in component.delivered_paths())
-
-
-def parse_locked(patch: LockedPatch, data: bytes) -> ParsedPatch:
-    """Parse a locked patch from its text. Raises PatchError with the name of its file."""
-    parsed = parse_patch(
-        patch.applied_text(data),
-        name=patch.file,
-        strip=patch.strip,
-        directory=patch.directory,
-        exclude=patch.exclude,
-    )
-    return replace(parsed, name=patch.name)
-
-
-def run_patch(
-    trees: Trees,
-    tree: str,
-    patch: LockedPatch,
-    data: bytes,
-    component: str,
-    taken: Iterable[str],
-    tolerance: Tolerance,
-) -> tuple[ParsedPatch, Applied]:
-    """Parse and apply one patch. Raises PatchError."""
-    parsed = parse_locked(patch, data)
-    applied = apply_patch(
-        trees, tree, patch.applied_text(data), parsed,
-        component=component, taken=tuple(taken), exclude=patch.exclude, strip=patch.strip,
-        directory=patch.directory, tolerance=tolerance,
-    )  # fmt: skip
-    return parsed, applied
 
 
 def _expect(found: str, locked: str, what: str) -> str:
@@ -199,14 +161,6 @@ def _expect(found: str, locked: str, what: str) -> str:
             hint="If you changed the lock or a patch, make a new lock. Otherwise please report this as a bug.",
         )
     return found
-
-
-def _expect_offsets(patch: LockedPatch, applied: Applied, name: str) -> None:
-    if applied.offsets != patch.offsets:
-        raise ComposeError(
-            f"{patch.name} of {name} applies at other offsets than the lock records",
-            why=f"Locked offsets: {patch.offsets or 'none'}; found: {applied.offsets or 'none'}.",
-        )
 
 
 def _check_runtime(trees: Trees, locked: str) -> None:
@@ -242,10 +196,10 @@ def hunk_records(
             code += [(f"tree/{patch.name}", parsed) for patch, parsed in stack]
             continue
         component = lock.components[name]
-        code += [(f"{name}/{patch.name}", _with_code_paths(component, parsed)) for patch, parsed in stack]
+        own = [(f"{name}/{patch.name}", parsed) for patch, parsed in stack]
+        code += [(key, _with_code_paths(component, parsed)) for key, parsed in own]
         if component.checkout == "full":
             before = assemble.merged(component)
-            own = [(f"{name}/{patch.name}", parsed) for patch, parsed in stack]
             records += _traced(own, partial(_blob, trees, before), offsets, f"src/{name}")
     before = assemble.unpatched(trees, lock)
     return _traced(code, partial(_blob, trees, before), offsets, "code") + records

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.errors import ComposeError
-from npu_rl.stack.git.command import Git
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit, pack_loose, unit_key
 
@@ -57,23 +56,17 @@ def composed(
 def _make(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path, key: str) -> Unit:
     # A setup from a warm store does not need these.
     from npu_rl.stack.compose.build_tree import compose, list_files
-    from npu_rl.stack.compose.git_trees import Trees
+    from npu_rl.stack.compose.git_trees import scratch_trees
     from npu_rl.stack.compose.patch_texts import locked_text
 
     runtime_unit = _runtime_unit(store, lock)
-    borrowed = [u.objects for u in units] + ([runtime_unit.objects] if runtime_unit else [])
-    with store.quarantine() as folder:
-        repository = Git(folder, alternates=tuple(borrowed))
-        trees = Trees(repository)
-        try:
-            composition = compose(
-                trees, lock, lambda patch, done: locked_text(patch, manifest_folder, store, trees, done)
-            )
-            _check(composition, lock)
-            files = list_files(trees, lock, composition)
-        finally:
-            trees.close()
-        pack_loose(repository)
+    with scratch_trees(store, [*units, *([runtime_unit] if runtime_unit else [])]) as trees:
+        composition = compose(
+            trees, lock, lambda patch, done: locked_text(patch, manifest_folder, store, trees, done)
+        )
+        _check(composition, lock)
+        files = list_files(trees, lock, composition)
+        pack_loose(trees.repository)
         facts = {
             "tree": composition.tree,
             "commit": composition.commit,
@@ -84,7 +77,7 @@ def _make(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path, ke
             },
             "files": files,
         }
-        return store.publish(folder, key, facts)
+        return store.publish(trees.repository.git_dir, key, facts)
 
 
 def _check(composition: Composition, lock: Lock) -> None:
@@ -104,15 +97,11 @@ def _runtime_unit(store: Store, lock: Lock) -> Unit | None:
     unit = store.find(key)
     if unit is not None:
         return unit
-    from npu_rl.stack.compose.git_trees import Trees
+    from npu_rl.stack.compose.git_trees import scratch_trees
     from npu_rl.stack.compose.runtime_tree import write_runtime
 
-    with store.quarantine() as folder:
-        repository = Git(folder)
-        trees = Trees(repository)
-        found = write_runtime(trees)
-        trees.close()
-        if found != lock.runtime:
+    with scratch_trees(store) as trees:
+        if write_runtime(trees) != lock.runtime:
             return None
-        pack_loose(repository)
-        return store.publish(folder, key, {"runtime": found})
+        pack_loose(trees.repository)
+        return store.publish(trees.repository.git_dir, key, {"runtime": lock.runtime})

@@ -22,6 +22,7 @@ from npu_rl.stack.git.objects import (
     parse_tree,
     short,
 )
+from npu_rl.stack.store import Store, Unit
 
 _MAXIMUM_TARGET = 4095  # bytes; Linux's PATH_MAX
 _MAXIMUM_LINKS = 40  # as Linux: a loop of links leads nowhere
@@ -42,6 +43,12 @@ class Trees:
         if self._reader is not None:
             self._reader.close()
             self._reader = None
+
+    def __enter__(self) -> Trees:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     # -- objects -------------------------------------------------------------------------------
 
@@ -71,17 +78,12 @@ class Trees:
 
     def not_blobs(self, oids: Collection[str]) -> dict[str, str]:
         """Return the objects that are not blobs, with their type ("missing" if they do not exist)."""
-        ids = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
-        result = self.repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=ids)
-        lines = (line.split(" ", 1) for line in result.text().splitlines())
-        return {oid: kind for oid, kind in lines if kind != "blob"}
+        kinds = self.repository.batch_check("objecttype", sorted(oids))
+        return {oid: kind for oid, kind in kinds.items() if kind != "blob"}
 
     def sizes(self, oids: Collection[str]) -> dict[str, int]:
         """Return the size of each object in bytes."""
-        ids = "".join(f"{oid}\n" for oid in sorted(oids)).encode()
-        result = self.repository.run("cat-file", "--batch-check=%(objectname) %(objectsize)", input=ids)
-        lines = (line.split(" ", 1) for line in result.text().splitlines())
-        return {oid: int(size) for oid, size in lines}
+        return {oid: int(n) for oid, n in self.repository.batch_check("objectsize", sorted(oids)).items()}
 
     def adopt(self, root: str) -> None:
         """Copy a borrowed tree with all its objects into this repository."""
@@ -283,11 +285,29 @@ class Collision(ComposeError):
         self.path = path
 
 
+@contextlib.contextmanager
+def scratch_trees(store: Store, units: Iterable[Unit] = (), borrowed: Iterable[Path] = ()) -> Iterator[Trees]:
+    """Create trees in a quarantine of the store.
+
+    Args:
+        units, borrowed: Units and object folders that lend their objects.
+    """
+    with store.quarantine() as folder:
+        lenders = (*(unit.objects for unit in units), *borrowed)
+        with Trees(Git(folder, alternates=lenders)) as trees:
+            yield trees
+
+
 def taken_tree(trees: Trees, parts: Iterable[tuple[str, Entry]]) -> str:
     """Return the *taken tree* of a component: the taken paths at their upstream locations."""
     listed = list(parts)
     whole = next((entry.oid for path, entry in listed if path == "."), None)
     return whole or trees.put_all(EMPTY_TREE, listed)
+
+
+def refused_path(what: str, where: str | None, why: str | None = None) -> ComposeError:
+    """Return the error for a path that no workspace can have."""
+    return ComposeError(what, where=where, why=why, hint="Do not take that path.")
 
 
 def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> None:
@@ -304,18 +324,12 @@ def check_links(files: Iterable[tuple[str, Entry]], trees: Trees, what: str) -> 
         if entry.mode == SYMLINK:
             links[path] = trees.blob(entry.oid).decode("utf-8", "surrogateescape")
             if not 0 < len(links[path]) <= _MAXIMUM_TARGET:
-                raise ComposeError(
-                    f"{what} has a symbolic link that can't be created",
-                    where=path,
-                    why=f"Its target is {len(links[path])} bytes long.",
-                    hint="Do not take that path.",
-                )
+                why = f"Its target is {len(links[path])} bytes long."
+                raise refused_path(f"{what} has a symbolic link that can't be created", path, why)
     for path, target in links.items():
         if _leads_outside(path, links):
-            raise ComposeError(
-                f"{what} has a symbolic link that points outside the tree",
-                where=f"{path} -> {target}",
-                hint="Do not take that path.",
+            raise refused_path(
+                f"{what} has a symbolic link that points outside the tree", f"{path} -> {target}"
             )
 
 

@@ -20,18 +20,8 @@ _SHOWN = 5
 _STARTED_BY_PYTHON = ("sitecustomize", "usercustomize")
 # Names in `sys.modules` of `python -I` (CPython 3.10.13, 3.12.1) that are not built in; newer ones freeze some.
 _IMPORTED_AT_START = (
-    *(
-        "_collections_abc",
-        "_sitebuiltins",
-        "abc",
-        "codecs",
-        "encodings",
-        "genericpath",
-        "io",
-        "os",
-        "posixpath",
-    ),
-    *("site", "stat", "zipimport"),
+    *("_collections_abc", "_sitebuiltins", "abc", "codecs", "encodings", "genericpath", "io", "os"),
+    *("posixpath", "site", "stat", "zipimport"),
 )
 _MODULES = (".py", ".pyc", ".so")
 

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -72,12 +72,7 @@ class Git:
         env.update(self.extra)
         return env
 
-    def run(
-        self,
-        *args: str,
-        input: bytes | None = None,
-        ok: Sequence[int] = (0,),
-    ) -> Result:
+    def run(self, *args: str, input: bytes | None = None, ok: Sequence[int] = (0,)) -> Result:
         """Run git and wait for it to exit.
 
         Raises `GitError` for an exit status that is not in `ok`, HostError if the disk is full.
@@ -94,9 +89,15 @@ class Git:
         """Run git and return its output as text."""
         return self.run(*args, input=input).text()
 
-    def lines(self, *args: str, input: bytes | None = None) -> list[bytes]:
+    def lines(self, *args: str) -> list[bytes]:
         """Run git and return its output split at NUL, for commands with `-z`."""
-        return [line for line in self.run(*args, input=input).stdout.split(b"\0") if line]
+        return [line for line in self.run(*args).stdout.split(b"\0") if line]
+
+    def batch_check(self, fact: str, oids: Iterable[str]) -> dict[str, str]:
+        """Return a fact of each object, such as its `objecttype`; "missing" if it does not exist."""
+        ids = "".join(f"{oid}\n" for oid in oids).encode()
+        listing = self.run("cat-file", f"--batch-check=%(objectname) %({fact})", input=ids).text()
+        return dict(line.split(" ", 1) for line in listing.splitlines())
 
     def transfer(
         self,
@@ -130,13 +131,8 @@ class ObjectReader:
     def __init__(self, repository: Git) -> None:
         self._ended = contextlib.ExitStack()
         self._outcome = self._ended.enter_context(command_log.recorded(_CAT_FILE, repository.git_dir))
-        self._process = _start(
-            _CAT_FILE,
-            repository.environment(),
-            repository.git_dir,
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
+        env, pipe, null = repository.environment(), subprocess.PIPE, subprocess.DEVNULL
+        self._process = _start(_CAT_FILE, env, repository.git_dir, stdin=pipe, stderr=null)
 
     def read(self, oid: str) -> tuple[str, bytes]:
         """Return an object's type and content. Raises GitError if it is missing or damaged."""
@@ -162,11 +158,9 @@ class ObjectReader:
     def close(self) -> None:
         """Close the pipes and wait for the process to exit."""
         for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                try:
-                    stream.close()
-                except BrokenPipeError:
-                    pass  # it has ended already
+            assert stream is not None
+            with contextlib.suppress(BrokenPipeError):  # it has ended already
+                stream.close()
         self._outcome.code = self._process.wait()
         self._ended.close()
 
@@ -280,10 +274,8 @@ def _read_output(
                 ready = selector.select(0 if exited else tick)
             else:
                 ready = []
-                try:
+                with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(tick)
-                except subprocess.TimeoutExpired:
-                    pass
             for key, _ in ready:
                 data = os.read(key.fd, 65536)
                 if data:
@@ -309,10 +301,8 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, number)
         except (ProcessLookupError, PermissionError):  # macOS raises the latter for a group of zombies
             return
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_GRACE)
-        except subprocess.TimeoutExpired:
-            continue
 
 
 def commit_subjects(repository: Git, ids: Sequence[str]) -> list[str]:

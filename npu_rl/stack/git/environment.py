@@ -171,11 +171,9 @@ def _users_settings() -> list[tuple[str, str]]:
 
 def _configuration(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Return settings as environment variables, which appear neither in a file nor in the output of `ps`."""
-    variables: dict[str, str] = {}
-    count = 0
-    for key, value in pairs:
-        variables[f"GIT_CONFIG_KEY_{count}"] = key
-        variables[f"GIT_CONFIG_VALUE_{count}"] = value
-        count += 1
-    variables["GIT_CONFIG_COUNT"] = str(count)
+    variables = {"GIT_CONFIG_COUNT": "0"}
+    for number, (key, value) in enumerate(pairs):
+        variables[f"GIT_CONFIG_KEY_{number}"] = key
+        variables[f"GIT_CONFIG_VALUE_{number}"] = value
+        variables["GIT_CONFIG_COUNT"] = str(number + 1)
     return variables

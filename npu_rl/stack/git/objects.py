@@ -95,6 +95,11 @@ def format_tree(entries: Mapping[str, Entry]) -> bytes:
     )
 
 
+def is_inside(path: str, folders: Iterable[str]) -> bool:
+    """Return whether a path is one of these paths, or below one; "." is the root."""
+    return any(folder == "." or path == folder or path.startswith(f"{folder}/") for folder in folders)
+
+
 def check_depth(path: str) -> None:
     """Raise MalformedObject for a path that is nested more than MAXIMUM_DEPTH folders deep."""
     if path.count("/") > MAXIMUM_DEPTH:

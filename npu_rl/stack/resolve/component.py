@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError
 from npu_rl.stack.compose.build_tree import base_tree, taken_paths
-from npu_rl.stack.compose.git_trees import Draft, Trees, taken_tree
+from npu_rl.stack.compose.git_trees import Draft, Trees, scratch_trees, taken_tree
 from npu_rl.stack.git.command import Git
-from npu_rl.stack.git.objects import EMPTY_TREE, GITLINK, Entry
+from npu_rl.stack.git.objects import EMPTY_TREE, GITLINK, is_inside
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.inclusion_proof import pack
 from npu_rl.stack.resolve import takes as taking
@@ -22,7 +20,6 @@ from npu_rl.stack.resolve.record_merge import merge_trees, record
 from npu_rl.stack.resolve.release import check_releases, lock_release, sources_of
 from npu_rl.stack.resolve.submodules import lock_submodules
 from npu_rl.stack.resolve.upstream_repository import Context, Upstream
-from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.store import Unit
 
@@ -88,18 +85,15 @@ def _from_git(
     ]
     sides = list(dict.fromkeys([pin, *(r.head for r in requests), *(r.base for r in requests)]))
     upstream.fetch(quarantine, sides, contents="blob:none", depth=1)
-    trees = Trees(quarantine)
-    try:
+    with Trees(quarantine) as trees:
         roots = {oid: upstream.root(trees, oid) for oid in sides}
         component = _pinned(context, name, spec, held, kept, trees, pin, roots[pin])
         parts = {oid: taking.parts_of(trees, spec, held, root) for oid, root in roots.items()}
         changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
         declaring = declaring_blobs(trees, roots[pin], spec, device)
-    finally:
-        trees.close()
     units = _fetch_objects(context, name, component, [r.spec.ref for r in requests], parts)
     units += deliver_blobs(context, name, component, declaring)
-    with _scratch_trees(context, [*(u.objects for u in units), quarantine.git_dir / "objects"]) as trees:
+    with scratch_trees(context.store, units, [quarantine.git_dir / "objects"]) as trees:
         component = declare(context, name, spec, device, component, trees, declaring)
         component = replace(component, tree=base_tree(trees, component))
         side_trees = {
@@ -209,7 +203,7 @@ def _split(
     inside: list[str] = []
     outside: list[str] = []
     for path, _, _ in trees.changed(base, head):
-        (inside if taking.is_inside(path, taken) else outside).append(path)
+        (inside if is_inside(path, taken) else outside).append(path)
     return tuple(dict.fromkeys(inside)), tuple(dict.fromkeys(outside))
 
 
@@ -233,7 +227,7 @@ def _fetch_objects(
     parts: Mapping[str, taking.Parts],
 ) -> list[Unit]:
     """Fetch the taken content of every side of the merges (`parts`, by commit), or of the pin if there are none."""
-    deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
+    deliverer = context.deliverer()
     if len(parts) == 1:
         return list(deliverer.component(name, component).units)
     modules = deliverer.component(name, replace(component, take=(), held=(), root=None)).units
@@ -244,16 +238,6 @@ def _fetch_objects(
     return [*modules, *deliverer.request(request, from_git, None).units]
 
 
-@contextlib.contextmanager
-def _scratch_trees(context: Context, borrowed: Sequence[Path]) -> Iterator[Trees]:
-    with context.store.quarantine() as folder:
-        trees = Trees(Git(folder, alternates=tuple(borrowed)))
-        try:
-            yield trees
-        finally:
-            trees.close()
-
-
 def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
     """Return the inclusion proof: the commit object and the trees on the path to each taken path."""
     kind, data = trees.read_object(commit)
@@ -261,15 +245,8 @@ def proof(trees: Trees, commit: str, paths: Iterable[str]) -> tuple[str, ...]:
     root = data[5:45].decode()
     needed = [root]
     for path in paths:
-        if path == ".":
-            continue
-        oid = root
-        for name in path.split("/")[:-1]:
-            entry: Entry | None = trees.entries(oid).get(name)
-            if entry is None or not entry.is_tree:
-                break
-            oid = entry.oid
-            needed.append(oid)
+        above = trees.entries_on_path(root, path.rpartition("/")[0] or ".")
+        needed += [entry.oid for entry in above if entry is not None and entry.is_tree]
     unique = [oid for oid in dict.fromkeys(needed) if oid != EMPTY_TREE]
     return pack([data, *(trees.read_object(oid)[1] for oid in unique)])
 
@@ -292,7 +269,7 @@ def merged_repository_tree(
             current = root.find(path)
             if current == before:
                 root.put(path, after)
-            elif current != after and not _inside(path, taken):
+            elif current != after and not is_inside(path, taken):
                 raise LockError(
                     f"`expect:` can't be checked: {path} was changed on both sides of a merge",
                     hint="Add that path to `take:`, or set `checkout: full`.",
@@ -302,7 +279,3 @@ def merged_repository_tree(
     for path in taken:
         root.put(path, trees.find(result, path))
     return root.write()
-
-
-def _inside(path: str, taken: Sequence[str]) -> bool:
-    return any(t == "." or path == t or path.startswith(t + "/") for t in taken)

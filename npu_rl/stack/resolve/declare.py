@@ -10,17 +10,10 @@ from typing import TYPE_CHECKING
 from npu_rl.common.errors import LockError
 from npu_rl.common.yaml_documents.text_checks import split_requirement_file
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.git.objects import Entry, commit_tree_id
+from npu_rl.stack.git.objects import Entry, commit_tree_id, is_inside
 from npu_rl.stack.lock.lock_model import LockedComponent
-from npu_rl.stack.requirements.declared import (
-    LARGEST,
-    Declared,
-    ReadFiles,
-    counted_files,
-    declared_requirements,
-)
+from npu_rl.stack.requirements.declared import LARGEST, ReadFiles, counted_files, declared_requirements
 from npu_rl.stack.resolve.upstream_repository import Context
-from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.store import Unit
 
@@ -44,8 +37,7 @@ def deliver_blobs(context: Context, name: str, component: LockedComponent, oids:
     refs = (component.ref,) if component.ref and component.ref.startswith("refs/") else ()
     request = GitRequest(name, tuple(oids), (component.pin,), refs)
     sources = tuple(source for source in component.sources if not source.pypi)
-    deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
-    return list(deliverer.request(request, sources, None).units)
+    return list(context.deliverer().request(request, sources, None).units)
 
 
 def declare(
@@ -68,9 +60,22 @@ def declare(
     """
     if not _counts(spec):
         return replace(component, declares={})
-    files = _PinnedFiles(context, name, component, trees, fetched)
-    projects = [".", *(module.path for module in component.submodules)]
-    return _with_declared(name, component, _declared(files.read, projects, device, spec))
+    assert component.pin is not None
+    roots = {module.path: module.root for module in component.submodules}
+    roots["."] = commit_tree_id(trees.read_object(component.pin)[1])
+
+    def read(paths: Sequence[str]) -> Mapping[str, bytes | None]:
+        here: dict[str, str] = {}
+        later: dict[str, str] = {}
+        for path in paths:
+            project = next(one for one in roots if is_inside(path, [one]))
+            entry = _file(trees, roots[project], posixpath.relpath(path, project))
+            if entry is not None:
+                fetch = project == "." and entry.oid not in fetched
+                (later if fetch else here)[path] = entry.oid
+        return {**_contents(trees, here), **_fetched_contents(context, name, component, trees, later)}
+
+    return _with_declared(name, component, spec, device, read)
 
 
 def declare_release(
@@ -95,7 +100,7 @@ def declare_release(
         oids = {path: entry.oid for path, entry in taken.items() if entry is not None}
         return {**{path: files[path] for path in paths if path in files}, **_contents(trees, oids)}
 
-    return _with_declared(name, component, _declared(read, ["."], device, spec))
+    return _with_declared(name, component, spec, device, read)
 
 
 def release_files(spec: Spec, device: str) -> tuple[str, ...]:
@@ -120,11 +125,11 @@ def _counts(spec: Spec) -> bool:
     return bool(spec.take) or spec.checkout == "full" or spec.requirements_from is not None
 
 
-def _declared(read: ReadFiles, projects: Sequence[str], device: str, spec: Spec) -> Declared:
-    return declared_requirements(read, projects, device, spec.requirements_from)
-
-
-def _with_declared(name: str, component: LockedComponent, declared: Declared) -> LockedComponent:
+def _with_declared(
+    name: str, component: LockedComponent, spec: Spec, device: str, read: ReadFiles
+) -> LockedComponent:
+    projects = [".", *(module.path for module in component.submodules)]
+    declared = declared_requirements(read, projects, device, spec.requirements_from)
     if declared.missing:
         raise LockError(
             f"{name} has no file {', '.join(declared.missing)} at this pin",
@@ -133,48 +138,14 @@ def _with_declared(name: str, component: LockedComponent, declared: Declared) ->
     return replace(component, declares=declared.files, unread=tuple(declared.unread))
 
 
-class _PinnedFiles:
-    """The files of a component at its pin, and of its submodules at theirs."""
-
-    def __init__(
-        self,
-        context: Context,
-        name: str,
-        component: LockedComponent,
-        trees: Trees,
-        fetched: Collection[str],
-    ) -> None:
-        assert component.pin is not None
-        self._context, self._name, self._component = context, name, component
-        self._trees, self._fetched = trees, fetched
-        self._roots = {module.path: module.root for module in component.submodules}
-        self._root = commit_tree_id(trees.read_object(component.pin)[1])
-
-    def read(self, paths: Sequence[str]) -> Mapping[str, bytes | None]:
-        """Return the content of those paths that are files; None for one that is too large."""
-        own: dict[str, str] = {}
-        of_modules: dict[str, str] = {}
-        for path in paths:
-            module = next((one for one in self._roots if path.startswith(f"{one}/")), None)
-            root = self._root if module is None else self._roots[module]
-            entry = _file(self._trees, root, path if module is None else posixpath.relpath(path, module))
-            if entry is not None:
-                (own if module is None else of_modules)[path] = entry.oid
-        later = {path: oid for path, oid in own.items() if oid not in self._fetched}
-        at_hand = {path: oid for path, oid in (own | of_modules).items() if path not in later}
-        return {**_contents(self._trees, at_hand), **self._fetch(later)}
-
-    def _fetch(self, later: Mapping[str, str]) -> Mapping[str, bytes | None]:
-        """Return the content of files that others name, which are in the store then."""
-        if not later:
-            return {}
-        oids = tuple(dict.fromkeys(later.values()))
-        units = deliver_blobs(self._context, self._name, self._component, oids)
-        trees = Trees(replace(self._trees.repository, alternates=tuple(unit.objects for unit in units)))
-        try:
-            return _contents(trees, later)
-        finally:
-            trees.close()
+def _fetched_contents(
+    context: Context, name: str, component: LockedComponent, trees: Trees, files: Mapping[str, str]
+) -> Mapping[str, bytes | None]:
+    """Return the content of files that others name, which are in the store then."""
+    units = deliver_blobs(context, name, component, tuple(dict.fromkeys(files.values())))
+    alternates = tuple(unit.objects for unit in units)
+    with Trees(replace(trees.repository, alternates=alternates)) as fetched:
+        return _contents(fetched, files)
 
 
 def _contents(trees: Trees, files: Mapping[str, str]) -> Mapping[str, bytes | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import product, takewhile
 
 from npu_rl.common.errors import LockError
@@ -93,19 +94,17 @@ class _Renames:
 
     def __init__(self, trees: Trees, base: str, *sides: str) -> None:
         self._trees, self._base, self._sides = trees, base, sides
-        self._pairs: list[tuple[str, str]] | None = None
+
+    @cached_property
+    def _pairs(self) -> list[tuple[str, str]]:
+        command = ("diff-tree", "-r", "-z", "-M", _RENAME_LIMIT, "--diff-filter=R", "--name-status")
+        pairs: list[tuple[str, str]] = []
+        for side in self._sides:
+            fields = self._trees.repository.lines(*command, self._base, side)
+            names = [f.decode("utf-8", "surrogateescape") for f in fields]
+            pairs += zip(names[1::3], names[2::3], strict=True)
+        return pairs
 
     def of(self, path: str) -> list[str]:
-        if self._pairs is None:
-            self._pairs = [pair for side in self._sides for pair in self._renamed(side)]
-        names = [old for old, new in self._pairs if new == path] + [
-            new for old, new in self._pairs if old == path
-        ]
-        return sorted(set(names))
-
-    def _renamed(self, side: str) -> list[tuple[str, str]]:
-        fields = self._trees.repository.lines(
-            "diff-tree", "-r", "-z", "-M", _RENAME_LIMIT, "--diff-filter=R", "--name-status", self._base, side
-        )
-        names = [f.decode("utf-8", "surrogateescape") for f in fields]
-        return list(zip(names[1::3], names[2::3], strict=True))
+        before = {old for old, new in self._pairs if new == path}
+        return sorted(before | {new for old, new in self._pairs if old == path})

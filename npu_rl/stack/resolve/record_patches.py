@@ -10,12 +10,12 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError, PatchError
-from npu_rl.stack.compose.apply_patch import Tolerance
+from npu_rl.stack.compose.apply_patch import Tolerance, parse_locked, run_patch
 from npu_rl.stack.compose.assemble import code_paths, upstream_paths
-from npu_rl.stack.compose.build_tree import parse_locked, run_patch, taken_paths
+from npu_rl.stack.compose.build_tree import taken_paths
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.patch_texts import MAXIMUM_SIZE
-from npu_rl.stack.git.objects import EXECUTABLE, FILE
+from npu_rl.stack.git.objects import EXECUTABLE, FILE, is_inside
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.patches.patch_model import Patch as ParsedPatch
 from npu_rl.stack.patches.scan_hunks import CrlfPatchError, Scanner
@@ -154,8 +154,8 @@ def _check_paths(
     """Raise PatchError for paths of the code tree in a component's patch, or the other way round."""
     lines: list[str] = []
     for file in parsed.files:
-        reached = any(t == "." or file.path == t or file.path.startswith(t + "/") for t in taken)
-        if not (reached and (file.old_path is None or context.trees.find(tree, file.path) is not None)):
+        there = file.old_path is None or context.trees.find(tree, file.path) is not None
+        if not (there and is_inside(file.path, taken)):
             lines += _likely_paths(context, component, file.path)
     if not lines:
         return

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError
-from npu_rl.stack.compose.git_trees import Trees, taken_tree
+from npu_rl.stack.compose.git_trees import scratch_trees, taken_tree
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.resolve.declare import declare_release, release_files
 from npu_rl.stack.resolve.takes import look_up, look_up_held
 from npu_rl.stack.resolve.upstream_repository import Context
-from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.store import unit_key
 
 if TYPE_CHECKING:
@@ -51,25 +50,20 @@ def lock_release(
     """Lock a component whose only sources are package indexes. Raises SourceError, LockError."""
     found: list[lock_model.LockedComponent] = []
     for source in sources_of(spec, kept):
-        with context.store.quarantine() as folder:
-            repository = Git(folder)
+        with scratch_trees(context.store) as trees:
             keep = [*(take.from_ for take in spec.take), *held]
-            imported = _import(context, name, source, keep, repository, release_files(spec, device))
-            locked_source, tree = _locked(source, imported), imported.tree
-            trees = Trees(repository)
-            try:
-                component = lock_model.LockedComponent(
-                    (locked_source,),
-                    look_up(trees, name, spec, tree),
-                    tree,
-                    tree,
-                    dist=dist,
-                    held=look_up_held(trees, name, held, tree),
-                )
-                found.append(declare_release(name, spec, device, component, imported.beside, trees))
-            finally:
-                trees.close()
-            _publish_release(context, name, component, folder)
+            imported = _import(context, name, source, keep, trees.repository, release_files(spec, device))
+            tree = imported.tree
+            component = lock_model.LockedComponent(
+                (_locked(source, imported),),
+                look_up(trees, name, spec, tree),
+                tree,
+                tree,
+                dist=dist,
+                held=look_up_held(trees, name, held, tree),
+            )
+            found.append(declare_release(name, spec, device, component, imported.beside, trees))
+            _publish_release(context, name, component, trees.repository.git_dir)
     different = dict.fromkeys(component.tree for component in found)
     if len(different) > 1:
         raise LockError(
@@ -109,22 +103,15 @@ def check_releases(
 def _compared_with_pin(
     context: Context, name: str, component: lock_model.LockedComponent, source: lock_model.LockedSource
 ) -> lock_model.LockedSource:
-    deliverer = Deliverer(context.store, context.network, context.manifest_folder, context.watcher)
     from_git = replace(component, sources=tuple(s for s in component.sources if not s.pypi))
-    units = deliverer.component(name, from_git).units
-    with context.store.quarantine() as folder:
-        repository = Git(folder, alternates=tuple(u.objects for u in units))
-        imported = _import(
-            context, name, source, [path for path, _ in component.entries_at_pin()], repository
-        )
-        trees = Trees(repository)
-        try:
-            differing = [
-                f"{'only in the release' if a is None else 'differs' if b else 'not in the release'}: {path}"
-                for path, a, b in trees.changed(taken_tree(trees, component.entries_at_pin()), imported.tree)
-            ]
-        finally:
-            trees.close()
+    units = context.deliverer().component(name, from_git).units
+    entries = component.entries_at_pin()
+    with scratch_trees(context.store, units) as trees:
+        imported = _import(context, name, source, [path for path, _ in entries], trees.repository)
+        differing = [
+            f"{'only in the release' if a is None else 'differs' if b else 'not in the release'}: {path}"
+            for path, a, b in trees.changed(taken_tree(trees, entries), imported.tree)
+        ]
     if differing:
         more = [f"and {len(differing) - _MAXIMUM_SHOWN} more"] if len(differing) > _MAXIMUM_SHOWN else []
         raise LockError(

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING
 from npu_rl.common.errors import LockError
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.build_tree import check_new_tree, compose, list_files
-from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.compose.git_trees import Trees, scratch_trees
 from npu_rl.stack.compose.patch_texts import locked_text
 from npu_rl.stack.compose.runtime_tree import write_runtime
-from npu_rl.stack.git.command import Git
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.resolve.component import lock_component
 from npu_rl.stack.resolve.record_patches import TREE, Patching, check_line_ends, lock_patches
 from npu_rl.stack.resolve.takes import held_paths
 from npu_rl.stack.resolve.upstream_repository import Context
-from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.parallel import in_parallel
 from npu_rl.stack.store import Unit
 
@@ -70,7 +68,7 @@ def rebuild_lock(context: Context, loaded: LoadedManifest, earlier: Lock, *, job
             hint=f"Lock it again: npu-rl lock --manifest {loaded.manifest.name} --output LOCK",
         )
     merged = {
-        name: replace(one, patches=(), result=one.merges[-1].tree if one.merges else one.tree)
+        name: replace(one, patches=(), result=assemble.merged(one))
         for name, one in earlier.components.items()
     }
     return _finished(context, loaded, merged, jobs)
@@ -98,30 +96,24 @@ def _finished(
         host={k: v for k, v in manifest.host.model_dump().items() if v is not None},
         env=dict(manifest.env),
     )
-    deliveries = Deliverer(context.store, context.network, context.manifest_folder, context.watcher).deliver(
-        unpatched, jobs
-    )
+    deliveries = context.deliverer().deliver(unpatched, jobs)
     units = [unit for delivery in deliveries.values() for unit in delivery.units]
     return _compose(context, loaded, unpatched, units)
 
 
 def _compose(context: Context, loaded: LoadedManifest, unpatched: Lock, units: list[Unit]) -> Lock:
     """Return the lock with its patches, trees and commit: composed to get the ids, then again as `setup` does."""
-    with context.store.quarantine() as folder:
-        trees = Trees(Git(folder, alternates=tuple(u.objects for u in units)))
+    with scratch_trees(context.store, units) as trees:
 
         def text_of(patch: lock_model.LockedPatch, results: dict[str, str]) -> bytes:
             return locked_text(patch, context.manifest_folder, context.store, trees, results)
 
-        try:
-            compose(trees, unpatched, text_of)  # the merged trees, in this object database
-            patched = _patch(context, loaded, unpatched, trees)
-            tree, commit = assemble.assemble(trees, patched)
-            complete = replace(patched, tree=tree, commit=commit)
-            listing = list_files(trees, complete, compose(trees, complete, text_of))
-            check_new_tree(trees, listing, context.notify)
-        finally:
-            trees.close()
+        compose(trees, unpatched, text_of)  # the merged trees, in this object database
+        patched = _patch(context, loaded, unpatched, trees)
+        tree, commit = assemble.assemble(trees, patched)
+        complete = replace(patched, tree=tree, commit=commit)
+        listing = list_files(trees, complete, compose(trees, complete, text_of))
+        check_new_tree(trees, listing, context.notify)
     return complete
 
 
@@ -129,7 +121,8 @@ def _patch(context: Context, loaded: LoadedManifest, unpatched: Lock, trees: Tre
     merged = {name: component.result for name, component in unpatched.components.items()}
     results: dict[str, str] = {}
     context_of_patches = Patching(trees, context.store, loaded, unpatched.components, results, context.notify)
-    check_line_ends(replace(context_of_patches, results=merged, notify=_ignore))
+    silent = replace(context_of_patches, results=merged, notify=lambda _: None)  # what is shown elsewhere
+    check_line_ends(silent)
     components: dict[str, lock_model.LockedComponent] = {}
     for name, component in unpatched.components.items():
         patches = lock_patches(context_of_patches, name, component.result)
@@ -140,10 +133,6 @@ def _patch(context: Context, loaded: LoadedManifest, unpatched: Lock, trees: Tre
     tree, _ = assemble.assemble(trees, patched, with_tree_patches=False)
     patches_of_tree = lock_patches(replace(context_of_patches, components=components), TREE, tree)
     return replace(patched, tree_patches=patches_of_tree)
-
-
-def _ignore(message: str) -> None:
-    """Drop a message that is shown elsewhere."""
 
 
 def check_lock(found: Lock, expected: Lock) -> None:

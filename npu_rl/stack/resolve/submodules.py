@@ -52,18 +52,14 @@ def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_mo
                 depth=1, contents="tree:0",
             )  # fmt: skip
             data = repository.run("cat-file", "commit", module.ref).stdout
-        except NotDelivered as error:
+        except (NotDelivered, GitError) as error:
+            what, why = "is not pinned to a commit", error.why
+            if isinstance(error, NotDelivered):
+                what, why = "can't be fetched", error.reason(module.git)
             raise SourceError(
-                f"The submodule {path} of {name} can't be fetched",
+                f"The submodule {path} of {name} {what}",
                 where=module.ref,
-                why=error.reason(module.git),
-                hint="Set its `ref:` to the full id of a commit in that repository.",
-            ) from error
-        except GitError as error:
-            raise SourceError(
-                f"The submodule {path} of {name} is not pinned to a commit",
-                where=module.ref,
-                why=error.why,
+                why=why,
                 hint="Set its `ref:` to the full id of a commit in that repository.",
             ) from error
     return lock_model.LockedSubmodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.git.objects import GITLINK, SYMLINK, TREE, Entry
+from npu_rl.stack.git.objects import GITLINK, SYMLINK, TREE, Entry, is_inside
 from npu_rl.stack.lock import lock_model
 
 if TYPE_CHECKING:
@@ -43,11 +43,6 @@ def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
     return tuple(path for path in paths if not is_inside(path, [t.from_ for t in spec.take]))
 
 
-def is_inside(path: str, taken: Iterable[str]) -> bool:
-    """Return whether a path is one of the taken paths, or below one."""
-    return any(t == "." or path == t or path.startswith(t + "/") for t in taken)
-
-
 def submodule_around(path: str, spec: Spec) -> str | None:
     """Return the listed submodule that a path lies in; None for the submodule itself and any other path."""
     return next((module for module in spec.submodules if path.startswith(module + "/")), None)
@@ -62,11 +57,9 @@ def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.
     """
     takes = []
     for take in spec.take:
-        if submodule_around(take.from_, spec) is not None:  # `check_merged_takes` looks into the submodule
-            takes.append(lock_model.LockedTake(take.from_, take.to))
-            continue
-        entry = trees.find(root, take.from_)
-        if entry is None and not spec.merge:
+        inner = submodule_around(take.from_, spec) is not None  # `check_merged_takes` looks into it
+        entry = None if inner else trees.find(root, take.from_)
+        if entry is None and not inner and not spec.merge:
             raise _missing_path(trees, name, take.from_, root)
         if entry is None:
             takes.append(lock_model.LockedTake(take.from_, take.to))

@@ -15,6 +15,7 @@ from npu_rl.stack.git.objects import commit_tree_id, short
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.resolve.pull_request import History, IncomingCommits
 from npu_rl.stack.resolve.refs import is_full_id, resolve
+from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.git_fetch import check_bundle, fetch_commits
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Notify, Watcher
@@ -34,6 +35,10 @@ class Context:
     watcher: Watcher
     notify: Notify
     manifest_folder: Path
+
+    def deliverer(self) -> Deliverer:
+        """Return what fetches components and files of components."""
+        return Deliverer(self.store, self.network, self.manifest_folder, self.watcher)
 
     def need_network(self, name: str) -> None:
         """Raise SourceError if the network may not be used: only sources can resolve refs."""
@@ -116,11 +121,8 @@ class Upstream:
             except NotDelivered as error:
                 reasons.append(error.reason(str(source.git)))
                 faults.append(error.fault)
-            except SourceError as error:
+            except (SourceError, GitError) as error:
                 reasons.append(f"{source.bundle}: {error.why or error.what}")
-                faults.append(Fault.LACKING)
-            except GitError as error:
-                reasons.append(f"{source.bundle}: {error.why}")
                 faults.append(Fault.LACKING)
         raise SourceError(
             f"No source has the commits of {self.name}",

@@ -100,11 +100,8 @@ def _fetch_from(
     watcher: Watcher,
     source: str,
 ) -> tuple[Unit, int]:
-    def quarantine() -> contextlib.AbstractContextManager[Path]:
-        return store.quarantine()
-
     with _first_that_delivers(
-        steps, request.wants, target, network, request.component, watcher, quarantine
+        steps, request.wants, target, network, request.component, watcher, store.quarantine
     ) as (step, repository):
         packs = repository.git_dir / "objects" / "pack"
         received = sum(p.stat().st_size for p in packs.glob("*.pack"))
@@ -226,11 +223,8 @@ def _is_other_ref(ref: str) -> bool:
 
 def missing(repository: Git, ids: Sequence[str]) -> list[str]:
     """Return the objects that are missing."""
-    if not ids:
-        return []
-    wanted = "\n".join(ids).encode() + b"\n"
-    out = repository.run("cat-file", "--batch-check=%(objectname) %(objecttype)", input=wanted).stdout
-    return [line.split()[0] for line in out.decode().splitlines() if line.endswith(" missing")]
+    kinds = repository.batch_check("objecttype", ids) if ids else {}
+    return [oid for oid, kind in kinds.items() if kind == "missing"]
 
 
 def _keep_only(repository: Git, wants: Sequence[str]) -> None:

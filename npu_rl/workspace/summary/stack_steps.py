@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from npu_rl.common.printable import counted
-from npu_rl.stack.compose.build_tree import parse_locked
+from npu_rl.stack.compose.apply_patch import parse_locked
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedMerge, LockedPatch
 from npu_rl.stack.patches.patch_header import WHY, parse_header
