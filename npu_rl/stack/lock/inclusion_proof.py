@@ -5,59 +5,15 @@ Hashing them proves, without network access, that the commit contains these tree
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError
 from npu_rl.stack.git.objects import TREE, Entry, MalformedObject, commit_tree_id, object_id, parse_tree
 from npu_rl.stack.lock.packed_bytes import Allowance, pack_bytes
 
-
-class _Path(Protocol):
-    @property
-    def path(self) -> str: ...
-    @property
-    def id(self) -> str | None: ...
-    @property
-    def entry(self) -> Entry | None: ...
-
-
-class _Submodule(Protocol):
-    @property
-    def path(self) -> str: ...
-    @property
-    def pin(self) -> str: ...
-    @property
-    def root(self) -> str: ...
-    @property
-    def proof(self) -> tuple[str, ...]: ...
-
-
-class ProvenComponent(Protocol):
-    """The part of a locked component that its proof is about."""
-
-    @property
-    def pin(self) -> str | None:
-        """The commit id, unless the component is a release."""
-
-    @property
-    def root(self) -> str | None:
-        """The commit's tree id, if the whole tree is delivered."""
-
-    @property
-    def checkout(self) -> str:
-        """`take` or `full`."""
-
-    @property
-    def proof(self) -> tuple[str, ...]:
-        """The packed objects."""
-
-    @property
-    def submodules(self) -> Sequence[_Submodule]:
-        """The submodules, each with its commit object as proof."""
-
-    def delivered_paths(self) -> Sequence[_Path]:
-        """Return the paths that the pin has to contain."""
+if TYPE_CHECKING:
+    from npu_rl.stack.lock.lock_model import LockedComponent
 
 
 def pack(objects: Iterable[bytes]) -> tuple[str, ...]:
@@ -65,7 +21,7 @@ def pack(objects: Iterable[bytes]) -> tuple[str, ...]:
     return tuple(pack_bytes(data) for data in objects)
 
 
-def check_proof(name: str, component: ProvenComponent, where: str, allowance: Allowance) -> None:
+def check_proof(name: str, component: LockedComponent, where: str, allowance: Allowance) -> None:
     """Prove that the pin contains the taken paths. Raises LockError; `allowance` bounds the whole lock."""
     if component.pin is None:
         return
@@ -82,7 +38,7 @@ def check_proof(name: str, component: ProvenComponent, where: str, allowance: Al
         )
 
 
-def _why_invalid(component: ProvenComponent, allowance: Allowance) -> str | None:
+def _why_invalid(component: LockedComponent, allowance: Allowance) -> str | None:
     objects = [allowance.unpack(text) for text in component.proof]
     if not objects or object_id("commit", objects[0]) != component.pin:
         return f"its first object is not the commit {component.pin}"

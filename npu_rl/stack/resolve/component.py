@@ -19,7 +19,7 @@ from npu_rl.stack.resolve.pull_request import IncomingCommits
 from npu_rl.stack.resolve.record_merge import merge_trees, record
 from npu_rl.stack.resolve.release import check_releases, lock_release, sources_of
 from npu_rl.stack.resolve.submodules import lock_submodules
-from npu_rl.stack.resolve.upstream_repository import Context, Upstream
+from npu_rl.stack.resolve.upstream_repository import Upstream
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.store import Unit
 
@@ -42,42 +42,19 @@ class _Request:
         return self.incoming.merge_base
 
 
-def lock_component(
-    context: Context,
-    name: str,
-    spec: Spec,
-    device: str,
-    held: Sequence[str],
-    kept: lock_model.LockedComponent | None,
-) -> lock_model.LockedComponent:
-    """Lock a component without its patches.
-
-    Raises SourceError, LockError, DriftError.
-
-    Args:
-        device: The manifest's, for which its requirements count.
-        held: Paths that contain patches and are not taken.
-        kept: Its earlier lock, if its ids are to be kept.
-    """
-    if spec.ref is None:
-        return lock_release(context, name, spec, device, held, kept, _dist(spec))
-    with context.store.quarantine() as folder:
-        component = _from_git(context, name, spec, device, held, kept, Git(folder))
-    return replace(component, sources=check_releases(context, name, component))
+def lock_component(upstream: Upstream) -> lock_model.LockedComponent:
+    """Lock a component without its patches. Raises SourceError, LockError, DriftError."""
+    if upstream.spec.ref is None:
+        return lock_release(upstream, _dist(upstream.spec))
+    with upstream.context.store.quarantine() as folder:
+        component = _from_git(upstream, Git(folder))
+    return replace(component, sources=check_releases(upstream, component))
 
 
-def _from_git(
-    context: Context,
-    name: str,
-    spec: Spec,
-    device: str,
-    held: Sequence[str],
-    kept: lock_model.LockedComponent | None,
-    quarantine: Git,
-) -> lock_model.LockedComponent:
-    upstream = Upstream(context, name, spec)
+def _from_git(upstream: Upstream, quarantine: Git) -> lock_model.LockedComponent:
+    name, spec = upstream.name, upstream.spec
     assert spec.ref is not None
-    ids = upstream.ids(quarantine, kept)
+    ids = upstream.ids(quarantine)
     pin = ids[spec.ref]
     requests = [
         _Request(m, ids[m.ref], ids[m.base], incoming)
@@ -87,14 +64,14 @@ def _from_git(
     upstream.fetch(quarantine, sides, contents="blob:none", depth=1)
     with Trees(quarantine) as trees:
         roots = {oid: upstream.root(trees, oid) for oid in sides}
-        component = _pinned(context, name, spec, held, kept, trees, pin, roots[pin])
-        parts = {oid: taking.parts_of(trees, spec, held, root) for oid, root in roots.items()}
+        component = _pinned(upstream, trees, pin, roots[pin])
+        parts = {oid: taking.parts_of(trees, spec, upstream.held, root) for oid, root in roots.items()}
         changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
-        declaring = declaring_blobs(trees, roots[pin], spec, device)
-    units = _fetch_objects(context, name, component, [r.spec.ref for r in requests], parts)
-    units += deliver_blobs(context, name, component, declaring)
-    with scratch_trees(context.store, units, [quarantine.git_dir / "objects"]) as trees:
-        component = declare(context, name, spec, device, component, trees, declaring)
+        declaring = declaring_blobs(upstream, trees, roots[pin])
+    units = _fetch_objects(upstream, component, parts)
+    units += deliver_blobs(upstream, component, declaring)
+    with scratch_trees(upstream.context.store, units, [quarantine.git_dir / "objects"]) as trees:
+        component = declare(upstream, component, trees, declaring)
         component = replace(component, tree=base_tree(trees, component))
         side_trees = {
             oid: taking.without(
@@ -116,33 +93,23 @@ def _from_git(
     return replace(component, merges=merges, result=tree, repository=merged_root)
 
 
-def _pinned(
-    context: Context,
-    name: str,
-    spec: Spec,
-    held: Sequence[str],
-    kept: lock_model.LockedComponent | None,
-    trees: Trees,
-    pin: str,
-    root: str,
-) -> lock_model.LockedComponent:
+def _pinned(upstream: Upstream, trees: Trees, pin: str, root: str) -> lock_model.LockedComponent:
     """Return the component at its pin; `tree` still has gitlinks in place of submodules."""
-    takes = taking.look_up(trees, name, spec, root)
-    manifest_folder = taking.look_up_held(trees, name, held, root)
-    tree = root if spec.checkout == "full" else taken_tree(trees, taking.parts_of(trees, spec, held, root))
+    spec = upstream.spec
+    takes = taking.look_up(trees, upstream.name, spec, root)
+    held = taking.look_up_held(trees, upstream.name, upstream.held, root)
+    tree = taken_tree(trees, taking.parts_of(trees, spec, upstream.held, root))
     links = taking.gitlinks(trees, tree)
     skipped = tuple(sorted(set(links) - set(spec.submodules))) if spec.other_submodules == "skip" else ()
-    modules = lock_submodules(
-        context, name, spec, {path: oid for path, oid in links.items() if path not in skipped}
-    )
+    modules = lock_submodules(upstream, {path: oid for path, oid in links.items() if path not in skipped})
     return lock_model.LockedComponent(
-        sources=sources_of(spec, kept),
+        sources=sources_of(upstream),
         ref=spec.ref,
         pin=pin,
         root=root if spec.checkout == "full" else None,
-        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in manifest_folder)]),
+        proof=proof(trees, pin, [*(t.path for t in takes), *(h.path for h in held)]),
         take=takes,
-        held=manifest_folder,
+        held=held,
         tree=tree,
         result="",
         checkout=spec.checkout,
@@ -220,19 +187,15 @@ def _check_expected_tree(name: str, expected: str, found: str) -> None:
 
 
 def _fetch_objects(
-    context: Context,
-    name: str,
-    component: lock_model.LockedComponent,
-    refs: Sequence[str],
-    parts: Mapping[str, taking.Parts],
+    upstream: Upstream, component: lock_model.LockedComponent, parts: Mapping[str, taking.Parts]
 ) -> list[Unit]:
     """Fetch the taken content of every side of the merges (`parts`, by commit), or of the pin if there are none."""
-    deliverer = context.deliverer()
+    name, deliverer = upstream.name, upstream.context.deliverer()
     if len(parts) == 1:
         return list(deliverer.component(name, component).units)
     modules = deliverer.component(name, replace(component, take=(), held=(), root=None)).units
     wants = dict.fromkeys(e.oid for part in parts.values() for _, e in part if e.mode != GITLINK)
-    named = tuple(ref for ref in refs if ref.startswith("refs/"))
+    named = tuple(merge.ref for merge in upstream.spec.merge if merge.ref.startswith("refs/"))
     request = GitRequest(name, tuple(wants), tuple(parts), named)
     from_git = tuple(s for s in component.sources if not s.pypi)
     return [*modules, *deliverer.request(request, from_git, None).units]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import posixpath
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -10,10 +9,10 @@ from typing import TYPE_CHECKING
 from npu_rl.common.errors import LockError
 from npu_rl.common.yaml_documents.text_checks import split_requirement_file
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.git.objects import Entry, commit_tree_id, is_inside
+from npu_rl.stack.git.objects import Entry, commit_tree_id
 from npu_rl.stack.lock.lock_model import LockedComponent
 from npu_rl.stack.requirements.declared import LARGEST, ReadFiles, counted_files, declared_requirements
-from npu_rl.stack.resolve.upstream_repository import Context
+from npu_rl.stack.resolve.upstream_repository import Upstream
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.store import Unit
 
@@ -23,31 +22,26 @@ if TYPE_CHECKING:
 _FILES = ("100644", "100755")
 
 
-def declaring_blobs(trees: Trees, root: str, spec: Spec, device: str) -> tuple[str, ...]:
+def declaring_blobs(upstream: Upstream, trees: Trees, root: str) -> tuple[str, ...]:
     """Return the ids of those files of a pin's root tree that may declare requirements, to be fetched with the rest."""
-    found = (_file(trees, root, path) for path in _first_paths(spec, device)) if _counts(spec) else ()
+    paths = _first_paths(upstream) if _counts(upstream.spec) else ()
+    found = (_file(trees, root, path) for path in paths)
     return tuple(dict.fromkeys(entry.oid for entry in found if entry is not None))
 
 
-def deliver_blobs(context: Context, name: str, component: LockedComponent, oids: Sequence[str]) -> list[Unit]:
+def deliver_blobs(upstream: Upstream, component: LockedComponent, oids: Sequence[str]) -> list[Unit]:
     """Bring files of a component at its pin into the store. Raises SourceError."""
     if not oids:
         return []
     assert component.pin is not None
     refs = (component.ref,) if component.ref and component.ref.startswith("refs/") else ()
-    request = GitRequest(name, tuple(oids), (component.pin,), refs)
+    request = GitRequest(upstream.name, tuple(oids), (component.pin,), refs)
     sources = tuple(source for source in component.sources if not source.pypi)
-    return list(context.deliverer().request(request, sources, None).units)
+    return list(upstream.context.deliverer().request(request, sources, None).units)
 
 
 def declare(
-    context: Context,
-    name: str,
-    spec: Spec,
-    device: str,
-    component: LockedComponent,
-    trees: Trees,
-    fetched: Collection[str],
+    upstream: Upstream, component: LockedComponent, trees: Trees, fetched: Collection[str]
 ) -> LockedComponent:
     """Return a component from git with what it declares.
 
@@ -58,8 +52,6 @@ def declare(
     Raises:
         SourceError, LockError.
     """
-    if not _counts(spec):
-        return replace(component, declares={})
     assert component.pin is not None
     roots = {module.path: module.root for module in component.submodules}
     roots["."] = commit_tree_id(trees.read_object(component.pin)[1])
@@ -68,23 +60,18 @@ def declare(
         here: dict[str, str] = {}
         later: dict[str, str] = {}
         for path in paths:
-            project = next(one for one in roots if is_inside(path, [one]))
-            entry = _file(trees, roots[project], posixpath.relpath(path, project))
+            project = next((one for one in roots if path.startswith(f"{one}/")), ".")
+            entry = _file(trees, roots[project], path.removeprefix(f"{project}/"))
             if entry is not None:
                 fetch = project == "." and entry.oid not in fetched
                 (later if fetch else here)[path] = entry.oid
-        return {**_contents(trees, here), **_fetched_contents(context, name, component, trees, later)}
+        return {**_contents(trees, here), **_fetched_contents(upstream, component, trees, later)}
 
-    return _with_declared(name, component, spec, device, read)
+    return _with_declared(upstream, component, read)
 
 
 def declare_release(
-    name: str,
-    spec: Spec,
-    device: str,
-    component: LockedComponent,
-    files: Mapping[str, bytes],
-    trees: Trees,
+    upstream: Upstream, component: LockedComponent, files: Mapping[str, bytes], trees: Trees
 ) -> LockedComponent:
     """Return a component from an sdist with what it declares. Raises LockError.
 
@@ -92,27 +79,26 @@ def declare_release(
         files: Those of `release_files` that the sdist has.
         trees: The objects of what is taken, where setup.py may name further files.
     """
-    if not _counts(spec):
-        return replace(component, declares={})
 
     def read(paths: Sequence[str]) -> Mapping[str, bytes | None]:
         taken = {path: _file(trees, component.tree, path) for path in paths if path not in files}
         oids = {path: entry.oid for path, entry in taken.items() if entry is not None}
         return {**{path: files[path] for path in paths if path in files}, **_contents(trees, oids)}
 
-    return _with_declared(name, component, spec, device, read)
+    return _with_declared(upstream, component, read)
 
 
-def release_files(spec: Spec, device: str) -> tuple[str, ...]:
+def release_files(upstream: Upstream) -> tuple[str, ...]:
     """Return the files of an sdist that may declare requirements, and the folder with those that others name."""
-    return ("requirements", *_first_paths(spec, device))
+    return ("requirements", *_first_paths(upstream))
 
 
-def _first_paths(spec: Spec, device: str) -> tuple[str, ...]:
+def _first_paths(upstream: Upstream) -> tuple[str, ...]:
     """Return the files that count before another names more."""
-    if spec.requirements_from is None:
-        return counted_files(device)
-    return tuple(split_requirement_file(entry)[0] for entry in spec.requirements_from)
+    named = upstream.spec.requirements_from
+    if named is None:
+        return counted_files(upstream.device)
+    return tuple(split_requirement_file(entry)[0] for entry in named)
 
 
 def _file(trees: Trees, root: str, path: str) -> Entry | None:
@@ -125,24 +111,24 @@ def _counts(spec: Spec) -> bool:
     return bool(spec.take) or spec.checkout == "full" or spec.requirements_from is not None
 
 
-def _with_declared(
-    name: str, component: LockedComponent, spec: Spec, device: str, read: ReadFiles
-) -> LockedComponent:
+def _with_declared(upstream: Upstream, component: LockedComponent, read: ReadFiles) -> LockedComponent:
+    if not _counts(upstream.spec):
+        return replace(component, declares={})
     projects = [".", *(module.path for module in component.submodules)]
-    declared = declared_requirements(read, projects, device, spec.requirements_from)
+    declared = declared_requirements(read, projects, upstream.device, upstream.spec.requirements_from)
     if declared.missing:
         raise LockError(
-            f"{name} has no file {', '.join(declared.missing)} at this pin",
+            f"{upstream.name} has no file {', '.join(declared.missing)} at this pin",
             hint="Correct `requirements_from:`.",
         )
     return replace(component, declares=declared.files, unread=tuple(declared.unread))
 
 
 def _fetched_contents(
-    context: Context, name: str, component: LockedComponent, trees: Trees, files: Mapping[str, str]
+    upstream: Upstream, component: LockedComponent, trees: Trees, files: Mapping[str, str]
 ) -> Mapping[str, bytes | None]:
     """Return the content of files that others name, which are in the store then."""
-    units = deliver_blobs(context, name, component, tuple(dict.fromkeys(files.values())))
+    units = deliver_blobs(upstream, component, tuple(dict.fromkeys(files.values())))
     alternates = tuple(unit.objects for unit in units)
     with Trees(replace(trees.repository, alternates=alternates)) as fetched:
         return _contents(fetched, files)

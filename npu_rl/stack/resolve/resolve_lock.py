@@ -19,7 +19,7 @@ from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.resolve.component import lock_component
 from npu_rl.stack.resolve.record_patches import TREE, Patching, check_line_ends, lock_patches
 from npu_rl.stack.resolve.takes import held_paths
-from npu_rl.stack.resolve.upstream_repository import Context
+from npu_rl.stack.resolve.upstream_repository import Context, Upstream
 from npu_rl.stack.sources.parallel import in_parallel
 from npu_rl.stack.store import Unit
 
@@ -46,12 +46,11 @@ def build_lock(
     kept = {n: earlier.components.get(n) for n in keep} if earlier is not None else {}
     stop = threading.Event()
     stoppable = replace(context, network=replace(context.network, stop=stop))
-    tasks = {
-        name: partial(
-            lock_component, stoppable, name, spec, manifest.device, held_paths(manifest, name), kept.get(name)
-        )
+    upstreams = [
+        Upstream(stoppable, name, spec, manifest.device, held_paths(manifest, name), kept.get(name))
         for name, spec in manifest.components.items()
-    }
+    ]
+    tasks = {upstream.name: partial(lock_component, upstream) for upstream in upstreams}
     return _finished(context, loaded, in_parallel(tasks, jobs, stop), jobs)
 
 

@@ -12,18 +12,15 @@ from npu_rl.stack.git.objects import commit_tree_id, short
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.inclusion_proof import pack
 from npu_rl.stack.resolve.takes import check_gitlinks
-from npu_rl.stack.resolve.upstream_repository import Context
+from npu_rl.stack.resolve.upstream_repository import Upstream
 from npu_rl.stack.sources.git_fetch import fetch_commits
 from npu_rl.stack.sources.transfer_errors import NotDelivered
 
 if TYPE_CHECKING:
-    from npu_rl.stack.manifest.schema import Component as Spec
     from npu_rl.stack.manifest.schema import Submodule as ModuleSpec
 
 
-def lock_submodules(
-    context: Context, name: str, spec: Spec, links: Mapping[str, str]
-) -> tuple[lock_model.LockedSubmodule, ...]:
+def lock_submodules(upstream: Upstream, links: Mapping[str, str]) -> tuple[lock_model.LockedSubmodule, ...]:
     """Lock the submodules of a component.
 
     Notifies of a commit other than the repository's own. Raises SourceError, LockError.
@@ -31,7 +28,8 @@ def lock_submodules(
     Args:
         links: Path to commit id of the gitlinks in the taken paths.
     """
-    found = tuple(_lock(context, name, path, module) for path, module in spec.submodules.items())
+    context, name = upstream.context, upstream.name
+    found = tuple(_lock(upstream, path, module) for path, module in upstream.spec.submodules.items())
     check_gitlinks(name, dict(links), found)
     for module in found:
         if module.pin != links[module.path]:
@@ -42,7 +40,8 @@ def lock_submodules(
     return found
 
 
-def _lock(context: Context, name: str, path: str, module: ModuleSpec) -> lock_model.LockedSubmodule:
+def _lock(upstream: Upstream, path: str, module: ModuleSpec) -> lock_model.LockedSubmodule:
+    context, name = upstream.context, upstream.name
     context.need_network(f"{name}/{path}")
     with context.store.quarantine() as folder:
         repository = Git(folder)

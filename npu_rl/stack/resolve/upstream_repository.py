@@ -52,16 +52,25 @@ class Context:
 
 @dataclass(frozen=True)
 class Upstream:
-    """The git and bundle sources of the component `name`. Methods raise SourceError, LockError."""
+    """A component to lock, with its git and bundle sources. Methods raise SourceError, LockError.
+
+    Attributes:
+        device: The manifest's, for which its requirements count.
+        held: Paths that contain patches and are not taken.
+        kept: Its earlier lock, if its ids are to be kept.
+    """
 
     context: Context
     name: str
     spec: Spec
+    device: str
+    held: Sequence[str]
+    kept: lock_model.LockedComponent | None
 
-    def ids(self, repository: Git, kept: lock_model.LockedComponent | None) -> dict[str, str]:
+    def ids(self, repository: Git) -> dict[str, str]:
         """Return the commit ids of every ref of the entry, from an earlier lock if it has the same refs."""
         refs = self._refs()
-        known = kept_ids(kept)
+        known = kept_ids(self.kept) if self.kept is not None else {}
         unknown = [ref for ref in refs if ref not in known and not is_full_id(ref)]
         ids = {ref: known.get(ref, ref) for ref in refs}
         if not unknown:
@@ -149,10 +158,8 @@ class Upstream:
             repository.run("cat-file", "-e", f"{oid}^{{commit}}")
 
 
-def kept_ids(kept: lock_model.LockedComponent | None) -> dict[str, str]:
+def kept_ids(kept: lock_model.LockedComponent) -> dict[str, str]:
     """Return the ids of refs in an earlier lock."""
-    if kept is None:
-        return {}
     ids = {m.ref: m.head for m in kept.merges} | {m.base_ref: m.base_tip for m in kept.merges}
     if kept.ref is not None and kept.pin is not None:
         ids[kept.ref] = kept.pin
