@@ -374,7 +374,7 @@ def test_git_is_never_given_a_command(bad: str, upstream: Upstream, store: Store
     with pytest.raises(UsageError):
         fetch_from(store, request, "https://x/", network(("https://x/", bad)), Silent())
     with pytest.raises(UsageError):
-        fetch_commits(Git(upstream.repo.path), bad, [upstream.tip], network(), "up")
+        fetch_commits(Git(upstream.repo.path), bad, [upstream.tip], network(), "up", Silent(), contents="")
     with pytest.raises(UsageError):
         ls_remote(Git(upstream.repo.path), bad, [], network(), "up")
 
@@ -511,19 +511,19 @@ def test_fetch_commits_without_their_files(kind: str, upstream: Upstream, scratc
     repository = Git(scratch)
     upstream.repo.configure("uploadpack.allowFilter", "true")
     with server(kind, upstream.served) as url:
-        fetch_commits(repository, url, [upstream.tip, upstream.head], network(), "up", contents="tree:0")
+        tips = [upstream.tip, upstream.head]
+        fetch_commits(repository, url, tips, network(), "up", Silent(), contents="tree:0")
     assert repository.text("merge-base", upstream.tip, upstream.head) == upstream.middle
     if kind != "file":  # an older git ignores the filter there, and delivers more than was asked for
         assert missing(repository, [upstream.repo.tree("main", "package/noise")]) != []
 
 
-def test_fetch_commits_to_a_depth_and_with_everything(upstream: Upstream, scratch: Path) -> None:
-    repository = Git(scratch)
-    fetch_commits(repository, upstream.repo.url, [upstream.tip], network(), "up", depth=1, contents="all")
+def test_fetch_commits_to_a_depth_and_with_their_trees(upstream: Upstream, scratch: Path) -> None:
+    repository, url = Git(scratch), upstream.repo.url
+    upstream.repo.configure("uploadpack.allowFilter", "true")
+    fetch_commits(repository, url, [upstream.tip], network(), "up", Silent(), depth=1, contents="blob:none")
     assert repository.text("rev-list", "--count", upstream.tip) == "1"
-    assert missing(repository, [upstream.repo.tree("main", "package/noise"), upstream.middle]) == [
-        upstream.middle
-    ]
+    assert missing(repository, [upstream.repo.tree("main", "package"), upstream.middle]) == [upstream.middle]
 
 
 def test_a_filtered_fetch_leaves_no_credentials_in_the_configuration(
@@ -532,8 +532,8 @@ def test_a_filtered_fetch_leaves_no_credentials_in_the_configuration(
     upstream.repo.configure("uploadpack.allowFilter", "true")
     http.auth = "me:s3cret"
     here = network(("https://x/", http.url("", "me:s3cret")))
-    fetch_commits(Git(scratch), "https://x/up.git", [upstream.tip], here, "up", contents="tree:0")
+    fetch_commits(Git(scratch), "https://x/up.git", [upstream.tip], here, "up", Silent(), contents="tree:0")
     with pytest.raises(NotDelivered):
-        fetch_commits(Git(scratch), "https://x/none.git", ["1" * 40], here, "up", contents="tree:0")
+        fetch_commits(Git(scratch), "https://x/none.git", ["1" * 40], here, "up", Silent(), contents="tree:0")
     found = [p for p in scratch.rglob("*") if p.is_file() and b"s3cret" in p.read_bytes()]
     assert found == []

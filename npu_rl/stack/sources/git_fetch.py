@@ -23,7 +23,7 @@ from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.sources.git_remote import Network, Remote, remote, transfer
-from npu_rl.stack.sources.progress import Silent, Watcher
+from npu_rl.stack.sources.progress import Watcher
 from npu_rl.stack.sources.transfer_errors import Fault, NotDelivered, fault_of, main_message
 from npu_rl.stack.sources.url_rewriting import hide_credentials
 from npu_rl.stack.store import Store, Unit, unit_key
@@ -59,7 +59,7 @@ def fetch_from(
     """
     target = remote(url, network, request.component)
     watcher.begin(request.component, target.shown)
-    return _fetch_from(store, request, target, _steps(request), network, watcher, hide_credentials(url))
+    return _fetch_from(store, request, target, _steps(request), watcher, hide_credentials(url))
 
 
 def fetch_bundle(
@@ -68,11 +68,10 @@ def fetch_bundle(
     """Fetch the wanted objects from a bundle file, as `fetch_from` does from a mirror."""
     check_bundle(path, request.component)
     watcher.begin(request.component, path.name)
-    target = Remote(str(path.absolute()), path.name)
+    without_retries = replace(network, retries=0)  # which do not help with a file
+    target = Remote(str(path.absolute()), path.name, without_retries, request.component)
     steps = [FetchStep("from the bundle", ("+refs/*:refs/npu-rl/*",))]
-    # Retrying does not help with a file.
-    without_retries = replace(network, retries=0)
-    return _fetch_from(store, request, target, steps, without_retries, watcher, path.name)
+    return _fetch_from(store, request, target, steps, watcher, path.name)
 
 
 def check_bundle(path: Path, component: str) -> None:
@@ -96,13 +95,11 @@ def _fetch_from(
     request: GitRequest,
     target: Remote,
     steps: Sequence[FetchStep],
-    network: Network,
     watcher: Watcher,
     source: str,
 ) -> tuple[Unit, int]:
-    with _first_that_delivers(
-        steps, request.wants, target, network, request.component, watcher, store.quarantine
-    ) as (step, repository):
+    delivery = _first_that_delivers(steps, request.wants, target, watcher, store.quarantine)
+    with delivery as (step, repository):
         packs = repository.git_dir / "objects" / "pack"
         received = sum(p.stat().st_size for p in packs.glob("*.pack"))
         if step != BY_OBJECT:
@@ -142,8 +139,6 @@ def _first_that_delivers(
     steps: Sequence[FetchStep],
     wants: Sequence[str],
     target: Remote,
-    network: Network,
-    component: str,
     watcher: Watcher,
     fresh: Callable[[], contextlib.AbstractContextManager[Path]],
 ) -> Iterator[tuple[str, Git]]:
@@ -161,11 +156,11 @@ def _first_that_delivers(
         with fresh() as folder:
             repository = Git(folder)
             try:
-                transfer(repository, target, step.arguments, network, component, watcher)
+                transfer(repository, target, step.arguments, watcher)
             except GitError as error:
                 fault = fault_of(error)
                 if fault in (Fault.ABSENT, Fault.DOWN):
-                    raise NotDelivered(component, target.shown, main_message(error), fault) from error
+                    raise NotDelivered(target.component, target.shown, main_message(error), fault) from error
                 failures.append(f"{step.name}: {main_message(error)}")
                 faults.append(Fault.LACKING if fault is Fault.REFUSED else fault)
                 if step.decides and _NOT_OUR_REF in error.stderr:
@@ -175,25 +170,22 @@ def _first_that_delivers(
             if not lacking:
                 yield step.name, repository
                 return
-            refs_there = "".join(
-                f"; {ref} is at {short(oid)} there" for ref, oid in _named_there(repository, step)
-            )
             failures.append(
-                f"{step.name}: the server sent other objects ({short(lacking[0])} is missing{refs_there})"
+                f"{step.name}: the server sent other objects "
+                f"({short(lacking[0])} is missing{_named_there(repository, step)})"
             )
             faults.append(Fault.LACKING)
     main_fault = next((fault for fault in faults if fault is not Fault.LACKING), Fault.LACKING)
-    raise NotDelivered(component, target.shown, "; ".join(failures) or "nothing was requested", main_fault)
+    reasons = "; ".join(failures) or "nothing was requested"
+    raise NotDelivered(target.component, target.shown, reasons, main_fault)
 
 
-def _named_there(repository: Git, step: FetchStep) -> list[tuple[str, str]]:
-    """Return the refs of a step with their commit ids at this mirror."""
-    if not step.refs:
-        return []
-    lines = repository.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/npu-rl").splitlines()
-    refs_there = dict(line.split() for line in lines)
-    found = [(ref, refs_there.get(f"refs/npu-rl/{i}")) for i, ref in enumerate(step.refs)]
-    return [(ref, oid) for ref, oid in found if oid is not None]
+def _named_there(repository: Git, step: FetchStep) -> str:
+    """Return the refs of a step with their commit ids at this mirror, for a message."""
+    listing = repository.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/npu-rl")
+    there = dict(line.split() for line in listing.splitlines())
+    found = {ref: there.get(f"refs/npu-rl/{i}") for i, ref in enumerate(step.refs)}
+    return "".join(f"; {ref} is at {short(oid)} there" for ref, oid in found.items() if oid)
 
 
 def _steps(request: GitRequest) -> list[FetchStep]:
@@ -238,15 +230,13 @@ def _keep_only(repository: Git, wants: Sequence[str]) -> None:
     for path in list(packs.iterdir()):
         path.rename(path.with_name(path.name.replace("unit-", "pack-", 1)))
     (repository.git_dir / "shallow").unlink(missing_ok=True)
-    loose = repository.git_dir / "objects"
-    for path in loose.glob("[0-9a-f][0-9a-f]/*"):
+    for path in packs.parent.glob("[0-9a-f][0-9a-f]/*"):
         path.unlink()
 
 
 def fetch_commits(
     repository: Git, url: str, commits: Sequence[str], network: Network, component: str,
-    watcher: Watcher | None = None, *, depth: int | None = None, contents: str = "tree:0",
-    refs: Sequence[str] = (),
+    watcher: Watcher, *, depth: int | None = None, contents: str, refs: Sequence[str] = (),
 ) -> None:  # fmt: skip
     """Fetch commits with their history (or to `depth`), without the objects that the filter excludes.
 
@@ -255,16 +245,16 @@ def fetch_commits(
     Raises NotDelivered.
 
     Args:
-        contents: A git object filter ("tree:0": commits only, "blob:none": commits and trees) or "all".
+        contents: A git object filter ("tree:0": commits only, "blob:none": commits and trees).
         refs: Refs that contain the commits, for servers that do not serve ids.
     """
     target = remote(url, network, component)
-    filtered = () if contents == "all" else (f"--filter={contents}",)
+    filtered = f"--filter={contents}"
     cut = () if depth is None else (f"--depth={depth}",)
-    steps = [FetchStep("by commit id", (*filtered, *cut, *commits), decides=True)]
+    steps = [FetchStep("by commit id", (filtered, *cut, *commits), decides=True)]
     if refs:
-        steps.append(_by_ref(refs, *filtered, *cut))
-    steps.append(_everything(refs, *filtered))
+        steps.append(_by_ref(refs, filtered, *cut))
+    steps.append(_everything(refs, filtered))
 
     @contextlib.contextmanager
     def fresh() -> Iterator[Path]:
@@ -275,10 +265,7 @@ def fetch_commits(
         finally:
             remove_tree(folder)
 
-    with _first_that_delivers(steps, commits, target, network, component, watcher or Silent(), fresh) as (
-        _,
-        delivered,
-    ):
+    with _first_that_delivers(steps, commits, target, watcher, fresh) as (_, delivered):
         _adopt(repository, delivered)
 
 

@@ -81,10 +81,12 @@ def _number(variable: Variable) -> float:
 
 @dataclass(frozen=True)
 class Remote:
-    """One mirror; neither `url` nor `shown`, which is for messages, contains credentials."""
+    """One mirror of a component; neither `url` nor `shown`, which is for messages, contains credentials."""
 
     url: str
     shown: str
+    network: Network = field(repr=False)  # whose rewrites may have passwords
+    component: str
     credentials: Credentials | None = None
     options: tuple[str, ...] = ()
 
@@ -95,18 +97,12 @@ def remote(url: str, network: Network, component: str) -> Remote:
     check_url(real, where=component)
     options = (f"--upload-pack={_LOCAL_SERVER}",) if real.startswith("file://") else ()
     plain, credentials = split_credentials(real)
-    return Remote(plain, hide_credentials(real), credentials, options)
+    return Remote(plain, hide_credentials(real), network, component, credentials, options)
 
 
-def transfer(
-    repository: Git,
-    target: Remote,
-    arguments: Sequence[str],
-    network: Network,
-    component: str,
-    watcher: Watcher,
-) -> None:
+def transfer(repository: Git, target: Remote, arguments: Sequence[str], watcher: Watcher) -> None:
     """`git fetch` with retries. Raises GitError, HostError (disk full), GitStopped."""
+    network = target.network
     options = [a for a in arguments if a.startswith("--")]
     wanted = "".join(f"{a}\n" for a in arguments if not a.startswith("--")).encode()
 
@@ -117,11 +113,11 @@ def transfer(
             input=wanted,
             credentials=target.credentials,
             stall=network.stall,
-            on_progress=lambda line: _progress(line, component, watcher),
+            on_progress=lambda line: _progress(line, target.component, watcher),
             stop=network.stop,
         )  # fmt: skip
 
-    _with_retries(fetch, network, component, watcher)
+    _with_retries(fetch, target, watcher)
 
 
 def ls_remote(
@@ -145,7 +141,7 @@ def ls_remote(
         )  # fmt: skip
 
     try:
-        done = _with_retries(ask, network, component, Silent())
+        done = _with_retries(ask, target, Silent())
     except GitError as error:
         raise SourceError(f"{component}: {target.shown} can't be read", why=main_message(error)) from error
     found = {}
@@ -155,8 +151,9 @@ def ls_remote(
     return {ref: found.get(f"{ref}^{{}}", found[ref]) for ref in refs if ref in found}
 
 
-def _with_retries(action: Callable[[], T], network: Network, component: str, watcher: Watcher) -> T:
+def _with_retries(action: Callable[[], T], target: Remote, watcher: Watcher) -> T:
     """Retry transient failures, with growing pauses."""
+    network = target.network
     for attempt in range(network.retries):
         try:
             return action()
@@ -164,7 +161,7 @@ def _with_retries(action: Callable[[], T], network: Network, component: str, wat
             if not is_retryable(error):
                 raise
             pause = network.backoff * 2**attempt
-            watcher.note(component, f"{main_message(error)}; retrying in {pause:g} s")
+            watcher.note(target.component, f"{main_message(error)}; retrying in {pause:g} s")
             network.pause(pause)
     return action()
 
