@@ -68,10 +68,10 @@ def request_for(tree: str) -> tuple[GitRequest, LockedComponent]:
     return GitRequest("up", (tree,)), component
 
 
-def test_an_sdist_becomes_one_tree(index: PackageIndex, tmp_path: Path) -> None:
+def test_an_sdist_becomes_one_tree(index: PackageIndex, store: Store, tmp_path: Path) -> None:
     init_bare(tmp_path / "r")
     repository, notes = Git(tmp_path / "r"), Notes()
-    done = import_sdist(repository, "up", SOURCE, ["p"], network(), notes)
+    done = import_sdist(repository, "up", SOURCE, ["p"], network(), notes, store)
     assert done.tree == expected_tree()
     assert done.sdist.sha256 == hashlib.sha256(archive()).hexdigest()
     assert notes.begun == ["up: up==1.0"]
@@ -138,11 +138,11 @@ def test_a_wrong_hash(index: PackageIndex, store: Store) -> None:
     ],
 )
 def test_a_path_that_the_sdist_lacks(
-    source: LockedSource, keep: list[str], lacking: str, index: PackageIndex, tmp_path: Path
+    source: LockedSource, keep: list[str], lacking: str, index: PackageIndex, store: Store, tmp_path: Path
 ) -> None:
     init_bare(tmp_path / "r")
     with pytest.raises(SourceError, match=f"does not have {lacking}"):
-        import_sdist(Git(tmp_path / "r"), "up", source, keep, network(), Notes())
+        import_sdist(Git(tmp_path / "r"), "up", source, keep, network(), Notes(), store)
 
 
 def test_a_transfer_that_breaks_off_is_tried_again_as_often_as_the_network_allows(

@@ -130,7 +130,7 @@ def _import(
     context, name = upstream.context, upstream.name
     context.need_network(name)
     imported = import_sdist(
-        repository, name, source, keep, context.network, context.watcher, store=context.store, beside=beside
+        repository, name, source, keep, context.network, context.watcher, context.store, beside=beside
     )
     context.watcher.end(name, imported.received)
     return imported

@@ -39,8 +39,6 @@ class SdistLink:
         notes: Facts for people: a yanked release, an index that could not be reached.
     """
 
-    name: str
-    version: str
     filename: str
     url: str
     index: str
@@ -84,9 +82,8 @@ class SdistSearch:
         for kind, place in self._places():
             shown = strip_credentials(place)
             if place.startswith("file:") and not _local_path(place).exists():
-                self.reasons.append(
-                    f"{shown}: there is no such file or folder"
-                )  # common, so not worth a note
+                # Common, so not worth a note.
+                self.reasons.append(f"{shown}: there is no such file or folder")
                 continue
             try:
                 packages = self._list_packages(kind, place)
@@ -156,8 +153,6 @@ class SdistSearch:
             notes.append("this release was yanked" + (f": {reason}" if reason and reason != "True" else ""))
         listed = (link.hash_option or {}).get("sha256", [""])[0].lower()
         return SdistLink(
-            name=self.name,
-            version=self.version,
             filename=link.filename,
             url=strip_credentials(link.url),
             index=index,
@@ -212,9 +207,9 @@ def is_safe_sdist_name(name: str) -> bool:
 
 def _as_url(place: str) -> str:
     """Return a place as a URL; pip also accepts plain paths."""
-    return (
-        place if "://" in place else user_path(place, "find-links of pip's configuration").absolute().as_uri()
-    )
+    if "://" in place:
+        return place
+    return user_path(place, "find-links of pip's configuration").absolute().as_uri()
 
 
 def _local_path(url: str) -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from npu_rl.common.errors import SourceError
 from npu_rl.stack.git.command import Git
-from npu_rl.stack.git.objects import short
+from npu_rl.stack.git.objects import is_inside, short
 from npu_rl.stack.lock.lock_model import LockedComponent, LockedSource
 from npu_rl.stack.sources.git_fetch import GitRequest, missing
 from npu_rl.stack.sources.git_remote import Network
@@ -56,7 +56,8 @@ def import_sdist(
     keep: Sequence[str],
     network: Network,
     watcher: Watcher,
-    store: Store | None = None,
+    store: Store,
+    *,
     ask: bool = True,
     beside: Sequence[str] = (),
 ) -> Imported:
@@ -82,8 +83,7 @@ def import_sdist(
         )
         for note in sdist.notes:
             watcher.note(component, note)
-        read: dict[str, bytes] = {}
-        files = _copied(read_sdist(sdist.path, keep=[*keep, *beside]), beside, read)
+        files = list(read_sdist(sdist.path, keep=[*keep, *beside]))
         chosen = select(files, keep, source.drop)
         lacking = [*chosen.unmatched_keep, *chosen.unmatched_drop]
         if lacking:
@@ -95,17 +95,8 @@ def import_sdist(
                 + (" `take:` has no patterns: name a folder, or each file." if patterns else ""),
             )
         tree = _import_files(repository, chosen.files)
+    read = {file.path: file.data for file in files if is_inside(file.path, beside)}
     return Imported(tree, sdist, received, read)
-
-
-def _copied(
-    files: Iterable[SdistFile], beside: Sequence[str], copies: dict[str, bytes]
-) -> Iterator[SdistFile]:
-    """Yield the files, and put those that are in `beside`, or in a folder of it, into `copies`."""
-    for file in files:
-        if any(file.path == path or file.path.startswith(f"{path}/") for path in beside):
-            copies[file.path] = file.data
-        yield file
 
 
 def _get_archive(
@@ -114,7 +105,7 @@ def _get_archive(
     source: LockedSource,
     network: Network,
     watcher: Watcher,
-    store: Store | None,
+    store: Store,
     ask: bool,
     folder: Path,
 ) -> tuple[DownloadedSdist, int]:
@@ -123,10 +114,9 @@ def _get_archive(
     name, version = split_requirement(source.pypi)
     settings = read_pip_settings()
     settings = replace(settings, retries=min(settings.retries, network.retries))
-    if store is not None:
-        kept = _find_kept_archive(repository, store, source, settings if ask else None, network, folder)
-        if kept is not None:
-            return kept, 0
+    kept = _find_kept_archive(repository, store, source, settings if ask else None, network, folder)
+    if kept is not None:
+        return kept, 0
     watcher.begin(component, source.pypi)
 
     def progress(done: int, total: int | None) -> None:
@@ -143,7 +133,7 @@ def _get_archive(
         on_progress=progress,
         pause=network.pause,
     )
-    if store is not None and sdist.size <= _LARGEST_KEPT:
+    if sdist.size <= _LARGEST_KEPT:
         _keep_archive(store, sdist)
     return sdist, sdist.size
 
@@ -180,9 +170,8 @@ def _find_kept_archive(
     facts = unit.facts()
     blob, filename = str(facts.get("blob")), str(facts.get("filename"))
     here = replace(repository, alternates=(*repository.alternates, unit.objects))
-    known = is_safe_sdist_name(filename) and _ID.fullmatch(
-        blob
-    )  # one becomes a path, the other git's argument
+    # One becomes a path, the other git's argument.
+    known = is_safe_sdist_name(filename) and _ID.fullmatch(blob)
     found = here.run("cat-file", "blob", blob, ok=(0, 128)) if known else None
     if found is None or hashlib.sha256(found.stdout).hexdigest() != wanted:
         store.discard(unit)
@@ -220,13 +209,8 @@ def _import_files(repository: Git, files: Sequence[SdistFile]) -> str:
         stream.append(file.data)
         stream.append(b"\n")
     stream.append(b"done\n")
-    fast = replace(
-        repository,
-        extra={
-            **repository.extra,
-            "GIT_CONFIG_PARAMETERS": "'fastimport.unpackLimit=0' 'pack.compression=1'",
-        },
-    )
+    settings = {"GIT_CONFIG_PARAMETERS": "'fastimport.unpackLimit=0' 'pack.compression=1'"}
+    fast = replace(repository, extra={**repository.extra, **settings})
     fast.run("fast-import", "--quiet", "--done", input=b"".join(stream))
     return repository.text("rev-parse", "refs/npu-rl/sdist^{tree}")
 
@@ -253,15 +237,13 @@ def fetch_sdist(
         repository = Git(folder)
         keep = [path for path, _ in component.entries_at_pin()]
         imported = import_sdist(
-            repository, request.component, source, keep, network, watcher, store=store, ask=False
+            repository, request.component, source, keep, network, watcher, store, ask=False
         )
         lacking = missing(repository, request.wants)
         if imported.tree != component.tree or lacking:
-            raise SourceError(
-                f"{source.pypi} does not stand for what is locked",
-                why=f"It gives tree {short(imported.tree)} where {short(component.tree)} is locked."
-                if imported.tree != component.tree
-                else "It has not what the merges need; only git has.",
-            )
+            why = "It has not what the merges need; only git has."
+            if imported.tree != component.tree:
+                why = f"It gives tree {short(imported.tree)} where {short(component.tree)} is locked."
+            raise SourceError(f"{source.pypi} does not stand for what is locked", why=why)
         facts = {"component": request.component, "wants": list(request.wants), "source": source.pypi}
         return store.publish(folder, request.key, facts), imported.received
