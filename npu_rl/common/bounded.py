@@ -57,6 +57,18 @@ def read_file(path: Path, most: int = LARGEST) -> bytes:
     return data
 
 
+def read_if_file(path: Path, most: int = LARGEST) -> bytes | None:
+    """Return the bytes of a regular file; None if there is none, or for more than `most` bytes. Raises OSError."""
+    try:
+        return read_file(path, most)
+    except ValueError:
+        return None
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise
+
+
 def chunks(file: BufferedReader, largest: int = 1 << 20) -> Iterator[memoryview]:
     """Yield what follows in an open file, in one buffer that is used again.
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_rl.common.bounded import NO_FILE, open_file, parse_json, read_file
+from npu_rl.common.bounded import NO_FILE, open_file, parse_json, read_file, read_if_file
 from npu_rl.common.disk import (
     alive,
     disk_errors,
@@ -203,15 +203,8 @@ class Store:
     def kept_file(self, digest: str) -> bytes | None:
         """Return the bytes with that SHA-256; None if they are missing or were changed on disk."""
         with disk_errors(self.files):
-            try:
-                data = read_file(self.files / digest)
-            except ValueError:
-                return None
-            except OSError as error:
-                if error.errno in NO_FILE:
-                    return None
-                raise
-        return data if hashlib.sha256(data).hexdigest() == digest else None
+            data = read_if_file(self.files / digest)
+        return data if data is not None and hashlib.sha256(data).hexdigest() == digest else None
 
     # -- housekeeping --------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from npu_rl.common.bounded import NO_FILE, read_file
+from npu_rl.common.bounded import read_if_file
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import PatchError
 from npu_rl.common.yaml_documents.text_checks import is_local
@@ -51,11 +51,4 @@ def _read(file: str, manifest_folder: Path, trees: Trees, results: dict[str, str
         entry = trees.find(results[component], path)
         return trees.blob(entry.oid) if entry is not None and not entry.is_tree else None
     place = manifest_folder / file if is_local(file) else data_root() / "patchsets" / file
-    try:
-        return read_file(place, MAXIMUM_SIZE)
-    except ValueError:
-        return None
-    except OSError as error:
-        if error.errno in NO_FILE:
-            return None
-        raise
+    return read_if_file(place, MAXIMUM_SIZE)

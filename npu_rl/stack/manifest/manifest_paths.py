@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.common.yaml_documents.document import Document, Plain
 from npu_rl.common.yaml_documents.layers import APPEND
 from npu_rl.common.yaml_documents.problems import KeyPath, Problem
-
-_Visit = Callable[[str, KeyPath], str]
 
 
 def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]:
@@ -24,17 +23,12 @@ def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]
         onto: The folder of the manifest that is loaded.
     """
     problems: list[Problem] = []
-
-    def moved(value: str, path: KeyPath) -> str:
+    message = "a bundled manifest can't use files beside it: name a bundled patchset (component/version)"
+    for holder, key, path in _local_paths(document.data):
         if folder is None:
-            message = (
-                "a bundled manifest can't use files beside it: name a bundled patchset (component/version)"
-            )
             problems.append(Problem(document.name, document.lines[path], path, message))
-            return value
-        return moved_path(value, folder, onto)
-
-    _visit_manifest(document.data, moved)
+        else:
+            holder[key] = moved_path(holder[key], folder, onto)
     return problems
 
 
@@ -44,38 +38,25 @@ def moved_path(value: str, folder: Path, onto: Path) -> str:
     return relative if relative.startswith("../") else f"./{relative}"
 
 
-def _visit_manifest(data: dict[str, Plain], visit: _Visit) -> None:
-    _visit_patches(data.get("tree"), ("tree",), visit)
+def _local_paths(data: dict[str, Plain]) -> Iterator[tuple[Any, str | int, KeyPath]]:
+    """Yield the holder, key and key path of each local patch and bundle path that is valid."""
+    yield from _local_patches(data.get("tree"), ("tree",))
     components = data.get("components")
-    if isinstance(components, dict):
-        for name, component in components.items():
-            _visit_patches(component, ("components", name), visit)
-            _visit_bundles(component, ("components", name), visit)
+    for name, component in components.items() if isinstance(components, dict) else ():
+        yield from _local_patches(component, ("components", name))
+        sources, at = _list_of(component, ("components", name, "sources"))
+        for index, source in enumerate(sources):
+            if isinstance(source, dict) and _passes(text_checks.check_bundle_path, source.get("bundle")):
+                yield source, "bundle", (*at, index, "bundle")
 
 
-def _visit_patches(holder: Plain, path: KeyPath, visit: _Visit) -> None:
+def _local_patches(holder: Plain, path: KeyPath) -> Iterator[tuple[Any, str | int, KeyPath]]:
     patches, at = _list_of(holder, (*path, "patches"))
     for index, entry in enumerate(patches):
-        place = (*at, index)
-        if isinstance(entry, str):
-            if _is_local_patch(entry):
-                patches[index] = visit(entry, place)
-        elif isinstance(entry, dict) and "from" not in entry:
-            patch_path = entry.get("path")
-            if isinstance(patch_path, str) and _is_local_patch(patch_path):
-                entry["path"] = visit(patch_path, (*place, "path"))
-
-
-def _visit_bundles(component: Plain, path: KeyPath, visit: _Visit) -> None:
-    sources, at = _list_of(component, (*path, "sources"))
-    for index, source in enumerate(sources):
-        bundle = source.get("bundle") if isinstance(source, dict) else None
-        if (
-            isinstance(source, dict)
-            and isinstance(bundle, str)
-            and _passes(text_checks.check_bundle_path, bundle)
-        ):
-            source["bundle"] = visit(bundle, (*at, index, "bundle"))
+        if isinstance(entry, dict) and "from" not in entry and _is_local_patch(entry.get("path")):
+            yield entry, "path", (*at, index, "path")
+        elif _is_local_patch(entry):
+            yield patches, index, (*at, index)
 
 
 def _list_of(holder: Plain, path: KeyPath) -> tuple[list[Plain], KeyPath]:
@@ -86,13 +67,13 @@ def _list_of(holder: Plain, path: KeyPath) -> tuple[list[Plain], KeyPath]:
     return (value if isinstance(value, list) else []), path
 
 
-def _is_local_patch(value: str) -> bool:
-    return text_checks.is_local(value) and _passes(text_checks.check_local_path, value)
+def _is_local_patch(value: Plain) -> bool:
+    return _passes(text_checks.check_local_path, value) and text_checks.is_local(str(value))
 
 
-def _passes(check: Callable[[str], str], value: str) -> bool:
+def _passes(check: Callable[[str], str], value: Plain) -> bool:
+    """Return whether a value is a text that a check accepts."""
     try:
-        check(value)
+        return isinstance(value, str) and check(value) == value
     except ValueError:
         return False
-    return True
