@@ -244,18 +244,12 @@ def _run_watched(
         finally:
             _stop(process)
             watch.outcome.stderr, watch.outcome.code = messages_of_git.text(), process.returncode
+    messages = messages_of_git.text()
     if stalled or process.returncode != 0:
-        messages = messages_of_git.text()
         check_disk(messages, cwd)
-        received_data = bool(output) or messages_of_git.received_data
-        raise GitError(
-            args,
-            process.returncode,
-            messages,
-            stalled=watch.stall if stalled else None,
-            received_data=received_data,
-        )
-    return Result(b"".join(output), messages_of_git.text(), 0)
+        received, seconds = bool(output) or messages_of_git.received_data, watch.stall if stalled else None
+        raise GitError(args, process.returncode, messages, stalled=seconds, received_data=received)
+    return Result(b"".join(output), messages, 0)
 
 
 def _read_output(

@@ -199,14 +199,14 @@ def apply_exact(
     Raises:
         PatchError: If a hunk does not fit; with the patch's line, and expected and found lines side by side.
     """
+
+    def refused(what: str, why: str | None = None) -> PatchError:
+        hint = "Check that the patch is for this version of the component."
+        return PatchError(f"{file_patch.path} {what}", where=f"{name}:{file_patch.line}", why=why, hint=hint)
+
     offsets = offsets or {}
     if (content is None) != (file_patch.old_path is None):
-        state = "does not exist" if content is None else "exists already"
-        raise PatchError(
-            f"{file_patch.path} {state}",
-            where=f"{name}:{file_patch.line}",
-            hint="Check that the patch is for this version of the component.",
-        )
+        raise refused("does not exist" if content is None else "exists already")
     lines = split_lines(content or b"")
     result: list[bytes] = []
     done = 0
@@ -220,12 +220,8 @@ def apply_exact(
     if file_patch.new_path is not None:
         return b"".join(result)
     if result:
-        raise PatchError(
-            f"{file_patch.path} holds more than the patch deletes",
-            where=f"{name}:{file_patch.line}",
-            why=f"{len(result)} of its {len(lines)} lines would be left.",
-            hint="Check that the patch is for this version of the component.",
-        )
+        why = f"{len(result)} of its {len(lines)} lines would be left."
+        raise refused("holds more than the patch deletes", why)
     return None
 
 

@@ -137,9 +137,8 @@ def _find_with_remaining_context(piece: Piece, lines: tuple[Edge, ...], alone: i
     if old is not None:
         return Found("old", old.line)
     around = [i for i in range(1, len(lines)) if (s := _score_place(piece, lines, i, i)).above or s.below]
-    return Found(
-        None, min(around, key=lambda i: abs(i - piece.line), default=min(piece.line, len(lines) - 1))
-    )
+    last = len(lines) - 1
+    return Found(None, min(around, key=lambda i: abs(i - piece.line), default=min(piece.line, last)))
 
 
 def _is_reliable(place: _Place, piece: Piece, enough: int, all_there: bool) -> bool:

@@ -39,9 +39,8 @@ def with_key_paths(patch: bytes, content: bytes, path: str) -> bytes:
         name = ".".join(section[0]) if section else ""
         heading = found["heading"].decode("utf-8", "replace").strip()
         if not _PLAIN_PATH.fullmatch(name) or ("." not in name and _name(heading) == name):
-            return found[
-                0
-            ]  # `actor:` says the same; of a flat section in TOML git's is the key above, such as `lr = 1`
+            # `actor:` says the same; of a flat section in TOML git's is the key above, such as `lr = 1`.
+            return found[0]
         return found["places"] + b" " + name.encode()
 
     return _HUNK_LINE.sub(headed, patch)

@@ -117,13 +117,13 @@ def read_record(path: Path) -> VerificationRecord | None:
         if not isinstance(data, Mapping) or data.get("record_format") != RECORD_FORMAT:
             raise UnexpectedShape(f"record_format: expected {RECORD_FORMAT}")
         record: VerificationRecord = build(VerificationRecord, data, "record")
+        return record
     except FileNotFoundError:
         return None
     except (OSError, ValueError, UnexpectedShape) as error:
         raise LockError(
             "A record of what was verified can't be read", where=str(path), why=str(error), hint=hint
         ) from error
-    return record
 
 
 def dump_record(record: VerificationRecord) -> str:

@@ -41,10 +41,8 @@ class Source(Strict):
             got = f", not {' and '.join(kinds)}" if kinds else ""
             yield (), f"a source must have exactly one of git, pypi, bundle{got}"
         if data.get("drop") and "pypi" not in data:
-            yield (
-                ("drop",),
-                "`drop` works with a pypi source only: a git or bundle source delivers its tree unchanged",
-            )
+            only = "works with a pypi source only: a git or bundle source delivers its tree unchanged"
+            yield ("drop",), f"`drop` {only}"
 
 
 class Merge(Strict):
@@ -190,10 +188,8 @@ def _source_rules(data: Mapping[str, Any]) -> Iterator[Fault]:
         return
     if any("git" in source or "bundle" in source for source in sources):
         if "ref" not in data:
-            yield (
-                ("ref",),
-                "required key 'ref' is missing: a git or bundle source needs a full commit id or refs/...",
-            )
+            needed = "a git or bundle source needs a full commit id or refs/..."
+            yield ("ref",), f"required key 'ref' is missing: {needed}"
         return
     only = "all sources are pypi, and a release has no commits"
     if "ref" in data:
@@ -303,11 +299,8 @@ class Manifest(Strict):
         yield from _unused_components(components, {name for _, name in origins})
         for path, name in origins:
             if name not in components:
-                names = ", ".join(map(str, components))
-                yield (
-                    path,
-                    f"unknown component {shown(name)}{did_you_mean(name, list(components))} (components: {names})",
-                )
+                names, near = ", ".join(map(str, components)), did_you_mean(name, list(components))
+                yield path, f"unknown component {shown(name)}{near} (components: {names})"
 
 
 def _unused_components(components: Mapping[str, Any], patch_holders: Container[str]) -> Iterator[Fault]:
@@ -316,10 +309,8 @@ def _unused_components(components: Mapping[str, Any], patch_holders: Container[s
         if not isinstance(component, Mapping) or component.get("take") or name in patch_holders:
             continue
         if component.get("checkout") != "full":
-            yield (
-                ("components", name, "take"),
-                "the component is unused: set `take` or `checkout: full`, or name it in a patch's `from`",
-            )
+            ways = "set `take` or `checkout: full`, or name it in a patch's `from`"
+            yield ("components", name, "take"), f"the component is unused: {ways}"
 
 
 def _duplicate_names(components: Mapping[str, Any]) -> Iterator[Fault]:
@@ -337,10 +328,8 @@ def _duplicate_names(components: Mapping[str, Any]) -> Iterator[Fault]:
             yield ("components", name), f"differs from {names[0]!r} only by letter case"
     for names in dists.values():
         for name in names[1:]:
-            yield (
-                ("components", name, "dist", "name"),
-                f"component {names[0]!r} has the same distribution name",
-            )
+            path = ("components", name, "dist", "name")
+            yield path, f"component {names[0]!r} has the same distribution name"
 
 
 def _patch_origins(data: Mapping[str, Any], components: Mapping[str, Any]) -> Iterator[tuple[Any, str]]:

@@ -77,18 +77,10 @@ def patch_table(rows: Sequence[PatchRow]) -> str:
     """Return the page as Markdown."""
     lines = [_row(_COLUMNS), _row(["---"] * len(_COLUMNS))]
     for row in rows:
-        lines.append(
-            _row(
-                [
-                    ", ".join(row.adaptation) or "(no switch)",
-                    row.version,
-                    f"{row.patch}: {row.subject}",
-                    "<br>".join(f"`{test}`" for test in row.tests),
-                    row.needs_npu,
-                    row.retire_when,
-                ]
-            )
-        )
+        switches = ", ".join(row.adaptation) or "(no switch)"
+        tests = "<br>".join(f"`{test}`" for test in row.tests)
+        patch = f"{row.patch}: {row.subject}"
+        lines.append(_row([switches, row.version, patch, tests, row.needs_npu, row.retire_when]))
     return _HEAD + "\n".join(lines) + "\n"
 
 

@@ -53,34 +53,22 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
             `0001-fix-rollout.patch`, as plain files of this folder.
     """
     if not folder.is_dir():
-        raise PatchError(
-            f"The patchset {folder.name} does not exist",
-            where=str(folder),
-            hint="Correct `patches:` in the manifest; `./path` is relative to the manifest.",
-        )
+        hint = "Correct `patches:` in the manifest; `./path` is relative to the manifest."
+        raise PatchError(f"The patchset {folder.name} does not exist", where=str(folder), hint=hint)
     series = folder / SERIES
     if not series.is_file():
-        raise PatchError(
-            f"The patchset {folder.name} has no `{SERIES}` file",
-            where=str(folder),
-            hint=f"Write `{SERIES}`: one patch name per line, in the order to apply.",
-        )
-    _check_inside(series, folder)
-    names = _read_series(_content(series), str(series))
+        hint = f"Write `{SERIES}`: one patch name per line, in the order to apply."
+        raise PatchError(f"The patchset {folder.name} has no `{SERIES}` file", where=str(folder), hint=hint)
+    names = _read_series(_content(_inside(series, folder)), str(series))
     for line, name in names.items():
+        where = f"{series}:{line}"
         if not _NAME.fullmatch(name):
-            raise PatchError(
-                f"{name!r} is not a patch name",
-                where=f"{series}:{line}",
-                why="Names are four digits, a dash, and a slug: 0001-fix-rollout.patch.",
-                hint="Rename the file, and its line in `series`.",
-            )
+            why = "Names are four digits, a dash, and a slug: 0001-fix-rollout.patch."
+            hint = "Rename the file, and its line in `series`."
+            raise PatchError(f"{name!r} is not a patch name", where=where, why=why, hint=hint)
         if not (folder / name).is_file():
-            raise PatchError(
-                f"The patch {name} does not exist",
-                where=f"{series}:{line}",
-                hint="Add the file, or take the line out of `series`.",
-            )
+            hint = "Add the file, or take the line out of `series`."
+            raise PatchError(f"The patch {name} does not exist", where=where, hint=hint)
     unlisted = sorted(path for path in _files_below(folder) if _is_unlisted(path, names.values()))
     if unlisted:
         raise PatchError(
@@ -90,7 +78,8 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
             "which names files of its own folder only.",
             hint="Add a line for it, or remove the file. A subfolder can be an entry of `patches:` of its own.",
         )
-    sources = tuple(_read(folder, name) for name in names.values())
+    paths = [_inside(folder / name, folder) for name in names.values()]
+    sources = tuple(PatchSource(path.name, path, _content(path)) for path in paths)
     if lint:
         for source in sources:
             _lint(source)
@@ -208,16 +197,14 @@ def _read_series(data: bytes, where: str) -> dict[int, str]:
                 hint="Keep one name per line; set `strip` and `directory` in the manifest.",
             )
         if name in names.values():
-            raise PatchError(
-                f"The patch {name} is listed twice",
-                where=f"{where}:{number}",
-                hint="Remove one of the lines.",
-            )
+            hint = "Remove one of the lines."
+            raise PatchError(f"The patch {name} is listed twice", where=f"{where}:{number}", hint=hint)
         names[number] = name
     return names
 
 
-def _check_inside(path: Path, folder: Path) -> None:
+def _inside(path: Path, folder: Path) -> Path:
+    """Return the path of a file that is really in the folder. Raises PatchError for others."""
     if path.resolve().parent != folder.resolve():
         raise PatchError(
             f"{path.name} is a symlink that leaves its patchset",
@@ -225,12 +212,7 @@ def _check_inside(path: Path, folder: Path) -> None:
             why=f"It leads to {path.resolve()}.",
             hint="Replace the link by a copy of the file.",
         )
-
-
-def _read(folder: Path, name: str) -> PatchSource:
-    path = folder / name
-    _check_inside(path, folder)
-    return PatchSource(name, path, _content(path))
+    return path
 
 
 def read_patch(place: Path) -> PatchSource | None:

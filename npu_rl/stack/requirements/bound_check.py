@@ -138,12 +138,10 @@ def _comparable(
 
 
 def _other_pin(spec: Spec, component: LockedComponent) -> bool:
-    wanted = [source.pypi for source in spec.sources], {p: one.ref for p, one in spec.submodules.items()}
-    locked = (
-        [source.pypi for source in component.sources],
-        {one.path: one.pin for one in component.submodules},
-    )
-    return (spec.ref, *wanted) != (component.ref, *locked)
+    wanted = {path: module.ref for path, module in spec.submodules.items()}
+    locked = {module.path: module.pin for module in component.submodules}
+    releases = [source.pypi for source in spec.sources] == [source.pypi for source in component.sources]
+    return (spec.ref, wanted) != (component.ref, locked) or not releases
 
 
 def _texts(component: LockedComponent) -> Collection[tuple[str, ...]]:

@@ -120,12 +120,8 @@ def _read_one(declared: Declared, path: str, content: bytes | None, extras: Sequ
         declared.unread += [f"{path}: {_printable(reason)}" for reason in reading.unread]
         for include in reading.includes:
             target = posixpath.normpath(posixpath.join(posixpath.dirname(path), include))
-            if (
-                "://" in include
-                or "\\" in include
-                or not include.isprintable()
-                or target.startswith(("/", ".."))
-            ):
+            outside = "://" in include or "\\" in include or target.startswith(("/", ".."))
+            if outside or not include.isprintable():
                 declared.unread.append(f"{path}: a file outside of the repository")
             else:
                 yield target

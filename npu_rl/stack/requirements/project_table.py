@@ -51,11 +51,9 @@ def _dynamic(data: dict[str, Any], project: dict[str, Any]) -> Reading:
     if isinstance(files, list) and files:
         return Reading(includes=tuple(file for file in files if isinstance(file, str)))
     backend = _table(data, "build-system").get("build-backend", "setuptools.build_meta")
-    return (
-        Reading()
-        if str(backend).startswith("setuptools")
-        else _unread(f"dependencies, which {backend} finds")
-    )
+    if str(backend).startswith("setuptools"):
+        return Reading()
+    return _unread(f"dependencies, which {backend} finds")
 
 
 def _table(data: dict[str, Any], *keys: str) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield the lines that are not empty, without comments and joined where one ends in a backslash."""
     begun = 0
     parts: list[str] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate((*text.splitlines(), ""), 1):
         if not parts:
             begun = number
         stripped = _COMMENT.sub("", line).strip()
@@ -57,6 +57,3 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         parts = []
         if whole:
             yield begun, whole
-    rest = " ".join(filter(None, parts))
-    if rest:
-        yield begun, rest

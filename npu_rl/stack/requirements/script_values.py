@@ -24,18 +24,9 @@ from npu_rl.stack.requirements.script_names import (
 
 _MOST_STEPS = 100_000  # statements, expressions and items: about a second
 _LONGEST = 500  # characters of a text that is put together
-_OF_LINES = (
-    "read",
-    "readlines",
-    "decode",
-    "strip",
-    "lstrip",
-    "rstrip",
-    "splitlines",
-    "startswith",
-    "endswith",
-)
-_OF_TEXTS = ("strip", "lstrip", "rstrip", "split", "splitlines", "startswith", "endswith", "lower")
+_OF_BOTH = ("strip", "lstrip", "rstrip", "splitlines", "startswith", "endswith")
+_OF_LINES = (*_OF_BOTH, "read", "readlines", "decode")
+_OF_TEXTS = (*_OF_BOTH, "split", "lower")
 _OF_PATHS = ("resolve", "absolute", "as_posix", "joinpath")
 _OPENS = ("open", "io.open", "codecs.open")
 _SAME = ("str", "os.path.abspath", "os.path.realpath", "os.fspath")

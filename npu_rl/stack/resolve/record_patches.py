@@ -70,7 +70,9 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
         except PatchError as error:
             raise _in_pinned_component(error, entry, f"{entry.from_}:{entry.path}") from error
         for source, file in sources:
-            _check_size(source, component)
+            if len(source.data) > MAXIMUM_SIZE:
+                what = f"The patch {source.name} is too large"
+                raise PatchError(what, where=component, why="It is larger than 16 MiB.")
             context.store.keep_file(source.data)
             patch = lock_model.LockedPatch(
                 name=_name(source.name, file, {p.name for p in locked}),
@@ -114,13 +116,6 @@ def _name(name: str, file: str, used: Container[str]) -> str:
     """Return the patch's name: that of its file, with the folder where two are the same."""
     stem = PurePosixPath(name).stem
     return stem if stem not in used else file.removeprefix("./").removesuffix(PurePosixPath(name).suffix)
-
-
-def _check_size(source: PatchSource, component: str) -> None:
-    if len(source.data) > MAXIMUM_SIZE:
-        raise PatchError(
-            f"The patch {source.name} is too large", where=component, why="It is larger than 16 MiB."
-        )
 
 
 def _check_excludes(entry: PatchEntry, excluded: Iterable[str], component: str) -> None:

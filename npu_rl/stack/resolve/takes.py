@@ -126,10 +126,8 @@ def _missing_path(trees: Trees, name: str, path: str, root: str, key: str = "tak
     if _GLOB.search(path):
         hint = f"`{key}` does not support patterns: name a folder, or each file."
     if entry.mode == GITLINK:
-        why, hint = (
-            f"{above} is a submodule.",
-            f"List {above} under `submodules:` with its URL and commit id.",
-        )
+        why = f"{above} is a submodule."
+        hint = f"List {above} under `submodules:` with its URL and commit id."
     elif entry.is_tree:
         names = sorted(trees.entries(entry.oid))
         more = f" and {len(names) - 20} more" if len(names) > 20 else ""

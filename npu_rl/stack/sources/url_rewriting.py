@@ -35,16 +35,14 @@ class Rewrites:
 
     def apply(self, url: str) -> str:
         """Return the rewritten URL. Raises UsageError if the result is not a valid git URL."""
-        best: tuple[str, str] | None = None
-        for prefix, target in self.rules:
-            if url.startswith(prefix) and (best is None or len(prefix) > len(best[0])):
-                best = (prefix, target)
-        if best is None:
+        fitting = [rule for rule in self.rules if url.startswith(rule[0])]
+        if not fitting:
             return url
-        result = best[1] + url[len(best[0]) :]
+        prefix, target = max(fitting, key=lambda rule: len(rule[0]))  # the first of equal ones
+        result = target + url[len(prefix) :]
         if result.startswith("/"):
-            result = f"file://{quote(best[1])}{url[len(best[0]) :]}"
-        check_url(result, where=f"rewrite {hide_credentials(best[0])}={hide_credentials(best[1])}")
+            result = f"file://{quote(target)}{url[len(prefix) :]}"
+        check_url(result, where=f"rewrite {hide_credentials(prefix)}={hide_credentials(target)}")
         return result
 
 
@@ -61,14 +59,11 @@ def load_rewrites(options: Iterable[str] = ()) -> Rewrites:
 def _rule(text: str, where: str) -> tuple[str, str]:
     prefix, separator, target = text.partition("=")
     if not separator or not prefix or not target:
+        why = "It has no `=`." if not separator else "TO is empty." if prefix else "FROM is empty."
         raise UsageError(  # without its text, which may be a token
             "Invalid rewrite rule",
             where=where,
-            why="FROM is empty."
-            if separator and not prefix
-            else "TO is empty."
-            if separator
-            else "It has no `=`.",
+            why=why,
             hint="Write FROM=TO, for example https://github.com/=https://mirror.example/github/",
         )
     return prefix, target
