@@ -64,10 +64,8 @@ def test_files_that_python_runs_by_itself(path: str, runs: bool) -> None:
 
 
 def refused(world: World, entry: object) -> str:
-    world.manifest({"up": entry})
-    with pytest.raises(ComposeError) as error:
-        world.lock()
-    return str(error.value)
+    message = world.refused({"up": entry}, ComposeError)
+    return message
 
 
 def test_what_a_lock_refuses(world: World) -> None:
@@ -103,6 +101,5 @@ def test_what_a_lock_refuses(world: World) -> None:
     ],
 )
 def test_pointers_that_git_lfs_takes_too(pointer: str, world: World) -> None:
-    up = world.repo()
-    up.commit({"pkg/a.py": "a = 1\n", "pkg/weights.bin": pointer})
+    up = world.upstream({"pkg/a.py": "a = 1\n", "pkg/weights.bin": pointer})
     assert "Git LFS pointers in place of files" in refused(world, component(up))

@@ -23,17 +23,14 @@ PATCH = """\
 
 
 def plain(world: World) -> Repo:
-    up = world.repo()
-    up.commit({"pkg/a.py": "one\ntwo\n", "pkg/sub/b.py": "b\n", "setup.py": "s\n", "README": "r\n"})
+    up = world.upstream({"pkg/a.py": "one\ntwo\n", "pkg/sub/b.py": "b\n", "setup.py": "s\n", "README": "r\n"})
     return up
 
 
 def refused(world: World, entry: object, error: type[Exception] = LockError) -> str:
-    world.manifest({"up": entry})
-    with pytest.raises(error) as caught:
-        world.lock()
+    message = world.refused({"up": entry}, error)
     assert not (world.root / "project" / "m.lock.json").exists()
-    return str(caught.value)
+    return message
 
 
 # -- paths ---------------------------------------------------------------------------------------------
@@ -54,8 +51,7 @@ def test_a_path_that_is_not_there(world: World, path: str, says: str) -> None:
 
 
 def test_a_long_folder_is_listed_in_part(world: World) -> None:
-    up = world.repo()
-    up.commit({f"pkg/f{n:02}.py": f"{n}\n" for n in range(33)})
+    up = world.upstream({f"pkg/f{n:02}.py": f"{n}\n" for n in range(33)})
     message = refused(world, component(up, take=takes(("pkg/x", "x"))))
     assert "f19.py and 13 more" in message and "f20.py" not in message
 
@@ -72,8 +68,7 @@ def test_a_link_is_not_taken_for_what_it_leads_to(world: World) -> None:
 
 
 def test_single_files_and_spaces_and_letters(world: World) -> None:
-    up = world.repo()
-    up.commit({"a b/ü.py": "1\n", "tools/run me.sh": File("#!/bin/sh\n", mode="100755")})
+    up = world.upstream({"a b/ü.py": "1\n", "tools/run me.sh": File("#!/bin/sh\n", mode="100755")})
     entry = component(up, take=takes(("a b", "neuer Ordner"), ("tools/run me.sh", "bin/läuft")))
     made = world.compose(world.locked({"up": entry}))
     assert made.modes == {"neuer Ordner/ü.py": "100644", "bin/läuft": "100755"}
@@ -129,8 +124,7 @@ def test_verify_tells_the_places_of_a_hunk_apart(world: World) -> None:
 
 
 def test_folders_of_one_component_may_flow_together(world: World) -> None:
-    up = world.repo()
-    up.commit({"pkg/sub/a.py": "one\ntwo\n", "extra/b.py": "b\n"})
+    up = world.upstream({"pkg/sub/a.py": "one\ntwo\n", "extra/b.py": "b\n"})
     world.write("x.patch", PATCH.replace("pkg/a.py", "pkg/sub/a.py"))
     entry = component(up, take=takes(("pkg", "pkg"), ("extra", "pkg/sub")), patches=["./x.patch"])
     made = world.compose(world.locked({"up": entry}))
@@ -165,10 +159,8 @@ def test_a_whole_checkout_lies_under_src_with_its_patches(world: World) -> None:
 
 
 def refused_patch(world: World, entry: object) -> str:
-    world.manifest({"up": entry})
-    with pytest.raises(PatchError) as caught:
-        world.lock()
-    return str(caught.value)
+    message = world.refused({"up": entry}, PatchError)
+    return message
 
 
 def test_a_checkout_may_take_nothing(world: World) -> None:

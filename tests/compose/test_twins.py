@@ -38,8 +38,7 @@ def patch(*hunks: str, path: str = "pkg/a.py") -> str:
 
 
 def locked(world: World, content: str, text: str, path: str = "pkg/a.py", **options: Any) -> Lock:
-    up = world.repo()
-    up.commit({path: content})
+    up = world.upstream({path: content})
     world.write("x.patch", text)
     entry = component(up, up.id("main"), patches=[{"path": "./x.patch", **options}])
     return world.locked({"up": entry})

@@ -60,8 +60,7 @@ class Stack:
         repos = {"verl": VERL, "ascend": ASCEND, "speed": SPEED}
         self.components: dict[str, Any] = {}
         for name, files in repos.items():
-            repo = world.repo(name)
-            repo.commit(files)
+            repo = world.upstream(files, name=name)
             path = next(iter(files))
             self.components[name] = component(repo, take=[{"from": path, "to": path.replace("pkg", name)}])
         self.manifest()

@@ -75,8 +75,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     """One for all tests, which leave its files as they were."""
     root = tmp_path_factory.mktemp("installed")
     world = World(root, clean_env(root))
-    up = world.repo()
-    up.commit({"pkg/a.py": "one\ntwo\n"})
+    up = world.upstream({"pkg/a.py": "one\ntwo\n"})
     own = Installation(world, up)
     done = own.run("lock", "-m", own.manifest, "-o", own.lock)
     assert done.returncode == 0, done.stderr
@@ -136,8 +135,7 @@ def test_check_without_a_lock(installed: Installation) -> None:
 
 
 def test_a_failed_lock_leaves_the_old_one(world: World) -> None:
-    up = world.repo()
-    up.commit({"pkg/a.py": "one\n"})
+    up = world.upstream({"pkg/a.py": "one\n"})
     world.locked({"up": component(up)})
     before = (world.root / "project" / "m.lock.json").read_bytes()
     world.manifest({"up": component(up, take=takes(("absent", "x")))})
@@ -251,8 +249,7 @@ def test_the_order_of_work_does_not_matter(world: World) -> None:
     """Components are fetched and locked side by side; the lock is in the manifest's order."""
     entries = {}
     for name in ("zebra", "ant", "mole"):
-        up = world.repo(name)
-        up.commit({f"{name}/a.py": f"{name}\n"})
+        up = world.upstream({f"{name}/a.py": f"{name}\n"}, name=name)
         entries[name] = component(up, take=takes((name, name)))
     lock = world.locked(entries)
     assert list(lock.components) == ["zebra", "ant", "mole"]
@@ -263,8 +260,7 @@ def test_the_order_of_work_does_not_matter(world: World) -> None:
 
 
 def test_a_file_that_appears_while_it_resolves_is_not_overwritten(world: World) -> None:
-    up = world.repo()
-    up.commit({"pkg/a.py": "one\ntwo\n"}, "Begin")
+    up = world.upstream({"pkg/a.py": "one\ntwo\n"}, "Begin")
     world.manifest({"up": component(up)})
     target = world.root / "project" / "m.lock.json"
 

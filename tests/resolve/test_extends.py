@@ -25,8 +25,7 @@ def patch(name: str) -> str:
 @pytest.fixture
 def chain(world: World) -> World:
     """grand.yaml has a component with two patches and a tree patch; the files for more patches lie there."""
-    up = world.repo()
-    up.commit({**{f"pkg/{n}": OLD for n in "abcde"}, "more/x": "x\n"})
+    up = world.upstream({**{f"pkg/{n}": OLD for n in "abcde"}, "more/x": "x\n"})
     for name in "abcde":
         world.write(f"{name}.patch", patch(name))
     world.manifest(

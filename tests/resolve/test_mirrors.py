@@ -41,8 +41,7 @@ def test_a_server_of_protocol_v0(world: World, ref: str) -> None:
 @pytest.mark.parametrize("how", ["merge", "pick"])
 def test_requests_on_a_server_of_protocol_v0(world: World, how: str) -> None:
     """Neither the pin nor the merge base is the tip of a ref."""
-    up = world.repo()
-    up.commit({"pkg/a.py": "a\n", "pkg/b.py": "b\n"})
+    up = world.upstream({"pkg/a.py": "a\n", "pkg/b.py": "b\n"})
     pin = up.commit({"pkg/b.py": "B\n"})
     pull(up, 7, {"pkg/a.py": "A\n"}, at=pin)
     up.commit({"pkg/c.py": "later\n"})
@@ -56,8 +55,7 @@ def test_a_submodule_on_a_server_of_protocol_v0(world: World) -> None:
     inner = world.repo("inner")
     pin = inner.commit({"x.py": "x\n"})
     inner.commit({"x.py": "y\n"})
-    up = world.repo()
-    up.commit({"pkg/a.py": "a\n", "pkg/sub": File(pin, mode="160000")})
+    up = world.upstream({"pkg/a.py": "a\n", "pkg/sub": File(pin, mode="160000")})
     with serve(up.path.parent, v0=True) as daemon:
         modules = {"pkg/sub": {"git": daemon.url("inner.git"), "ref": pin}}
         lock = world.locked({"up": old_server(world, up, daemon, "refs/heads/main", submodules=modules)})
@@ -66,8 +64,7 @@ def test_a_submodule_on_a_server_of_protocol_v0(world: World) -> None:
 
 def test_an_id_that_nobody_has_costs_no_history(world: World) -> None:
     """A server that says so of an id is not asked for everything."""
-    up = world.repo()
-    up.commit({"pkg/a.py": "a\n"})
+    up = world.upstream({"pkg/a.py": "a\n"})
     with serve(up.path.parent) as daemon:
         with pytest.raises(SourceError, match="No source has the commits of up") as error:
             world.locked({"up": old_server(world, up, daemon, "1" * 40)})
@@ -175,8 +172,7 @@ def test_a_tag_that_is_another_commit_elsewhere_is_refused(world: World) -> None
 def test_a_tag_that_is_the_same_elsewhere_and_sources_that_do_not_say(world: World) -> None:
     up, fork = two(world, same=True)
     assert up.id("main") == fork.id("main")
-    bare = world.repo("bare")
-    bare.commit({"pkg/a.py": "a\n"})
+    bare = world.upstream({"pkg/a.py": "a\n"}, name="bare")
     nowhere = f"file://{world.root}/nowhere.git"
     sources = [{"git": url} for url in (nowhere, up.url, fork.url, bare.url)]
     world.locked({"up": component(up, "refs/tags/v1", sources=sources)})

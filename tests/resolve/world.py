@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.errors import LockError, NpuRlError
 from npu_rl.stack.compose.composed_unit import composed
 from npu_rl.stack.git.command import Git, ObjectReader
 from npu_rl.stack.lock import lock_model
@@ -56,6 +57,12 @@ class World:
     def repo(self, name: str = "up") -> Repo:
         return Repo(self.root / "upstream" / f"{name}.git")
 
+    def upstream(self, files: Files, message: str = "change", *, name: str = "up") -> Repo:
+        """A repository with one commit."""
+        repo = self.repo(name)
+        repo.commit(files, message)
+        return repo
+
     def write(self, path: str, content: str | bytes) -> Path:
         """A file beside the manifest, or wherever `path` leads from there."""
         place = self.root / "project" / path
@@ -92,6 +99,16 @@ class World:
         """Write the manifest and lock it."""
         self.manifest(components, **more)
         return self.lock()
+
+    def refused(self, components: Mapping[str, Any], error: type[NpuRlError] = LockError, **more: Any) -> str:
+        """The message with which the manifest is refused; an earlier lock is as it was."""
+        path = self.root / "project" / "m.lock.json"
+        before = path.read_bytes() if path.exists() else None
+        self.manifest(components, **more)
+        with pytest.raises(error) as caught:
+            self.lock()
+        assert (path.read_bytes() if path.exists() else None) == before
+        return str(caught.value)
 
     def empty_store(self) -> Store:
         return Store(self.root / f"store-{next(self._count)}")
