@@ -11,13 +11,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import ComposeError, ManifestError
-from tests.resolve.world import Composition, World, component, pull, request, takes
-from tests.support import Files, Repo
-
-
-def up(world: World, name: str, files: Files) -> Repo:
-    repo = world.upstream(files, name=name)
-    return repo
+from tests.resolve.world import PATCH, Composition, World, component, pull, request, takes
+from tests.support import Files
 
 
 def code(made: Composition) -> dict[str, str]:
@@ -26,8 +21,8 @@ def code(made: Composition) -> dict[str, str]:
 
 
 def test_two_components_share_a_folder(world: World) -> None:
-    one = up(world, "one", {"src/a/x.py": "1\n", "src/a/deep/p.py": "p\n"})
-    two = up(world, "two", {"y.py": "2\n", "deep/q.py": "q\n", "top.py": "t\n"})
+    one = world.upstream({"src/a/x.py": "1\n", "src/a/deep/p.py": "p\n"}, name="one")
+    two = world.upstream({"y.py": "2\n", "deep/q.py": "q\n", "top.py": "t\n"}, name="two")
     lock = world.locked(
         {
             "one": component(one, take=takes(("src", "lib"))),
@@ -55,14 +50,17 @@ def test_two_components_share_a_folder(world: World) -> None:
     ],
 )
 def test_two_components_take_one_path(world: World, first: Files, second: Files, path: str) -> None:
-    entries = {"first": component(up(world, "1", first)), "second": component(up(world, "2", second))}
+    entries = {
+        "first": component(world.upstream(first, name="1")),
+        "second": component(world.upstream(second, name="2")),
+    }
     message = world.refused(entries, ComposeError)
     assert "first and second both take" in message
     assert f"both take {path}\n" in message and "but not a file" in message
 
 
 def test_a_component_collides_with_itself(world: World) -> None:
-    repo = up(world, "1", {"a/x.py": "1\n", "b/x.py": "2\n"})
+    repo = world.upstream({"a/x.py": "1\n", "b/x.py": "2\n"}, name="1")
     assert "up takes lib/x.py twice" in world.refused(
         {"up": component(repo, take=takes(("a", "lib"), ("b/x.py", "lib/x.py")))}, ComposeError
     )
@@ -79,13 +77,13 @@ def test_what_npu_rl_writes_is_not_for_components(world: World, path: str, says:
     folder = path.split("/")[0]
     files = {path: "x\n", "npu_rl_runtime/__init__.py": "mine\n"}
     entry = component(
-        up(world, "1", files), take=takes((folder, folder)), dist={"name": "up", "version": "1.0"}
+        world.upstream(files, name="1"), take=takes((folder, folder)), dist={"name": "up", "version": "1.0"}
     )
     assert says in world.refused({"up": entry}, ComposeError, runtime=True)
 
 
 def test_the_runtime_is_laid_unless_it_is_not_wanted(world: World) -> None:
-    repo = up(world, "1", {"pkg/a.py": "1\n"})
+    repo = world.upstream({"pkg/a.py": "1\n"}, name="1")
     with_runtime = world.locked({"up": component(repo)}, runtime=None)
     assert with_runtime.runtime is not None
     made = world.compose(with_runtime)
@@ -98,7 +96,7 @@ def test_the_runtime_is_laid_unless_it_is_not_wanted(world: World) -> None:
 
 
 def test_the_history_tells_the_story(world: World) -> None:
-    repo = up(world, "1", {"pkg/a.py": "one\ntwo\n"})
+    repo = world.upstream({"pkg/a.py": "one\ntwo\n"}, name="1")
     pull(repo, 4, {"pkg/b.py": "b\n"}, "Add b")
     world.write("x.patch", PATCH)
     entry = component(repo, merge=[request(4)], patches=["./x.patch"], dist={"name": "up", "version": "1.0"})
@@ -123,20 +121,10 @@ def test_the_history_tells_the_story(world: World) -> None:
     assert [len(fact.split()) for fact in facts] == [7, 7, 7, 7, 7, 6]  # linear
 
 
-PATCH = """\
---- a/pkg/a.py
-+++ b/pkg/a.py
-@@ -1,2 +1,2 @@
- one
--two
-+2
-"""
-
-
 def test_patches_to_the_assembled_tree(world: World) -> None:
     """They see every component, the dist-info and the runtime, and have the last word."""
-    one = up(world, "one", {"pkg/a.py": "one\ntwo\n"})
-    two = up(world, "two", {"other/b.py": "b\n"})
+    one = world.upstream({"pkg/a.py": "one\ntwo\n"}, name="one")
+    two = world.upstream({"other/b.py": "b\n"}, name="two")
     world.write("t.patch", PATCH + PATCH.replace("pkg/a", "lib/b").replace("-1,2 +1,2", "-1 +1").replace(
         " one\n-two", "-b"
     ) + PATCH.replace("pkg/a.py", "one-1.0.dist-info/INSTALLER").replace("-1,2 +1,2", "-1 +1").replace(
@@ -161,7 +149,7 @@ def test_patches_to_the_assembled_tree(world: World) -> None:
 
 
 def test_a_patch_may_take_away_all_of_a_take(world: World) -> None:
-    repo = up(world, "1", {"pkg/a.py": "one\n", "lib/b.py": "b\n"})
+    repo = world.upstream({"pkg/a.py": "one\n", "lib/b.py": "b\n"}, name="1")
     world.write("x.patch", "--- a/lib/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-b\n")
     entry = component(repo, take=takes(("pkg", "pkg"), ("lib", "lib")), patches=["./x.patch"])
     made = world.compose(world.locked({"up": entry}))
@@ -182,7 +170,7 @@ def test_dist_info_is_found_in_a_clean_interpreter(world: World, dist: dict[str,
         "vllm.platform_plugins": {"ascend": "pkg:register"},
         "z.group": {"b": "pkg.m:B", "a": "pkg.m:A"},
     }
-    repo = up(world, "1", {"pkg/__init__.py": "def register():\n    return 'here'\n"})
+    repo = world.upstream({"pkg/__init__.py": "def register():\n    return 'here'\n"}, name="1")
     lock = world.locked({"up": component(repo, dist={**dist, "entry_points": points})})
     made = world.compose(lock)
     assert f"{folder}/METADATA" in made.code
@@ -217,7 +205,7 @@ print(sorted(p.name for p in metadata.entry_points(group='z.group')))
 
 def test_a_lock_whose_trees_are_not_what_composing_gives(world: World) -> None:
     """A digest that fits does not help: every tree is made anew and compared."""
-    repo = up(world, "1", {"pkg/a.py": "1\n"})
+    repo = world.upstream({"pkg/a.py": "1\n"}, name="1")
     lock = world.locked({"up": component(repo)}, runtime=True)
     wrong = "0" * 40
     with pytest.raises(ComposeError, match="The composed tree does not match the lock"):
@@ -238,5 +226,5 @@ def test_a_lock_whose_trees_are_not_what_composing_gives(world: World) -> None:
 
 @pytest.mark.parametrize("name", ["tree", "npu_rl_runtime"])
 def test_names_that_reports_need(world: World, name: str) -> None:
-    repo = up(world, "1", {"pkg/a.py": "1\n"})
+    repo = world.upstream({"pkg/a.py": "1\n"}, name="1")
     assert "is a reserved name" in world.refused({name: component(repo)}, ManifestError)

@@ -64,8 +64,7 @@ def test_files_that_python_runs_by_itself(path: str, runs: bool) -> None:
 
 
 def refused(world: World, entry: object) -> str:
-    message = world.refused({"up": entry}, ComposeError)
-    return message
+    return world.refused({"up": entry}, ComposeError)
 
 
 def test_what_a_lock_refuses(world: World) -> None:

@@ -7,30 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from npu_rl.common.errors import ComposeError, LockError, PatchError, SourceError
+from npu_rl.common.errors import ComposeError, LockError, NpuRlError, PatchError, SourceError
 from npu_rl.stack.lock import lock_model
-from tests.resolve.world import World, component, pull, request, takes
+from tests.resolve.world import PATCH, World, component, pull, request, takes
 from tests.support import File, Repo, run_cli
-
-PATCH = """\
---- a/pkg/a.py
-+++ b/pkg/a.py
-@@ -1,2 +1,2 @@
- one
--two
-+2
-"""
 
 
 def plain(world: World) -> Repo:
-    up = world.upstream({"pkg/a.py": "one\ntwo\n", "pkg/sub/b.py": "b\n", "setup.py": "s\n", "README": "r\n"})
-    return up
+    return world.upstream(
+        {"pkg/a.py": "one\ntwo\n", "pkg/sub/b.py": "b\n", "setup.py": "s\n", "README": "r\n"}
+    )
 
 
-def refused(world: World, entry: object, error: type[Exception] = LockError) -> str:
-    message = world.refused({"up": entry}, error)
-    assert not (world.root / "project" / "m.lock.json").exists()
-    return message
+def refused(world: World, entry: object, error: type[NpuRlError] = LockError) -> str:
+    return world.refused({"up": entry}, error)
 
 
 # -- paths ---------------------------------------------------------------------------------------------
@@ -154,13 +144,8 @@ def test_a_whole_checkout_lies_under_src_with_its_patches(world: World) -> None:
         ("src/up", "pkg/a.py"),
         ("src/up", "setup.py"),
     }
-    narrow = refused_patch(world, {**entry, "checkout": "take"})
+    narrow = refused(world, {**entry, "checkout": "take"}, PatchError)
     assert "changes paths that the component does not take" in narrow and "setup.py" in narrow
-
-
-def refused_patch(world: World, entry: object) -> str:
-    message = world.refused({"up": entry}, PatchError)
-    return message
 
 
 def test_a_checkout_may_take_nothing(world: World) -> None:

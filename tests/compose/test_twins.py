@@ -10,8 +10,7 @@ import pytest
 
 from npu_rl.common.errors import PatchError
 from npu_rl.stack.compose.assemble import assemble
-from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.git.command import Git
+from npu_rl.stack.compose.git_trees import scratch_trees
 from npu_rl.stack.lock.lock_model import Lock
 from tests.resolve.world import World, component
 
@@ -134,85 +133,6 @@ def test_a_lock_made_before_stays_as_it_is(world: World) -> None:
     digest = hashlib.sha256(patch(hunk(ONE_AT, "def one():")).encode()).hexdigest()
     up = replace(lock.components["up"], patches=(replace(first, sha256=digest),))
     old = replace(lock, components={"up": up})
-    with world.empty_store().quarantine() as folder:
-        trees = Trees(Git(folder, alternates=made.git.alternates))
+    with scratch_trees(world.empty_store(), borrowed=made.git.alternates) as trees:
         tree, commit = assemble(trees, old)  # the message of the patch's commit has its hash
-        trees.close()
     assert world.compose(replace(old, tree=tree, commit=commit)).code == made.code
-
-
-@pytest.mark.parametrize(
-    ("heading", "fits"),
-    [
-        ("int one(void)", False),
-        ("int two(void)", True),
-        ("int gone(void)", True),  # its line is not in the file: nothing to hold against
-        ("namespace a {", True),  # of a pattern that takes no functions
-    ],
-)
-def test_other_languages(world: World, heading: str, fits: bool) -> None:
-    head = "int {}(void)\n{{\n    log();\n    log();\n"
-    content = "namespace a {\n" + function("one", head=head) + function("two", head=head)
-    at = content[: content.rindex("    x = prepare()")].count("\n") + 1
-    text = patch(hunk(at, heading), path="pkg/a.c")
-    if fits:
-        assert locked(world, content, text, path="pkg/a.c")
-    else:
-        with pytest.raises(PatchError, match=r"below `int two\(void\)`"):
-            locked(world, content, text, path="pkg/a.c")
-
-
-SECTION = "{}:\n  optim:\n    clip: 1\n    lr: 1\n    decay: 1\n"
-KEYS = "".join(f"key{n}: 1\n" for n in range(50))
-ACTOR = patch(
-    "@@ -3,3 +3,3 @@ actor:\n     clip: 1\n-    lr: 1\n+    lr: 2\n     decay: 1\n", path="pkg/ppo.yaml"
-)
-
-
-@pytest.mark.parametrize(
-    ("content", "offset", "reason"),
-    [
-        (
-            "critic actor",
-            "refuse",
-            "It fits at line 3, in critic.optim (line 2); its heading is `actor:` (line 56).",
-        ),
-        (  # actor was changed upstream, so that the hunk fits critic only
-            "actor critic",
-            "allow",
-            "It fits at line 58, in critic.optim (line 57); its heading is `actor:` (line 1).",
-        ),
-    ],
-)
-def test_sections_of_a_configuration_are_twins(world: World, content: str, offset: Any, reason: str) -> None:
-    first, second = content.split()
-    text = SECTION.format(first) + KEYS + SECTION.format(second)
-    if offset == "allow":
-        text = text.replace("decay: 1", "decay: 2", 1)
-    with pytest.raises(PatchError) as error:
-        locked(world, text, ACTOR, path="pkg/ppo.yaml", offset=offset)
-    assert reason in str(error.value)
-
-
-def test_a_section_that_is_the_right_one(world: World) -> None:
-    text = SECTION.format("actor") + KEYS + SECTION.format("critic")
-    done = world.compose(locked(world, text, ACTOR, path="pkg/ppo.yaml")).code["pkg/ppo.yaml"].decode()
-    assert done == text.replace("lr: 1", "lr: 2", 1)
-
-
-@pytest.mark.parametrize("path", ["pkg/a.toml", "pkg/a.ini"])
-def test_gits_heading_is_of_the_section_before(world: World, path: str) -> None:
-    """`[critic]` is no heading of git's, so a hunk near its beginning has the last key of `[actor]`."""
-    actor, critic = (
-        "[actor]\nlr = 1\nwd = 2\nsteps = 5\n",
-        "[critic]\nbeta = 1\ngamma = 2\ndelta = 3\nomega = 4\nzeta = 5\n",
-    )
-    text = patch(
-        "@@ -6,5 +6,5 @@ steps = 5\n beta = 1\n gamma = 2\n delta = 3\n-omega = 4\n+omega = 9\n zeta = 5\n",
-        path=path,
-    )
-    for added in ("", "warmup = 9\n"):
-        lock = locked(world, actor + added + critic, text, path, offset="allow")
-        assert world.compose(lock).code[path].decode() == actor + added + critic.replace(
-            "omega = 4", "omega = 9"
-        )

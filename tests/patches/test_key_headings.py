@@ -302,6 +302,17 @@ def test_sections_of_json_and_toml() -> None:
     assert misplaced(text.encode(), hunk(7, "b = 1", *below), 7, "a.toml") is None
 
 
+@pytest.mark.parametrize("added", ["", "warmup = 9\n"])
+def test_gits_heading_is_of_the_section_before(added: str) -> None:
+    """`[critic]` is no heading of git's, so a hunk near its beginning has the last key of `[actor]`."""
+    text = f"[actor]\nlr = 1\nsteps = 5\n{added}[critic]\nbeta = 1\ngamma = 2\nomega = 4\nzeta = 5\n"
+    change = (" beta = 1", " gamma = 2", "-omega = 4", "+omega = 9", " zeta = 5")
+    for name in ("a.toml", "a.ini"):
+        one, moved = hunk(5, "steps = 5", *change), len(added.splitlines())
+        assert misplaced(text.encode(), one, 5 + moved, name) is None
+        assert moved_to_twin(text.encode(), one, moved, name) is None
+
+
 def test_documents_of_one_file_are_sections() -> None:
     text = "kind: A\nspec: 1\n---\nkind: B\nspec: 1\n"
     change = ("-spec: 1", "+spec: 2")

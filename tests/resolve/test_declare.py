@@ -37,8 +37,7 @@ DECLARED = {
 
 @pytest.fixture
 def up(world: World) -> Repo:
-    repo = world.upstream(FILES)
-    return repo
+    return world.upstream(FILES)
 
 
 def test_files_outside_of_what_is_taken(world: World, up: Repo) -> None:

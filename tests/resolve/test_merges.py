@@ -55,18 +55,17 @@ def test_a_fast_forward_gives_the_head(world: World) -> None:
 def test_edits_of_one_file_on_both_sides_are_recorded_and_replayed(world: World) -> None:
     up = world.repo()
     base = up.commit({"pkg/a.py": changed()})
-    up.commit({"pkg/a.py": changed(l3="theirs")}, on="pr", parents=[base])
-    up.pull(1, "pr")
+    pull(up, 1, {"pkg/a.py": changed(l3="theirs")}, at=base)
     up.commit({"pkg/a.py": changed(l25="ours")})
     lock = world.locked({"up": component(up, merge=[request(1)])})
     (record,) = lock.components["up"].merges[0].records
     assert record.three_way == (
         up.tree(base, "pkg/a.py"),
         up.tree("main", "pkg/a.py"),
-        up.tree("pr", "pkg/a.py"),
+        up.tree("refs/pull/1/head", "pkg/a.py"),
     )
     blobs = [Path(world.root, name) for name in ("ours", "base", "theirs")]
-    for path, revision in zip(blobs, ("main", base, "pr"), strict=True):
+    for path, revision in zip(blobs, ("main", base, "refs/pull/1/head"), strict=True):
         path.write_text(up.git("cat-file", "blob", up.tree(revision, "pkg/a.py")) + "\n")
     replayed = subprocess.run(["git", "merge-file", "-p", *blobs], capture_output=True, check=True).stdout
     assert replayed.decode() == changed(l3="theirs", l25="ours")
@@ -79,9 +78,8 @@ def test_a_rename_on_one_side_meets_an_edit_on_the_other(world: World, side: str
     base = up.commit({"pkg/old.py": changed()})
     rename = {"pkg/old.py": None, "pkg/new.py": changed(l30="renamed")}
     edit = {"pkg/old.py": changed(l2="edited")}
-    up.commit(rename if side == "theirs" else edit, on="pr", parents=[base])
+    pull(up, 1, rename if side == "theirs" else edit, at=base)
     up.commit(edit if side == "theirs" else rename)
-    up.pull(1, "pr")
     lock = world.locked({"up": component(up, merge=[request(1)])})
     assert records(lock)["pkg/new.py"].three_way
     assert world.compose(lock).code["pkg/new.py"].decode() == changed(l2="edited", l30="renamed")
@@ -116,9 +114,8 @@ def test_a_file_may_become_a_folder_and_back(world: World, way: str) -> None:
     flat, deep = {"pkg/x": "flat\n", "pkg/x/y.py": None}, {"pkg/x": None, "pkg/x/y.py": "deep\n"}
     before, after = (flat, deep) if way == "file to folder" else (deep, flat)
     base = up.commit({"pkg/other.py": "o\n", **{k: v for k, v in before.items() if v}})
-    up.commit(after, on="pr", parents=[base])
+    pull(up, 1, after, at=base)
     up.commit({"pkg/other.py": "other\n"})
-    up.pull(1, "pr")
     made = world.compose(world.locked({"up": component(up, merge=[request(1)])}))
     found = {p: c for p, c in made.code.items() if p.startswith("pkg/x")}
     assert found == {p: c.encode() for p, c in after.items() if c}
@@ -211,9 +208,8 @@ def test_a_long_story_is_cut_and_counted(world: World) -> None:
 def test_conflicts_are_listed(world: World) -> None:
     up = world.repo()
     base = up.commit({"pkg/a.py": changed(), "pkg/b.py": "b\n", "pkg/c.py": "c\n"})
-    up.commit({"pkg/a.py": changed(l5="theirs"), "pkg/b.py": None}, on="pr", parents=[base])
+    pull(up, 1, {"pkg/a.py": changed(l5="theirs"), "pkg/b.py": None}, at=base)
     up.commit({"pkg/a.py": changed(l5="ours"), "pkg/b.py": "edited\n", "pkg/c.py": "fine\n"})
-    up.pull(1, "pr")
     message = world.refused({"up": component(up, merge=[request(1)])})
     assert "merge of refs/pull/1/head has conflicts in 2 files" in message
     assert "pkg/a.py" in message and "pkg/b.py" in message
@@ -264,9 +260,8 @@ def test_two_sides_that_git_merges_and_merge_file_does_not(world: World) -> None
     up = world.repo()
     base, ours, theirs = (text(side) for side in DEPENDS_ON_THE_DIFF)
     first = up.commit({"pkg/a.py": base})
-    up.commit({"pkg/a.py": theirs}, on="pr", parents=[first])
+    pull(up, 1, {"pkg/a.py": theirs}, at=first)
     up.commit({"pkg/a.py": ours})
-    up.pull(1, "pr")
     lock = world.locked({"up": component(up, merge=[request(1)])})
     (record,) = lock.components["up"].merges[0].records
     blobs = [Path(world.root, name) for name in ("ours", "base", "theirs")]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,17 +15,6 @@ from tests.sources.package_index import PackageIndex
 from tests.support import Repo
 
 FILES = {"demo/__init__.py": "x = 1\n", "demo/sub/m.py": "m\n", "demo/_version.py": "made\n", "README": "r\n"}
-
-
-@pytest.fixture
-def index(monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    for name in list(os.environ):
-        if name.startswith("PIP_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    with PackageIndex() as server:
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        monkeypatch.setenv("PIP_INDEX_URL", server.url)
-        yield server
 
 
 def publish(index: PackageIndex, files: Mapping[str, str] = FILES, version: str = "1.0") -> bytes:

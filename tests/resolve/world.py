@@ -27,6 +27,14 @@ from npu_rl.stack.store import Store
 from tests.support import Files, Repo, clean_env
 
 Tree = dict[str, bytes]
+PATCH = """\
+--- a/pkg/a.py
++++ b/pkg/a.py
+@@ -1,2 +1,2 @@
+ one
+-two
++2
+"""
 
 
 @dataclass

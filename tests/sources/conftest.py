@@ -9,6 +9,9 @@ import pytest
 
 from npu_rl.stack.store import Store
 from tests.sources.mirrors import Upstream, left_behind, make_upstream
+from tests.sources.package_index import index
+
+__all__ = ["index", "store", "upstream"]
 
 
 @pytest.fixture(scope="module")

@@ -6,13 +6,32 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import socket
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
 from urllib.parse import quote, unquote, urlsplit
+
+import pytest
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    """An index that is the only one of pip's configuration."""
+    for name in list(os.environ):
+        if name.startswith("PIP_") or name.lower().endswith("_proxy"):
+            monkeypatch.delenv(name)
+    with PackageIndex() as index:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        monkeypatch.setenv("PIP_RETRIES", "0")
+        yield index
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import os
 import shutil
@@ -11,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,28 +19,16 @@ import pytest
 from npu_rl.common.errors import SourceError, UsageError
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource, LockedSubmodule, LockedTake
-from npu_rl.stack.sources.deliver import Deliverer
+from npu_rl.stack.sources.deliver import Deliverer, Delivery
 from npu_rl.stack.sources.parallel import in_parallel
 from npu_rl.stack.store import Store
 from tests.sources.mirrors import Notes, Upstream, left_behind, network, objects_of, reached
 from tests.sources.package_index import PackageIndex
 from tests.sources.test_sdist import member, tar_bytes
 from tests.support import Repo, clean_env, http_git, need_http, run_cli, serve
+from tests.test_store import DAMAGE
 
 DEAD = "file:///nowhere/up.git"
-
-
-@pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    for name in list(os.environ):
-        if name.startswith("PIP_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    with PackageIndex() as index:
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        monkeypatch.setenv("PIP_INDEX_URL", index.url)
-        monkeypatch.setenv("PIP_RETRIES", "0")
-        yield index
 
 
 def component(upstream: Upstream, *sources: LockedSource, commit: str = "") -> LockedComponent:
@@ -62,95 +50,95 @@ def sdist(upstream: Upstream, **extra: bytes) -> bytes:
     here = Git(upstream.repo.path)
     files = {name: here.run("cat-file", "blob", f"main:{name}").stdout for name in names}
     files |= {"PKG-INFO": b"Name: up\n", "package/_version.py": b"version = 1\n", **extra}
-    import gzip
-
     return gzip.compress(tar_bytes(*(member(f"up-1.0/{name}", data) for name, data in files.items())))
 
 
 PYPI = LockedSource(pypi="up==1.0", drop=("package/_version.py",))
 
 
-def deliverer(store: Store, tmp_path: Path, notes: Notes | None = None, **options: object) -> Deliverer:
-    return Deliverer(store, network(**options), tmp_path, notes or Notes())  # type: ignore[arg-type]
+@dataclasses.dataclass
+class Delivering:
+    """Delivers the component of an upstream from some sources, and keeps what a watcher is told."""
+
+    upstream: Upstream
+    store: Store
+    folder: Path
+    notes: Notes = dataclasses.field(default_factory=Notes)
+
+    @property
+    def here(self) -> LockedSource:
+        return LockedSource(git=self.upstream.repo.url)
+
+    def all(self, lock: Lock, jobs: int = 4, **options: object) -> dict[str, Delivery]:
+        here = network(**options)  # type: ignore[arg-type]
+        return Deliverer(self.store, here, self.folder, self.notes).deliver(lock, jobs)
+
+    def __call__(self, *sources: LockedSource, **options: object) -> Delivery:
+        return self.all(lock_of(up=component(self.upstream, *sources)), **options)["up"]
+
+
+@pytest.fixture
+def deliver(upstream: Upstream, store: Store, tmp_path: Path) -> Delivering:
+    return Delivering(upstream, store, tmp_path)
+
+
+GONE = LockedSource(git=DEAD)
 
 
 # -- one after the other -------------------------------------------------------------------------------
 
 
-def test_a_mirror_that_is_gone_is_followed_by_the_next(
-    upstream: Upstream, store: Store, tmp_path: Path
-) -> None:
-    notes = Notes()
-    lock = lock_of(up=component(upstream, LockedSource(git=DEAD), LockedSource(git=upstream.repo.url)))
-    delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
-    assert delivery.source == upstream.repo.url
+def test_a_mirror_that_is_gone_is_followed_by_the_next(deliver: Delivering) -> None:
+    delivery = deliver(GONE, deliver.here)
+    assert delivery.source == deliver.here.git
     assert delivery.received > 0
-    assert notes.ended == {"up": delivery.received}
-    (note,) = notes.notes
+    assert deliver.notes.ended == {"up": delivery.received}
+    (note,) = deliver.notes.notes
     assert note.startswith(f"up: {DEAD}: fatal: ")
     assert note.endswith("; trying the next source")
 
 
-def test_a_mirror_with_other_content_is_refused_and_followed(
-    upstream: Upstream, store: Store, tmp_path: Path
-) -> None:
+def test_a_mirror_with_other_content_is_refused_and_followed(deliver: Delivering, tmp_path: Path) -> None:
     liar = Repo(tmp_path / "liar.git")
     liar.commit({"package/a.py": "something else\n"})
-    notes = Notes()
-    lock = lock_of(up=component(upstream, LockedSource(git=liar.url), LockedSource(git=upstream.repo.url)))
-    delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
-    assert delivery.source == upstream.repo.url
-    assert "the server sent other objects" in notes.notes[0]
+    assert deliver(LockedSource(git=liar.url), deliver.here).source == deliver.here.git
+    assert "the server sent other objects" in deliver.notes.notes[0]
 
 
-def test_git_first_then_pypi(upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex) -> None:
-    index.add("up", "up-1.0.tar.gz", sdist(upstream))
-    notes = Notes()
-    lock = lock_of(up=component(upstream, LockedSource(git=DEAD), PYPI))
-    delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
+def test_git_first_then_pypi(deliver: Delivering, tmp_path: Path, index: PackageIndex) -> None:
+    index.add("up", "up-1.0.tar.gz", sdist(deliver.upstream))
+    delivery = deliver(GONE, PYPI)
     assert delivery.source == "up==1.0"
-    assert "trying the next source" in notes.notes[0]
+    assert "trying the next source" in deliver.notes.notes[0]
     init_bare(tmp_path / "scratch")
-    wants = lock.components["up"].wanted_objects()
-    assert reached(upstream.repo, *wants) <= set(objects_of(delivery.units[0], tmp_path / "scratch"))
+    wants = component(deliver.upstream, GONE, PYPI).wanted_objects()
+    assert reached(deliver.upstream.repo, *wants) <= set(objects_of(delivery.units[0], tmp_path / "scratch"))
 
 
-def test_pypi_first_then_git(upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex) -> None:
-    notes = Notes()
-    lock = lock_of(up=component(upstream, PYPI, LockedSource(git=upstream.repo.url)))
-    delivery = deliverer(store, tmp_path, notes).deliver(lock, 4)["up"]
-    assert delivery.source == upstream.repo.url
+def test_pypi_first_then_git(deliver: Delivering, index: PackageIndex) -> None:
+    assert deliver(PYPI, deliver.here).source == deliver.here.git
     assert index.requests == ["/simple/up/"]
-    assert notes.notes[0].startswith("up: up==1.0: ")
+    assert deliver.notes.notes[0].startswith("up: up==1.0: ")
 
 
-def test_pypi_first_and_git_is_not_asked(
-    upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex
-) -> None:
-    index.add("up", "up-1.0.tar.gz", sdist(upstream))
-    lock = lock_of(up=component(upstream, PYPI, LockedSource(git=DEAD)))
-    notes = Notes()
-    assert deliverer(store, tmp_path, notes).deliver(lock, 4)["up"].source == "up==1.0"
-    assert notes.begun == ["up: up==1.0"]
-    assert notes.notes == []
+def test_pypi_first_and_git_is_not_asked(deliver: Delivering, index: PackageIndex) -> None:
+    index.add("up", "up-1.0.tar.gz", sdist(deliver.upstream))
+    assert deliver(PYPI, GONE).source == "up==1.0"
+    assert (deliver.notes.begun, deliver.notes.notes) == (["up: up==1.0"], [])
 
 
 def test_an_sdist_with_other_content_is_refused_and_followed(
-    upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex
+    deliver: Delivering, index: PackageIndex
 ) -> None:
-    index.add("up", "up-1.0.tar.gz", sdist(upstream, **{"package/more.py": b"evil\n"}))
-    notes = Notes()
-    lock = lock_of(up=component(upstream, PYPI, LockedSource(git=upstream.repo.url)))
-    assert deliverer(store, tmp_path, notes).deliver(lock, 4)["up"].source == upstream.repo.url
-    assert f"where {lock.components['up'].tree[:12]} is locked" in notes.notes[0]
+    index.add("up", "up-1.0.tar.gz", sdist(deliver.upstream, **{"package/more.py": b"evil\n"}))
+    assert deliver(PYPI, deliver.here).source == deliver.here.git
+    assert f"where {component(deliver.upstream, PYPI).tree[:12]} is locked" in deliver.notes.notes[0]
 
 
-def test_when_nobody_delivers_every_reason_is_told(
-    upstream: Upstream, store: Store, tmp_path: Path, index: PackageIndex
-) -> None:
-    lock = lock_of(up=component(upstream, LockedSource(git=DEAD), PYPI, LockedSource(bundle="./none")))
+@pytest.mark.usefixtures("index")
+def test_when_nobody_delivers_every_reason_is_told(deliver: Delivering) -> None:
     with pytest.raises(SourceError, match="No source delivered up") as caught:
-        deliverer(store, tmp_path).deliver(lock, 4)
+        deliver(GONE, PYPI, LockedSource(bundle="./none"))
     why = (caught.value.why or "").splitlines()
     assert why[0].startswith(DEAD)
     assert any(line.startswith("up==1.0: ") for line in why)
@@ -161,50 +149,34 @@ def test_when_nobody_delivers_every_reason_is_told(
 # -- the store -----------------------------------------------------------------------------------------
 
 
-def test_what_is_in_the_store_is_not_fetched(upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    warm = component(upstream, LockedSource(git=upstream.repo.url))
-    first = deliverer(store, tmp_path).deliver(lock_of(up=warm), 4)["up"]
-    cold = dataclasses.replace(warm, sources=(LockedSource(git=DEAD),))
-    notes = Notes()
-    again = deliverer(store, tmp_path, notes, offline=True).deliver(lock_of(up=cold), 4)["up"]
-    assert (again.units, again.source, again.received) == (first.units, upstream.repo.url, 0)
-    assert (notes.begun, notes.ended) == ([], {"up": 0})
+def test_what_is_in_the_store_is_not_fetched(deliver: Delivering) -> None:
+    first = deliver(deliver.here)
+    deliver.notes = Notes()
+    again = deliver(GONE, offline=True)
+    assert (again.units, again.source, again.received) == (first.units, deliver.here.git, 0)
+    assert (deliver.notes.begun, deliver.notes.ended) == ([], {"up": 0})
 
 
-@pytest.mark.parametrize("harm", ["flip", "truncate", "no index"])
-def test_a_damaged_unit_is_fetched_again(harm: str, upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    lock = lock_of(up=component(upstream, LockedSource(git=upstream.repo.url)))
-    first = deliverer(store, tmp_path).deliver(lock, 4)["up"]
-    (pack,) = first.units[0].packs()
-    pack.chmod(0o644)
-    if harm == "flip":
-        data = bytearray(pack.read_bytes())
-        data[len(data) // 2] ^= 1
-        pack.write_bytes(data)
-    elif harm == "truncate":
-        os.truncate(pack, 1000)
-    else:
-        pack.with_suffix(".idx").unlink()
-    again = deliverer(store, tmp_path).deliver(lock, 4)["up"]
+@pytest.mark.parametrize("harm", ["a bit of the pack", "the pack's end", "no index"])
+def test_a_damaged_unit_is_fetched_again(harm: str, deliver: Delivering, tmp_path: Path) -> None:
+    first = deliver(deliver.here)
+    DAMAGE[harm](first.units[0])
+    again = deliver(deliver.here)
     assert again.received == first.received
     init_bare(tmp_path / "scratch")
     Git(tmp_path / "scratch").run("verify-pack", str(again.units[0].packs()[0]))
 
 
-def test_offline_and_not_there(upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    lock = lock_of(up=component(upstream, LockedSource(git=upstream.repo.url), PYPI))
+def test_offline_and_not_there(deliver: Delivering) -> None:
     with pytest.raises(SourceError, match="up is not in the local store") as caught:
-        deliverer(store, tmp_path, offline=True).deliver(lock, 4)
+        deliver(deliver.here, PYPI, offline=True)
     assert "--offline" in str(caught.value)
 
 
-def test_offline_a_bundle_still_delivers(upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    upstream.repo.git("bundle", "create", "-q", str(tmp_path / "up.bundle"), "--all")
-    lock = lock_of(up=component(upstream, LockedSource(git=DEAD), LockedSource(bundle="./up.bundle")))
-    notes = Notes()
-    delivery = deliverer(store, tmp_path, notes, offline=True).deliver(lock, 4)["up"]
-    assert delivery.source == "./up.bundle"
-    assert notes.begun == ["up: up.bundle"]
+def test_offline_a_bundle_still_delivers(deliver: Delivering, tmp_path: Path) -> None:
+    deliver.upstream.repo.git("bundle", "create", "-q", str(tmp_path / "up.bundle"), "--all")
+    assert deliver(GONE, LockedSource(bundle="./up.bundle"), offline=True).source == "./up.bundle"
+    assert deliver.notes.begun == ["up: up.bundle"]
 
 
 @pytest.mark.parametrize(
@@ -215,43 +187,37 @@ def test_offline_a_bundle_still_delivers(upstream: Upstream, store: Store, tmp_p
         ("http://me:s3/cret@host/x", UsageError),
     ],
 )
-def test_a_source_with_a_password_is_not_shown(
-    url: str, error: type[Exception], store: Store, tmp_path: Path, upstream: Upstream
-) -> None:
+def test_a_source_with_a_password_is_not_shown(url: str, error: type[Exception], deliver: Delivering) -> None:
     """A manifest can't hold one, but a lock is a file that anybody writes."""
-    notes = Notes()
     with pytest.raises(error) as caught:
-        deliverer(store, tmp_path, notes).deliver(lock_of(up=component(upstream, LockedSource(git=url))), 4)
-    assert "cret" not in str(caught.value) + str(notes)
+        deliver(LockedSource(git=url))
+    assert "cret" not in str(caught.value) + str(deliver.notes)
 
 
 # -- several at once -----------------------------------------------------------------------------------
 
 
 def test_components_are_delivered_in_the_locks_order_however_many_jobs(
-    upstream: Upstream, store: Store, tmp_path: Path
+    deliver: Delivering, tmp_path: Path
 ) -> None:
-    here = LockedSource(git=upstream.repo.url)
-    parts = {
-        name: component(upstream, here, commit=commit)
-        for name, commit in zip(
-            "dbac", (upstream.first, upstream.middle, upstream.tip, upstream.head), strict=True
-        )
-    }
-    one = deliverer(store, tmp_path).deliver(lock_of(**parts), 1)
+    up = deliver.upstream
+    commits = {"d": up.first, "b": up.middle, "a": up.tip, "c": up.head}
+    parts = {name: component(up, deliver.here, commit=commit) for name, commit in commits.items()}
+    one = deliver.all(lock_of(**parts), 1)
     assert list(one) == list("dbac")
-    many = deliverer(Store(tmp_path / "other"), tmp_path).deliver(lock_of(**parts), 8)
+    many = Delivering(up, Store(tmp_path / "other"), tmp_path).all(lock_of(**parts), 8)
     assert [d.units[0].key for d in many.values()] == [d.units[0].key for d in one.values()]
 
 
-def test_two_components_that_want_the_same(upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    same = component(upstream, LockedSource(git=upstream.repo.url))
-    done = deliverer(store, tmp_path).deliver(lock_of(a=same, b=same), 2)
+def test_two_components_that_want_the_same(deliver: Delivering) -> None:
+    same = component(deliver.upstream, deliver.here)
+    done = deliver.all(lock_of(a=same, b=same), 2)
     assert done["a"].units == done["b"].units
-    assert len(list(store.units.iterdir())) == 1
+    assert len(list(deliver.store.units.iterdir())) == 1
 
 
-def test_the_first_error_stops_the_others(upstream: Upstream, store: Store, tmp_path: Path) -> None:
+def test_the_first_error_stops_the_others(deliver: Delivering) -> None:
+    upstream = deliver.upstream
     with (
         http_git(upstream.served, stall_after=50_000) as silent,
         http_git(upstream.served, status=404) as gone,
@@ -266,9 +232,9 @@ def test_the_first_error_stops_the_others(upstream: Upstream, store: Store, tmp_
         )
         started = time.monotonic()
         with pytest.raises(SourceError, match="No source delivered broken"):
-            deliverer(store, tmp_path, stall=60.0).deliver(lock, 2)
+            deliver.all(lock, 2, stall=60.0)
         assert time.monotonic() - started < 15
-    assert list(store.units.iterdir()) == []
+    assert list(deliver.store.units.iterdir()) == []
 
 
 def test_in_parallel_gives_results_in_order_and_raises_the_first_error() -> None:
@@ -294,23 +260,19 @@ def test_in_parallel_gives_results_in_order_and_raises_the_first_error() -> None
 # -- submodules ----------------------------------------------------------------------------------------
 
 
-def test_submodules_come_from_their_own_repositories(
-    upstream: Upstream, store: Store, tmp_path: Path
-) -> None:
+def test_submodules_come_from_their_own_repositories(deliver: Delivering, tmp_path: Path) -> None:
     other = Repo(tmp_path / "module.git")
     pin = other.commit({"m.py": "m\n"})
     module = LockedSubmodule("package/module", other.url, pin, other.tree(), ())
-    whole = dataclasses.replace(
-        component(upstream, LockedSource(git=upstream.repo.url)), submodules=(module,)
-    )
-    done = deliverer(store, tmp_path).deliver(lock_of(up=whole), 2)["up"]
+    whole = dataclasses.replace(component(deliver.upstream, deliver.here), submodules=(module,))
+    done = deliver.all(lock_of(up=whole))["up"]
     assert len(done.units) == 2
     assert done.received == sum(unit.size() for unit in done.units)
     init_bare(tmp_path / "scratch")
     assert reached(other, other.tree()) <= set(objects_of(done.units[1], tmp_path / "scratch"))
     broken = dataclasses.replace(whole, submodules=(dataclasses.replace(module, git=DEAD, root="1" * 40),))
     with pytest.raises(SourceError, match="No source delivered up/package/module"):
-        deliverer(store, tmp_path).deliver(lock_of(up=broken), 2)
+        deliver.all(lock_of(up=broken))
 
 
 # -- the command ---------------------------------------------------------------------------------------
@@ -499,18 +461,9 @@ def test_an_interrupt_ends_all_at_once_and_leaves_nothing(
         asked = threading.Event()
         http.spy = asked.set
         env = {**site.env, "NPU_RL_REWRITE": _rule(http.url(""))}
-        command = [
-            sys.executable,
-            "-m",
-            "npu_rl",
-            "setup",
-            "-m",
-            str(site.manifest),
-            "-w",
-            str(site.folder / "w"),
-        ]
+        command = [sys.executable, *["-m", "npu_rl", "setup", "-m", "small.yaml", "-w", "w"]]
         with subprocess.Popen(
-            command, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, env=env, cwd=site.folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as process:
             assert asked.wait(30)
             started = time.monotonic()

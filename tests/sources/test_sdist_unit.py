@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +49,9 @@ def expected_tree(*, under: str = "p/", without: str = "p/_version.py") -> str:
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
-    for name in list(os.environ):
-        if name.startswith("PIP_") or name.lower().endswith("_proxy"):
-            monkeypatch.delenv(name)
-    with PackageIndex() as index:
-        monkeypatch.setenv("HOME", str(tmp_path))
-        monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-        monkeypatch.setenv("PIP_INDEX_URL", index.url)
-        index.add("up", "up-1.0.tar.gz", archive())
-        yield index
+def index(index: PackageIndex) -> PackageIndex:
+    index.add("up", "up-1.0.tar.gz", archive())
+    return index
 
 
 def request_for(tree: str) -> tuple[GitRequest, LockedComponent]:
