@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import random
+import shutil
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -91,6 +93,23 @@ def objects_of(unit: Unit, scratch: Path) -> dict[str, str]:
 def reached(repo: Repo, *roots: str) -> set[str]:
     """The ids of the objects and all they reach (trees and blobs)."""
     return {line.split()[0] for line in repo.git("rev-list", "--objects", *roots).splitlines()}
+
+
+def logging_git(folder: Path) -> Path:
+    """A git in a folder for PATH, which writes down what it was called with; the file it writes to."""
+    folder.mkdir()
+    (folder / "git").write_text(f'#!/bin/sh\necho "$*" >>{folder}/log\nexec {shutil.which("git")} "$@"\n')
+    (folder / "git").chmod(0o755)
+    return folder / "log"
+
+
+def command_lines() -> list[str]:
+    """Those of every process of this machine."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
+    return found
 
 
 def left_behind(store: Store) -> list[str]:

@@ -22,7 +22,16 @@ from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource, Lo
 from npu_rl.stack.sources.deliver import Deliverer, Delivery
 from npu_rl.stack.sources.parallel import in_parallel
 from npu_rl.stack.store import Store
-from tests.sources.mirrors import Notes, Upstream, left_behind, network, objects_of, reached
+from tests.sources.mirrors import (
+    Notes,
+    Upstream,
+    command_lines,
+    left_behind,
+    logging_git,
+    network,
+    objects_of,
+    reached,
+)
 from tests.sources.package_index import PackageIndex
 from tests.sources.test_sdist import member, tar_bytes
 from tests.support import Repo, clean_env, http_git, need_http, run_cli, serve
@@ -409,24 +418,12 @@ def test_the_same_tree_in_a_hostile_environment(site: Site, upstream: Upstream, 
 def test_a_token_is_used_and_found_nowhere_afterwards(site: Site, upstream: Upstream, tmp_path: Path) -> None:
     """Not in the store, the workspace, HOME, tmp or any output, nor on a command line of git."""
     token = "t0ken-s3cret"
-    real = shutil.which("git")
-    (tmp_path / "bin").mkdir()
-    wrapper = tmp_path / "bin" / "git"
-    wrapper.write_text(f'#!/bin/sh\nprintf "%s\\n" "$*" >>{tmp_path}/log\nexec {real} "$@"\n')
-    wrapper.chmod(0o755)
+    log = logging_git(tmp_path / "bin")
     (tmp_path / "home" / ".gitconfig").write_text("[credential]\n\thelper = store\n")
     path = f"{tmp_path}/bin:{site.env['PATH']}"
     seen: list[str] = []
-
-    def look() -> None:
-        for line in Path("/proc").glob("[0-9]*/cmdline"):
-            try:
-                seen.append(line.read_bytes().decode("utf-8", "replace"))
-            except OSError:
-                continue
-
     with http_git(upstream.served, auth=f"bot:{token}") as http:
-        http.spy = look
+        http.spy = lambda: seen.extend(command_lines())
         rule = _rule(http.url("", f"bot:{token}"))
         good = site.setup("w", NPU_RL_REWRITE=rule, PATH=path)
         lock = site.run(
@@ -445,7 +442,7 @@ def test_a_token_is_used_and_found_nowhere_afterwards(site: Site, upstream: Upst
     assert "not found" in gone.stderr
     for done in (good, lock, refused, gone, bad):
         assert token not in done.stdout + done.stderr
-    assert "fetch" in (tmp_path / "log").read_text()
+    assert "fetch" in log.read_text()
     assert site.holding(token) == []
     assert site.holding("Ym90OnQwa2VuLXMzY3JldA") == []  # as base64
     assert seen

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,13 +17,15 @@ from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.messages import GitStopped
 from npu_rl.stack.sources.git_fetch import GitRequest, fetch_bundle, fetch_commits, fetch_from, missing
 from npu_rl.stack.sources.git_remote import ls_remote
-from npu_rl.stack.sources.progress import Silent
+from npu_rl.stack.sources.progress import Silent, Watcher
 from npu_rl.stack.sources.transfer_errors import NotDelivered
 from npu_rl.stack.store import Store, Unit
 from tests.sources.mirrors import (
     NOISE,
     Notes,
     Upstream,
+    command_lines,
+    logging_git,
     network,
     objects_of,
     reached,
@@ -57,6 +60,42 @@ def check(unit: Unit, request: GitRequest, upstream: Upstream, scratch: Path) ->
     for pack in unit.packs():
         Git(scratch).run("verify-pack", str(pack))
     assert not (unit.path / "shallow").exists()
+
+
+@dataclass
+class Fetching:
+    """Fetches the package folder of an upstream; what comes is whole and sound, or nothing is kept."""
+
+    upstream: Upstream
+    store: Store
+    scratch: Path
+
+    def __call__(
+        self,
+        url: str,
+        *rules: tuple[str, str],
+        request: GitRequest | None = None,
+        watcher: Watcher = Silent(),  # noqa: B008  (stateless)
+        **options: Any,
+    ) -> Unit:
+        request = request or self.upstream.request(self.upstream.tip)
+        unit, received = fetch_from(self.store, request, url, network(*rules, **options), watcher)
+        assert received >= unit.size()
+        check(unit, request, self.upstream, self.scratch)
+        return unit
+
+    def refused(self, url: str, *rules: tuple[str, str], **options: Any) -> str:
+        """Why it is not delivered."""
+        with pytest.raises(SourceError, match="up") as caught:
+            self(url, *rules, **options)
+        request = options.get("request") or self.upstream.request(self.upstream.tip)
+        assert self.store.find(request.key) is None
+        return caught.value.why or ""
+
+
+@pytest.fixture
+def fetch(upstream: Upstream, store: Store, scratch: Path) -> Fetching:
+    return Fetching(upstream, store, scratch)
 
 
 NEW = ["git", "http", "file"]
@@ -111,28 +150,25 @@ def test_old_servers_are_asked_in_another_way(
 
 
 @pytest.mark.parametrize("kind", OLD)
-def test_old_servers_and_a_pull_request(kind: str, upstream: Upstream, store: Store, scratch: Path) -> None:
+def test_old_servers_and_a_pull_request(kind: str, upstream: Upstream, fetch: Fetching) -> None:
     """Its head is named by a ref, the pin is not: everything, pull request included."""
     wants = upstream.request(upstream.middle).wants + upstream.request(upstream.head).wants
     refs = ("refs/heads/main", "refs/pull/7/head")
     request = GitRequest("up", wants, (upstream.middle, upstream.head), refs)
     with server(kind, upstream.served) as url:
-        unit, _ = fetch_from(store, request, url, network(), Silent())
-    assert unit.facts()["step"] == "everything"
-    check(unit, request, upstream, scratch)
+        assert fetch(url, request=request).facts()["step"] == "everything"
 
 
 @pytest.mark.parametrize("kind", ["git", "git v0", "http v0"])
 def test_a_mirror_without_pull_requests_says_what_it_lacks(
-    kind: str, upstream: Upstream, store: Store, tmp_path: Path
+    kind: str, upstream: Upstream, fetch: Fetching, tmp_path: Path
 ) -> None:
     mirror = upstream.repo.copy(tmp_path / "mirror" / "up.git")
     mirror.git("update-ref", "-d", "refs/pull/7/head")
     mirror.git("gc", "-q", "--prune=now")
     request = upstream.request(upstream.head, refs=("refs/heads/main", "refs/pull/7/head"))
-    with server(kind, tmp_path / "mirror") as url, pytest.raises(SourceError) as caught:
-        fetch_from(store, request, url, network(), Silent())
-    why = caught.value.why or ""
+    with server(kind, tmp_path / "mirror") as url:
+        why = fetch.refused(url, request=request)
     assert "by object id" in why
     assert "couldn't find remote ref refs/pull/7/head" in why
     assert f"everything: the server sent other objects ({request.wants[0][:12]} is missing)" in why
@@ -140,29 +176,22 @@ def test_a_mirror_without_pull_requests_says_what_it_lacks(
 
 @pytest.mark.parametrize("kind", OLD)
 def test_a_pull_request_that_was_merged_and_closed_is_found_in_the_branch(
-    kind: str, upstream: Upstream, store: Store, scratch: Path, tmp_path: Path
+    kind: str, upstream: Upstream, fetch: Fetching, tmp_path: Path
 ) -> None:
     mirror = upstream.repo.copy(tmp_path / "mirror" / "up.git")
     mirror.commit({"package/a.py": "both\n"}, "merge", parents=[upstream.tip, upstream.head])
     mirror.git("update-ref", "-d", "refs/pull/7/head")
-    request = upstream.request(upstream.head, refs=("refs/pull/7/head",))
     with server(kind, tmp_path / "mirror") as url:
-        unit, _ = fetch_from(store, request, url, network(), Silent())
+        unit = fetch(url, request=upstream.request(upstream.head, refs=("refs/pull/7/head",)))
     assert unit.facts()["step"] == "everything"
-    check(unit, request, upstream, scratch)
 
 
 @pytest.mark.parametrize("kind", [*NEW, *OLD])
-def test_other_content_under_the_same_name_is_refused(
-    kind: str, upstream: Upstream, store: Store, tmp_path: Path
-) -> None:
+def test_other_content_under_the_same_name_is_refused(kind: str, fetch: Fetching, tmp_path: Path) -> None:
     liar = Repo(tmp_path / "liar" / "up.git")
     liar.commit({"package/a.py": "something else\n"})
-    request = upstream.request(upstream.tip)
-    with server(kind, tmp_path / "liar") as url, pytest.raises(SourceError) as caught:
-        fetch_from(store, request, url, network(), Silent())
-    assert "the server sent other objects" in (caught.value.why or "")
-    assert store.find(request.key) is None
+    with server(kind, tmp_path / "liar") as url:
+        assert "the server sent other objects" in fetch.refused(url)
 
 
 def test_ids_are_not_on_the_command_line(
@@ -172,21 +201,12 @@ def test_ids_are_not_on_the_command_line(
     repo = Repo(tmp_path / "many" / "up.git")
     repo.commit({f"{i:05}": str(i) for i in range(500)})
     request = GitRequest("many", tuple(line.split()[2] for line in repo.git("ls-tree", "main").splitlines()))
-    log = _log_arguments(tmp_path / "bin", monkeypatch)
+    log = logging_git(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
     unit, _ = fetch_from(store, request, repo.url, network(), Silent())
     assert missing(Git(scratch, alternates=(unit.objects,)), request.wants) == []
     assert "fetch" in log.read_text()
     assert not [oid for oid in request.wants if oid in log.read_text()]
-
-
-def _log_arguments(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A git that writes down what it was called with, first on PATH; the file it writes to."""
-    real = shutil.which("git")
-    folder.mkdir()
-    (folder / "git").write_text(f'#!/bin/sh\necho "$*" >>{folder}/log\nexec {real} "$@"\n')
-    (folder / "git").chmod(0o755)
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    return folder / "log"
 
 
 def test_missing(upstream: Upstream) -> None:
@@ -240,106 +260,75 @@ def http(upstream: Upstream) -> Iterator[HttpGit]:
         yield http
 
 
-def test_an_answer_that_breaks_off_is_asked_for_again(
-    http: HttpGit, upstream: Upstream, store: Store, scratch: Path
-) -> None:
+def test_an_answer_that_breaks_off_is_asked_for_again(http: HttpGit, fetch: Fetching) -> None:
     http.cut_after, http.cuts = len(NOISE) // 2, 2
-    request, notes = upstream.request(upstream.tip), Notes()
-    unit, _ = fetch_from(store, request, http.url("up.git"), network(retries=3), notes)
-    assert unit.facts()["step"] == "by object id"
+    notes = Notes()
+    assert fetch(http.url("up.git"), watcher=notes, retries=3).facts()["step"] == "by object id"
     assert [note.rpartition("; ")[2] for note in notes.notes] == ["retrying in 0 s"] * 2
-    check(unit, request, upstream, scratch)
 
 
-def test_a_server_that_hangs_up_on_ids_is_asked_in_another_way(
-    http: HttpGit, upstream: Upstream, store: Store, scratch: Path
-) -> None:
+def test_a_server_that_hangs_up_on_ids_is_asked_in_another_way(http: HttpGit, fetch: Fetching) -> None:
     http.cut_after, http.cuts = len(NOISE) // 2, 2
-    request = upstream.request(upstream.tip)
-    unit, _ = fetch_from(store, request, http.url("up.git"), network(retries=0), Silent())
-    assert unit.facts()["step"] == "by ref"
-    check(unit, request, upstream, scratch)
+    assert fetch(http.url("up.git")).facts()["step"] == "by ref"
 
 
-def test_a_server_that_always_breaks_off_is_given_up(http: HttpGit, upstream: Upstream, store: Store) -> None:
+def test_a_server_that_always_breaks_off_is_given_up(http: HttpGit, fetch: Fetching) -> None:
     http.cut_after, http.cuts = len(NOISE) // 2, 1000
-    request = upstream.request(upstream.tip)
-    with pytest.raises(SourceError) as caught:
-        fetch_from(store, request, http.url("up.git"), network(retries=1), Silent())
-    assert (caught.value.why or "").count(": ") >= 4, "the reason of each step"
-    assert store.find(request.key) is None
+    assert fetch.refused(http.url("up.git"), retries=1).count(": ") >= 4, "the reason of each step"
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
-def test_a_server_in_trouble_is_asked_again(
-    status: int, http: HttpGit, upstream: Upstream, store: Store, scratch: Path
-) -> None:
+def test_a_server_in_trouble_is_asked_again(status: int, http: HttpGit, fetch: Fetching) -> None:
     http.failures, http.status = 2, status
-    request, notes = upstream.request(upstream.tip), Notes()
-    unit, _ = fetch_from(store, request, http.url("up.git"), network(retries=2), notes)
+    notes = Notes()
+    fetch(http.url("up.git"), watcher=notes, retries=2)
     assert len(notes.notes) == 2
     assert str(status) in notes.notes[0]
-    check(unit, request, upstream, scratch)
 
 
-def test_a_server_that_stays_in_trouble_is_left_for_the_next_mirror(
-    http: HttpGit, upstream: Upstream, store: Store
-) -> None:
+def test_a_server_that_stays_in_trouble_is_left_for_the_next_mirror(http: HttpGit, fetch: Fetching) -> None:
     http.failures = 1000
-    with pytest.raises(SourceError) as caught:
-        fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), network(retries=2), Silent())
-    assert "503" in (caught.value.why or "")
+    assert "503" in fetch.refused(http.url("up.git"), retries=2)
     assert len(http.requests) == 3, "one way of asking, three times"
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 410])
-def test_a_server_that_says_no_is_asked_once(
-    status: int, http: HttpGit, upstream: Upstream, store: Store
-) -> None:
+def test_a_server_that_says_no_is_asked_once(status: int, http: HttpGit, fetch: Fetching) -> None:
     http.failures, http.status = 1000, status
-    with pytest.raises(SourceError):
-        fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), network(retries=3), Silent())
+    fetch.refused(http.url("up.git"), retries=3)
     assert len(http.requests) == 1
 
 
-def test_a_server_that_falls_silent_is_left(http: HttpGit, upstream: Upstream, store: Store) -> None:
+def test_a_server_that_falls_silent_is_left(http: HttpGit, fetch: Fetching) -> None:
     http.stall_after = len(NOISE) // 2
     started = time.monotonic()
-    with pytest.raises(SourceError, match="up") as caught:
-        fetch_from(store, upstream.request(upstream.tip), http.url("up.git"), network(stall=0.7), Silent())
-    assert "no data for 0.7 seconds" in (caught.value.why or "")
+    assert "no data for 0.7 seconds" in fetch.refused(http.url("up.git"), stall=0.7)
     assert time.monotonic() - started < 10
 
 
-def test_a_server_that_says_nothing_at_all_is_not_asked_again(
-    http: HttpGit, upstream: Upstream, store: Store
-) -> None:
+def test_a_server_that_says_nothing_at_all_is_not_asked_again(http: HttpGit, fetch: Fetching) -> None:
     http.stall_after = 0
-    with pytest.raises(SourceError):
-        fetch_from(
-            store, upstream.request(upstream.tip), http.url("up.git"), network(stall=0.5, retries=3), Silent()
-        )
+    fetch.refused(http.url("up.git"), stall=0.5, retries=3)
     assert len(http.requests) == 1
 
 
 @pytest.mark.parametrize("scheme", ["git", "http"])
-def test_nobody_listens(scheme: str, upstream: Upstream, store: Store) -> None:
-    with server(scheme, upstream.served) as url:
+def test_nobody_listens(scheme: str, fetch: Fetching) -> None:
+    with server(scheme, fetch.upstream.served) as url:
         pass
     notes = Notes()
-    with pytest.raises(SourceError):
-        fetch_from(store, upstream.request(upstream.tip), url, network(retries=1), notes)
+    fetch.refused(url, watcher=notes, retries=1)
     assert len(notes.notes) == 1
 
 
 @pytest.mark.parametrize("kind", [*NEW, "http v0"])
-def test_no_such_repository(kind: str, upstream: Upstream, store: Store, tmp_path: Path) -> None:
+def test_no_such_repository(kind: str, fetch: Fetching, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     notes = Notes()
-    with server(kind, tmp_path / "empty") as url, pytest.raises(SourceError) as caught:
-        fetch_from(store, upstream.request(upstream.tip), url, network(retries=3), notes)
+    with server(kind, tmp_path / "empty") as url:
+        why = fetch.refused(url, watcher=notes, retries=3)
     assert notes.notes == []
-    assert "by object id" not in (caught.value.why or ""), "other ways of asking are no use"
+    assert "by object id" not in why, "other ways of asking are no use"
 
 
 def test_work_can_be_given_up(http: HttpGit, upstream: Upstream, store: Store) -> None:
@@ -389,99 +378,61 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return home
 
 
-def test_the_users_insteadof_is_honoured(
-    http: HttpGit, home: Path, upstream: Upstream, store: Store, scratch: Path
-) -> None:
+def test_the_users_insteadof_is_honoured(http: HttpGit, home: Path, fetch: Fetching) -> None:
     (home / ".gitconfig").write_text(f'[url "{http.url("")}"]\n\tinsteadOf = https://nowhere.invalid/\n')
-    request = upstream.request(upstream.tip)
-    unit, _ = fetch_from(store, request, "https://nowhere.invalid/up.git", network(), Silent())
-    check(unit, request, upstream, scratch)
+    fetch("https://nowhere.invalid/up.git")
 
 
 def test_a_command_is_not_run_even_if_the_users_insteadof_leads_to_one(
-    home: Path, upstream: Upstream, store: Store, tmp_path: Path
+    home: Path, fetch: Fetching, tmp_path: Path
 ) -> None:
     (home / ".gitconfig").write_text(
         f'[url "ext::touch {tmp_path}/ran #"]\n\tinsteadOf = https://nowhere.invalid/\n[protocol]\n\tallow = always\n'
     )
-    with pytest.raises(SourceError, match="up") as caught:
-        fetch_from(
-            store, upstream.request(upstream.tip), "https://nowhere.invalid/up.git", network(), Silent()
-        )
-    assert "not allowed" in (caught.value.why or "")
+    assert "not allowed" in fetch.refused("https://nowhere.invalid/up.git")
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_mirror_with_a_space_and_a_percent_sign_in_its_path(
-    upstream: Upstream, store: Store, scratch: Path, tmp_path: Path
-) -> None:
-    upstream.repo.copy(tmp_path / "my 100% mirror" / "up.git")
-    here = network(("https://x/", f"{tmp_path}/my 100% mirror/"))
-    request = upstream.request(upstream.middle)
-    unit, _ = fetch_from(store, request, "https://x/up.git", here, Silent())
-    check(unit, request, upstream, scratch)
+def test_a_mirror_with_a_space_and_a_percent_sign_in_its_path(fetch: Fetching, tmp_path: Path) -> None:
+    fetch.upstream.repo.copy(tmp_path / "my 100% mirror" / "up.git")
+    fetch("https://x/up.git", ("https://x/", f"{tmp_path}/my 100% mirror/"))
 
 
-def test_credentials_are_used_and_shown_to_nobody(
-    http: HttpGit, home: Path, upstream: Upstream, store: Store, scratch: Path
-) -> None:
+def test_credentials_are_used_and_shown_to_nobody(http: HttpGit, home: Path, fetch: Fetching) -> None:
     http.auth = "me:s3cr@t"
     (home / ".gitconfig").write_text("[credential]\n\thelper = store\n")
-    here = network(("https://x/", http.url("", "me:s3cr%40t")))
     seen: list[str] = []
-    http.spy = lambda: seen.extend(_command_lines())
-    request, notes = upstream.request(upstream.tip), Notes()
-    unit, _ = fetch_from(store, request, "https://x/up.git", here, notes)
+    http.spy = lambda: seen.extend(command_lines())
+    notes = Notes()
+    fetch("https://x/up.git", ("https://x/", http.url("", "me:s3cr%40t")), watcher=notes)
     assert any("remote-http" in line for line in seen) or not Path("/proc/self").exists()
     assert not [line for line in seen if "s3cr" in line]
     assert notes.begun == [f"up: {http.url('up.git', '***')}"]
-    assert [path.name for path in home.iterdir()] == [".gitconfig"], (
-        "the user's helper did not get to see them"
-    )
-    check(unit, request, upstream, scratch)
-
-
-def _command_lines() -> list[str]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found.append(path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace"))
-        except OSError:
-            continue
-    return found
+    # The user's helper did not get to see them.
+    assert [path.name for path in home.iterdir()] == [".gitconfig"]
 
 
 @pytest.mark.parametrize("given", ["me:wr0ng", "wr0ng"])
-def test_wrong_credentials_fail_once_and_are_not_shown(
-    given: str, http: HttpGit, home: Path, upstream: Upstream, store: Store
-) -> None:
+@pytest.mark.usefixtures("home")
+def test_wrong_credentials_fail_once_and_are_not_shown(given: str, http: HttpGit, fetch: Fetching) -> None:
     http.auth = "me:right"
-    here = network(("https://x/", http.url("", given)), retries=3)
-    with pytest.raises(SourceError) as caught:
-        fetch_from(store, upstream.request(upstream.tip), "https://x/up.git", here, Silent())
-    assert "Authentication failed" in str(caught.value)
+    with pytest.raises(SourceError, match="Authentication failed") as caught:
+        fetch("https://x/up.git", ("https://x/", http.url("", given)), retries=3)
     assert "wr0ng" not in str(caught.value)
     assert len(http.authorizations) == 1
 
 
-def test_a_token_alone_is_taken_for_the_user(
-    http: HttpGit, home: Path, upstream: Upstream, store: Store
-) -> None:
+@pytest.mark.usefixtures("home")
+def test_a_token_alone_is_taken_for_the_user(http: HttpGit, fetch: Fetching) -> None:
     http.auth = "t0ken:"
-    here = network(("https://x/", http.url("", "t0ken")))
-    fetch_from(store, upstream.request(upstream.tip), "https://x/up.git", here, Silent())
-    assert store.find(upstream.request(upstream.tip).key) is not None
+    fetch("https://x/up.git", ("https://x/", http.url("", "t0ken")))
 
 
-def test_credentials_are_given_to_no_other_host(
-    http: HttpGit, home: Path, upstream: Upstream, store: Store
-) -> None:
+def test_credentials_are_given_to_no_other_host(http: HttpGit, home: Path, fetch: Fetching) -> None:
     """The user's own rewriting takes the request elsewhere."""
-    with http_git(upstream.served, auth="me:s3cret") as other:
+    with http_git(fetch.upstream.served, auth="me:s3cret") as other:
         (home / ".gitconfig").write_text(f'[url "{other.url("")}"]\n\tinsteadOf = {http.url("")}\n')
-        here = network(("https://x/", http.url("", "me:s3cret")))
-        with pytest.raises(SourceError):
-            fetch_from(store, upstream.request(upstream.tip), "https://x/up.git", here, Silent())
+        fetch.refused("https://x/up.git", ("https://x/", http.url("", "me:s3cret")))
         assert (http.requests, other.authorizations) == ([], [])
 
 
