@@ -64,6 +64,13 @@ def second() -> Iterator[PackageIndex]:
         yield server
 
 
+@pytest.fixture
+def stocked(index: PackageIndex) -> PackageIndex:
+    """The index with demo 1.0."""
+    index.add("demo", "demo-1.0.tar.gz", DATA)
+    return index
+
+
 class Client:
     """Downloads demo 1.0 into a folder of its own, waits for nothing and keeps what it was told."""
 
@@ -170,29 +177,27 @@ def test_an_index_that_is_down_is_noted(second: PackageIndex, download: Client) 
 
 
 def test_find_links_come_first_and_the_index_is_left_alone(
-    index: PackageIndex, download: Client, tmp_path: Path
+    stocked: PackageIndex, download: Client, tmp_path: Path
 ) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
     wheels = tmp_path / "wheels"
     wheels.mkdir()
     (wheels / "demo-1.0.tar.gz").write_bytes(DATA)
     (wheels / "demo-1.0-py3-none-any.whl").write_bytes(b"")
     for place in (str(wheels), wheels.as_uri(), str(wheels / "demo-1.0.tar.gz")):
-        got = download(at(index, find_links=(place,)))
+        got = download(at(stocked, find_links=(place,)))
         assert got.index == Path(place.removeprefix("file://")).as_uri()
         assert got.path.read_bytes() == DATA
-    assert index.requests == []
+    assert stocked.requests == []
     assert (wheels / "demo-1.0.tar.gz").read_bytes() == DATA
 
 
-def test_find_links_page(index: PackageIndex, download: Client, tmp_path: Path) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
+def test_find_links_page(stocked: PackageIndex, download: Client, tmp_path: Path) -> None:
     page = f'<a href="/files/demo/demo-1.0.tar.gz#sha256={SHA}">x</a>'.encode()
-    index.raw_pages["/links.html"] = ("text/html", page)
-    settings = PipSettings(no_index=True, find_links=(f"http://{index.host}/links.html",))
+    stocked.raw_pages["/links.html"] = ("text/html", page)
+    settings = PipSettings(no_index=True, find_links=(f"http://{stocked.host}/links.html",))
     assert download(settings).sha256 == SHA
     local = tmp_path / "links.html"
-    local.write_text(f'<a href="http://{index.host}/files/demo/demo-1.0.tar.gz">x</a>')
+    local.write_text(f'<a href="http://{stocked.host}/files/demo/demo-1.0.tar.gz">x</a>')
     assert download(PipSettings(no_index=True, find_links=(str(local),))).sha256 == SHA
 
 
@@ -261,52 +266,46 @@ def test_a_yanked_release_is_taken_with_a_note(index: PackageIndex, download: Cl
     assert find_sdist("demo", "1.0", at(index)).notes == ("this release was yanked",)
 
 
-def test_server_errors_are_tried_again(index: PackageIndex, download: Client) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
-    index.faults["/simple/demo/"] = [Status(503), Status(500)]
-    index.faults["/files/demo/demo-1.0.tar.gz"] = [Status(502), Status(429, (("Retry-After", "3"),))]
-    assert download(at(index)).sha256 == SHA
+def test_server_errors_are_tried_again(stocked: PackageIndex, download: Client) -> None:
+    stocked.faults["/simple/demo/"] = [Status(503), Status(500)]
+    stocked.faults["/files/demo/demo-1.0.tar.gz"] = [Status(502), Status(429, (("Retry-After", "3"),))]
+    assert download(at(stocked)).sha256 == SHA
     assert download.pauses == [0.25, 0.5, 0.25, 3.0]
 
 
-def test_retries_are_bounded(index: PackageIndex, download: Client) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
-    index.faults["/simple/demo/"] = [Status(503)] * 9
-    assert "status 503" in download.refused(at(index))
-    assert len(index.requests) == 3
-    index.faults = {"/files/demo/demo-1.0.tar.gz": [Status(500)] * 9}
-    assert "status 500" in download.refused(at(index, retries=0))
+def test_retries_are_bounded(stocked: PackageIndex, download: Client) -> None:
+    stocked.faults["/simple/demo/"] = [Status(503)] * 9
+    assert "status 503" in download.refused(at(stocked))
+    assert len(stocked.requests) == 3
+    stocked.faults = {"/files/demo/demo-1.0.tar.gz": [Status(500)] * 9}
+    assert "status 500" in download.refused(at(stocked, retries=0))
 
 
-def test_a_page_cut_off_is_tried_again(index: PackageIndex, download: Client) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
-    index.faults["/simple/demo/"] = [Cut(10)]
-    assert download(at(index)).sha256 == SHA
+def test_a_page_cut_off_is_tried_again(stocked: PackageIndex, download: Client) -> None:
+    stocked.faults["/simple/demo/"] = [Cut(10)]
+    assert download(at(stocked)).sha256 == SHA
 
 
-def test_a_file_cut_off_is_fetched_anew(index: PackageIndex, download: Client) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
-    index.faults["/files/demo/demo-1.0.tar.gz"] = [Cut(100), Cut(0)]
-    assert download(at(index)).path.read_bytes() == DATA
+def test_a_file_cut_off_is_fetched_anew(stocked: PackageIndex, download: Client) -> None:
+    stocked.faults["/files/demo/demo-1.0.tar.gz"] = [Cut(100), Cut(0)]
+    assert download(at(stocked)).path.read_bytes() == DATA
     assert download.pauses == [0.25, 0.5]
     assert [p.name for p in download.folder.iterdir()] == ["demo-1.0.tar.gz"]
 
 
-def test_a_file_that_is_always_cut_off_leaves_nothing(index: PackageIndex, download: Client) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
-    index.faults["/files/demo/demo-1.0.tar.gz"] = [Cut(100)] * 9
-    assert "3 tries" in download.refused(at(index))
+def test_a_file_that_is_always_cut_off_leaves_nothing(stocked: PackageIndex, download: Client) -> None:
+    stocked.faults["/files/demo/demo-1.0.tar.gz"] = [Cut(100)] * 9
+    assert "3 tries" in download.refused(at(stocked))
 
 
-def test_an_interrupted_download_leaves_nothing(index: PackageIndex, tmp_path: Path) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
+def test_an_interrupted_download_leaves_nothing(stocked: PackageIndex, tmp_path: Path) -> None:
 
     def interrupt(done: int, total: int | None) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         download_sdist(
-            "demo", "1.0", sha256=SHA, settings=at(index), folder=tmp_path / "f", on_progress=interrupt
+            "demo", "1.0", sha256=SHA, settings=at(stocked), folder=tmp_path / "f", on_progress=interrupt
         )
     assert list((tmp_path / "f").iterdir()) == []
 
@@ -412,18 +411,17 @@ def test_without_or_with_a_wrong_password(guarded: PackageIndex, download: Clien
     assert "wrong-pass" not in message
 
 
-def test_a_password_is_not_sent_elsewhere(index: PackageIndex, download: Client) -> None:
-    """A guarded index whose files lie on another server, and one that redirects there."""
-    index.add("demo", "demo-1.0.tar.gz", DATA)
-    elsewhere = f"http://localhost:{index.server.server_address[1]}/files/demo/demo-1.0.tar.gz"
+def test_a_password_is_not_sent_elsewhere(stocked: PackageIndex, download: Client) -> None:
+    """A guarded stocked whose files lie on another server, and one that redirects there."""
+    elsewhere = f"http://localhost:{stocked.server.server_address[1]}/files/demo/demo-1.0.tar.gz"
     with PackageIndex(auth=("me", SECRET)) as server:
         server.add("demo", "demo-1.0.tar.gz", DATA, href=elsewhere)
         assert download(at(server.url_with("me", SECRET))).sha256 == SHA
         server.projects["demo"][0].href = None
         server.faults["/files/demo/demo-1.0.tar.gz"] = [Redirect(elsewhere)]
         assert download(at(server.url_with("me", SECRET))).sha256 == SHA
-    assert index.requests == ["/files/demo/demo-1.0.tar.gz"] * 2
-    assert index.authorised == []
+    assert stocked.requests == ["/files/demo/demo-1.0.tar.gz"] * 2
+    assert stocked.authorised == []
 
 
 def test_no_secret_in_any_message_log_or_file(
@@ -457,16 +455,15 @@ def test_signed_links_are_shown_without_their_signature(index: PackageIndex, dow
 
 
 def test_plain_http_needs_a_trusted_host_and_the_proxy_is_used(
-    index: PackageIndex, download: Client, monkeypatch: pytest.MonkeyPatch
+    stocked: PackageIndex, download: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The index answers as a proxy for a host that does not exist."""
-    index.add("demo", "demo-1.0.tar.gz", DATA)
-    settings = at("http://packages.invalid/simple", proxy=f"http://{index.host}")
+    """The stocked answers as a proxy for a host that does not exist."""
+    settings = at("http://packages.invalid/simple", proxy=f"http://{stocked.host}")
     assert "trusted-host" in download.refused(settings)
-    assert index.requests == []
+    assert stocked.requests == []
     trusted = replace(settings, trusted_hosts=("packages.invalid",))
     assert download(trusted).url == "http://packages.invalid/files/demo/demo-1.0.tar.gz"
-    monkeypatch.setenv("http_proxy", f"http://{index.host}")
+    monkeypatch.setenv("http_proxy", f"http://{stocked.host}")
     assert download(replace(trusted, proxy=None)).sha256 == SHA
 
 
@@ -528,14 +525,13 @@ def test_a_proxy_that_is_no_url(index: PackageIndex) -> None:
     assert SECRET not in str(caught.value)
 
 
-def test_a_folder_that_can_not_be_made(index: PackageIndex, tmp_path: Path) -> None:
-    index.add("demo", "demo-1.0.tar.gz", DATA)
+def test_a_folder_that_can_not_be_made(stocked: PackageIndex, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="can't be written"):
-        download_sdist("demo", "1.0", sha256=SHA, settings=at(index), folder=tmp_path / "file/sub")
+        download_sdist("demo", "1.0", sha256=SHA, settings=at(stocked), folder=tmp_path / "file/sub")
     (tmp_path / "taken/demo-1.0.tar.gz/x").mkdir(parents=True)
     with pytest.raises(HostError, match="can't be written"):
-        download_sdist("demo", "1.0", sha256=SHA, settings=at(index), folder=tmp_path / "taken")
+        download_sdist("demo", "1.0", sha256=SHA, settings=at(stocked), folder=tmp_path / "taken")
     assert [p.name for p in (tmp_path / "taken").iterdir()] == ["demo-1.0.tar.gz"]
 
 
