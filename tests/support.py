@@ -11,6 +11,7 @@ import base64
 import contextlib
 import os
 import resource
+import shutil
 import socket
 import subprocess
 import sys
@@ -338,6 +339,124 @@ def _change(path: str, file: str | bytes | File | None) -> bytes:
         return b"M 160000 " + file.data.encode() + b" " + quoted + b"\n"
     data = file.data.encode() if isinstance(file.data, str) else file.data
     return b"M %s inline %s\ndata %d\n%s\n" % (file.mode.encode(), quoted, len(data), data)
+
+
+# -- somebody else's settings ----------------------------------------------------------------------------
+
+HOSTILE_ATTRIBUTES = (
+    "* text=auto eol=crlf ident\n*.bin filter=evil diff=evil merge=evil\n*.txt working-tree-encoding=UTF-16\n"
+)
+_HOSTILE_CONFIG = """
+[core]
+    autocrlf = true
+    eol = crlf
+    safecrlf = true
+    fileMode = false
+    quotePath = false
+    abbrev = 5
+    symlinks = false
+    ignoreCase = true
+    hooksPath = {folder}/template/hooks
+    attributesFile = {folder}/attributes
+    fsmonitor = {folder}/evil
+    pager = {folder}/evil
+    editor = {folder}/evil
+    sparseCheckout = true
+[diff]
+    renames = copies
+    algorithm = patience
+    external = {folder}/evil
+    noprefix = true
+    mnemonicPrefix = true
+[filter "evil"]
+    clean = {folder}/evil
+    smudge = {folder}/evil
+    required = true
+[merge]
+    conflictStyle = diff3
+    renames = false
+    ff = only
+[merge "evil"]
+    driver = {folder}/evil
+[init]
+    templateDir = {folder}/template
+    defaultObjectFormat = sha256
+[alias]
+    read-tree = !{folder}/evil
+    fetch = !{folder}/evil
+[apply]
+    whitespace = fix
+    ignoreWhitespace = change
+[i18n]
+    commitEncoding = ISO-8859-1
+[commit]
+    gpgSign = true
+    template = /nonexistent
+[user]
+    name = Somebody Else
+    email = else@example.com
+[log]
+    showSignature = true
+[color]
+    ui = always
+[fetch]
+    fsckObjects = true
+    prune = true
+    recurseSubmodules = true
+[transfer]
+    fsckObjects = true
+[protocol]
+    version = 0
+[index]
+    version = 4
+[core]
+    splitIndex = true
+"""
+
+
+def hostile_user(folder: Path) -> tuple[dict[str, str], Path]:
+    """A user whose every setting would change ids or bytes, or run a program: environment, and what these write to."""
+    marks, home, hooks = folder / "marks", folder / "home", folder / "template" / "hooks"
+    for place in (marks, home / ".config" / "git", hooks):
+        place.mkdir(parents=True, exist_ok=True)
+    program = folder / "evil"
+    program.write_text(f'#!/bin/sh\necho "$0 $*" >>{marks}/ran\ncat\n')
+    program.chmod(0o755)
+    for name in ("post-checkout", "reference-transaction", "post-index-change", "fsmonitor-watchman"):
+        shutil.copy(program, hooks / name)
+    for place in (folder / "attributes", home / ".config/git/attributes"):
+        place.write_text(HOSTILE_ATTRIBUTES + "* filter=evil\n")
+    (home / ".config" / "git" / "ignore").write_text("*\n")
+    for place in (home / ".gitconfig", folder / "system"):
+        place.write_text(_HOSTILE_CONFIG.replace("{folder}", str(folder)))
+    variables = {
+        "HOME": home,
+        "GIT_CONFIG_SYSTEM": folder / "system",
+        "GIT_DIR": folder / "nowhere",
+        "GIT_WORK_TREE": folder / "nowhere",
+        "GIT_INDEX_FILE": folder / "nowhere" / "index",
+        "GIT_OBJECT_DIRECTORY": folder / "nowhere",
+        "GIT_COMMON_DIR": folder / "nowhere",
+        "GIT_NAMESPACE": "evil",
+        "GIT_SHALLOW_FILE": folder / "nowhere",
+        "GIT_TEMPLATE_DIR": folder / "template",
+        "GIT_DEFAULT_HASH": "sha256",
+        "GIT_EXTERNAL_DIFF": program,
+        "GIT_PAGER": program,
+        "GIT_TRACE": marks / "trace",
+        "GIT_TRACE2_EVENT": marks / "trace2",
+        "GIT_TRACE_CURL": marks / "curl",
+        "GIT_ICASE_PATHSPECS": "1",
+        "GIT_AUTHOR_DATE": "2001-01-01",
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "core.autocrlf",
+        "GIT_CONFIG_VALUE_0": "true",
+        "GIT_CONFIG_PARAMETERS": "'core.eol=crlf'",
+        "LC_ALL": "de_DE.UTF-8",
+        "LANGUAGE": "de",
+        "TZ": "Asia/Kolkata",
+    }
+    return {name: str(value) for name, value in variables.items()}, marks
 
 
 # -- servers -------------------------------------------------------------------------------------------

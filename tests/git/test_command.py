@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import subprocess
 import sys
 import threading
@@ -20,13 +19,10 @@ from npu_rl.stack.git import command, command_log
 from npu_rl.stack.git.command import Git, ObjectReader, commit_subjects, git_version, init_bare, require_git
 from npu_rl.stack.git.environment import Credentials, local_environment, network_environment
 from npu_rl.stack.git.messages import GitError, GitStopped, MessageStream, redact
-from tests.support import File, Repo, clean_env, run_cli
+from tests.support import HOSTILE_ATTRIBUTES, File, Repo, clean_env, hostile_user, run_cli
 
 # -- the same whoever runs it --------------------------------------------------------------------------
 
-ATTRIBUTES = (
-    "* text=auto eol=crlf ident\n*.bin filter=evil diff=evil merge=evil\n*.txt working-tree-encoding=UTF-16\n"
-)
 PATCH = b"""\
 --- a/pkg/a.py
 +++ b/pkg/a.py
@@ -41,7 +37,7 @@ PATCH = b"""\
 def upstream(tmp_path: Path) -> Repo:
     repo = Repo(tmp_path / "up.git")
     files = {
-        ".gitattributes": ATTRIBUTES,
+        ".gitattributes": HOSTILE_ATTRIBUTES,
         "pkg/a.py": "one $Id$\ntwo\t\n",
         "pkg/dos.txt": "a\r\nb\n",
         "pkg/x.bin": b"\0\r\n\xff",
@@ -55,102 +51,9 @@ def upstream(tmp_path: Path) -> Repo:
 @pytest.fixture
 def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A user whose every setting would change ids or bytes, or run a program; the folder it would write to."""
-    marks = tmp_path / "marks"
-    home = tmp_path / "home"
-    hooks = tmp_path / "template" / "hooks"
-    for folder in (marks, home, hooks):
-        folder.mkdir(parents=True)
-    program = tmp_path / "evil"
-    program.write_text(f'#!/bin/sh\necho "$0 $*" >>{marks}/ran\ncat\n')
-    program.chmod(0o755)
-    for name in ("post-checkout", "reference-transaction", "post-index-change", "fsmonitor-watchman"):
-        shutil.copy(program, hooks / name)
-    attributes = tmp_path / "attributes"
-    attributes.write_text(ATTRIBUTES + "* filter=evil\n")
-    (home / ".config" / "git").mkdir(parents=True)
-    shutil.copy(attributes, home / ".config" / "git" / "attributes")
-    (home / ".config" / "git" / "ignore").write_text("*\n")
-    config = f"""
-[core]
-    autocrlf = true
-    eol = crlf
-    safecrlf = true
-    fileMode = false
-    symlinks = false
-    ignoreCase = true
-    hooksPath = {hooks}
-    attributesFile = {attributes}
-    fsmonitor = {program}
-    pager = {program}
-    editor = {program}
-    sparseCheckout = true
-[diff]
-    external = {program}
-    noprefix = true
-    mnemonicPrefix = true
-[filter "evil"]
-    clean = {program}
-    smudge = {program}
-    required = true
-[merge "evil"]
-    driver = {program}
-[init]
-    templateDir = {tmp_path / "template"}
-    defaultObjectFormat = sha256
-[alias]
-    read-tree = !{program}
-    fetch = !{program}
-[apply]
-    whitespace = fix
-    ignoreWhitespace = change
-[i18n]
-    commitEncoding = ISO-8859-1
-[commit]
-    gpgSign = true
-[fetch]
-    fsckObjects = true
-    prune = true
-    recurseSubmodules = true
-[transfer]
-    fsckObjects = true
-[protocol]
-    version = 0
-[index]
-    version = 4
-[core]
-    splitIndex = true
-"""
-    (home / ".gitconfig").write_text(config)
-    (tmp_path / "system").write_text(config)
-    variables = {
-        "HOME": home,
-        "GIT_CONFIG_SYSTEM": tmp_path / "system",
-        "GIT_DIR": tmp_path / "nowhere",
-        "GIT_WORK_TREE": tmp_path / "nowhere",
-        "GIT_INDEX_FILE": tmp_path / "nowhere" / "index",
-        "GIT_OBJECT_DIRECTORY": tmp_path / "nowhere",
-        "GIT_COMMON_DIR": tmp_path / "nowhere",
-        "GIT_NAMESPACE": "evil",
-        "GIT_SHALLOW_FILE": tmp_path / "nowhere",
-        "GIT_TEMPLATE_DIR": tmp_path / "template",
-        "GIT_DEFAULT_HASH": "sha256",
-        "GIT_EXTERNAL_DIFF": program,
-        "GIT_PAGER": program,
-        "GIT_TRACE": marks / "trace",
-        "GIT_TRACE2_EVENT": marks / "trace2",
-        "GIT_TRACE_CURL": marks / "curl",
-        "GIT_ICASE_PATHSPECS": "1",
-        "GIT_AUTHOR_DATE": "2001-01-01",
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "core.autocrlf",
-        "GIT_CONFIG_VALUE_0": "true",
-        "GIT_CONFIG_PARAMETERS": "'core.eol=crlf'",
-        "LC_ALL": "de_DE.UTF-8",
-        "LANGUAGE": "de",
-        "TZ": "Asia/Kolkata",
-    }
+    variables, marks = hostile_user(tmp_path)
     for name, value in variables.items():
-        monkeypatch.setenv(name, str(value))
+        monkeypatch.setenv(name, value)
     old = os.umask(0o077)
     yield marks
     os.umask(old)
@@ -650,3 +553,11 @@ def test_subjects(upstream: Repo) -> None:
     second = upstream.commit({"a": "2"}, "second")
     assert commit_subjects(Git(upstream.path), [second, first]) == ["second", "Größe: first line"]
     assert commit_subjects(Git(upstream.path), []) == []
+
+
+@pytest.mark.parametrize("name", ["GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_DIR"])
+def test_subjects_in_a_hook(upstream: Repo, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """git sets these for hooks of another repository."""
+    head = upstream.commit({"a": "1"}, "a subject")
+    monkeypatch.setenv(name, "/nowhere")
+    assert commit_subjects(Git(upstream.path), [head]) == ["a subject"]

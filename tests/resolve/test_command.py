@@ -17,7 +17,7 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.stack.resolve import relock
 from npu_rl.stack.sources.progress import Silent
 from tests.resolve.world import World, component, pull, request, takes
-from tests.support import ROOT, Repo, clean_env, run_cli
+from tests.support import ROOT, Repo, clean_env, hostile_user, run_cli
 
 PATCH = """\
 Subject: Answer
@@ -145,46 +145,6 @@ def test_a_failed_lock_leaves_the_old_one(world: World) -> None:
     assert (world.root / "project" / "m.lock.json").read_bytes() == before
 
 
-HOSTILE = """\
-[core]
-\tautocrlf = true
-\teol = crlf
-\tquotePath = false
-\tabbrev = 5
-[diff]
-\tnoprefix = true
-\tmnemonicPrefix = true
-\trenames = copies
-\talgorithm = patience
-\texternal = /bin/false
-[merge]
-\tconflictStyle = diff3
-\trenames = false
-\tff = only
-[apply]
-\twhitespace = error
-\tignoreWhitespace = change
-[init]
-\ttemplateDir = %(templates)s
-\tdefaultObjectFormat = sha256
-[commit]
-\tgpgSign = true
-\ttemplate = /nonexistent
-[user]
-\tname = Somebody Else
-\temail = else@example.com
-[fetch]
-\tprune = true
-\tfsckObjects = true
-[transfer]
-\tfsckObjects = true
-[log]
-\tshowSignature = true
-[color]
-\tui = always
-"""
-
-
 def test_the_same_lock_everywhere(world: World) -> None:
     """Twice, and under another user's umask, time zone, locale and git configuration: the same bytes."""
     up = world.repo()
@@ -204,26 +164,9 @@ def test_the_same_lock_everywhere(world: World) -> None:
     assert plain.returncode == 0, plain.stderr
     first = (world.root / "project" / "m.lock.json").read_bytes()
 
-    home = world.root / "hostile"
-    templates = home / "templates" / "hooks"
-    templates.mkdir(parents=True)
-    for hook in ("post-checkout", "reference-transaction", "post-index-change"):
-        (templates / hook).write_text("#!/bin/sh\nexit 1\n")
-        (templates / hook).chmod(0o755)
-    (home / ".gitconfig").write_text(HOSTILE % {"templates": templates.parent})
-    env = {
-        **world.env,
-        "HOME": str(home),
-        "TZ": "Asia/Kathmandu",
-        "LC_ALL": "tr_TR.UTF-8",
-        "LANGUAGE": "de",
-        "NPU_RL_STORE": str(world.root / "other-store"),
-        "GIT_DIR": "/nonexistent",
-        "GIT_WORK_TREE": "/nonexistent",
-        "GIT_INDEX_FILE": "/nonexistent",
-        "GIT_AUTHOR_DATE": "2001-01-01T00:00:00",
-        "PYTHONHASHSEED": "7",
-    }
+    variables, marks = hostile_user(world.root / "hostile")
+    store = str(world.root / "other-store")
+    env = {**world.env, **variables, "NPU_RL_STORE": store, "PYTHONHASHSEED": "7"}
     again = subprocess.run(
         ["/bin/sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, "-m", "npu_rl", "lock",
          "-m", str(manifest), "-o", str(world.root / "again.json")],
@@ -231,6 +174,7 @@ def test_the_same_lock_everywhere(world: World) -> None:
     )  # fmt: skip
     assert again.returncode == 0, again.stderr
     assert (world.root / "again.json").read_bytes() == first
+    assert not (marks / "ran").exists(), "a program of the user ran"
     lock = lock_model.read(world.root / "again.json")
     made = world.compose(lock)
     assert made.code["pkg/crlf.txt"] == b"a\r\nb\r\n"

@@ -34,7 +34,7 @@ from tests.sources.mirrors import (
 )
 from tests.sources.package_index import PackageIndex
 from tests.sources.test_sdist import member, tar_bytes
-from tests.support import Repo, clean_env, http_git, need_http, run_cli, serve
+from tests.support import Repo, clean_env, hostile_user, http_git, need_http, run_cli, serve
 from tests.test_store import DAMAGE
 
 DEAD = "file:///nowhere/up.git"
@@ -385,19 +385,7 @@ def test_offline_with_a_warm_store(site: Site, upstream: Upstream) -> None:
 
 
 def test_the_same_tree_in_a_hostile_environment(site: Site, upstream: Upstream, tmp_path: Path) -> None:
-    (tmp_path / "home" / ".gitconfig").write_text("[core]\n\tautocrlf = true\n\tfileMode = false\n")
-    hostile = {
-        "GIT_DIR": "/nowhere",
-        "GIT_WORK_TREE": "/nowhere",
-        "GIT_INDEX_FILE": "/nowhere",
-        "GIT_OBJECT_DIRECTORY": "/nowhere",
-        "GIT_CONFIG_COUNT": "1",
-        "GIT_CONFIG_KEY_0": "core.eol",
-        "GIT_CONFIG_VALUE_0": "crlf",
-        "LC_ALL": "de_DE.UTF-8",
-        "LANGUAGE": "de",
-        "TZ": "Asia/Kolkata",
-    }
+    hostile, _ = hostile_user(tmp_path)
     rule = _rule(f"{upstream.served}/")
     assert site.setup("w1", "--rewrite", rule).returncode == 0
     other = {**hostile, "NPU_RL_STORE": str(tmp_path / "s2")}

@@ -19,7 +19,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import IO
+from types import SimpleNamespace
+from typing import IO, Any
 
 from npu_rl.common.errors import HostError
 from npu_rl.stack.git import command_log
@@ -302,28 +303,23 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 def commit_subjects(repository: Git, ids: Sequence[str]) -> list[str]:
     """Return the first lines of commit messages, by GitPython's object model over `ObjectReader`.
 
-    GitPython's own database would run git in the user's environment; its reader of packs is deprecated.
+    GitPython's own database would run git in the user's environment, and its Repo looks for objects where
+    GIT_OBJECT_DIRECTORY and GIT_COMMON_DIR point, as in a hook.
     """
     import io
 
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    import git as gitpython
-    from gitdb.base import OInfo, OStream  # type: ignore[import-untyped]
-    from gitdb.db import LooseObjectDB  # type: ignore[import-untyped]
+    from git.objects import Commit
+    from gitdb.base import OStream  # type: ignore[import-untyped]
 
     with ObjectReader(repository) as reader:
 
-        class Objects(LooseObjectDB):  # type: ignore[misc]
-            def info(self, binsha: bytes) -> OInfo:
-                kind, data = reader.read(binsha.hex())
-                return OInfo(binsha, kind.encode(), len(data))
+        def stream(binsha: bytes) -> OStream:
+            kind, data = reader.read(binsha.hex())
+            return OStream(binsha, kind.encode(), len(data), io.BytesIO(data))
 
-            def stream(self, binsha: bytes) -> OStream:
-                kind, data = reader.read(binsha.hex())
-                return OStream(binsha, kind.encode(), len(data), io.BytesIO(data))
-
-        with gitpython.Repo(repository.git_dir, odbt=Objects) as repo:
-            return [str(repo.commit(oid).summary) for oid in ids]
+        repo: Any = SimpleNamespace(odb=SimpleNamespace(stream=stream))
+        return [str(Commit(repo, bytes.fromhex(oid)).summary) for oid in ids]
 
 
 def _dotted(version: tuple[int, ...]) -> str:
