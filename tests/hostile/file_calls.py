@@ -12,6 +12,7 @@ BOUNDED = {
     *(
         "open_file",
         "read_file",
+        "read_if_file",
         "read_json",
         "parse_json",
         "parse_python",

@@ -87,7 +87,6 @@ READERS = {
         "metrics.jsonl", STRANGER, "a_killed_record", "appends to that of the attempt it began"
     ),
     "training/monitor/tail.py": R("driver.log", STRANGER, "a_killed_record"),
-    "stack/hunks/hunk_headings.py": R("Python of a component", STRANGER, "a_heading"),
     "stack/hunks/key_paths.py": R(
         "YAML of a component",
         STRANGER,

@@ -10,12 +10,10 @@ import pytest
 from npu_rl.common.errors import LockError
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
-from tests.resolve.test_releases import index, publish
+from tests.resolve.test_releases import publish
 from tests.resolve.world import World, component, pull, request
 from tests.sources.package_index import PackageIndex
 from tests.support import File, Repo
-
-__all__ = ["index"]  # a fixture
 
 SETUP = "setup(install_requires=['numpy<2', 'wheel'], extras_require={'gpu': ['torch==2.0']})\n"
 FILES = {
