@@ -15,7 +15,7 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from tests.support import BYTE_CODE, ROOT, index_env, require_untouched, run_cli
+from tests.support import BYTE_CODE, QUICKSTART, ROOT, index_env, require_untouched, run_cli
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell without job control ignores it for what it starts in the background, and children would inherit that.
@@ -69,6 +69,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def quickstart_workspace(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[Path]:
     """A workspace of the bundled quickstart, set up once for all test processes. Nobody leaves anything in it."""
+    if QUICKSTART in os.environ:
+        yield Path(os.environ[QUICKSTART])
+        return
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if worker_id != "master" else base) / "quickstart-for-all"
     with FileLock(f"{folder}.lock"):

@@ -63,6 +63,7 @@ def index_env(folder: Path, store: Path | None = None) -> dict[str, str]:
 
 
 BYTE_CODE = "NPU_RL_TEST_BYTE_CODE"  # tests/conftest.py
+QUICKSTART = "NPU_RL_TEST_QUICKSTART"  # the workspace that a pytest started by a test takes over
 
 
 def python_env() -> dict[str, str]:

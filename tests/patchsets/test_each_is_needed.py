@@ -16,7 +16,7 @@ from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import parse_header
 from npu_rl.stack.patches.series import PatchSource, read_patchset
 from tests.patchsets.conftest import WITHOUT
-from tests.support import ROOT
+from tests.support import QUICKSTART, ROOT
 
 pytest.importorskip("torch")  # most of them need it; the lot runs where it is
 pytestmark = pytest.mark.rehearsal
@@ -48,10 +48,13 @@ def bundled() -> list[tuple[str, PatchSource]]:
 def test_without_it_a_test_of_its_own_fails(
     patchset: str, patch: PatchSource, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
+    given = {WITHOUT: patch.name}
     if patchset not in FROM_PYPI:
         request.getfixturevalue("upstreams")
+    elif patchset.startswith("vllm/"):  # its tests look at the quickstart's tree: set up once, not once more
+        given[QUICKSTART] = str(request.getfixturevalue("quickstart_workspace"))
     named = header_tests(patch)
-    found = run(named, tmp_path, **{WITHOUT: patch.name})
+    found = run(named, tmp_path, **given)
     if found and all(outcome == "skipped" for outcome, _ in found):
         pytest.skip(f"its tests can't run here: {found[0][1]}")
     failures = [text for outcome, text in found if outcome == "failure"]
