@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +11,8 @@ from npu_rl.common.bundled import bundled_patchset
 from npu_rl.stack.hunks.hunk_match import apply_exact
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.series import read_patchset
-
-WITHOUT = "NPU_RL_TEST_WITHOUT"
-"""Names a patch that every test is to go without, to see that its own tests fail then (test_each_is_needed.py)."""
+from tests.patchsets import flagship_tree
+from tests.patchsets.flagship_tree import WITHOUT
 
 REQUIRED = "NPU_RL_REQUIRE_PACKAGES"
 """1: a test that skips for want of a package fails. So no patch stays unproven because an extra lacks one."""
@@ -60,3 +60,13 @@ def patched() -> Patched:
         return content
 
     return apply
+
+
+@pytest.fixture(scope="module")
+def patched_tree(
+    request: pytest.FixtureRequest, upstreams: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """The module's COMPONENTS with every patch, of its MANIFEST or else the flagship's."""
+    manifest = getattr(request.module, "MANIFEST", flagship_tree.MANIFEST)
+    folder = tmp_path_factory.mktemp("patched") / "code"
+    return flagship_tree.tree(upstreams, folder, request.module.COMPONENTS, manifest=manifest)

@@ -34,10 +34,11 @@ from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.series import read_patchset
 from npu_rl.stack.sources.pip_config import read_pip_settings
 from npu_rl.stack.sources.pypi import download_sdist
-from tests.patchsets.conftest import WITHOUT
 from tests.support import byte_code
 
 MANIFEST = "deepseek-r1-zero"
+WITHOUT = "NPU_RL_TEST_WITHOUT"
+"""Names a patch that every test is to go without, to see that its own tests fail then (test_each_is_needed.py)."""
 Files = dict[str, "bytes | None"]
 _CONFLICT = re.compile(
     rb"^<<<<<<< [^\n]*\n(?P<now>.*?)^=======\n(?P<before>.*?)^>>>>>>> [^\n]*\n", re.MULTILINE | re.DOTALL

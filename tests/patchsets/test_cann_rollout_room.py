@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from npu_rl.recipes.faults.fault import WITNESSES
-from tests.patchsets.flagship_tree import run, tree, used
+from tests.patchsets.flagship_tree import run, used
 
 for needed in ("torch", "ray", "transformers", "msgspec", "gguf", "blake3", "numba"):  # of verl and vLLM
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+MANIFEST = "deepseek-v3-cann"
 RUNNER = Path(__file__).with_name("run_cann_rollout.py")
 COMPONENTS = ["cann-recipes", "verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed"]
 ALL = 64 * 32 + 1  # blocks of 128 for 64 sequences of 4,096 tokens, and vLLM's null block
@@ -29,20 +30,14 @@ JOBS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(scope="module")
-def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("rollout") / "code"
-    return tree(upstreams, folder, COMPONENTS, manifest="deepseek-v3-cann")
-
-
 def rollouts(code: Path, **named: Any) -> dict[str, dict[str, Any]]:
     given = {"VLLM_PLUGINS": "", "VLLM_USE_V1": "1", "VLLM_VERSION": "0.9.1", **named}
     return dict(zip(JOBS, run(RUNNER, code, json.dumps(list(JOBS.values())), **given), strict=True))
 
 
-def test_what_would_be_dropped_is_refused(code: Path, tmp_path: Path) -> None:
+def test_what_would_be_dropped_is_refused(patched_tree: Path, tmp_path: Path) -> None:
     """The rollout turns the scheduler on, whatever the recipe says: none of these sets it."""
-    found = rollouts(code, usage=tmp_path / "usage")
+    found = rollouts(patched_tree, usage=tmp_path / "usage")
     assert used(tmp_path / "usage", "chunked-prefill-check") == len(JOBS)
     errors = {name: one["error"] for name, one in found.items() if one["error"]}
     assert set(errors) == {"one is lost", "not one", "a long prompt"}
@@ -58,13 +53,13 @@ def test_what_would_be_dropped_is_refused(code: Path, tmp_path: Path) -> None:
     assert "max_sequences" not in line + "".join(errors.values())  # this rollout computes them
 
 
-def test_switched_off_it_is_upstream(code: Path) -> None:
-    found = rollouts(code, NPU_RL_CHUNKED_PREFILL_CHECK="0")
+def test_switched_off_it_is_upstream(patched_tree: Path) -> None:
+    found = rollouts(patched_tree, NPU_RL_CHUNKED_PREFILL_CHECK="0")
     assert [one["error"] + "".join(one["warned"]) for one in found.values()] == [""] * len(JOBS)
 
 
-def test_a_prompt_longer_than_a_step(code: Path) -> None:
+def test_a_prompt_longer_than_a_step(patched_tree: Path) -> None:
     witness = WITNESSES / "prompt_longer_than_a_step.py"
     named = {"VLLM_VERSION": "0.9.1", "HF_HUB_OFFLINE": "0"}
-    assert not run(witness, code, **named)["fault"]
-    assert run(witness, code, **named, NPU_RL_CHUNKED_PREFILL_CHECK="0")["fault"]
+    assert not run(witness, patched_tree, **named)["fault"]
+    assert run(witness, patched_tree, **named, NPU_RL_CHUNKED_PREFILL_CHECK="0")["fault"]

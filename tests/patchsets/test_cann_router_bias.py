@@ -7,28 +7,23 @@ from typing import Any
 
 import pytest
 
-from tests.patchsets.flagship_tree import run, tree, used
+from tests.patchsets.flagship_tree import run, used
 from tests.support import ROOT
 
 for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's engine imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+MANIFEST = "deepseek-v3-cann"
 WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/router_bias_bfloat16.py"
 COMPONENTS = ["cann-recipes", "verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed", "MindSpeed-LLM"]
 SLUG = "router-bias"
 
 
 @pytest.fixture(scope="module")
-def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("router-cann") / "code"
-    return tree(upstreams, folder, COMPONENTS, manifest="deepseek-v3-cann")
-
-
-@pytest.fixture(scope="module")
-def patched(code: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def patched(patched_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     usage = tmp_path_factory.mktemp("router-cann-usage") / "usage"
-    found = witness(code, usage=usage)
+    found = witness(patched_tree, usage=usage)
     return {**found, "used": used(usage, SLUG)}
 
 
@@ -49,19 +44,19 @@ def test_the_rollout_routes_like_the_actor(patched: dict[str, Any]) -> None:
     assert not patched["fault"] and patched["used"] == 2  # made float32, sent once
 
 
-def test_switched_off_it_is_upstream(code: Path, tmp_path: Path) -> None:
+def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:
     """The bias never moves, and the tokens of the checkpoint's bias get other experts."""
-    found = witness(code, usage=tmp_path / "usage", NPU_RL_ROUTER_BIAS="0")
+    found = witness(patched_tree, usage=tmp_path / "usage", NPU_RL_ROUTER_BIAS="0")
     assert found["fault"] and found["saved"] == found["counter"] == "torch.bfloat16"
     assert found["loaded apart"] > 0.3 and found["moved by the rate"] == 0
     assert used(tmp_path / "usage", SLUG) == 0
 
 
-def test_tokens_are_counted_exactly(code: Path) -> None:
+def test_tokens_are_counted_exactly(patched_tree: Path) -> None:
     """Over 256 micro batches; switched off, bfloat16 rounds."""
     counts = ROOT / "npu_rl/recipes/faults/witnesses/expert_counts_bfloat16.py"
-    found = run(counts, code)
+    found = run(counts, patched_tree)
     assert not found["fault"] and found["counted"] == found["tokens"]
-    upstream = run(counts, code, NPU_RL_ROUTER_BIAS="0")
+    upstream = run(counts, patched_tree, NPU_RL_ROUTER_BIAS="0")
     assert upstream["fault"] and upstream["type"] == "torch.bfloat16"
     assert upstream["tokens"] == found["tokens"] != upstream["counted"]

@@ -15,7 +15,7 @@ from npu_rl.common.bundled import data_root
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import parse_header
 from npu_rl.stack.patches.series import PatchSource, read_patchset
-from tests.patchsets.conftest import WITHOUT
+from tests.patchsets.flagship_tree import WITHOUT
 from tests.support import QUICKSTART, ROOT
 
 pytest.importorskip("torch")  # most of them need it; the lot runs where it is

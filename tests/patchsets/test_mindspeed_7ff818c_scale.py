@@ -13,17 +13,12 @@ pytest.importorskip("torch")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 RUNNER = WITNESSES / "attention_scale_ignored.py"
-PARTS = ["MindSpeed", "Megatron-LM"]
-
-
-@pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("scale") / "code", PARTS)
+COMPONENTS = ["MindSpeed", "Megatron-LM"]
 
 
 def test_the_scale_is_the_one_asked_for(upstreams: Path, patched_tree: Path, tmp_path: Path) -> None:
     """Upstream, the scores are scaled by kv_channels whatever is asked for."""
-    before = run(RUNNER, tree(upstreams, tmp_path / "code", PARTS, without="attention-scale"))
+    before = run(RUNNER, tree(upstreams, tmp_path / "code", COMPONENTS, without="attention-scale"))
     assert before["fault"] and before["off"] > 0.01 and before["off from the other"] < 1e-5
     usage = tmp_path / "usage"
     after = run(RUNNER, patched_tree, usage=usage)

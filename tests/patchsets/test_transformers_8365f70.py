@@ -7,21 +7,16 @@ from pathlib import Path
 import pytest
 
 from npu_rl.recipes.faults.fault import WITNESSES
-from tests.patchsets.flagship_tree import run, tree
+from tests.patchsets.flagship_tree import run
 
 pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+COMPONENTS = ["transformers"]
 RUNNER = Path(__file__).with_name("run_transformers.py")
 MANIFEST = "verl-npu-plugin"
 SAME = 1e-5  # float32, another order of the sums
-
-
-@pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("transformers") / "code"
-    return tree(upstreams, folder, ["transformers"], manifest=MANIFEST)
 
 
 def test_a_packed_query_keeps_its_bounds(patched_tree: Path) -> None:

@@ -16,6 +16,7 @@ for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # wh
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+COMPONENTS = ["verl", "vllm", "vllm-ascend"]
 HERE = Path(__file__).parent
 SLUG = "chunked-prefill-check"
 REFUSED = "ValueError: Enable chunked prefill, max_num_batched_tokens is smaller than max_model_len"
@@ -40,11 +41,6 @@ JOBS = [
     sizes(1025, 1024, ascend=True),
     sizes(1025, 1024, ascend=True, enable_chunked_prefill=False),
 ]
-
-
-@pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("chunked") / "code", ["verl", "vllm", "vllm-ascend"])
 
 
 @pytest.fixture(scope="module")

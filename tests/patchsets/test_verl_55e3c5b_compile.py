@@ -20,11 +20,6 @@ FAILS = {"an error": "RuntimeError", "an interrupt": "KeyboardInterrupt"}
 
 
 @pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("compile") / "code", COMPONENTS)
-
-
-@pytest.fixture(scope="module")
 def steps(patched_tree: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     usage = tmp_path_factory.mktemp("compile-usage") / "usage"
     found = run(RUNNER, patched_tree, usage=usage)

@@ -15,13 +15,9 @@ for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # wh
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+COMPONENTS = ["verl", "vllm", "vllm-ascend"]
 HERE = Path(__file__).parent
 SLUG = "rollout-dp-groups"
-
-
-@pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("dp-groups") / "code", ["verl", "vllm", "vllm-ascend"])
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ for needed in ("torch", "ray", "tensordict", "msgspec", "gguf", "blake3"):  # wh
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+COMPONENTS = ["verl", "vllm"]
 RUNNER = Path(__file__).with_name("run_vllm_rollout.py")
 WITNESS = ROOT / "npu_rl/recipes/faults/witnesses/stale_prefix_cache.py"
 SLUG = "rollout-engine-args"
@@ -43,14 +44,9 @@ ELSEWHERE = {
 
 
 @pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("engine-args") / "code", ["verl", "vllm"])
-
-
-@pytest.fixture(scope="module")
 def upstreams_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("engine-args-upstream") / "code"
-    return tree(upstreams, folder, ["verl", "vllm"], without=SLUG)
+    return tree(upstreams, folder, COMPONENTS, without=SLUG)
 
 
 def made(code: Path, said: list[dict[str, Any]], omega: bool = False, **named: Any) -> list[dict[str, Any]]:

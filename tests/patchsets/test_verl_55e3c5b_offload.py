@@ -23,11 +23,6 @@ COMPONENTS = ["verl", "vllm", "Megatron-LM"]
 
 
 @pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("offload") / "code", COMPONENTS)
-
-
-@pytest.fixture(scope="module")
 def upstreams_steps(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("offload-upstream") / "code"
     found: dict[str, Any] = run(

@@ -31,11 +31,6 @@ def is_policy_gradient(found: dict[str, Any]) -> bool:
 
 
 @pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("on-policy") / "code", COMPONENTS)
-
-
-@pytest.fixture(scope="module")
 def unpatched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("on-policy-upstream") / "code"
     return tree(upstreams, folder, COMPONENTS, without="on-policy-logprob")

@@ -19,20 +19,16 @@ pytestmark = [
 
 RUNNER = WITNESSES / "mindspeed_missing_unnoticed.py"
 MEGATRON = ["verl", "Megatron-LM"]
+COMPONENTS = [*MEGATRON, "MindSpeed"]
 WITHOUT_MINDSPEED = {"fault": True, "repatch": None, "built": True}
 REFUSES = "npu_rl_runtime.repatch_required.repatch"
 NO_TORCH_NPU = ["ModuleNotFoundError", "No module named 'torch_npu'"]
 
 
 @pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("repatch") / "code", [*MEGATRON, "MindSpeed"])
-
-
-@pytest.fixture(scope="module")
 def unpatched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("repatch-upstream") / "code"
-    return tree(upstreams, folder, [*MEGATRON, "MindSpeed"], without="repatch-required")
+    return tree(upstreams, folder, COMPONENTS, without="repatch-required")
 
 
 def test_a_mindspeed_that_fails_is_an_error(patched_tree: Path, unpatched_tree: Path, tmp_path: Path) -> None:

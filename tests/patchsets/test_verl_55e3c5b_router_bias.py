@@ -20,11 +20,6 @@ SLUG = "router-bias"
 
 
 @pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("router") / "code", COMPONENTS)
-
-
-@pytest.fixture(scope="module")
 def upstreams_ways(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("router-upstream")
     return ways(tree(upstreams, folder / "code", COMPONENTS, without=SLUG))

@@ -7,25 +7,20 @@ from pathlib import Path
 import pytest
 
 from npu_rl.recipes.faults.fault import WITNESSES
-from tests.patchsets.flagship_tree import run, tree, used
+from tests.patchsets.flagship_tree import run, used
 from tests.patchsets.test_verl_0_5_0 import run as run_hf_rollout
 
 pytest.importorskip("torch")
 pytest.importorskip("tensordict")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+COMPONENTS = ["verl", "Megatron-LM"]
 RUNNER = Path(__file__).with_name("run_verl_plugin.py")
 DAPO = WITNESSES / "dapo_splits_groups.py"
 STEPS = WITNESSES / "dapo_counts_generations.py"
 MANIFEST = "verl-npu-plugin"
 SEGMENTS = "workers-expandable-segments"
 OFF, ON = "expandable_segments:False", "expandable_segments:True"
-
-
-@pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("verl") / "code"
-    return tree(upstreams, folder, ["verl", "Megatron-LM"], manifest=MANIFEST)
 
 
 def test_the_kernels_are_imported_when_called(patched_tree: Path) -> None:

@@ -8,31 +8,27 @@ from typing import Any
 import pytest
 
 from npu_rl.recipes.faults.fault import WITNESSES
-from tests.patchsets.flagship_tree import run, tree, used
+from tests.patchsets.flagship_tree import run, used
 
 for needed in ("torch", "ray", "tensordict"):  # what verl's rollout imports
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+COMPONENTS = ["verl", "vllm", "vllm-ascend"]
+MANIFEST = "today"
 WITNESS = WITNESSES / "router_bias_rounded_to_logits.py"
 SLUG = "router-bias"
 APART = "tokens with other experts"
 
 
-@pytest.fixture(scope="module")
-def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("router-bias") / "code"
-    return tree(upstreams, folder, ["verl", "vllm", "vllm-ascend"], manifest="today")
-
-
-def test_the_rollout_chooses_by_the_bias(code: Path, tmp_path: Path) -> None:
+def test_the_rollout_chooses_by_the_bias(patched_tree: Path, tmp_path: Path) -> None:
     """What is left is the rounding of a bias in [0, 0.1] to bfloat16."""
-    found: dict[str, Any] = run(WITNESS, code, usage=tmp_path / "usage")
+    found: dict[str, Any] = run(WITNESS, patched_tree, usage=tmp_path / "usage")
     assert not found["fault"] and found[APART] < 0.03
     assert used(tmp_path / "usage", SLUG) == 1
 
 
-def test_switched_off_it_is_upstream(code: Path, tmp_path: Path) -> None:
-    found: dict[str, Any] = run(WITNESS, code, usage=tmp_path / "usage", NPU_RL_ROUTER_BIAS="0")
+def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:
+    found: dict[str, Any] = run(WITNESS, patched_tree, usage=tmp_path / "usage", NPU_RL_ROUTER_BIAS="0")
     assert found["fault"] and found[APART] > 0.5
     assert used(tmp_path / "usage", SLUG) == 0

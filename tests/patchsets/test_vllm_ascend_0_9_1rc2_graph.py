@@ -22,11 +22,6 @@ STALE = {"fault": True, "follows": [False, False], "graphs": 1}
 MATRICES = ["attention.kv_b_proj.weight", "experts.w13_weight", "experts.w2_weight"]
 
 
-@pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tree(upstreams, tmp_path_factory.mktemp("graph") / "code", COMPONENTS)
-
-
 def test_the_graph_follows_the_weights(upstreams: Path, patched_tree: Path, tmp_path: Path) -> None:
     """Upstream's goes on with the memory of the first run; ours reads the addresses anew, without a new capture."""
     before = tree(upstreams, tmp_path / "code", COMPONENTS, without="graph-parameters")

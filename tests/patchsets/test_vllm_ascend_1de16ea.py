@@ -6,19 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.patchsets.flagship_tree import run, tree
+from tests.patchsets.flagship_tree import run
 
 pytest.importorskip("torch")
 pytest.importorskip("msgspec")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
+COMPONENTS = ["vllm", "vllm-ascend"]
+MANIFEST = "verl-npu-plugin"
 RUNNER = Path(__file__).with_name("run_build_info.py")
-
-
-@pytest.fixture(scope="module")
-def patched_tree(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("ascend") / "code"
-    return tree(upstreams, folder, ["vllm", "vllm-ascend"], manifest="verl-npu-plugin")
 
 
 def test_it_runs_from_its_sources(patched_tree: Path) -> None:
