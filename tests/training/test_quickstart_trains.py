@@ -8,7 +8,8 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -20,31 +21,68 @@ from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import remaining_folders
 from npu_rl.training.run.vllm_environment import ENVIRONMENT
-from tests.support import ROOT, byte_code, clean_env, require_untouched, run_cli
+from tests.support import ROOT, byte_code, index_env, require_untouched, run_cli
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
 
-PIP = [name for name in os.environ if name.startswith("PIP_")]
 SECRETS = ["env.WANDB_API_KEY=S3CRET-1", "logging.project=https://me:S3CRET-2@host/x"]
 FEW = ["reward.goal=null", "checkpoint.every=2"]
+VALIDATIONS = ["logging.validate_every=1", "logging.samples=validation"]
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    made = clean_env(tmp_path, keep=PIP)
-    made["HOME"] = os.environ.get("HOME", made["HOME"])  # the user's pip configuration names the mirror
-    made["NPU_RL_RUNS"] = str(tmp_path / "runs")
-    return made | byte_code()
+    return run_env(tmp_path)
+
+
+def run_env(folder: Path) -> dict[str, str]:
+    return {**index_env(folder), "NPU_RL_RUNS": str(folder / "runs"), **byte_code()}
 
 
 @pytest.fixture
 def train(quickstart_workspace: Path, env: dict[str, str], tmp_path: Path) -> Iterator[list[str | Path]]:
     """The first words of the command; afterwards no process of any run may be left."""
-    yield ["train", ROOT / "recipes" / "quickstart.yaml", "--workspace", quickstart_workspace]
+    yield train_words(quickstart_workspace)
     for record in (tmp_path / "runs").glob("*/run.json"):
         assert processes_of(json.loads(record.read_text())["id"]) == []
+
+
+def train_words(workspace: Path) -> list[str | Path]:
+    return ["train", ROOT / "recipes" / "quickstart.yaml", "--workspace", workspace]
+
+
+def start(words: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[str]:
+    """The command while it runs: its progress is on stderr."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "npu_rl", *map(str, words)],
+        env=env, cwd=cwd, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """A run that Ctrl-C ended: its exit status, its stderr, its record."""
+
+    code: int
+    stderr: str
+    record: Path
+
+
+@pytest.fixture(scope="module")
+def stopped(quickstart_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Stopped:
+    """Stopped after step 3, and validated after each step."""
+    folder = tmp_path_factory.mktemp("stopped")
+    words = [*train_words(quickstart_workspace), "name=stopped", *FEW, *VALIDATIONS]
+    child = start(words, run_env(folder), folder)
+    assert child.stderr is not None
+    said = ""
+    for line in child.stderr:
+        said += line
+        if line.startswith("step 3/"):  # the checkpoint of step 2 is written by then
+            child.send_signal(signal.SIGINT)
+    return Stopped(child.wait(60), said, folder / "runs" / "stopped")
 
 
 def test_it_reaches_its_goal(train: list[str | Path], env: dict[str, str], tmp_path: Path) -> None:
@@ -97,22 +135,19 @@ def require_exported(actor: Path, env: dict[str, str], tmp_path: Path, lock: str
     assert AutoTokenizer.from_pretrained(out).encode("3 + 4")
 
 
-def test_samples_of_validations_alone(train: list[str | Path], env: dict[str, str], tmp_path: Path) -> None:
-    words = ["steps=2", "reward.goal=null", "logging.validate_every=1", "logging.samples=validation"]
-    done = run_cli([*train, *words, "--json"], env, tmp_path, timeout=600)
-    assert done.returncode == 0, done.stderr
-    samples = tmp_path / "runs" / "quickstart" / "samples"
-    assert sorted(str(path.relative_to(samples)) for path in samples.rglob("*.jsonl")) == [
-        "validation/1.jsonl",
-        "validation/2.jsonl",
-    ]
+def test_samples_of_validations_alone(stopped: Stopped) -> None:
+    samples = stopped.record / "samples"
+    found = sorted(str(path.relative_to(samples)) for path in samples.rglob("*.jsonl"))
+    # Of the two steps before it was asked to stop, and of those it made until it did.
+    assert len(found) >= 2 and found == [f"validation/{step}.jsonl" for step in range(1, len(found) + 1)]
     rows = [json.loads(line) for line in (samples / "validation" / "2.jsonl").read_text().splitlines()]
     assert rows and {"input", "output", "score", "step"} <= rows[0].keys()
 
 
 def test_the_unpatched_tree_fails_and_says_why(
-    train: list[str | Path], env: dict[str, str], tmp_path: Path
+    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
 ) -> None:
+    env["NPU_RL_STORE"] = str(quickstart_workspace.parent / "store")  # it has the sdists
     (tmp_path / "plain.yaml").write_text(
         "schema: 1\nname: plain\ntitle: the quickstart without its patch\ndevice: cpu\nextends: quickstart\n"
         "components:\n  verl:\n    patches: []\n"
@@ -140,10 +175,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(
     whole = run_cli([*train, "steps=4", "name=whole", *FEW, "--json"], env, tmp_path, timeout=600)
     assert whole.returncode == 0, whole.stderr
     run = tmp_path / "runs" / "cut"
-    child = subprocess.Popen(
-        [sys.executable, "-m", "npu_rl", *map(str, [*train, "steps=4", "name=cut", *FEW, *SECRETS])],
-        env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    child = start([*train, "steps=4", "name=cut", *FEW, *SECRETS], env, tmp_path)
     assert child.stderr is not None
     for line in child.stderr:  # ends when the child does
         if line.startswith("step 3/"):
@@ -192,24 +224,12 @@ def end_driver(run: Path) -> None:
         os.sched_yield()
 
 
-def test_ctrl_c_ends_everything_and_says_how_to_go_on(
-    train: list[str | Path], env: dict[str, str], tmp_path: Path
-) -> None:
-    child = subprocess.Popen(
-        [sys.executable, "-m", "npu_rl", *map(str, [*train, "name=stopped", *FEW])],
-        env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    assert child.stderr is not None
-    said = ""
-    for line in child.stderr:
-        said += line
-        if line.startswith("step 3/"):  # the checkpoint of step 2 is written by then
-            child.send_signal(signal.SIGINT)
-    assert child.wait(60) == 130, said
-    assert "--resume" in said
-    run = tmp_path / "runs" / "stopped"
-    assert json.loads((run / "attempts" / "1" / "end.json").read_text())["outcome"] == "stopped"
-    assert processes_of(json.loads((run / "run.json").read_text())["id"]) == []
+def test_ctrl_c_ends_everything_and_says_how_to_go_on(stopped: Stopped) -> None:
+    assert stopped.code == 130, stopped.stderr
+    assert "--resume" in stopped.stderr
+    end = json.loads((stopped.record / "attempts" / "1" / "end.json").read_text())
+    assert end["outcome"] == "stopped"
+    assert processes_of(json.loads((stopped.record / "run.json").read_text())["id"]) == []
 
 
 def test_a_broken_weight_transfer_is_caught(
