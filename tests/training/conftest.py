@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.config.read_once import _yaml_is_parsed_once
-from tests.support import clean_env, require_untouched, rewrites, run_cli
+from tests.support import index_env, require_untouched, rewrites, run_cli
 
-__all__ = ["_yaml_is_parsed_once", "env", "workspace"]
-PIP = [name for name in os.environ if name.startswith("PIP_")]
+__all__ = ["_yaml_is_parsed_once", "env", "rehearsed", "workspace"]
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +22,8 @@ def env(
     """An environment in which every git URL of the manifest leads to a folder of `NPU_RL_UPSTREAMS`."""
     manifest: str = request.module.MANIFEST
     folder = tmp_path_factory.mktemp(manifest)
-    env = clean_env(folder, keep=PIP)
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return {**env, "NPU_RL_REWRITE": rewrites(upstreams, manifest), "NPU_RL_RUNS": str(folder / "runs")}
+    rules = rewrites(upstreams, manifest)
+    return {**index_env(folder), "NPU_RL_REWRITE": rules, "NPU_RL_RUNS": str(folder / "runs")}
 
 
 @pytest.fixture(scope="module")
@@ -36,3 +35,22 @@ def workspace(
     assert done.returncode == 0, done.stderr
     yield folder
     require_untouched(folder)
+
+
+Rehearsed = Callable[[str], dict[str, Any]]
+
+
+@pytest.fixture
+def rehearsed(request: pytest.FixtureRequest, workspace: Path, env: dict[str, str]) -> Rehearsed:
+    """`rehearsed("layout")`: what a level reports of the module's RECIPE, whose trainer imports REHEARSAL."""
+
+    def report(level: str) -> dict[str, Any]:
+        for needed in request.module.REHEARSAL:
+            pytest.importorskip(needed)
+        words = ["train", request.module.RECIPE, "--workspace", workspace, f"--rehearse={level}", "--json"]
+        done = run_cli(words, env, timeout=1200)
+        assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
+        found: dict[str, Any] = json.loads(done.stdout)[level]
+        return found
+
+    return report

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from npu_rl.rehearsal.scale_npu_trainer import GOAL, STEPS
 from tests.support import run_cli
+from tests.training.conftest import Rehearsed
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
 
@@ -49,37 +49,33 @@ def test_the_dry_run_composes(recipe: str, workspace: Path, env: dict[str, str])
 
 
 @pytest.mark.rehearsal
-class TestRehearsals:
-    def report(self, level: str, workspace: Path, env: dict[str, str]) -> dict[str, dict[str, object]]:
-        for needed in REHEARSAL:
-            pytest.importorskip(needed)
-        words = ["train", RECIPE, "--workspace", workspace, f"--rehearse={level}", "--json"]
-        done = run_cli(words, env, timeout=1200)
-        assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
-        report: dict[str, dict[str, object]] = json.loads(done.stdout)
-        return report
+def test_the_groups_of_256_ranks(rehearsed: Rehearsed) -> None:
+    """By Megatron 0.8 with MindSpeed and MindSpeed-LLM, and the arguments that a worker would make."""
+    report = rehearsed("layout")
+    checks = {check["name"]: check["figures"] for check in report["checks"]}
+    assert checks["pipeline-layers"]["given"] == [7, 7, 8, 8, 8, 8, 8, 7]
+    assert checks["training groups: tensor"] == {"size": 4, "groups": 64}
+    assert checks["training groups: expert"] == {"size": 8, "groups": 32}
+    assert checks["training groups: pipeline"] == {"size": 8, "groups": 32}
+    assert checks["rollout groups: rollout_expert"] == {"size": 256, "groups": 1}
 
-    def test_the_groups_of_256_ranks(self, workspace: Path, env: dict[str, str]) -> None:
-        """By Megatron 0.8 with MindSpeed and MindSpeed-LLM, and the arguments that a worker would make."""
-        report = self.report("layout", workspace, env)["layout"]
-        checks = {check["name"]: check["figures"] for check in report["checks"]}  # type: ignore[attr-defined]
-        assert checks["pipeline-layers"]["given"] == [7, 7, 8, 8, 8, 8, 8, 7]
-        assert checks["training groups: tensor"] == {"size": 4, "groups": 64}
-        assert checks["training groups: expert"] == {"size": 8, "groups": 32}
-        assert checks["training groups: pipeline"] == {"size": 8, "groups": 32}
-        assert checks["rollout groups: rollout_expert"] == {"size": 256, "groups": 1}
 
-    def test_its_own_workers_train(self, workspace: Path, env: dict[str, str]) -> None:
-        """Its worker, resharding, MindSpeed's swapped optimizer and checkpoints, with vLLM's engine on two ranks."""
-        report = self.report("train", workspace, env)
-        train: dict[str, Any] = report["train"]
-        curve = [reward for _, reward in train["curve"]]
-        assert train["failure"] is None and curve[-1] > GOAL > 0.1 > curve[0]
-        saved = sorted(path.name for path in (Path(train["run"]) / "checkpoints").glob("global_step_*"))
-        assert saved == [f"global_step_{STEPS // 2}", f"global_step_{STEPS}"]
-        for stood_in in ("verl_patches.initialize_megatron", "gloo.all_to_all", "vllm.experts"):
-            assert report["stood_in_for"][stood_in]
+@pytest.mark.rehearsal
+def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
+    """Its worker, resharding, MindSpeed's swapped optimizer and checkpoints, with vLLM's engine on two ranks."""
+    train = rehearsed("train")
+    curve = [reward for _, reward in train["curve"]]
+    assert train["failure"] is None and curve[-1] > GOAL > 0.1 > curve[0]
+    run = Path(train["run"])
+    assert {path.name for path in (run / "attempts").iterdir()} == {"1", "2"}
+    saved = sorted(path.name for path in (run / "checkpoints").glob("global_step_*"))
+    assert saved == [f"global_step_{STEPS // 2}", f"global_step_{STEPS}"]
+    stood_in_for = json.loads((run / "rehearsal.json").read_text())["stood_in_for"]
+    for name in ("verl_patches.initialize_megatron", "gloo.all_to_all", "vllm.experts"):
+        assert stood_in_for[name]
 
-    def test_its_modules_import_as_listed(self, workspace: Path, env: dict[str, str]) -> None:
-        report = self.report("imports", workspace, env)["imports"]
-        assert report["compared"] and report["newly_failing"] == report["changed"] == []
+
+@pytest.mark.rehearsal
+def test_its_modules_import_as_listed(rehearsed: Rehearsed) -> None:
+    report = rehearsed("imports")
+    assert report["compared"] and report["newly_failing"] == report["changed"] == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -20,8 +19,8 @@ from npu_rl.common.process import processes_of
 from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
 from npu_rl.training.record.checkpoint_folders import LATEST
 from tests.faults.tracer import Tracer
-from tests.support import ROOT, byte_code, clean_env, run_cli
-from tests.training.test_quickstart_trains import PIP, end_driver
+from tests.support import ROOT, byte_code, index_env, run_cli
+from tests.training.test_quickstart_trains import end_driver
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -45,8 +44,7 @@ BUSY = (
 def test_four_kills_in_saves(quickstart_workspace: Path, tmp_path: Path) -> None:
     if not Tracer.possible():
         pytest.skip("system calls are known by their numbers on x86-64 only")
-    env = clean_env(tmp_path, keep=PIP) | {"NPU_RL_RUNS": str(tmp_path / "runs")} | byte_code()
-    env["HOME"] = os.environ.get("HOME", env["HOME"])
+    env = {**index_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs"), **byte_code()}
     train = ["train", str(ROOT / "recipes" / "quickstart.yaml"), "--workspace", str(quickstart_workspace)]
     run, whole = tmp_path / "runs" / "cut", tmp_path / "runs" / "whole"
     chance, first = random.Random(21), 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.support import run_cli
+from tests.training.conftest import Rehearsed
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
 
@@ -29,24 +29,16 @@ def test_its_summary_names_what_its_patches_change(workspace: Path, env: dict[st
 
 
 @pytest.mark.rehearsal
-class TestRehearsals:
-    def report(self, level: str, workspace: Path, env: dict[str, str]) -> dict[str, dict[str, object]]:
-        for needed in REHEARSAL:
-            pytest.importorskip(needed)
-        words = ["train", RECIPE, "--workspace", workspace, f"--rehearse={level}", "--json"]
-        done = run_cli(words, env, timeout=1200)
-        assert done.returncode == 0, done.stderr[-3000:] + done.stdout[-3000:]
-        report: dict[str, dict[str, object]] = json.loads(done.stdout)
-        return report
+def test_the_groups_of_16_ranks(rehearsed: Rehearsed) -> None:
+    """By Megatron 0.8 with the arguments that a worker would make, and by the trainer's own groups of vLLM."""
+    report = rehearsed("layout")
+    checks = {check["name"]: check["figures"] for check in report["checks"]}
+    assert checks["training groups: tensor"] == {"size": 4, "groups": 4}
+    assert checks["training groups: data"] == {"size": 4, "groups": 4}
+    assert checks["rollout groups: rollout_tensor"] == {"size": 4, "groups": 4}
 
-    def test_the_groups_of_16_ranks(self, workspace: Path, env: dict[str, str]) -> None:
-        """By Megatron 0.8 with the arguments that a worker would make, and by the trainer's own groups of vLLM."""
-        report = self.report("layout", workspace, env)["layout"]
-        checks = {check["name"]: check["figures"] for check in report["checks"]}  # type: ignore[attr-defined]
-        assert checks["training groups: tensor"] == {"size": 4, "groups": 4}
-        assert checks["training groups: data"] == {"size": 4, "groups": 4}
-        assert checks["rollout groups: rollout_tensor"] == {"size": 4, "groups": 4}
 
-    def test_its_modules_import(self, workspace: Path, env: dict[str, str]) -> None:
-        report = self.report("imports", workspace, env)["imports"]
-        assert report["compared"] and report["newly_failing"] == []
+@pytest.mark.rehearsal
+def test_its_modules_import(rehearsed: Rehearsed) -> None:
+    report = rehearsed("imports")
+    assert report["compared"] and report["newly_failing"] == []

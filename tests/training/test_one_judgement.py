@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from npu_rl.training.run import prepare as prepare_module
 from npu_rl.training.run.prepare import RefusedRecipe, prepare
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report, verify
-from tests.support import clean_env, rewrites, run_cli
+from tests.support import clean_env, index_env, rewrites, run_cli
 
 pytestmark = pytest.mark.pypi
 HAS_TORCH = importlib.util.find_spec("torch") is not None
@@ -230,9 +229,7 @@ OF_FLAGSHIP = {
 @pytest.fixture(scope="module")
 def flagship_workspace(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("flagship")
-    env = clean_env(folder, keep=[name for name in os.environ if name.startswith("PIP_")])
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    env["NPU_RL_REWRITE"] = rewrites(upstreams, "deepseek-r1-zero")
+    env = {**index_env(folder), "NPU_RL_REWRITE": rewrites(upstreams, "deepseek-r1-zero")}
     done = run_cli(
         ["setup", "--manifest", "deepseek-r1-zero", "--workspace", folder / "ws"], env, timeout=300
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,19 @@ from typing import Any
 import pytest
 
 from npu_rl.rehearsal.patch_hooks import read_usage
-from tests.support import ROOT, byte_code, clean_env, run_cli
+from tests.support import ROOT, byte_code, index_env, run_cli
 from tests.training.ray_cluster import RayCluster
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
 
-PIP = [name for name in os.environ if name.startswith("PIP_")]
 SLUG = "hf-rollout-repeats-once"
 
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    made = clean_env(tmp_path, keep=PIP)
-    made["HOME"] = os.environ.get("HOME", made["HOME"])  # the user's pip configuration names the mirror
-    made["NPU_RL_RUNS"] = str(tmp_path / "runs")
-    return made | byte_code()
+    return {**index_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs"), **byte_code()}
 
 
 @pytest.fixture
