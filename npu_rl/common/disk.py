@@ -90,6 +90,15 @@ def put_in_place(staged: Path, target: Path) -> None:
     staged.rename(target)
 
 
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 def remove_in(folder: int, name: str) -> None:
     """Remove a name in an opened folder, as `remove_tree` does.
 

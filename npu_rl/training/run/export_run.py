@@ -13,7 +13,7 @@ from typing import Any
 
 import npu_rl
 from npu_rl.common.bounded import read_json
-from npu_rl.common.disk import alive, disk_errors, put_in_place, remove_tree, write_atomically
+from npu_rl.common.disk import alive, disk_errors, put_in_place, remove_tree, sync_folder, write_atomically
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.training.record.run_checkpoint import RunCheckpoint
 from npu_rl.training.record.run_record import RunRecord
@@ -251,7 +251,7 @@ def _write_json(path: Path, content: Any) -> None:
 
 def _put_in_place(staged: Path, target: Path) -> None:
     with disk_errors(target):
-        _sync_folder(staged)
+        sync_folder(staged)
         try:
             put_in_place(staged, target)  # fails on a folder with anything in it, and on a file
         except OSError as error:
@@ -262,12 +262,4 @@ def _put_in_place(staged: Path, target: Path) -> None:
                 where=str(target),
                 hint="Choose another folder.",
             ) from error
-        _sync_folder(target.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        sync_folder(target.parent)

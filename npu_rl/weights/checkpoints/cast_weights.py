@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import npu_rl
-from npu_rl.common.disk import disk_errors, write_atomically
+from npu_rl.common.disk import disk_errors, sync_folder, write_atomically
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import require_apart, require_space, require_unchanged
 from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal
@@ -189,25 +188,17 @@ def _write_others(plan: CastPlan, source: Path, target: Path) -> None:
     plan.others.copy(source, target)
     with disk_errors(target):
         _write_json(target / CONFIG, plan.config)
-        _sync_folder(target)
+        sync_folder(target)
         if (source / INDEX).is_file():
             weight_map = {tensor.source.name: shard.name for shard in plan.shards for tensor in shard.tensors}
             total = sum(tensor.size for shard in plan.shards for tensor in shard.tensors)
             index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
             _write_json(target / INDEX, index)
-        _sync_folder(target)
+        sync_folder(target)
 
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), sync=True)
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _now() -> str:
