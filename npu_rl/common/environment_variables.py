@@ -143,6 +143,8 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("NPU_RL_TEST_CACHE", "the tests", "a temporary folder", "Cache folder of the tests' processes."),
     Variable("NPU_RL_TEST_BYTE_CODE", "the tests", "a temporary folder",
              "Byte code of the trees that tests import."),
+    Variable("NPU_RL_TEST_QUICKSTART", "the tests", "unset",
+             "Workspace of the quickstart that a pytest started by a test takes over."),
     Variable("NPU_RL_TEST_WITHOUT", "the tests", "unset",
              "A patch that is left out, to see its own test fail."),
     Variable("NPU_RL_BENCHMARK", "the benchmarks", "unset",
