@@ -8,22 +8,18 @@ verl divides since 5deb8cc9a (#3133).
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import sys
-import tempfile
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 os.environ["TORCHDYNAMO_DISABLE"] = "1"  # what verl and Megatron would compile computes the same without
 
 import torch
 import torch_npu.contrib.transfer_to_npu  # noqa: F401  what Megatron puts on "cuda" goes where the NPU stacks put it
+from witness_common import is_patched, make_apex, make_module, only_rank, show
 
 # The models: a table stands for them, and their imports want more packages.
-mcore = ModuleType("verl.models.mcore")
-sys.modules[mcore.__name__] = mcore
+mcore = make_module("verl.models.mcore")
 
 from megatron.core import parallel_state  # noqa: E402
 from megatron.core.enums import ModelType  # noqa: E402
@@ -33,13 +29,11 @@ from verl import DataProto  # noqa: E402
 from verl.workers.actor.megatron_actor import MegatronPPOActor  # noqa: E402
 
 VOCABULARY, PROMPT, RESPONSE, ROWS, TEMPERATURE = 32, 3, 6, 8, 0.9
-PATCHED = importlib.util.find_spec("verl_patches") is not None
+PATCHED = is_patched()
 if PATCHED:
     import verl_patches.workers.actor.megatron_actor  # noqa: F401  replaces the methods of verl's
 
-    apex: Any = ModuleType("apex.optimizers")
-    apex.FusedSGD = torch.optim.SGD  # what the recipe's Megatron imports
-    sys.modules |= {"apex": ModuleType("apex"), "apex.optimizers": apex}
+    make_apex()  # the recipe's Megatron imports it
     from verl_patches.workers import megatron_workers
 
 
@@ -61,6 +55,7 @@ class Table(torch.nn.Module):
 
 
 def main() -> dict[str, Any]:
+    parallel_state.initialize_model_parallel()
     torch.manual_seed(5)
     model = Table()
     actor = _actor(model)
@@ -149,11 +144,5 @@ def _update(actor: MegatronPPOActor, data: DataProto) -> float:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/group", rank=0, world_size=1
-        )
-        parallel_state.initialize_model_parallel()
-        figures = main()
-        torch.distributed.destroy_process_group()
-    print(json.dumps(figures))
+    with only_rank():
+        show(main)

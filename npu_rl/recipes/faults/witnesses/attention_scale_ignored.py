@@ -8,26 +8,24 @@ plain attention at the scale asked for, "off from the other" at the other one.
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from mindspeed import megatron_adaptor
+from witness_common import only_rank, show
 
 ASKED_FOR = (0.1 * math.log(40) + 1) ** 2 / math.sqrt(192)
 KV_CHANNELS = 64
 
 
-def main() -> None:
+def main() -> dict[str, Any]:
     megatron_adaptor.repatch({"use_flash_attn": True, "seq_length": 2048})
     from megatron.core import parallel_state
     from megatron.core.transformer.dot_product_attention import DotProductAttention
     from megatron.core.transformer.enums import AttnMaskType
     from megatron.core.transformer.transformer_config import TransformerConfig
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
     config = TransformerConfig(
         num_layers=1, hidden_size=256, num_attention_heads=4, kv_channels=KV_CHANNELS, attention_dropout=0.0
@@ -40,7 +38,7 @@ def main() -> None:
     mask = torch.ones(1, 1, 8, 8, dtype=torch.bool).triu(1)
     got = made(query, key, value, mask, attn_mask_type=AttnMaskType.causal)
     asked, other = (difference(got, query, key, value, s) for s in (ASKED_FOR, 1 / math.sqrt(KV_CHANNELS)))
-    print(json.dumps({"fault": asked > 1e-4, "off": asked, "off from the other": other}))
+    return {"fault": asked > 1e-4, "off": asked, "off from the other": other}
 
 
 def difference(got: Any, query: Any, key: Any, value: Any, scale: float) -> float:
@@ -51,4 +49,5 @@ def difference(got: Any, query: Any, key: Any, value: Any, scale: float) -> floa
 
 
 if __name__ == "__main__":
-    main()
+    with only_rank():
+        show(main)

@@ -12,15 +12,12 @@ left out, which MindSpeed-LLM refuses without pipeline and sequence parallelism.
 from __future__ import annotations
 
 import importlib
-import json
 import os
-import sys
 import tempfile
-import types
 from pathlib import Path
 from typing import Any
 
-import transformers  # noqa: F401  looks for apex when it is imported, and the one below is not a package
+from witness_common import make_apex, only_rank, show
 
 MAKE = """#!/bin/sh
 while [ $# -gt 0 ]; do [ "$1" = -C ] && cd "$2"; shift; done
@@ -47,25 +44,17 @@ def start(code: Path) -> None:
 
 def main() -> dict[str, Any]:
     """Return the folders of the tree in which the start calls make."""
-    import torch
     from torch_npu.contrib import transfer_to_npu  # noqa: F401  Megatron asks for a CUDA device
 
-    apex: Any = types.ModuleType("apex.optimizers")
-    apex.FusedSGD = torch.optim.SGD
-    package: Any = types.ModuleType("apex")
-    package.optimizers = apex
-    sys.modules |= {"apex": package, "apex.optimizers": apex}
+    make_apex()
     code = Path.cwd().resolve()
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"  # as the manifest sets it; Megatron refuses another
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, only_rank():
         make = Path(folder, "make")
         make.write_text(MAKE)
         make.chmod(0o755)
         os.environ["PATH"] = f"{folder}{os.pathsep}{os.environ['PATH']}"
         os.chdir(folder)  # the arguments' config.json is written there
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1
-        )
         start(code)
         from megatron.core import parallel_state
 
@@ -73,10 +62,9 @@ def main() -> dict[str, Any]:
         calls = Path(f"{make}.calls")
         called = [Path(line) for line in calls.read_text().splitlines()] if calls.exists() else []
         os.chdir(code)
-        torch.distributed.destroy_process_group()
     within = [str(path.relative_to(code)) for path in called if path.is_relative_to(code)]
     return {"fault": bool(within), "started": started, "compiled in": within}
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    show(main)

@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import os
-import sys
-import tempfile
-import types
 from types import SimpleNamespace
 from typing import Any
 
-import transformers  # noqa: F401  looks for apex when it is imported, and the one below is not a package
+from witness_common import distributed_model, make_apex, only_rank, show
 
 STEPS = 9
 # (checkpoint every, validation every, resumed): 0 is never.
@@ -42,30 +38,16 @@ class Missing(Exception):
     """The weights were read while they were not on the device."""
 
 
-def actor() -> Any:
-    """A model of 64 weights, in Megatron-core's own buffers."""
-    import torch
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.transformer import TransformerConfig
-    from megatron.core.transformer.module import MegatronModule
-
-    config = TransformerConfig(num_layers=1, hidden_size=8, num_attention_heads=1)
-    module = MegatronModule(config)
-    module.weight = torch.nn.Parameter(torch.ones(64))
-    return DistributedDataParallel(
-        config, DistributedDataParallelConfig(use_distributed_optimizer=True), module
-    )
-
-
 def worker(classes: Any) -> Any:
     """An actor and rollout worker as after init_model, whose weights are offloaded then (:290@bcd3be7)."""
+    import torch
     from verl_patches.utils.megatron_utils import offload_megatron_model_to_cpu
 
     one = object.__new__(classes.ActorRolloutRefWorker)
     one.__dict__.update(
         _is_actor=True, _is_rollout=True, _is_offload_param=True, _is_offload_optimizer=False,
-        _should_load_megatron_model=True, actor_module=[actor()], generation_config=None, tokenizer=SimpleNamespace(
-            eos_token_id=0, pad_token_id=0), _world_size=1, _rank=0,
+        _should_load_megatron_model=True, actor_module=[distributed_model({"weight": torch.ones(64)})],
+        generation_config=None, tokenizer=SimpleNamespace(eos_token_id=0, pad_token_id=0), _world_size=1, _rank=0,
     )  # fmt: skip
     offload_megatron_model_to_cpu(one.actor_module)
 
@@ -73,18 +55,9 @@ def worker(classes: Any) -> Any:
         if any(weight.untyped_storage().size() == 0 for weight in one.actor_module[0].parameters()):
             raise Missing
 
-    @contextlib.contextmanager
-    def sharding() -> Any:
-        read()
-        yield
-
-    class Manager:
+    class Manager(contextlib.nullcontext):  # type: ignore[type-arg]
         def __enter__(self) -> None:
-            self.inner = sharding()
-            self.inner.__enter__()
-
-        def __exit__(self, *error: Any) -> None:
-            self.inner.__exit__(*error)
+            read()
 
         preprocess_data = postprocess_data = staticmethod(lambda data: data)
 
@@ -132,20 +105,12 @@ def dies_at(one: Any, every: int, validate: int, resumed: int) -> int | None:
 
 def main() -> dict[str, Any]:
     """Run the ten runs and return which of them end, and where."""
-    import torch
     from torch_npu.contrib import transfer_to_npu  # noqa: F401  Megatron's buffers ask for a CUDA device
 
-    apex: Any = types.ModuleType("apex.optimizers")
-    apex.FusedSGD = torch.optim.SGD  # the prelude puts MindSpeed's AdamW beside it
-    package: Any = types.ModuleType("apex")
-    package.optimizers = apex
-    sys.modules |= {"apex": package, "apex.optimizers": apex}
+    make_apex()  # the prelude puts MindSpeed's AdamW into it
     os.environ["D2D_DATA_TRANSFER"] = "0"
     os.environ["NPU_RL_NOISE_FOR_EACH_STEP"] = "0"  # asks the engine, which is left out, for its groups
-    with tempfile.TemporaryDirectory() as folder:
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/meet", rank=0, world_size=1
-        )
+    with only_rank():
         from megatron.core import mpu
         from verl.utils import megatron_utils
         from verl.workers import megatron_workers
@@ -163,9 +128,8 @@ def main() -> dict[str, Any]:
             dies_at(worker(megatron_workers), every, validate, resumed)
             for every, validate, resumed in RUNS
         }  # fmt: skip
-        torch.distributed.destroy_process_group()
     return {"fault": any(step is not None for step in ends.values()), "ends at step": ends}
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    show(main)

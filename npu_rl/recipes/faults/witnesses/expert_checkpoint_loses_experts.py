@@ -8,53 +8,14 @@ same experts (megatron/training/checkpointing.py:331@core_r0.8.0).
 
 from __future__ import annotations
 
-import json
-import sys
+import multiprocessing
 import tempfile
-import types
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
+from witness_common import checkpoint_manager, import_checkpoint_manager, show
+
 RANKS, SECONDS = 4, 240
-
-
-def imports() -> Any:
-    """Import verl's manager, with what is not installed."""
-    import packaging.version
-
-    found: Any = types.ModuleType("pkg_resources")
-    found.packaging = packaging  # all that Megatron-core 0.8.0 takes of it
-    verl: Any = types.ModuleType("verl")  # its own __init__ needs more
-    verl.__path__ = [str(Path("verl").absolute())]
-    for name, module in {"pkg_resources": found, "verl": verl}.items():
-        sys.modules.setdefault(name, module)
-    from verl.utils.checkpoint import megatron_checkpoint_manager
-
-    # As verl_patches/verl_adaptor.py:95 does: verl's own needs a later Megatron-core.
-    megatron_checkpoint_manager.get_weight_saver = lambda _arch: None
-    return megatron_checkpoint_manager.MegatronCheckpointManager
-
-
-def manager_of(folder: str, model: Any) -> Any:
-    """Return verl's manager for one model."""
-    import torch
-    from transformers import GenerationConfig, LlamaConfig
-
-    return imports()(
-        config=SimpleNamespace(model=SimpleNamespace(path=folder)),
-        model_config=None,
-        role="actor",
-        model=[model],
-        arch="DeepseekV3ForCausalLM",
-        hf_config=LlamaConfig(),
-        param_dtype=torch.float32,
-        share_embeddings_and_output_weights=False,
-        tokenizer=GenerationConfig(),  # something with save_pretrained
-        optimizer=None,
-        use_distributed_optimizer=True,
-        checkpoint_contents=["model"],
-    )
 
 
 def rank(number: int, folder: str, found: Any) -> None:
@@ -65,7 +26,7 @@ def rank(number: int, folder: str, found: Any) -> None:
         "gloo", init_method=f"file://{folder}/meet", rank=number, world_size=RANKS
     )
     model = torch.nn.Module()
-    manager = manager_of(folder, model)
+    manager = checkpoint_manager(import_checkpoint_manager(), folder, model)
     from megatron.core import mpu
 
     mpu.initialize_model_parallel(expert_model_parallel_size=2)
@@ -86,12 +47,8 @@ def rank(number: int, folder: str, found: Any) -> None:
 
 def main() -> dict[str, Any]:
     """Return what each rank loaded, and the files that were written."""
-    import multiprocessing
-
-    fork = multiprocessing.get_context(
-        "fork"
-    )  # one import for all ranks: four take minutes on a small machine
-    imports()
+    fork = multiprocessing.get_context("fork")
+    import_checkpoint_manager()  # once for all ranks: four take minutes on a small machine
     with tempfile.TemporaryDirectory() as folder:
         found = fork.SimpleQueue()
         running = [fork.Process(target=rank, args=(number, folder, found)) for number in range(RANKS)]
@@ -112,4 +69,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    show(main)

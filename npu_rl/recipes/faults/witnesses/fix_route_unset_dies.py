@@ -13,13 +13,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch_npu
+from witness_common import find_ascend
 
-# A type that vllm_ascend/utils.py names in a dataclass; the stand-in has no types of graphs.
-torch_npu._C._NPUTaskGroupHandle = object
-import vllm.platforms  # noqa: E402
-
-vllm.platforms.current_platform.device_name  # noqa: B018  finds vllm-ascend's platform, as vLLM's first user does
+find_ascend()
 from vllm_ascend.ops import fused_moe  # noqa: E402
 
 EXPERTS, TOP = 4, 2

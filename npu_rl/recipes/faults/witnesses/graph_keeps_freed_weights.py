@@ -42,13 +42,9 @@ torchair.__dict__.update(
     patch_for_hcom=lambda: None,
 )
 
-import torch_npu  # noqa: E402
+from witness_common import find_ascend  # noqa: E402
 
-# A type that vllm_ascend/utils.py names in a dataclass; the stand-in has no types of graphs.
-torch_npu._C._NPUTaskGroupHandle = object
-import vllm.platforms  # noqa: E402
-
-vllm.platforms.current_platform.device_name  # noqa: B018  finds vllm-ascend's platform, as vLLM's first user does
+find_ascend()
 import vllm_ascend.worker.model_runner_v1 as runners  # noqa: E402
 
 # torch_npu has a property here; the stand-in for it has False, at which torch's tracer stops.

@@ -7,31 +7,26 @@ the tree's own configuration: graphs on, cached graphs off. The device's memory 
 
 from __future__ import annotations
 
-import json
 import os
-import sys
 import tempfile
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+
+from witness_common import find_ascend, make_module, only_rank, show
 
 GIB = 1024**3
 TOTAL, BEFORE, FREE, PEAK = 64 * GIB, 60 * GIB, 40 * GIB, 20 * GIB
 
 
-def main(folder: str) -> dict[str, object]:
-    os.environ["TORCHAIR_CACHE_HOME"] = os.path.join(
-        folder, ".torchair_cache"
-    )  # read when vllm_ascend is imported
+def main(folder: str) -> dict[str, Any]:
+    # Read when vllm_ascend is imported.
+    os.environ["TORCHAIR_CACHE_HOME"] = os.path.join(folder, ".torchair_cache")
     import torch
     import torch_npu
 
-    torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend/utils.py annotates with, nothing more
-    import vllm.platforms
-
-    vllm.platforms.current_platform.device_name  # noqa: B018  finds vllm-ascend's platform, as vLLM's first user does
-    allocator: Any = ModuleType("vllm_ascend.device_allocator.camem")  # of the sleep mode, for NPUs only
-    allocator.CaMemAllocator = None
-    sys.modules[allocator.__name__] = allocator
+    find_ascend()
+    # Of the sleep mode, for NPUs only.
+    make_module("vllm_ascend.device_allocator.camem", CaMemAllocator=None)
     from vllm_ascend import ascend_config, utils
     from vllm_ascend.worker.worker_v1 import NPUWorker
 
@@ -42,7 +37,6 @@ def main(folder: str) -> dict[str, object]:
     stats = {"allocated_bytes.all.peak": PEAK, "allocated_bytes.all.current": PEAK}
     torch.npu.mem_get_info = torch_npu.npu.mem_get_info = lambda *_: (FREE, TOTAL)
     torch_npu.npu.memory_stats = lambda *_: stats
-    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
 
     def available(share: float) -> int:
         worker = SimpleNamespace(
@@ -55,7 +49,6 @@ def main(folder: str) -> dict[str, object]:
     alone = available(0.9)
     utils.write_kv_cache_bytes_to_file(0, available(0.5))
     after = available(0.9)
-    torch.distributed.destroy_process_group()
     return {
         "fault": after < alone,
         "GiB alone": round(alone / GIB, 2),
@@ -64,6 +57,5 @@ def main(folder: str) -> dict[str, object]:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as folder:
-        figures = main(folder)
-    print("\n" + json.dumps(figures))
+    with only_rank(), tempfile.TemporaryDirectory() as folder:
+        show(lambda: main(folder))

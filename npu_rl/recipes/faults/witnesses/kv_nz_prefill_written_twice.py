@@ -15,12 +15,9 @@ from typing import Any
 
 import torch
 import torch_npu
+from witness_common import find_ascend
 
-# A type that vllm_ascend/utils.py names in a dataclass; the stand-in has no types of graphs.
-torch_npu._C._NPUTaskGroupHandle = object
-import vllm.platforms  # noqa: E402
-
-vllm.platforms.current_platform.device_name  # noqa: B018  finds vllm-ascend's platform, as vLLM's first user does
+find_ascend()
 from vllm_ascend.attention import mla_v1  # noqa: E402
 
 TOKENS, HEADS, LATENT, ROPE, NOPE = 3, 2, 32, 16, 16

@@ -8,12 +8,7 @@ whether each of the two is.
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import json
 import os
-import sys
-import tempfile
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,41 +17,17 @@ os.environ |= {
     "VLLM_USE_V1": "1", "VLLM_PLUGINS": "",
 }  # fmt: skip
 
-
-import torch.distributed as dist
 import torch_npu
-from omegaconf import OmegaConf
-from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd
-from vllm.entrypoints.llm import LLMEngine
+from witness_common import HasEngine, an_engine, is_patched, make_vllm_rollout, only_rank, show
 
 torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend names; the stand-in has no graphs
-PATCHED = importlib.util.find_spec("verl_patches") is not None  # puts its own function in place of verl's
-if PATCHED:
-    from verl_patches.workers.vllm_rollout.vllm_rollout_spmd import __init__ as of_patches
-
-    vllm_rollout_spmd.vLLMRollout.__init__ = of_patches
 
 
-class HasEngine(Exception):
-    """The rollout has made its engine, and needs a real one from here on."""
-
-
-def without_a_device(engine_args: Any, usage_context: Any) -> Any:
+def without_a_device(engine_args: Any) -> SimpleNamespace:
     demand_of_ascend(engine_args)
-    scheduler = SimpleNamespace(
-        enable_chunked_prefill=True,
-        max_num_batched_tokens=engine_args.max_num_batched_tokens,
-        max_num_seqs=engine_args.max_num_seqs,
-    )
-    sizes = SimpleNamespace(
-        scheduler_config=scheduler,
-        cache_config=SimpleNamespace(num_gpu_blocks=None, block_size=128),
-        model_config=SimpleNamespace(max_model_len=engine_args.max_model_len),
-    )
-    if PATCHED:
+    if is_patched():
         raise HasEngine
-    core = SimpleNamespace(engine_core=SimpleNamespace(scheduler=SimpleNamespace(keeps_room=True)))
-    return SimpleNamespace(vllm_config=sizes, engine_core=core, get_supported_tasks=lambda: ("generate",))
+    return an_engine(engine_args)
 
 
 def demand_of_ascend(engine_args: Any) -> None:
@@ -75,49 +46,24 @@ def demand_of_ascend(engine_args: Any) -> None:
 
 def accepts(prompt: int, ascend: bool, chunked: bool) -> bool:
     scheduler = {"vllm": {"additional_config": {"ascend_scheduler_config": {"enabled": ascend}}}}
-    given = {
-        "prompt_length": prompt, "response_length": 3072, "max_num_batched_tokens": 1024, "max_num_seqs": 64,
-        "tensor_model_parallel_size": 1, "dtype": "float32", "free_cache_engine": False, "load_format": "dummy",
-        "enable_chunked_prefill": chunked,
-        "engine_kwargs": {} if PATCHED else scheduler,  # verl_patches always switch it on
-    }  # fmt: skip
     try:
-        from verl.workers.config import RolloutConfig
-
-        config = RolloutConfig(**given)
-    except ImportError:  # verl 0.5.0 and before has no class for it
-        more = {
-            "enforce_eager": True,
-            "gpu_memory_utilization": 0.5,
-            "disable_log_stats": True,
-            "max_model_len": None,
-        }
-        config = OmegaConf.create(given | more)
-    try:
-        vllm_rollout_spmd.vLLMRollout(
-            tempfile.gettempdir(), config, SimpleNamespace(pad_token_id=0),
-            SimpleNamespace(max_position_embeddings=8192, rope_scaling=None),
-            device_mesh=None, trust_remote_code=False,
+        make_vllm_rollout(
+            without_a_device, prompt_length=prompt, response_length=3072, max_num_batched_tokens=1024,
+            max_num_seqs=64, enable_chunked_prefill=chunked,
+            engine_kwargs={} if is_patched() else scheduler,  # verl_patches always switch it on
         )  # fmt: skip
     except ValueError as error:
         if "chunked prefill" not in str(error).lower() and "Ascend scheduler" not in str(error):
             raise  # not of the sizes
         return False
-    except HasEngine:
-        pass
     return True
 
 
 def main() -> dict[str, Any]:
-    LLMEngine.from_engine_args = without_a_device
-    with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=0, world_size=1)
-        dropped, legal = accepts(1025, True, False), accepts(1024, False, True)
-        dist.destroy_process_group()
+    dropped, legal = accepts(1025, True, False), accepts(1024, False, True)
     return {"fault": dropped, "accepts": {"a dropped prompt": dropped, "chunked prefill": legal}}
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):
-        result = main()
-    print("\n" + json.dumps(result))
+    with only_rank():
+        show(main)

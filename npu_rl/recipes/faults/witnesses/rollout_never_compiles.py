@@ -9,16 +9,18 @@ many graphs were compiled in it.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import sys
 import tempfile
-import types
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
+from witness_common import make_module, only_rank
 
 TRUE = torch.compile
 SCRIPT = torch.jit.script
@@ -66,14 +68,12 @@ class Engine:
         return DataProto.from_dict(tensors={"answers": self.run(len(prompts))})
 
 
-class Manager:
+class Manager(contextlib.nullcontext):  # type: ignore[type-arg]
     """A sharding manager with nothing to send."""
 
     def __init__(self, **given: Any) -> None:
+        super().__init__()
         self.timing: dict[str, float] = {}
-
-    def __enter__(self) -> None: ...
-    def __exit__(self, *error: object) -> None: ...
 
     def preprocess_data(self, data: Any) -> Any:  # verl before 55e3c5b deals prompts to ranks here
         return data
@@ -83,17 +83,12 @@ class Manager:
 
 def main() -> dict[str, Any]:
     _rollout_modules()
-    with tempfile.TemporaryDirectory() as folder:
-        torch.distributed.init_process_group(
-            "gloo", init_method=f"file://{folder}/group", rank=0, world_size=1
-        )
+    with tempfile.TemporaryDirectory() as folder, only_rank():
         from megatron.core import parallel_state
 
         parallel_state.initialize_model_parallel()
         workers.repatch({})  # as the worker's __init__ does
-        found = _steps(_worker(folder))
-        torch.distributed.destroy_process_group()
-    return found
+        return _steps(_worker(folder))
 
 
 def _steps(worker: Any) -> dict[str, Any]:
@@ -168,11 +163,8 @@ def _entropy() -> None:
 
 
 def _rollout_modules() -> None:
-    rollout = types.ModuleType("verl.workers.rollout.vllm_rollout")
-    rollout.__dict__.update(vLLMRollout=Engine, vLLMAsyncRollout=Engine)
-    manager = types.ModuleType("verl.workers.sharding_manager.megatron_vllm")
-    manager.__dict__.update(MegatronVLLMShardingManager=Manager)
-    sys.modules.update({module.__name__: module for module in (rollout, manager)})
+    make_module("verl.workers.rollout.vllm_rollout", vLLMRollout=Engine, vLLMAsyncRollout=Engine)
+    make_module("verl.workers.sharding_manager.megatron_vllm", MegatronVLLMShardingManager=Manager)
 
 
 def _worker(folder: str) -> Any:
@@ -192,9 +184,9 @@ def _worker(folder: str) -> Any:
     worker.config = OmegaConf.create({"rollout": rollout, "model": {"path": str(model)}})
     worker._Worker__dispatch_dp_rank, worker._Worker__collect_dp_rank = {}, {}
     worker._world_size, worker._rank = 1, 0
-    worker.tokenizer = types.SimpleNamespace(eos_token_id=1, pad_token_id=0)
+    worker.tokenizer = SimpleNamespace(eos_token_id=1, pad_token_id=0)
     worker.generation_config = worker.bridge = worker.tf_config = None
-    worker.actor = types.SimpleNamespace(actor_module=[])
+    worker.actor = SimpleNamespace(actor_module=[])
     worker.actor_model_config = Qwen2Config(architectures=["Qwen2ForCausalLM"], num_hidden_layers=1)
     worker.dtype = torch.float32
     worker._is_rollout, worker._is_offload_param, worker._is_offload_optimizer = True, False, False

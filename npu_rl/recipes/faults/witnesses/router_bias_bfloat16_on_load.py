@@ -15,33 +15,33 @@ bfloat16 parameter.
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
-import json
 import random
-import sys
 import tempfile
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from npu_rl_rehearsal import missing_kernels
+from witness_common import (
+    layer_with_router,
+    make_module,
+    model_with_router,
+    only_rank,
+    router_groups,
+    send_weights,
+    show,
+)
 
 missing_kernels.install(Path.cwd())  # core 0.14 imports triton's at once
 VLLM = importlib.util.find_spec("vllm") is not None
 if not VLLM:  # Pai's is installed on its devices, not in its tree
     for name in ("verl.third_party.vllm", "verl.utils.vllm_utils"):
-        module: Any = ModuleType(name)
-        module.LLM = module.parallel_state = module.patch_vllm_moe_model_weight_loader = None
-        sys.modules[name] = module
-kernel: Any = ModuleType(
-    "verl.utils.kernel.linear_cross_entropy"
-)  # a triton kernel that verl 0.5.0 imports at once
-kernel.linear_cross_entropy = None
-sys.modules[kernel.__name__] = kernel
+        make_module(name, LLM=None, parallel_state=None, patch_vllm_moe_model_weight_loader=None)
+# A triton kernel that verl 0.5.0 imports at once.
+make_module("verl.utils.kernel.linear_cross_entropy", linear_cross_entropy=None)
 
 import verl.workers.sharding_manager.megatron_vllm as managers  # noqa: E402
 from megatron.core import parallel_state  # noqa: E402
@@ -49,43 +49,18 @@ from megatron.core.dist_checkpointing import serialization  # noqa: E402
 from megatron.core.dist_checkpointing.core import CheckpointingConfig, save_config  # noqa: E402
 from megatron.core.dist_checkpointing.state_dict_utils import save_preprocess  # noqa: E402
 from megatron.core.dist_checkpointing.strategies import torch as torch_dist  # noqa: E402
-from megatron.core.transformer.module import MegatronModule  # noqa: E402
 from megatron.core.transformer.moe import moe_utils  # noqa: E402
-from megatron.core.transformer.moe.router import TopKRouter  # noqa: E402
 from megatron.core.transformer.transformer_config import TransformerConfig  # noqa: E402
 from torch.distributed import checkpoint  # noqa: E402
 from verl.models.mcore.weight_converter import McoreToHFWeightConverterDpskv3  # noqa: E402
-from verl.utils import megatron_utils  # noqa: E402
 from verl.utils.model import load_mcore_dist_weights  # noqa: E402
 
 if VLLM:
     from vllm.model_executor.layers.fused_moe.fused_moe import grouped_topk
 
 UPDATES, RATE = 5, 0.001  # of the bias, by `moe_router_bias_update_rate`
-GROUPS: dict[str, Any] = {}  # of the router, which core 0.14 does not find itself
 NAME = "model.layers.0.mlp.gate.e_score_correction_bias"
 OFFSETS = (0.0, 1.0, 4.0, 14.0)
-
-
-class Model(MegatronModule):
-    """One layer of a mixture of experts, without experts."""
-
-    def __init__(self, config: Any) -> None:
-        super().__init__(config)
-        layer: Any = torch.nn.Module()
-        layer.mlp = torch.nn.Module()
-        layer.mlp.router = TopKRouter(config, **GROUPS)
-        self.decoder: Any = torch.nn.Module()
-        self.decoder.layers = torch.nn.ModuleList([layer])
-
-    @property
-    def router(self) -> Any:
-        return self.decoder.layers[0].mlp.router
-
-    def sharded_state_dict(self, prefix: str = "", *_: Any, **__: Any) -> dict[str, Any]:
-        router = f"{prefix}decoder.layers.0.mlp.router."
-        found: dict[str, Any] = self.router.sharded_state_dict(router)
-        return found
 
 
 class Rollout:
@@ -109,19 +84,15 @@ def through(bias: list[float], folder: Path) -> dict[str, Any]:
         moe_router_enable_expert_bias=True, moe_router_load_balancing_type="none", moe_router_dtype="fp32",
         use_cpu_initialization=True, add_bias_linear=False,
     )  # fmt: skip
-    saved = Model(config)
-    saved.router.expert_bias.copy_(torch.tensor(bias))
+    saved = layer_with_router(config)
+    saved.decoder.layers[0].mlp.router.expert_bias.copy_(torch.tensor(bias))
     folder.mkdir(parents=True)
     save(saved.sharded_state_dict(), folder)
 
-    actor = megatron_utils.get_model(
-        lambda **_: Model(config), wrap_with_ddp=False, transformer_config=config
-    )
+    actor, router = model_with_router(config)
     load_mcore_dist_weights(actor, str(folder))
     rollout = Rollout(len(bias))
-    with manager(actor, config, rollout):
-        pass
-    router = megatron_utils.unwrap_model(actor[0]).router
+    send(actor, config, rollout)
     router(torch.zeros(1, 1, 8, dtype=torch.bfloat16))
     found = {
         "sent": rollout.sent, "actor error": error(router.expert_bias.tolist(), bias),
@@ -129,8 +100,7 @@ def through(bias: list[float], folder: Path) -> dict[str, Any]:
     }  # fmt: skip
     found["actor apart"] = apart(of_megatron(router.expert_bias), of_megatron(torch.tensor(bias)))
     router.expert_bias += UPDATES * RATE * torch.arange(len(bias)).remainder(2).mul(2).sub(1)
-    with manager(actor, config, rollout):
-        pass
+    send(actor, config, rollout)
     found["rollout apart"] = apart(of_vllm(rollout.bias), of_megatron(router.expert_bias))
     return found
 
@@ -181,20 +151,12 @@ def apart(one: torch.Tensor, other: torch.Tensor) -> float:
     return float((one != other).any(-1).float().mean())
 
 
-def manager(actor: Any, config: Any, rollout: Rollout) -> Any:
-    """Make the sharding manager by its parts: its constructor asks for groups of devices."""
-    one = managers.MegatronVLLMShardingManager.__new__(managers.MegatronVLLMShardingManager)
-    one.inference_engine, one.model_runner = None, SimpleNamespace(model=rollout)
-    one.rollout_config = SimpleNamespace(free_cache_engine=False)
-    one.actor_module, one.offload_param, one.device_mesh, one.bridge = actor, False, None, None
-    one.model_config = SimpleNamespace(tie_word_embeddings=False)
-    one.transformer_config = config
-    one.layer_name_mapping = {
-        "qkv_layer_name": "self_attention.linear_qkv.",
-        "gate_proj_layer_name": "linear_fc1.",
-    }
-    one.weight_converter = McoreToHFWeightConverterDpskv3(SimpleNamespace(), config)
-    return one
+def send(actor: Any, config: Any, rollout: Rollout) -> None:
+    send_weights(
+        managers.MegatronVLLMShardingManager, McoreToHFWeightConverterDpskv3, inference_engine=None,
+        model_runner=SimpleNamespace(model=rollout), rollout_config=SimpleNamespace(free_cache_engine=False),
+        actor_module=actor, offload_param=False, device_mesh=None, bridge=None, transformer_config=config,
+    )  # fmt: skip
 
 
 def main(folder: Path) -> dict[str, Any]:
@@ -206,14 +168,8 @@ def main(folder: Path) -> dict[str, Any]:
         loaders = managers
     loaders.patch_vllm_moe_model_weight_loader = lambda model: None
     parallel_state.initialize_model_parallel(create_gloo_process_groups=False)
-    # From core 0.14 on the router takes its process groups, by the one name or the other.
-    for made, name in (
-        ("get_default_model_comm_pgs", "model_comm_pgs"),
-        ("get_default_pg_collection", "pg_collection"),
-    ):
-        if hasattr(moe_utils, made):
-            missing_kernels.without_te_gemm()
-            GROUPS[name] = getattr(moe_utils, made)()
+    if router_groups():
+        missing_kernels.without_te_gemm()
     found = {}
     for offset in OFFSETS:
         numbers = random.Random(0)
@@ -224,8 +180,5 @@ def main(folder: Path) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    with contextlib.redirect_stdout(sys.stderr), tempfile.TemporaryDirectory() as scratch:
-        result = main(Path(scratch))
-    print("\n" + json.dumps(result))
-    dist.destroy_process_group()
+    with only_rank(), tempfile.TemporaryDirectory() as scratch:
+        show(lambda: main(Path(scratch)))

@@ -8,19 +8,16 @@ then the best experts within.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import sys
 from typing import Any
 
 import torch
-import torch.distributed as dist
 import torch_npu.contrib.transfer_to_npu  # noqa: F401  what Megatron puts on "cuda" goes where the NPU stacks put it
 from megatron.core import parallel_state
 from megatron.core.transformer import MLATransformerConfig
 from megatron.core.transformer.moe import moe_utils
 from megatron.core.transformer.moe.router import TopKRouter
 from transformers import DeepseekV3Config
+from witness_common import only_rank, show
 
 EXPERTS, GROUPS, CHOSEN_GROUPS, TOP, TOKENS = 256, 8, 4, 8, 2048
 WITHIN = EXPERTS // GROUPS
@@ -79,8 +76,5 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    with contextlib.redirect_stdout(sys.stderr):
-        result = main()
-    print("\n" + json.dumps(result))
-    dist.destroy_process_group()
+    with only_rank():
+        show(main)

@@ -17,15 +17,13 @@ import gc
 import json
 import multiprocessing
 import os
-import sys
 import tempfile
 import time
-import types
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import transformers  # noqa: F401  looks for apex when it is imported, and the one below is not a package
+from witness_common import make_apex, make_module, show
 
 RANKS, TENSOR_PARALLEL, STEPS = 4, 2, 3
 REQUESTS, TOKENS, VOCABULARY = 8, 4, 1000
@@ -72,12 +70,8 @@ def rollout(seed: int) -> Any:
     return one
 
 
-class Sharding:
+class Sharding(contextlib.nullcontext):  # type: ignore[type-arg]
     """A sharding manager without weights to move."""
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *error: Any) -> None: ...
 
     preprocess_data = postprocess_data = staticmethod(lambda data: data)
 
@@ -157,16 +151,11 @@ def one_rank(rank: int, folder: str) -> None:
 
 def main() -> dict[str, Any]:
     """Return how many of all generations differ, and what else has to hold of them."""
-    import torch
     from torch_npu.contrib import transfer_to_npu  # noqa: F401  Megatron's modules ask for a CUDA device
 
-    apex: Any = types.ModuleType("apex.optimizers")
-    apex.FusedSGD = torch.optim.SGD  # the prelude puts MindSpeed's AdamW beside it
-    package: Any = types.ModuleType("apex")
-    package.optimizers = apex
-    camem: Any = types.ModuleType("vllm_ascend.device_allocator.camem")
-    camem.CaMemAllocator = None  # of sleep mode, which the recipe leaves off
-    sys.modules |= {"apex": package, "apex.optimizers": apex, camem.__name__: camem}
+    make_apex()  # the prelude puts MindSpeed's AdamW into it
+    # Of sleep mode, which the recipe leaves off.
+    make_module("vllm_ascend.device_allocator.camem", CaMemAllocator=None)
     os.environ |= {
         "VLLM_USE_V1": "1", "VLLM_DP_SIZE": str(RANKS // TENSOR_PARALLEL), "D2D_DATA_TRANSFER": "0",
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29555",
@@ -201,4 +190,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    print("\n" + json.dumps(main()))
+    show(main)

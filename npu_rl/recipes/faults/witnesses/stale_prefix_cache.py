@@ -9,12 +9,7 @@ to an engine that notes what it is asked for. vLLM empties the cache in `reset_p
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
-import json
 import os
-import sys
-import tempfile
 from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -25,24 +20,12 @@ os.environ |= {
 }  # fmt: skip
 
 import torch
-import torch.distributed as dist
 import torch_npu
-from omegaconf import OmegaConf
-from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd
 from verl.workers.sharding_manager import fsdp_vllm
-from vllm.entrypoints.llm import LLMEngine
+from witness_common import HasEngine, make_vllm_rollout, only_rank, show
 
 torch_npu._C._NPUTaskGroupHandle = object  # a type that vllm_ascend names; the stand-in has no graphs
-if importlib.util.find_spec("verl_patches") is not None:  # puts its own function in place of verl's
-    from verl_patches.workers.vllm_rollout.vllm_rollout_spmd import __init__ as of_patches
-
-    vllm_rollout_spmd.vLLMRollout.__init__ = of_patches
-
 EMPTIES = {"reset_prefix_cache", "sleep"}
-
-
-class HasEngine(Exception):
-    """The rollout has made its engine, and needs a real one from here on."""
 
 
 class Engine:
@@ -65,30 +48,11 @@ def caches_prefixes() -> bool:
     """Return what verl asks vLLM's engine for."""
     found: list[bool] = []
 
-    def without_a_device(engine_args: Any, usage_context: Any) -> None:
+    def without_a_device(engine_args: Any) -> None:
         found.append(engine_args.enable_prefix_caching)
         raise HasEngine
 
-    LLMEngine.from_engine_args = without_a_device
-    given = {
-        "prompt_length": 64, "response_length": 64, "max_num_batched_tokens": 256, "max_num_seqs": 1,
-        "tensor_model_parallel_size": 1, "dtype": "float32", "free_cache_engine": False, "load_format": "dummy",
-    }  # fmt: skip
-    try:
-        from verl.workers.config import RolloutConfig
-
-        config = RolloutConfig(**given)
-    except ImportError:  # verl 0.5.0 and before has no class for it
-        usual = {"enforce_eager": True, "gpu_memory_utilization": 0.5, "disable_log_stats": True}
-        config = OmegaConf.create(
-            given | usual | {"max_model_len": None, "enable_chunked_prefill": True, "engine_kwargs": {}}
-        )
-    with contextlib.suppress(HasEngine):
-        vllm_rollout_spmd.vLLMRollout(
-            tempfile.gettempdir(), config, SimpleNamespace(pad_token_id=0),
-            SimpleNamespace(max_position_embeddings=8192, rope_scaling=None),
-            device_mesh=None, trust_remote_code=False,
-        )  # fmt: skip
+    make_vllm_rollout(without_a_device, max_num_seqs=1)
     return found[0]
 
 
@@ -109,15 +73,11 @@ def calls_of_two_syncs() -> list[str]:
 
 
 def main() -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        dist.init_process_group("gloo", init_method=f"file://{folder}/group", rank=0, world_size=1)
-        cached = caches_prefixes()
-        calls = calls_of_two_syncs() if cached else []
-        dist.destroy_process_group()
+    cached = caches_prefixes()
+    calls = calls_of_two_syncs() if cached else []
     return {"fault": cached and not EMPTIES.intersection(calls), "prefixes cached": cached, "calls": calls}
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):
-        result = main()
-    print("\n" + json.dumps(result))
+    with only_rank():
+        show(main)

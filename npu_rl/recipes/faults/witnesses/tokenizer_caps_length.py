@@ -8,17 +8,15 @@ rollout asks for by an explicit max_model_len. Tokenizer and model are two small
 
 from __future__ import annotations
 
-import contextlib
 import json
-import sys
 import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import vllm.platforms
+from witness_common import find_ascend, show
 
-vllm.platforms.current_platform.device_name  # noqa: B018  finds the platform, as vLLM's first user does
+find_ascend()
 from vllm.config import ModelConfig  # noqa: E402
 from vllm.v1.core.sched.utils import check_stop  # noqa: E402
 
@@ -61,6 +59,4 @@ def main() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    with contextlib.redirect_stdout(sys.stderr):
-        result = main()
-    print("\n" + json.dumps(result))
+    show(main)

@@ -11,13 +11,9 @@ import inspect
 import json
 
 import torch
-import torch_npu
+from witness_common import find_ascend
 
-# A type that vllm_ascend/utils.py names in a dataclass; the stand-in has no types of graphs.
-torch_npu._C._NPUTaskGroupHandle = object
-import vllm.platforms  # noqa: E402
-
-vllm.platforms.current_platform.device_name  # noqa: B018  finds vllm-ascend's platform, as vLLM's first user does
+find_ascend()
 from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p  # noqa: E402
 from vllm_ascend.patch.worker.patch_common import patch_sampler  # noqa: E402
 

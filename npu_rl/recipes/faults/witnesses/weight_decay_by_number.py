@@ -8,20 +8,24 @@ rank by number (megatron/core/optimizer/distrib_optimizer.py:688@a845aa7), since
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
 import sys
-import tempfile
-import time
-import types
 from typing import Any
 
 import torch
-import transformers  # noqa: F401  looks for apex when it is imported, and the one below is not a package
 from npu_rl_rehearsal import cpu_cuda
+from witness_common import (
+    distributed_model,
+    distributed_optimizer,
+    fit_later_torch,
+    join_ranks,
+    make_apex,
+    run_ranks,
+    show,
+    train,
+)
 
-STAGES, SECONDS = 2, 200
+STAGES = 2
 
 
 class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
@@ -54,46 +58,21 @@ class OnCpu(cpu_cuda.OnCpu):
         return found.replace("torch.", "torch.cuda.") if named else found
 
 
-def made(stage: int) -> tuple[Any, Any, Any, Any]:
-    """Return the model of a stage, its wrapper, its optimizer and its scheduler, always the same."""
-    from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
-    from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
+def made(stage: int) -> tuple[Any, Any, Any]:
+    """Return the model of a stage, its optimizer and its scheduler, always the same."""
     from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
-    from megatron.core.transformer import TransformerConfig
-    from megatron.core.transformer.module import MegatronModule
 
-    kind: dict[str, Any] = {"bf16": True, "params_dtype": torch.bfloat16}
-    config = TransformerConfig(
-        num_layers=STAGES, hidden_size=8, num_attention_heads=1, pipeline_dtype=torch.bfloat16, **kind
-    )
-    module = MegatronModule(config)
     sizes = {"matrix": (8, 8), "norm": (8,)}
-    for name in sorted(sizes, reverse=stage > 0):
-        setattr(module, name, torch.nn.Parameter(torch.ones(sizes[name]).bfloat16()))
-    model = DistributedDataParallel(
-        config, DistributedDataParallelConfig(use_distributed_optimizer=True), module
-    )
-    optimizer = get_megatron_optimizer(
-        OptimizerConfig(
-            optimizer="adam", lr=0.1, weight_decay=0.01, clip_grad=0.0, use_distributed_optimizer=True, **kind
-        ),
-        [model],
-    )
+    model = distributed_model(
+        {name: torch.ones(sizes[name]).bfloat16() for name in sorted(sizes, reverse=stage > 0)},
+        num_layers=STAGES, pipeline_dtype=torch.bfloat16, bf16=True, params_dtype=torch.bfloat16,
+    )  # fmt: skip
+    optimizer = distributed_optimizer(model, weight_decay=0.01)
     scheduler = OptimizerParamScheduler(
         optimizer, init_lr=0.1, max_lr=0.1, min_lr=0.0, lr_warmup_steps=0, lr_decay_steps=100,
         lr_decay_style="constant", start_wd=0.01, end_wd=0.01, wd_incr_steps=100, wd_incr_style="constant",
     )  # fmt: skip
-    return module, model, optimizer, scheduler
-
-
-def train(module: Any, model: Any, optimizer: Any, scheduler: Any) -> None:
-    """Take one step."""
-    model.zero_grad_buffer()
-    optimizer.zero_grad()
-    (module.matrix.sum() + module.norm.sum()).backward()
-    model.finish_grad_sync()
-    optimizer.step()
-    scheduler.step(1)
+    return model, optimizer, scheduler
 
 
 def decay(optimizer: Any) -> dict[str, float]:
@@ -103,7 +82,7 @@ def decay(optimizer: Any) -> dict[str, float]:
     return {"norm" if size == 8 else "matrix": group["weight_decay"] for size, group in groups}
 
 
-def sharded(stage: int, module: Any, optimizer: Any, **given: Any) -> dict[str, Any]:
+def sharded(stage: int, model: Any, optimizer: Any, **given: Any) -> dict[str, Any]:
     """Return what is saved and loaded, in the form that verl asks for."""
     from megatron.core.dist_checkpointing import ShardedTensor
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
@@ -114,79 +93,43 @@ def sharded(stage: int, module: Any, optimizer: Any, **given: Any) -> dict[str, 
             "singleton_local_shards": False,
             "chained_optim_avoid_prefix": True,
         }
-    model = {
+    state = {
         name: ShardedTensor.from_rank_offsets(f"stage{stage}.{name}", one, replica_id=(0, 0, 0))
-        for name, one in module.named_parameters()
+        for name, one in model.module.named_parameters()
     }
-    return {"model": model, "optimizer": optimizer.sharded_state_dict(model, **given)}
+    return {"model": state, "optimizer": optimizer.sharded_state_dict(state, **given)}
 
 
-def run_stage(stage: int, folder: str) -> dict[str, Any]:
+def run_stage(folder: str) -> dict[str, Any]:
     """Train, save, load, and return the weight decays before and after."""
-    apex: Any = types.ModuleType("apex.optimizers")
-    apex.FusedAdam, apex.FusedSGD = FusedAdam, torch.optim.SGD
-    sys.modules |= {"apex": types.ModuleType("apex"), "apex.optimizers": apex}
+    make_apex(FusedAdam=FusedAdam)
     cpu_cuda.install()
     with OnCpu():
         from megatron.core import dist_checkpointing, mpu
-        from megatron.core.dist_checkpointing.strategies import filesystem_async
-        from megatron.core.optimizer import distrib_optimizer
-        from torch.distributed.checkpoint import filesystem
 
-        if hasattr(filesystem, "SerializationFormat"):  # asked by later versions of torch than the stack's
-            upstream: Any = filesystem_async._write_item
-            as_then = filesystem.SerializationFormat.TORCH_SAVE
-            filesystem_async._write_item = lambda *a, **k: upstream(*a, serialization_format=as_then, **k)
-        distrib_optimizer.quantize_param_shard = lambda *_, **__: (
-            None
-        )  # as MindSpeed does; for FP8 parameters
-        torch.distributed.init_process_group(
-            "gloo", rank=stage, world_size=STAGES, init_method=f"file://{folder}/meet"
-        )
+        fit_later_torch()
+        stage = join_ranks(folder)
         mpu.initialize_model_parallel(pipeline_model_parallel_size=STAGES)
-        module, model, optimizer, scheduler = made(stage)
+        model, optimizer, scheduler = made(stage)
         for _ in range(2):
-            train(module, model, optimizer, scheduler)
+            train(model, optimizer)
+            scheduler.step(1)
         checkpoint = os.path.join(folder, "checkpoint")
         os.makedirs(checkpoint, exist_ok=True)
         torch.distributed.barrier()
-        dist_checkpointing.save(sharded(stage, module, optimizer), checkpoint)
+        dist_checkpointing.save(sharded(stage, model, optimizer), checkpoint)
         torch.distributed.barrier()
-        other, _, fresh, after = made(stage)
+        other, fresh, after = made(stage)
         loaded = dist_checkpointing.load(sharded(stage, other, fresh, is_loading=True), checkpoint)
         fresh.load_state_dict(loaded["optimizer"])
         after.step(2)
         return {"saved": decay(optimizer), "resumed": decay(fresh)}
 
 
-def stages() -> list[dict[str, Any]]:
-    """Return what each stage found, in processes of their own; none waits for one that has ended with an error."""
-    with tempfile.TemporaryDirectory() as folder:
-        running = [
-            subprocess.Popen(
-                [sys.executable, "-W", "ignore", __file__, str(stage), folder],
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for stage in range(STAGES)
-        ]
-        end = time.monotonic() + SECONDS
-        try:
-            while any(one.poll() is None for one in running) and not any(one.returncode for one in running):
-                if time.monotonic() > end:
-                    raise TimeoutError(f"{SECONDS} s")
-                time.sleep(0.1)
-        finally:
-            for one in running:
-                one.kill()
-        if any(one.wait() for one in running):
-            raise RuntimeError(f"a stage ended with {[one.returncode for one in running]}")
-        return [json.loads(one.stdout.read().strip().splitlines()[-1]) for one in running if one.stdout]
+def main() -> dict[str, Any]:
+    found = run_ranks(STAGES)
+    return {"fault": any(one["saved"] != one["resumed"] for one in found), "stages": found}
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
-        print("\n" + json.dumps(run_stage(int(sys.argv[1]), sys.argv[2])))
-    else:
-        found = stages()
-        print(json.dumps({"fault": any(one["saved"] != one["resumed"] for one in found), "stages": found}))
+    show(main if len(sys.argv) == 1 else lambda: run_stage(sys.argv[1]))
