@@ -5,24 +5,21 @@ from __future__ import annotations
 import ast
 import itertools
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-import yaml
 
-from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
+from npu_rl.common.bundled import bundled_manifests, data_root
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_fields import read_scalar
-from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.recipes.recipe.trainer_command import argument
 from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settings
 from npu_rl.stack.lock.lock_model import lock_path
 from npu_rl.stack.lock.lock_model import read as read_lock
 from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.code_trees import archive, check_recipe, known_keys
+from tests.recipes.source_tables import NAMES, changed, said, same, sources, table
 from tests.support import git
 from tests.training.test_hydra_compose import composed
 
@@ -30,7 +27,6 @@ NAME, RANDOM = "deepseek-r1-zero-256die", "deepseek-r1-zero-256die-random-init"
 PUBLISHED = "deepseek-r1-zero-256die-published"
 RECIPE_R1_ASCEND = "448c6c358:recipe/r1_ascend/run_deepseekv3_671b_grpo_megatron_npu.sh"
 CANN = "deepseek-v3-cann-256die"
-ROW = re.compile(r"\| `(.+?)` \| `(.+)` \| (\w+) \| (.*?) ?\|")
 HYPER_PARAMETERS = {
     "data.max_response_length",
     "actor_rollout_ref.rollout.temperature",
@@ -59,8 +55,6 @@ NOT_IN_THE_COMPARISON = {
     "repatch-required",
     "kv-cache-reuse",
 }
-# These say what the file is, not what is run.
-NAMES = {"schema", "name", "title"}
 PINS = (
     ("volcengine+verl", "55e3c5bc09c85dba09f736eef476f110ad641b75", "verl"),
     ("ROCm+vllm", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm"),
@@ -70,46 +64,11 @@ PINS = (
 )
 
 
-def said(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
-    """Each key of a recipe's text with its value; lists are values."""
-    for name, value in data.items():
-        if isinstance(value, dict):
-            yield from said(value, f"{path}{name}.")
-        else:
-            yield f"{path}{name}", value
-
-
 def rows_under(name: str, heading: str) -> list[str]:
     """The rows of the table with this heading in the sources of a recipe."""
-    text = (data_root() / "recipes" / f"{name}.sources.md").read_text(encoding="utf-8")
-    lines = text.splitlines()
+    lines = sources(name).splitlines()
     rest = lines[lines.index(heading) + 2 :]
     return list(itertools.takewhile(lambda line: line.startswith("|"), rest))
-
-
-def table(name: str = NAME) -> list[tuple[str, Any, str, str]]:
-    """The rows of the table of sources: key, value as a recipe's text, source, note."""
-    rows = []
-    for line in rows_under(name, "| key | value | source | note |"):
-        match = ROW.fullmatch(line)
-        assert match, line
-        value = read_yaml(f"v: {match[2]}".encode(), match[1], MANIFEST).data["v"]
-        rows.append((match[1], value, match[3], match[4]))
-    return rows
-
-
-@pytest.mark.parametrize("name", [NAME, PUBLISHED, CANN])
-def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
-    text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
-    written = {key: value for key, value in said(text) if key not in NAMES}
-    rows = table(name)
-    assert {key: value for key, value, *_ in rows} == written
-    assert len(rows) == len(written), "a key stands there twice"
-    assert [key for key, *_ in rows] == list(written), "in the recipe's order"
-    assert {source for _, _, source, _ in rows} <= (
-        {"script", "tree", "ours"} if name == CANN else {"document", "published", "ours"}
-    )
-    assert [key for key, _, source, note in rows if source == "ours" and not note] == []
 
 
 @pytest.mark.parametrize(
@@ -171,28 +130,17 @@ def test_the_random_one_is_a_benchmark_and_else_the_same() -> None:
     assert (real.recipe.benchmark, random.recipe.benchmark) == (False, True)
     assert random.recipe.model.load_weights is False and random.recipe.model.checkpoint is None
     assert random.recipe.rollout.ignore_end is True
-    before, after = dict(said(real.data)), dict(said(random.data))
-    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    assert changed == {
-        "name",
-        "title",
-        "extends",
-        "benchmark",
-        "steps",
-        "model.load_weights",
-        "model.checkpoint",
-        "rollout.ignore_end",
-        "logging.samples",
-        "logging.validate_every",
-        "logging.validate_first",
-    }
+    assert changed(NAME, RANDOM) == {
+        "name", "title", "extends", "benchmark", "steps", "model.load_weights", "model.checkpoint",
+        "rollout.ignore_end", "logging.samples", "logging.validate_every", "logging.validate_first",
+    }  # fmt: skip
 
 
 def test_the_published_one_is_the_documents_but_for_what_verl_published() -> None:
     real, published = load_recipe(NAME), load_recipe(PUBLISHED)
     before, after = dict(said(real.data)), dict(said(published.data))
-    changed = {key: value for key, value in after.items() if before.get(key) != value and key not in NAMES}
-    assert changed == {key: value for key, value, *_ in table(PUBLISHED)}
+    others = changed(NAME, PUBLISHED) - NAMES
+    assert {key: after[key] for key in others} == {key: value for key, value, *_ in table(PUBLISHED)}
     assert before.keys() <= after.keys()
     assert published.recipe.reward.function == real.recipe.reward.function
     assert published.recipe.reward.manager == "batch"
@@ -231,12 +179,6 @@ def published_settings(upstreams: Path) -> dict[str, str]:
             values[variable] = default[1].replace("${RAY_DATA_HOME}", "~/verl").replace("${HOME}", "~")
     given = re.findall(r"^    \+?([\w.]+)=(\S+)", text, re.MULTILINE)
     return {key: re.sub(r'"?\$\{(\w+)\}"?', lambda found: values[found[1]], value) for key, value in given}
-
-
-def same(text: str, value: Any) -> bool:
-    """Whether the script's text is the value that a recipe sets; of one file, a list of it is the same."""
-    ours = value[0] if isinstance(value, list) and len(value) == 1 else value
-    return bool(read_scalar(yaml.safe_load(text.strip("'"))) == ours or str(ours) == text.strip("'\""))
 
 
 @pytest.fixture(scope="module")

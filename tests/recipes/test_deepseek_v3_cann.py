@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_fields import read_scalar
 from tests.code_trees import archive, check_recipe
-from tests.recipes.test_deepseek_r1_zero import said
+from tests.recipes.source_tables import changed, same
 from tests.support import git
 
 NAME, RANDOM = "deepseek-v3-cann-256die", "deepseek-v3-cann-256die-random-init"
@@ -65,25 +62,12 @@ def test_the_documents_layout() -> None:
 def test_the_random_one_is_a_benchmark_and_else_the_same() -> None:
     real, random = load_recipe(NAME), load_recipe(RANDOM)
     assert (real.recipe.benchmark, random.recipe.benchmark) == (False, True)
-    before, after = dict(said(real.data)), dict(said(random.data))
-    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
     fixed = {"env.VLLM_ENABLE_FIX_ROUTE", "overrides.actor_rollout_ref.actor.megatron.fix_router"}
-    assert changed == fixed | {
-        "name",
-        "title",
-        "extends",
-        "benchmark",
-        "steps",
-        "model.load_weights",
-        "model.checkpoint",
-        "data.train",
-        "data.test",
-        "reward.function",
-        "reward.manager",
-        "rollout.ignore_end",
-        "logging.samples",
+    assert changed(NAME, RANDOM) == fixed | {
+        "name", "title", "extends", "benchmark", "steps", "model.load_weights", "model.checkpoint", "data.train",
+        "data.test", "reward.function", "reward.manager", "rollout.ignore_end", "logging.samples",
         "logging.validate_every",
-    }
+    }  # fmt: skip
 
 
 def test_the_random_one_is_refused_as_a_training() -> None:
@@ -98,11 +82,6 @@ def script(upstreams: Path, variant: str) -> dict[str, str]:
     return {
         key: value.strip("'\"") for key, value in re.findall(r"^ +([\w.]+)=([^ \\]+)", text, re.MULTILINE)
     }
-
-
-def same(text: str, value: Any) -> bool:
-    ours = value[0] if isinstance(value, list) and len(value) == 1 else value
-    return bool(read_scalar(yaml.safe_load(text)) == ours)
 
 
 @pytest.mark.upstreams

@@ -8,38 +8,18 @@ from typing import Any
 import pytest
 import yaml
 
-from npu_rl.common.bundled import bundled_recipes, data_root
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_fields import read_scalar
-from npu_rl.recipes.recipe.recipe_kind import RECIPE
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
 from tests.patchsets.flagship_tree import tree
-from tests.recipes.test_deepseek_r1_zero import NAMES, ROW, said
+from tests.recipes.source_tables import said, sources, table
 from tests.support import git
 
 NAME, STACK = "mindspeed-rl-grpo-qwen25-7b", "mindspeed-rl-grpo"
 PIN = "62e9928ae89d9570f659b46e816bc55e1191b5e7"
 PUBLISHED = "configs/grpo_qwen25_7b_A3.yaml"
 MISSPELT = {"rl_config.shuffle_minibatch": "rl_config.shuffle_mini_batch"}  # patch 0001-shuffle-mini-batch
-
-
-def sources() -> str:
-    return (data_root() / "recipes" / f"{STACK}.sources.md").read_text(encoding="utf-8")
-
-
-def table() -> list[tuple[str, Any, str, str]]:
-    """The rows under the recipe's name: key, value as a recipe's text, source, note."""
-    rows = []
-    for line in sources().partition(f"\n## {NAME}\n")[2].splitlines():
-        if line.startswith("| `"):
-            match = ROW.fullmatch(line)
-            assert match, line
-            value = read_yaml(f"v: {match[2]}".encode(), match[1], MANIFEST).data["v"]
-            rows.append((match[1], value, match[3], match[4]))
-    return rows
 
 
 def settings() -> dict[str, Any]:
@@ -51,14 +31,7 @@ def published(upstreams: Path) -> dict[str, Any]:
     return {MISSPELT.get(key, key): value for key, value in said(yaml.safe_load(text))}
 
 
-def test_every_value_has_its_source_and_nothing_else_has() -> None:
-    text = read_yaml(bundled_recipes()[NAME].read_bytes(), NAME, RECIPE).data
-    written = {key: value for key, value in said(text) if key not in NAMES}
-    rows = table()
-    assert {key: value for key, value, *_ in rows} == written
-    assert [key for key, *_ in rows] == list(written), "in the recipe's order, each once"
-    assert {source for _, _, source, _ in rows} == {"yaml", "launch", "ours"}
-    assert [key for key, _, source, note in rows if source == "ours" and not note] == []
+def test_it_is_for_this_stack() -> None:
     assert load_recipe(NAME).recipe.manifest == STACK
 
 
@@ -66,8 +39,8 @@ def test_every_value_has_its_source_and_nothing_else_has() -> None:
 def test_the_published_file_key_by_key(upstreams: Path) -> None:
     """A value that is "yaml" is the published one; every published key is set or in the table of what is left out."""
     theirs, ours = published(upstreams), settings()
-    left_out = sources().partition("and the recipe leaves out\n")[2].partition("\n## ")[0]
-    by_us = {key.removeprefix("overrides.") for key, _, source, _ in table() if source == "ours"}
+    left_out = sources(STACK).partition("and the recipe leaves out\n")[2].partition("\n## ")[0]
+    by_us = {key.removeprefix("overrides.") for key, _, source, _ in table(STACK, NAME) if source == "ours"}
     for key, value in theirs.items():
         if key in ours and key not in by_us:
             assert ours[key] == read(value), key
@@ -76,7 +49,7 @@ def test_the_published_file_key_by_key(upstreams: Path) -> None:
     assert by_us - theirs.keys() >= {"rl_config.integrated_mode_config.ref_model_load_path"}
     taken = {
         key.removeprefix("overrides.")
-        for key, _, source, _ in table()
+        for key, _, source, _ in table(STACK, NAME)
         if source == "yaml" and key.startswith("overrides.")
     }
     assert taken <= theirs.keys()

@@ -15,20 +15,17 @@ import pytest
 import yaml
 
 from npu_rl.common.bundled import bundled_recipes
-from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.recipes.recipe.trainer_command import argument
 from npu_rl.recipes.recipe.trainer_settings import engine_setting, flatten_mappings, list_settings
 from npu_rl.training.run.hydra_compose import compose
 from tests.patchsets.flagship_tree import tree
-from tests.recipes.source_tables import sources, table
-from tests.recipes.test_deepseek_r1_zero import NAMES, said
+from tests.recipes.source_tables import script_arguments, sources
 from tests.support import git
 
 COMPONENTS = ("verl", "vllm", "vllm-ascend", "Megatron-LM", "MindSpeed", "mbridge")
-SOURCES = "today.sources.md"
+SOURCES = "today"
 CI = "tests/special_npu/nightly_ci_ascend"
 VERL, RECIPE_OF_ASCEND = "verl-project+verl", "psyloy+verl-ascend-recipe"
 
@@ -98,17 +95,6 @@ def test_what_is_ours_is_called_ours() -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
-    text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
-    written = {key: value for key, value in said(text) if key not in NAMES}
-    rows = table(SOURCES, name)
-    assert {key: value for key, value, *_ in rows} == written
-    assert [key for key, *_ in rows] == list(written), "in the recipe's order, each once"
-    assert {source for _, _, source, _ in rows} <= {"script", "launch", "ours"}
-    assert [key for key, _, source, note in rows if source == "ours" and not note] == []
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
 def test_its_sizes_agree_with_each_other(name: str) -> None:
     loaded = load_recipe(name)
     facts = judge(loaded).plan.facts
@@ -122,22 +108,6 @@ def test_its_sizes_agree_with_each_other(name: str) -> None:
     parallel, transformer = loaded.recipe.actor.parallel, loaded.recipe.actor.transformer
     for key, value in (("tensor", parallel.tensor), ("context", parallel.context)):
         assert transformer.get(f"{key}_parallel_size", value) == value
-
-
-# Where the scripts' loops and commands are of the machine.
-STUBS = """
-set +eu; HOME=/home/you; mkdir() { :; }; tee() { cat; }; sed() { :; }; ulimit() { :; }; date() { :; }
-python3() { [ "$1" = -m ] || return 0; printf '%s\\n' "$@"; }
-"""
-
-
-def arguments(script: str) -> list[str]:
-    """The trainer's arguments of a script, by bash itself; where it asks for the device, that is an NPU."""
-    env = {"PATH": os.environ["PATH"], "DEVICE": "npu"}
-    run = subprocess.run(
-        ["bash", "-c", STUBS + script], env=env, capture_output=True, text=True, check=False, cwd="/"
-    )
-    return [line for line in run.stdout.splitlines() if re.fullmatch(r"\+*[\w.]+=.*", line)]
 
 
 def leaves(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -189,7 +159,7 @@ def test_its_configuration_is_the_scripts_but_for_what_is_named(
     if not repository.is_dir():
         pytest.skip(f"NPU_RL_UPSTREAMS has no {script.repository}")
     code = codes[name.partition("-")[0]]
-    given = arguments(git("show", script.at, git_dir=repository))
+    given = script_arguments(git("show", script.at, git_dir=repository), DEVICE="npu")
     assert len(given) == script.arguments
     known = set(composed(code, []))
     theirs = composed(

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from npu_rl.common.bundled import bundled_recipes
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.recipe_fields import read_scalar
-from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.recipes.sizing.parallelism import DATA_KEY, layout_of
 from tests.patchsets.flagship_tree import tree
-from tests.recipes.source_tables import sources, table
-from tests.recipes.test_deepseek_r1_zero import NAMES, said
+from tests.recipes.source_tables import by_key, changed, same, script_arguments, sources, table
 from tests.support import git
 
-SOURCES = "verl-npu-plugin.sources.md"
+SOURCES = "verl-npu-plugin"
 # Recipe -> the script with its values, and the number of the trainer's arguments there.
 SCRIPTS = {
     "verl-npu-grpo-qwen3-235b": ("test_grpo_qwen3_235b_A2", 58),
@@ -59,17 +52,6 @@ def test_these_are_all() -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_every_value_has_its_source_and_nothing_else_has(name: str) -> None:
-    text = read_yaml(bundled_recipes()[name].read_bytes(), name, RECIPE).data
-    written = {key: value for key, value in said(text) if key not in NAMES | {"extends"}}
-    rows = table(SOURCES, name)
-    assert {key: value for key, value, *_ in rows} == written
-    assert [key for key, *_ in rows] == list(written), "in the recipe's order, each once"
-    assert {source for _, _, source, _ in rows} <= {"script", "launch", "ours"}
-    assert [key for key, _, source, note in rows if source == "ours" and not note] == []
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
 def test_its_sizes_agree_with_each_other(name: str) -> None:
     recipe, layout = load_recipe(name).recipe, layout_of(load_recipe(name))
     assert recipe.data.prompt_length and recipe.data.response_length
@@ -90,26 +72,8 @@ def test_the_one_of_4k_is_for_timing() -> None:
     """It differs from that of 20k in its lengths, the end of responses and the filter alone."""
     timing, training = (load_recipe(f"verl-npu-dapo-qwen25-32b-{length}") for length in ("4k", "20k"))
     assert timing.recipe.benchmark and timing.recipe.rollout.ignore_end and not training.recipe.benchmark
-    before, after = dict(said(training.data)), dict(said(timing.data))
-    changed = {key for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
-    assert changed == {key for key, *_ in table(SOURCES, "verl-npu-dapo-qwen25-32b-4k")} | NAMES - {
-        "schema"
-    } | {"extends"}
-
-
-def arguments(script: str) -> dict[str, str]:
-    """The trainer's arguments of a script, by bash itself."""
-    stubs = "set +eu; HOME=/home/you; mkdir() { :; }; tee() { cat; }; python3() { printf '%s\\n' \"$@\"; }\n"
-    run = subprocess.run(["bash", "-c", stubs + script], capture_output=True, text=True, check=False, cwd="/")
-    words = [re.fullmatch(r"\+*([\w.]+)=(.*)", line) for line in run.stdout.splitlines()]
-    return {word[1]: word[2] for word in words if word}
-
-
-def same(text: str, value: Any) -> bool:
-    """Whether the script's text is the value that a recipe sets; of one file, a list of it is the same."""
-    ours = value[0] if isinstance(value, list) and len(value) == 1 else value
-    bare = text.strip("'").replace("/home/you/", "~/")
-    return bool(bare == str(ours) or read_scalar(yaml.safe_load(bare)) in (value, ours))
+    named = {key for key, *_ in table(SOURCES, timing.recipe.name)}
+    assert changed(training.recipe.name, timing.recipe.name) == named | {"name", "title", "extends"}
 
 
 @pytest.mark.upstreams
@@ -117,7 +81,7 @@ def same(text: str, value: Any) -> bool:
 def test_each_argument_of_the_script_is_there_or_explained(upstreams: Path, name: str) -> None:
     script, count = SCRIPTS[name]
     file = f"v2.3.0:tests/verl_examples/configs/{script}.sh"
-    given = arguments(git("show", file, git_dir=upstreams / "Ascend+MindSpeed-RL" / "repo"))
+    given = by_key(script_arguments(git("show", file, git_dir=upstreams / "Ascend+MindSpeed-RL" / "repo")))
     assert len(given) == count
     settings = load_recipe(name).settings
     assert given.keys() - settings.keys() == left_out(name)
