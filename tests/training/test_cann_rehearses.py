@@ -65,7 +65,7 @@ def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
     """Its worker, resharding, MindSpeed's swapped optimizer and checkpoints, with vLLM's engine on two ranks."""
     train = rehearsed("train")
     curve = [reward for _, reward in train["curve"]]
-    assert train["failure"] is None and curve[-1] > GOAL > 0.1 > curve[0]
+    assert train["failure"] is None and curve[-1] > GOAL > curve[0]
     run = Path(train["run"])
     assert {path.name for path in (run / "attempts").iterdir()} == {"1", "2"}
     saved = sorted(path.name for path in (run / "checkpoints").glob("global_step_*"))
