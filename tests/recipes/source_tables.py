@@ -87,4 +87,4 @@ def same(text: str, value: Any) -> bool:
     """Whether the script's text is the value that a recipe sets; of one file, a list of it is the same."""
     ours = value[0] if isinstance(value, list) and len(value) == 1 else value
     bare = text.strip("'").replace("/home/you/", "~/")
-    return bool(read_scalar(yaml.safe_load(bare)) in (value, ours) or str(ours) == bare.strip('"'))
+    return bool(read_scalar(yaml.safe_load(bare)) in (value, ours))
