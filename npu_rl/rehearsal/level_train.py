@@ -66,14 +66,14 @@ def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
 
 
 def _train_and_resume(small: Prepared, record: RunRecord, screen: Screen, part: TrainPart) -> None:
-    """Train to the first checkpoint, then go on from it in new processes, as `--resume` does.
+    """Train one step beyond the first checkpoint, then resume in new processes, as `--resume` does.
 
     Raises:
         NpuRlError: If the training fails.
     """
     recipe = small.recipe
     reward = recipe.reward.model_copy(update={"goal": None})
-    begin = recipe.model_copy(update={"steps": recipe.checkpoint.every, "reward": reward})
+    begin = recipe.model_copy(update={"steps": (recipe.checkpoint.every or 1) + 1, "reward": reward})
     train_scaled(small.with_recipe(begin), record, screen, part, transfer=DIFFERENCE_LIMIT)
     if begin.steps < recipe.steps:
         train_scaled(small, record, screen, part, transfer=DIFFERENCE_LIMIT, resume=True)

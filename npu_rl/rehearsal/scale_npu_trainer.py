@@ -64,11 +64,12 @@ def _kept(changes: list[str]) -> list[str]:
 
 def _change_lines(recipe: Recipe, steps: int) -> list[str]:
     left_out = sorted(LAYER_OVERRIDES & recipe.overrides.keys())
+    saved = max(steps // 2, 1)
     return [
         f"cluster: {_RANKS} ranks for {recipe.cluster.world}: tensor parallel {_RANKS} in training, one engine each, "
         "vLLM's experts over both",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",
-        f"checkpoints: at step {max(steps // 2, 1)}, from which new processes go on, and at the end",
+        f"checkpoints: at step {saved} and the next one, after which new processes resume, and at the end",
         f"vLLM: {_PASS_TOKENS} tokens a pass, eager, at a temperature of 1",
         *(f"left out, being about the real model's layers: {key}" for key in left_out),
     ]

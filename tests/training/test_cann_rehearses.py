@@ -68,11 +68,15 @@ def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
     assert train["failure"] is None and curve[-1] > GOAL > curve[0]
     run = Path(train["run"])
     assert {path.name for path in (run / "attempts").iterdir()} == {"1", "2"}
-    saved = sorted(path.name for path in (run / "checkpoints").glob("global_step_*"))
-    assert saved == [f"global_step_{STEPS // 2}", f"global_step_{STEPS}"]
-    stood_in_for = json.loads((run / "rehearsal.json").read_text())["stood_in_for"]
+    saved = {path.name for path in (run / "checkpoints").glob("global_step_*")}
+    assert saved == {f"global_step_{step}" for step in (STEPS // 2, STEPS // 2 + 1, STEPS)}
+    report = json.loads((run / "rehearsal.json").read_text())
+    ran = {patch["name"]: patch["runs"] for patch in report["patches"]}
+    assert (
+        ran["0010-reload-after-checkpoint"] and ran["0002-expert-checkpoint"] and ran["0003-optimizer-resume"]
+    )
     for name in ("verl_patches.initialize_megatron", "gloo.all_to_all", "vllm.experts"):
-        assert stood_in_for[name]
+        assert report["stood_in_for"][name]
 
 
 @pytest.mark.rehearsal
