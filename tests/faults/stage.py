@@ -178,7 +178,10 @@ def run_killed_after(seconds: float, arguments: Sequence[str], env: Mapping[str,
 
 def kill_family(pid: int) -> None:
     """Kill a process and all it has started, those in sessions of their own too."""
-    os.kill(pid, signal.SIGSTOP)
+    try:
+        os.kill(pid, signal.SIGSTOP)
+    except ProcessLookupError:  # it has ended since its time was up
+        return
     family = [pid]
     for parent in family:
         for stat in Path("/proc").glob("[0-9]*/stat"):
