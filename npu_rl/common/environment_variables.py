@@ -119,9 +119,9 @@ VARIABLES: tuple[Variable, ...] = (
              "it."),
     Variable("NPU_RL_GIT_PASSWORD", NPU_RL, "unset",
              "Password or token for one git fetch, handed over in the same way."),
-    Variable("NPU_RL_FAULT_ZEROED", TESTS, "unset",
-             "Part of a tensor's name: a rehearsal sets such tensors to zero on their way to the rollout, to prove "
-             "that it notices."),
+    Variable("NPU_RL_SYNC_FAULT", TESTS, "unset",
+             "KIND:PART: a rehearsal changes tensors with PART in their name on the way to the rollout, to prove that "
+             "it notices. KIND is zeroed, unsent, rounded, kept or exchanged."),
     Variable("NPU_RL_UPSTREAMS", TESTS, "none: those tests are skipped",
              "Folder with the real git upstreams, as OWNER+NAME/repo, each bare."),
     Variable("NPU_RL_REQUIRE_PYPI", TESTS, "unset",

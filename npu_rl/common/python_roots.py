@@ -14,3 +14,6 @@ INJECTED = _TRAINING / "injected"  # in every run
 NPU = _TRAINING / "standins" / "npu"  # torch_npu and MindSpeed's ops on a CPU
 VLLM = _TRAINING / "standins" / "vllm"  # vLLM's compiled ops on a CPU
 APEX = _TRAINING / "standins" / "apex"  # names of apex, which MindSpeed-LLM imports
+TENSORS = (
+    _TRAINING.parent / "weights" / "tensors"
+)  # names of Megatron's tensors, for the check of weight syncs

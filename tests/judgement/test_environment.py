@@ -285,7 +285,7 @@ def test_every_variable_of_ours_is_known() -> None:
     }
     read |= {name for text in texts for name in re.findall(r"environ\[.(NPU_RL_[A-Z_]+)", text)}
     assert len(read) > 5
-    assert read - {"NPU_RL_QUOTED", "NPU_RL_FAULT_ZEROED"} <= {*OWNED, *NAMES}
+    assert read - {"NPU_RL_QUOTED", "NPU_RL_SYNC_FAULT"} <= {*OWNED, *NAMES}
 
 
 @pytest.mark.parametrize("name", sorted(bundled_manifests()))

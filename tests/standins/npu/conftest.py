@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, NPU
+from npu_rl.common.python_roots import INJECTED, NPU, TENSORS
 from tests.support import byte_code
 
 
@@ -35,7 +35,7 @@ def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
         *arguments: str | Path, path: tuple[Path, ...] = (), check: bool = True, **environment: str
     ) -> subprocess.CompletedProcess[str]:
         already = os.environ.get("PYTHONPATH", "")
-        places = [str(INJECTED), str(NPU), *map(str, path), *([already] if already else [])]
+        places = [str(INJECTED), str(TENSORS), str(NPU), *map(str, path), *([already] if already else [])]
         done = subprocess.run(
             [sys.executable, "-W", "ignore", *map(str, arguments)],
             capture_output=True,

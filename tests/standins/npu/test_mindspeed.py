@@ -183,7 +183,9 @@ def test_mindspeed_trains_a_tiny_deepseek(
             NPU_RL_USAGE=str(usage),
             RENDEZVOUS=str(tmp_path / ("meeting" + "".join(flags))),
         )
-        losses = json.loads(done.stdout.splitlines()[-1])["losses"]
+        printed = json.loads(done.stdout.splitlines()[-1])
+        losses = printed["losses"]
+        assert printed["named"] == {"unknown": [], "twice": 0, "missing": []}
         results["".join(flags)] = losses, read_usage(usage)[1]
     (plain, plain_used), (fused, fused_used), (half, _), (swapped, swapped_used) = results.values()
     assert plain[0] == pytest.approx(4.15, abs=0.15)  # ln 64: nothing learnt yet

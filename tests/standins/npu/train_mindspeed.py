@@ -40,7 +40,30 @@ def main() -> None:
     torch.manual_seed(1)
     model, optimizer = _model_and_optimizer(torch.bfloat16 if "--bf16" in sys.argv else torch.float32)
     losses = [_step(model, optimizer) for _ in range(STEPS)]
-    print(json.dumps({"losses": losses, "modules": sorted({type(m).__module__ for m in model.modules()})}))
+    modules = sorted({type(module).__module__ for module in model.modules()})
+    print(json.dumps({"losses": losses, "modules": modules, "named": _hugging_face_shapes(model)}))
+
+
+def _hugging_face_shapes(model: Any) -> dict[str, Any]:
+    """What the check of weight syncs reads of the model, and what it lacks or has too much."""
+    from npu_rl_tensors.formats.boxes import extent
+    from npu_rl_tensors.layouts.model_sizes import DEEPSEEK, ModelDims
+    from npu_rl_tensors.layouts.name_tables import hf_shapes
+    from npu_rl_weight_sync.megatron_tensors import tensors_of
+
+    dims = ModelDims(
+        DEEPSEEK, 2, 32, 4, VOCABULARY, 64, False, 1, moe_intermediate_size=32, num_experts=4, n_shared_experts=1,
+        q_lora_rank=16, kv_lora_rank=16, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8,
+    )  # fmt: skip
+    unknown: set[str] = set()
+    parts = list(tensors_of([model], dims, unknown))
+    assert all(part.values.shape == extent(part.box) for part in parts)
+    names = [part.name for part in parts]
+    return {
+        "unknown": sorted(unknown),
+        "twice": len(names) - len(set(names)),
+        "missing": sorted({*hf_shapes(dims)} - {*names}),
+    }
 
 
 def _model_and_optimizer(dtype: torch.dtype) -> tuple[Any, Any]:

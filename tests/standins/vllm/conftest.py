@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.python_roots import INJECTED, VLLM
+from npu_rl.common.python_roots import INJECTED, TENSORS, VLLM
 from npu_rl.training.run import vllm_environment
 from tests.support import byte_code
 
@@ -79,7 +79,7 @@ def environment(tree: Path, **extra: str) -> dict[str, str]:
     """Of a training process on a CPU, as a rehearsal makes it."""
     return {
         **{name: value for name, value in os.environ.items() if not name.startswith(("VLLM_", "NPU_RL_"))},
-        "PYTHONPATH": os.pathsep.join([str(INJECTED), str(VLLM), str(tree)]),
+        "PYTHONPATH": os.pathsep.join(map(str, [INJECTED, TENSORS, VLLM, tree])),
         **byte_code(),
         "OMP_NUM_THREADS": "1",
         "HF_HUB_OFFLINE": "1",

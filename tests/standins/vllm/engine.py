@@ -148,7 +148,21 @@ def experts_here(llm: Any, scenario: dict[str, Any]) -> dict[str, Any]:
     model = llm.llm_engine.model_executor.driver_worker.worker.model_runner.model
     mine = {len(value) for name, value in model.named_parameters() if name.endswith("w13_weight")}
     groups = (parallel_state.get_ep_group(), parallel_state.get_dp_group())
-    return {"experts": [*mine, *(group.world_size for group in groups)]}
+    sizes = [*mine, *(group.world_size for group in groups)]
+    return {"experts": sizes, "held": _equal_to_the_checkpoint(model, scenario["model"])}
+
+
+def _equal_to_the_checkpoint(model: Any, folder: str) -> list[str]:
+    """Names of the checkpoint's tensors that this rank holds, as the check of weight syncs reads them."""
+    import torch
+    from npu_rl_tensors.formats.boxes import slices
+    from npu_rl_weight_sync.rollout_tensors import tensors_of
+    from safetensors.torch import load_file
+
+    saved = load_file(f"{folder}/model.safetensors")
+    parts = list(tensors_of(model, {name: tuple(value.shape) for name, value in saved.items()}, 0))
+    assert all(torch.equal(part.values, saved[part.name][slices(part.box)]) for part in parts)
+    return sorted({part.name for part in parts})
 
 
 def probe(llm: Any, scenario: dict[str, Any]) -> dict[str, Any]:

@@ -52,5 +52,9 @@ def test_two_ranks_answer_as_one_would(
                 expected, below_the_best = models.judged(reference, PROMPTS[index], answer["tokens"])
                 assert answer["log_probs"] == pytest.approx(expected, abs=EXACT)
                 assert max(below_the_best) < EXACT
+    names = set(reference.state_dict())
+    experts = {name for name in names if ".experts." in name}
+    here, there = (set(answers[rank]["whole"]["held"]) for rank in (0, 1))
+    assert here | there == names and here & there == names - experts  # each rank has half of the experts
     used = read_usage(usage)[1]
     assert used["vllm.dispatch"] == used["vllm.combine"] > 0

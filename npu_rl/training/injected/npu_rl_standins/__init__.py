@@ -19,9 +19,29 @@ def install(names: Iterable[str]) -> None:
     """
     for name in names:
         if name == "cpu":
-            from . import config_modules, fault, fsdp, gloo, seed, torch_cpu, verl_device, verl_patches
+            from . import (
+                config_modules,
+                fault,
+                fsdp,
+                gloo,
+                seed,
+                torch_cpu,
+                verl_device,
+                verl_patches,
+                weight_sync,
+            )
 
-            for module in (config_modules, torch_cpu, gloo, fsdp, verl_device, verl_patches, seed, fault):
+            for module in (
+                config_modules,
+                torch_cpu,
+                gloo,
+                fsdp,
+                verl_device,
+                verl_patches,
+                seed,
+                fault,
+                weight_sync,
+            ):
                 module.install()
         elif name == "rollout":
             from . import rollout

@@ -1,38 +1,73 @@
-"""A negative control: lose a weight in the weight sync, to see that it is noticed.
+"""Negative controls: a fault in the weight sync, to see that the rehearsal names it.
 
-NPU_RL_FAULT_ZEROED=o_proj zeroes every tensor with that in its name. With vLLM's engine the weight sync is verl's own
-sharding manager, which passes `per_tensor_generator`'s tensors to vLLM's model (megatron_vllm.py:160 at 55e3c5b).
+NPU_RL_SYNC_FAULT=KIND:PART changes every tensor with PART in its name on its way to the rollout. KIND is zeroed;
+unsent; rounded, to bfloat16 or, if it is that already, to FP8; kept, as it was at the first sync; or exchanged, its
+upper and its lower half, and of experts each with the one half of them further, as if two ranks had each other's. With
+vLLM's engine the weight sync is verl's own sharding manager, which passes `per_tensor_generator`'s tensors to vLLM's
+model (megatron_vllm.py:160 at 55e3c5b).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 from .hooks import after_import
+from .weight_sync import MANAGERS
 
-FAULT = "NPU_RL_FAULT_ZEROED"
+FAULT = "NPU_RL_SYNC_FAULT"
+KINDS = ("zeroed", "unsent", "rounded", "kept", "exchanged")
+_EXPERT = re.compile(r"(?<=\.experts\.)[0-9]+(?=\.)")
+
+_first: dict[str, Any] = {}
 
 
 def install() -> None:
-    """Inject the fault into the weight sync with vLLM, if NPU_RL_FAULT_ZEROED is set."""
+    """Inject the fault into the weight sync with vLLM, if the variable is set."""
     if os.environ.get(FAULT):
-        after_import("verl.workers.sharding_manager.megatron_vllm", _install_in)
+        for module in MANAGERS:
+            after_import(module, _install_in)
 
 
 def _install_in(module: ModuleType) -> None:
     upstream = module.per_tensor_generator
 
     def per_tensor_generator(*arguments: Any, **named: Any) -> Iterator[tuple[str, Any]]:
-        for name, tensor in upstream(*arguments, **named):
-            yield name, inject_fault(name, tensor)
+        yield from with_fault(upstream(*arguments, **named))
 
     module.per_tensor_generator = per_tensor_generator  # type: ignore[attr-defined]
 
 
-def inject_fault(name: str, tensor: Any) -> Any:
-    """Return the tensor, or zeros if NPU_RL_FAULT_ZEROED names it."""
-    part = os.environ.get(FAULT)
-    return tensor * 0 if part and part in name else tensor
+def with_fault(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    """Yield the tensors, those that NPU_RL_SYNC_FAULT names changed. Raises ValueError for an unknown kind."""
+    kind, _, part = os.environ.get(FAULT, "").partition(":")
+    if not kind:
+        yield from weights
+        return
+    if kind not in KINDS:
+        raise ValueError(f"{FAULT} has {kind!r}; known are {', '.join(KINDS)}")
+    every = list(weights)
+    half = (max((int(found[0]) for name, _ in every if (found := _EXPERT.search(name))), default=0) + 1) // 2
+    for name, tensor in every:
+        if part not in name:
+            yield name, tensor
+        elif kind == "exchanged" and _EXPERT.search(name):
+            yield _EXPERT.sub(lambda found: str((int(found[0]) + half) % (2 * half)), name), tensor
+        elif kind != "unsent":
+            yield name, _changed(kind, name, tensor)
+
+
+def _changed(kind: str, name: str, tensor: Any) -> Any:
+    import torch
+
+    if kind == "zeroed":
+        return tensor * 0
+    if kind == "exchanged":
+        return torch.cat(tensor.chunk(2)[::-1])
+    if kind == "kept":
+        return _first.setdefault(name, tensor.clone())
+    coarser = torch.float8_e4m3fn if tensor.dtype == torch.bfloat16 else torch.bfloat16
+    return tensor.to(coarser).to(tensor.dtype)

@@ -13,12 +13,14 @@ Real: verl's trainer, worker, HFRollout and converter. Not proven: vLLM itself.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
 from typing import Any
 
-from .fault import inject_fault
+from .fault import with_fault
 from .hooks import after_import
 from .used import count
 
@@ -42,17 +44,22 @@ def _install_on_megatron(module: ModuleType) -> None:
 
 def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
     """Return rollout and sharding manager, in place of the FSDP workers' ActorRolloutRefWorker._build_rollout."""
+    from npu_rl_weight_sync.watch import fsdp_sides
+
     return _build(
         worker.actor_model_config,
         worker.config.rollout,
         weights=lambda: actor_weights(worker.actor_module_fsdp),
         train=worker.actor_module_fsdp.train,
+        sides=lambda model: fsdp_sides(worker.actor_module_fsdp, worker.actor_model_config, model),
+        ready=nullcontext(),
         trust=trust_remote_code,
     )
 
 
 def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
     """Return rollout and sharding manager for the Megatron workers; each rank generates with all stages' weights."""
+    from npu_rl_weight_sync.watch import megatron_sides
     from verl.utils.config import omega_conf_to_dataclass
 
     def train() -> None:
@@ -65,6 +72,8 @@ def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any
         omega_conf_to_dataclass(config) if "_target_" in config else config,  # no dataclass at verl 796871d
         weights=lambda: megatron_weights(worker),
         train=train,
+        sides=lambda model: megatron_sides(worker.actor.actor_module, worker.hf_config, model),
+        ready=_LoadedParameters(worker),
         trust=trust_remote_code,
     )
     if hasattr(worker, "_register_dispatch_collect_info"):  # not at verl 796871d
@@ -78,9 +87,12 @@ def _build(
     *,
     weights: Callable[[], NamedTensors],
     train: Callable[[], Any],
+    sides: Callable[[Any], Any],
+    ready: AbstractContextManager[Any],
     trust: bool,
 ) -> tuple[Any, Any]:
     import torch
+    from npu_rl_weight_sync.watch import watch
     from transformers import AutoModelForCausalLM
     from verl.workers.rollout import HFRollout
     from verl.workers.sharding_manager.base import BaseShardingManager
@@ -88,6 +100,8 @@ def _build(
     model = AutoModelForCausalLM.from_config(
         model_config, torch_dtype=torch.bfloat16, trust_remote_code=trust, attn_implementation="eager"
     ).eval()
+    keep_biases_precise(model)
+    model.load_weights = functools.partial(load_weights, model)  # under vLLM's name
     generating = _RecordingModel(model, float(config.temperature))
 
     class Rollout(HFRollout):  # type: ignore[misc]
@@ -104,27 +118,50 @@ def _build(
 
         def __enter__(self) -> None:
             started = time.perf_counter()
-            load_weights(model, weights())
+            with ready:
+                model.load_weights(with_fault(weights()))
             self.timing = {"reshard": time.perf_counter() - started}
 
         def __exit__(self, *_: object) -> None:
             train()
 
+    watch(Manager, lambda _: sides(model))
     return Rollout(module=generating, config=config), Manager()
+
+
+def keep_biases_precise(model: Any) -> None:
+    """Make the routers' biases float32, as verl's actor has them; their small differences decide."""
+    for module in model.modules():
+        bias = getattr(module, "e_score_correction_bias", None)
+        if bias is not None:
+            bias.data = bias.data.float()
+
+
+class _LoadedParameters:
+    """Loads the actor's parameters where the recipe offloads them, and offloads them again."""
+
+    def __init__(self, worker: Any) -> None:
+        self._worker = worker
+
+    def __enter__(self) -> None:
+        from verl.utils.megatron_utils import load_megatron_model_to_gpu
+
+        if self._worker._is_offload_param:
+            load_megatron_model_to_gpu(self._worker.actor.actor_module, load_grad=False)
+
+    def __exit__(self, *_: object) -> None:
+        from verl.utils.megatron_utils import offload_megatron_model_to_cpu
+
+        if self._worker._is_offload_param:
+            offload_megatron_model_to_cpu(self._worker.actor.actor_module)
 
 
 def megatron_weights(worker: Any) -> Iterator[tuple[str, Any]]:
     """Yield the actor's full weights by their Hugging Face names, gathered over all of Megatron's groups."""
     from verl.models.mcore import get_mcore_weight_converter
-    from verl.utils.megatron_utils import (
-        load_megatron_model_to_gpu,
-        offload_megatron_model_to_cpu,
-        per_tensor_generator,
-    )
+    from verl.utils.megatron_utils import per_tensor_generator
 
     names = {"qkv_layer_name": "self_attention.linear_qkv.", "gate_proj_layer_name": "linear_fc1."}
-    if worker._is_offload_param:
-        load_megatron_model_to_gpu(worker.actor.actor_module, load_grad=False)
     rows = worker.hf_config.vocab_size
     converter = get_mcore_weight_converter(worker.actor_model_config, worker.dtype)
     for name, tensor in per_tensor_generator(
@@ -132,26 +169,29 @@ def megatron_weights(worker: Any) -> Iterator[tuple[str, Any]]:
     ):
         # Megatron pads the vocabulary; vLLM's own loader drops the padding, too.
         tensor = tensor[:rows] if name.endswith(_VOCABULARY_WEIGHTS) else tensor
-        yield name, inject_fault(name, tensor)
-    if worker._is_offload_param:
-        offload_megatron_model_to_cpu(worker.actor.actor_module)
+        yield name, tensor
 
 
-def actor_weights(module: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the actor's full weights by their Hugging Face names, through verl's own converter."""
-    from torch.distributed.fsdp import FullStateDictConfig, StateDictType
-    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+def actor_weights(module: Any) -> Iterable[tuple[str, Any]]:
+    """Return the actor's full weights by their Hugging Face names, through verl's own converter."""
     from verl.utils.model import convert_weight_keys
 
-    inner = getattr(module, "_fsdp_wrapped_module", module)
+    return convert_weight_keys(full_state(module), getattr(module, "_fsdp_wrapped_module", module)).items()
+
+
+def full_state(module: Any) -> dict[str, Any]:
+    """Return the whole tensors that a model trains, which FSDP may have wrapped."""
+    from torch.distributed.fsdp import FullStateDictConfig, StateDictType
+    from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
+
     if isinstance(module, FSDP):
         with FSDP.state_dict_type(module, StateDictType.FULL_STATE_DICT, FullStateDictConfig()):
             state = module.state_dict()
     else:
         state = module.state_dict()
-    for name, tensor in convert_weight_keys(state, inner).items():
-        tensor = tensor.full_tensor() if hasattr(tensor, "full_tensor") else tensor
-        yield name, inject_fault(name, tensor)
+    return {
+        name: value.full_tensor() if hasattr(value, "full_tensor") else value for name, value in state.items()
+    }
 
 
 def load_weights(model: Any, weights: NamedTensors) -> None:

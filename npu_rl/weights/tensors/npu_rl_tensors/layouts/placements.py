@@ -213,7 +213,7 @@ def _shared(found: TensorMap, entry: Weight, key: str, stage: int, ranks: Legacy
     """Place what is no expert's: in each expert group alike, and whole tensors on each tensor parallel rank."""
     for group in range(ranks.expert):
         for tensor in range(ranks.tensor):
-            pieces = _pieces(entry, tensor, ranks.tensor)
+            pieces = parts_of(entry, tensor, ranks.tensor)
             replica = group if entry.split != "whole" else group * ranks.tensor + tensor
             name = f"{rank_name(ranks.numbers(tensor, stage, group))}/{key}"
             found.place(name, entry, pieces, replica=replica)
@@ -231,7 +231,7 @@ def _expert(
     for part in range(split):
         tensor = group % ranks.tensor if ranks.experts_over_tensor else part
         owner = group // ranks.tensor if ranks.experts_over_tensor else group
-        pieces = _pieces(entry, part, split)
+        pieces = parts_of(entry, part, split)
         rows = sum(box[0][1] - box[0][0] for _, box in pieces)
         columns = pieces[0][1][1][1] - pieces[0][1][1][0]
         shape = (columns, local * rows) if entry.split == "rows" else (local * columns, rows)
@@ -239,7 +239,7 @@ def _expert(
         found.place(name, entry, pieces, (index,), (local,), shape)
 
 
-def _pieces(entry: Weight, part: int, parts: int) -> list[tuple[str, Box]]:
+def parts_of(entry: Weight, part: int, parts: int) -> list[tuple[str, Box]]:
     """Return what one of `parts` tensor parallel ranks has of a tensor's sources."""
     sources: Iterable[Rows] = entry.sources
     if entry.split == "groups":

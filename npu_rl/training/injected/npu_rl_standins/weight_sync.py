@@ -1,0 +1,28 @@
+"""The check of every weight sync between Megatron and vLLM, by `npu_rl_weight_sync`.
+
+The stand-in for the rollout has the check built in (`rollout`).
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from .hooks import after_import
+
+MANAGERS = (
+    "verl.workers.sharding_manager.megatron_vllm",
+    "verl_patches.workers.sharding_manager.megatron_vllm",
+)
+"""Modules with a sharding manager between Megatron and vLLM, of verl and of cann-recipes-train."""
+
+
+def install() -> None:
+    """Check the syncs of verl's managers and of those of cann-recipes-train."""
+    for module in MANAGERS:
+        after_import(module, _install_in)
+
+
+def _install_in(module: ModuleType) -> None:
+    from npu_rl_weight_sync.watch import megatron_and_vllm, watch
+
+    watch(module.MegatronVLLMShardingManager, megatron_and_vllm)

@@ -1,0 +1,116 @@
+"""How one tensor differs from the one that it should be, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from npu_rl_tensors.formats.boxes import Box, slices
+
+OFFSET_FREE = ".e_score_correction_bias"
+"""A router's bias: an offset that all experts have changes nothing, so a sync may leave it out.
+
+Source: DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2; npu_rl_runtime/router_bias.py leaves it out.
+"""
+
+_MANTISSAS = (2, 3, 7, 10)
+"""Stored bits of E5M2, E4M3, bfloat16 and float16."""
+_LEAST_FP8 = 2.0**-9  # E4M3's step near zero
+
+Tensors = Mapping[str, torch.Tensor]
+
+
+def _without_offset(bias: torch.Tensor) -> torch.Tensor:
+    return bias.double() - bias.double().min()
+
+
+def equal(name: str, got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Return whether the values are those that are wanted, in the type of `got`.
+
+    A router's bias without its offset may differ by the rounding of its type.
+    """
+    if not name.endswith(OFFSET_FREE):
+        return torch.equal(got, want.to(got.dtype))
+    one, other = _without_offset(got), _without_offset(want)
+    step = 2.0**-8 if got.dtype == torch.bfloat16 else 2.0**-22
+    return bool(((one - other).abs() <= step * other + 1e-6).all())
+
+
+def difference(name: str, box: Box, got: torch.Tensor, wanted: Tensors, before: Tensors) -> str:
+    """Return what the values are instead of those of `wanted[name]` in the box.
+
+    Args:
+        wanted: All tensors of the model.
+        before: All tensors as they were at the sync before; empty at the first.
+    """
+    want = wanted[name][slices(box)]
+    if not bool(torch.isfinite(got.float()).all()):
+        return "values that are not finite"
+    if not bool(got.any()):
+        return "zeros"
+    if name in before and equal(name, got, before[name][slices(box)]):
+        return "stale: the values of the sync before"
+    if _has_exchanged_shards(got, want):
+        return "its own shards in another order"
+    if other := _owner(name, box, got, wanted):
+        return f"the values of {other}"
+    if _is_rounded_bias(got, want) if name.endswith(OFFSET_FREE) else _is_rounded(got, want):
+        return "rounded"
+    return "other values"
+
+
+def _owner(name: str, box: Box, got: torch.Tensor, wanted: Tensors) -> str:
+    """Return where in the model these values belong, or ""."""
+    if got.numel() < 2:
+        return ""
+    for other, values in wanted.items():
+        if other == name and _is_whole(box, values):
+            continue
+        for start in range(0, max(values.shape[0] - got.shape[0], 0) + 1, max(got.shape[0], 1)):
+            part = values[start : start + got.shape[0]]
+            same_place = other == name and start == box[0][0]
+            if not same_place and part.shape == got.shape and torch.equal(got, part.to(got.dtype)):
+                rows = "" if part.shape == values.shape else f"[{start}:{start + got.shape[0]}]"
+                return f"{other}{rows}"
+    return ""
+
+
+def _is_whole(box: Box, values: torch.Tensor) -> bool:
+    return all(stop - start == size for (start, stop), size in zip(box, values.shape, strict=True))
+
+
+def _has_exchanged_shards(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Return whether some equal shards along an axis are there, in another order."""
+    want = want.to(got.dtype)
+    for axis, size in enumerate(got.shape):
+        for count in (2, 4, 8):
+            if size % count:
+                continue
+            shards = list(want.chunk(count, axis))
+            if all(any(torch.equal(one, shard) for shard in shards) for one in got.chunk(count, axis)):
+                return True
+    return False
+
+
+def _is_rounded(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Return whether the values have fewer bits than their type holds, and are next to those that are wanted."""
+    one, other = got.double(), want.double()
+    if bool((one == one.flatten()[0]).all()):
+        return False
+    for bits in _MANTISSAS:
+        mantissa = one.frexp().mantissa * 2 ** (bits + 1)
+        if torch.equal(mantissa, mantissa.round()):
+            return bool(((one - other).abs() <= 2.0**-bits * other.abs() + _LEAST_FP8).all())
+    return False
+
+
+def _is_rounded_bias(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Return whether each bias is within a step of bfloat16, at the size that it has with its offset."""
+    step = 2.0**-7 * want.double().abs().max()
+    return bool(((_without_offset(got) - _without_offset(want)).abs() <= step).all())
+
+
+def norms(want: Any, got: Any) -> tuple[float, float]:
+    """Return both Euclidean norms."""
+    return float(want.double().norm()), float(got.double().norm())

@@ -1,0 +1,225 @@
+"""The comparison of every tensor at a weight sync, with faults put in on both sides."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.python_roots import INJECTED, TENSORS
+from npu_rl.rehearsal.weight_syncs import read_weight_syncs
+
+torch: Any = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
+
+Weights = Iterable[tuple[str, Any]]
+O_PROJ, NORM = "model.layers.0.self_attn.o_proj.weight", "model.norm.weight"
+EXPERT = "model.layers.1.mlp.experts.{}.gate_proj.weight"
+BIAS = "model.layers.1.mlp.gate.e_score_correction_bias"
+
+
+@pytest.fixture(scope="module")
+def packages() -> Iterator[Any]:
+    """What the training interpreter imports, in this process."""
+    sys.path[:0] = [str(INJECTED), str(TENSORS)]
+    try:
+        yield importlib.import_module
+    finally:
+        del sys.path[:2]
+
+
+@dataclass
+class Sync:
+    """A trainer and a rollout of one tiny model, the check between them, and faults that a test puts in.
+
+    Attributes:
+        on_the_way: Changes what the trainer sends.
+        after: Changes the rollout after loading.
+        parts: Number of tensors of the model.
+    """
+
+    check: Any
+    trainer: Any
+    rollout: Any
+    on_the_way: Callable[[Weights], Weights] = lambda weights: weights
+    after: Callable[[Any], None] = lambda _: None
+
+    def enter(self) -> None:
+        """Enter, as verl's sharding managers do."""
+        self.check.enter(self, Sync.load)
+
+    def load(self) -> None:
+        self.rollout.load_weights(self.on_the_way(self.trainer.state_dict().items()))
+        self.after(self.rollout)
+
+    def __exit__(self, *_: object) -> None:
+        """Leave, as between two entries."""
+
+
+@pytest.fixture
+def sync(packages: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sync:
+    watch, made = packages("npu_rl_weight_sync.watch"), packages("npu_rl_make_tiny")
+    tokenizer = made.make_tokenizer(["What is 1 + 1?"])
+    trainer = made.random_model(tokenizer, 1)
+    with torch.no_grad():
+        for name, value in trainer.state_dict().items():
+            if "norm" in name:
+                value += 0.1 * torch.randn_like(value)
+    trainer.save_pretrained(tmp_path / "model")
+    rollout = made.random_model(tokenizer, 2).bfloat16()
+    standin = packages("npu_rl_standins.rollout")
+    standin.keep_biases_precise(rollout)
+
+    def load_weights(weights: Weights) -> None:
+        names = rollout.state_dict()
+        with torch.no_grad():
+            for name, value in weights:
+                names[name].copy_(value)
+
+    rollout.load_weights = load_weights
+    config = trainer.config
+    config.name_or_path = str(tmp_path / "model")
+    (tmp_path / "usage").mkdir()
+    monkeypatch.setenv("NPU_RL_USAGE", str(tmp_path / "usage"))
+    return Sync(watch.Check(watch.fsdp_sides(trainer, config, rollout)), trainer, rollout)
+
+
+def test_equal_tensors_pass_and_the_trainer_keeps_its_own(sync: Sync, tmp_path: Path) -> None:
+    before = {name: value.clone() for name, value in sync.trainer.state_dict().items()}
+    for _ in range(3):
+        sync.enter()
+    assert all(torch.equal(value, before[name]) for name, value in sync.trainer.state_dict().items())
+    found = read_weight_syncs([tmp_path / "usage"])
+    assert (found.syncs, found.tensors, found.unknown, found.faults) == (3, len(before), [], [])
+    assert found.lines() == [
+        f"{len(before)} tensors of the rollout equal the trainer's after each of 3 weight syncs"
+    ]
+
+
+def changed(name: str, change: Callable[[Any], Any]) -> Callable[[Weights], Weights]:
+    return lambda weights: ((found, change(value) if found == name else value) for found, value in weights)
+
+
+def exchanged(one: str, other: str) -> Callable[[Weights], Weights]:
+    names = {one: other, other: one}
+    return lambda weights: ((names.get(name, name), value) for name, value in weights)
+
+
+def left_out(name: str) -> Callable[[Weights], Weights]:
+    return lambda weights: ((found, value) for found, value in weights if found != name)
+
+
+ON_THE_WAY = {
+    "a projection zeroed": (changed(O_PROJ, torch.zeros_like), f"{O_PROJ}: zeros, as the trainer sent it; "),
+    "one expert zeroed": (
+        changed(EXPERT.format(5), torch.zeros_like),
+        f"{EXPERT.format(5)}: zeros, as the trainer sent it; ",
+    ),
+    "a norm not sent": (left_out(NORM), f"{NORM}: other values, not sent to this rank; "),
+    "the bias rounded": (
+        changed(BIAS, lambda value: value.bfloat16().float()),
+        f"{BIAS}: rounded, as the trainer sent it; ",
+    ),
+    "a weight rounded to FP8": (
+        changed(O_PROJ, lambda value: value.to(torch.float8_e4m3fn).float()),
+        f"{O_PROJ}: rounded, as the trainer sent it; ",
+    ),
+    "the shards of two ranks exchanged": (
+        changed(O_PROJ, lambda value: torch.cat(value.chunk(2)[::-1])),
+        f"{O_PROJ}: its own shards in another order, as the trainer sent it; ",
+    ),
+    "two experts exchanged": (
+        exchanged(EXPERT.format(1), EXPERT.format(5)),
+        f"{EXPERT.format(1)}: the values of {EXPERT.format(5)}, as the trainer sent it; ",
+    ),
+    "a value that is not finite": (
+        changed(O_PROJ, lambda value: value / 0),
+        f"{O_PROJ}: values that are not finite, as the trainer sent it; ",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", ON_THE_WAY)
+def test_a_fault_on_the_way_is_named_at_the_first_sync(fault: str, sync: Sync, tmp_path: Path) -> None:
+    sync.on_the_way, expected = ON_THE_WAY[fault]
+    with pytest.raises(
+        RuntimeError, match="weight sync 1, rank 0: the rollout does not hold the trainer's tensors"
+    ):
+        sync.enter()
+    found = read_weight_syncs([tmp_path / "usage"])
+    assert expected in found.faults[0]
+    assert len(found.faults) == (2 if fault == "two experts exchanged" else 1)
+    assert "in the trainer, " in found.faults[0] and found.syncs == 0
+    with pytest.raises(NpuRlError, match="The weight sync is wrong"):
+        found.require_equal(tmp_path)
+
+
+def test_a_fault_of_the_rollouts_loader_is_told_from_the_trainers(sync: Sync) -> None:
+    sync.after = lambda rollout: rollout.state_dict()[O_PROJ].zero_()
+    with pytest.raises(RuntimeError, match=f"{O_PROJ}: zeros, sent as it is in the trainer; norm "):
+        sync.enter()
+
+
+@pytest.mark.parametrize(
+    ("sent", "phase"), [(False, "not sent to this rank"), (True, "sent as it is in the trainer")]
+)
+def test_a_rollout_that_keeps_the_first_weights_is_stale_at_the_second_sync(
+    sent: bool, phase: str, sync: Sync
+) -> None:
+    """Without an update in between, since a small one is lost in bfloat16."""
+    sync.enter()
+    if sent:
+        kept = sync.rollout.state_dict()[O_PROJ].clone()
+        sync.after = lambda rollout: rollout.state_dict()[O_PROJ].copy_(kept)
+    else:
+        sync.on_the_way = left_out(O_PROJ)
+    with pytest.raises(
+        RuntimeError,
+        match=f"weight sync 2, rank 0: .*\\n  {O_PROJ}: stale: the values of the sync before, {phase}; ",
+    ):
+        sync.enter()
+
+
+def test_a_checkpoint_that_the_trainer_did_not_load_whole(sync: Sync) -> None:
+    sync.trainer.state_dict()[BIAS].copy_(sync.trainer.state_dict()[BIAS].bfloat16())
+    with pytest.raises(
+        RuntimeError,
+        match=f"the trainer did not load the checkpoint's tensors\n  {BIAS}: rounded; norm .* in the checkpoint, ",
+    ):
+        sync.enter()
+
+
+def test_a_trainer_that_began_with_random_weights_has_no_checkpoint(sync: Sync) -> None:
+    with torch.no_grad():
+        for value in sync.trainer.parameters():
+            value += 0.01
+    sync.enter()
+
+
+def test_copies_that_differ_and_parts_that_nobody_trains(packages: Any) -> None:
+    held = packages("npu_rl_weight_sync.held")
+    upper, lower = ((0, 2), (0, 4)), ((2, 4), (0, 4))
+    ranks = [
+        [held.Held("split", upper, torch.ones(2, 4)), held.Held("copied", upper, torch.ones(2, 4))],
+        [held.Held("split", lower, torch.ones(2, 4)), held.Held("copied", upper, torch.zeros(2, 4))],
+    ]
+    found = held.put_together(ranks, {"split": (4, 4), "copied": (4, 4)})
+    assert torch.equal(found.tensors["split"], torch.ones(4, 4))
+    assert found.faults == ("copied: rank 1 trains another copy than a rank before it",)
+    found = held.put_together(ranks[:1], {"split": (4, 4), "copied": (4, 4)})
+    assert found.faults[0] == "split: no rank trains 8 of its 16 values"
+
+
+def test_an_incomplete_line_of_a_killed_process_is_left_out(tmp_path: Path) -> None:
+    line = {"sync": 1, "rank": 0, "compared": ["a"], "unknown": ["b"], "faults": []}
+    (tmp_path / "weight-sync-node-7.jsonl").write_text(json.dumps(line) + "\n" + json.dumps(line)[:20])
+    found = read_weight_syncs([tmp_path])
+    assert (found.syncs, found.tensors, found.unknown) == (1, 1, ["b"])
