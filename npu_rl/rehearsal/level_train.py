@@ -13,20 +13,23 @@ from npu_rl.common.errors import NpuRlError, RecipeError
 from npu_rl.rehearsal import scale_npu_trainer
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_recipe import scale_recipe
+from npu_rl.rehearsal.weight_syncs import read_weight_syncs
 from npu_rl.training.monitor.metrics import Point, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import DIFFERENCE
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import interpreter, train
 from npu_rl.training.run.prepare import Prepared, compose
+from npu_rl.training.run.train import TransferLimits
 from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
-DIFFERENCE_LIMIT = 0.02
+LATER_DIFFERENCE_LIMIT = 0.02
 """Greatest mean difference between the probabilities of vLLM's engine and the actor.
 
 Measured at the level *rollout*: up to 0.009 while the tiny model learns, when rounding sends a token to another expert,
 and 0.052 with one o_proj lost in the weight sync.
 """
+_OWN_LIMITS = TransferLimits(first=None, later=LATER_DIFFERENCE_LIMIT)
 
 
 def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
@@ -63,6 +66,11 @@ def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
     except NpuRlError as error:
         part.failure = str(error)
     _read_curve(part, record)
+    part.weight_syncs = read_weight_syncs(part.usage)
+    try:
+        part.weight_syncs.require_equal(record.folder)
+    except NpuRlError as error:  # the cause of what the trainer then failed with
+        part.failure = str(error)
 
 
 def _train_and_resume(small: Prepared, record: RunRecord, screen: Screen, part: TrainPart) -> None:
@@ -74,9 +82,9 @@ def _train_and_resume(small: Prepared, record: RunRecord, screen: Screen, part: 
     recipe = small.recipe
     reward = recipe.reward.model_copy(update={"goal": None})
     begin = recipe.model_copy(update={"steps": (recipe.checkpoint.every or 1) + 1, "reward": reward})
-    train_scaled(small.with_recipe(begin), record, screen, part, transfer=DIFFERENCE_LIMIT)
+    train_scaled(small.with_recipe(begin), record, screen, part, transfer=_OWN_LIMITS)
     if begin.steps < recipe.steps:
-        train_scaled(small, record, screen, part, transfer=DIFFERENCE_LIMIT, resume=True)
+        train_scaled(small, record, screen, part, transfer=_OWN_LIMITS, resume=True)
 
 
 def train_scaled(
@@ -85,14 +93,14 @@ def train_scaled(
     screen: Screen,
     part: TrainPart,
     *,
-    transfer: float | None = None,
+    transfer: TransferLimits | None = None,
     resume: bool = False,
 ) -> None:
     """Train a recipe that was scaled down, and add the duration to `part`.
 
     Args:
-        transfer: Greatest mean difference between the probabilities of rollout and actor. None uses the stand-in of
-            the rollout, whose limit follows from the vocabulary.
+        transfer: Greatest differences between the probabilities of rollout and actor. None uses the stand-in of the
+            rollout, whose limit follows from the vocabulary.
         resume: Whether to go on from the record's newest checkpoint.
 
     Raises:

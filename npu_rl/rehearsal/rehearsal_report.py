@@ -9,6 +9,7 @@ from typing import Any
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
+from npu_rl.rehearsal.weight_syncs import WeightSyncs
 
 # What no rehearsal on a CPU can show, whatever the recipe, by the recipe's device.
 _RECIPES_OWN = "the recipe's own model, data, batch and number of ranks in one training"
@@ -43,6 +44,7 @@ class TrainPart:
         failure: Why it failed, or None.
         usage: Folders with counts of hooks and stand-ins.
         engine: Whether vLLM's engine generates, else the stand-in of the rollout.
+        weight_syncs: What the comparison of both sides' tensors found.
     """
 
     curve: list[tuple[int, float]] = field(default_factory=list)
@@ -54,11 +56,17 @@ class TrainPart:
     failure: str | None = None
     usage: list[Path] = field(default_factory=list)
     engine: bool = False
+    weight_syncs: WeightSyncs = field(default_factory=WeightSyncs)
 
     def to_json(self) -> dict[str, Any]:
         """Return the part as JSON types."""
         fields = {name: value for name, value in vars(self).items() if name not in ("usage", "engine")}
-        return {**fields, "ok": self.failure is None, "curve": [list(pair) for pair in self.curve]}
+        return {
+            **fields,
+            "ok": self.failure is None,
+            "curve": [list(pair) for pair in self.curve],
+            "weight_syncs": self.weight_syncs.to_json(),
+        }
 
 
 @dataclass
@@ -186,6 +194,7 @@ class RehearsalReport:
             lines.append(
                 f"  rollout and actor differ by {part.transfer:.2g} in a token's probability, on average"
             )
+        lines += [f"  {line}" for line in part.weight_syncs.lines()]
         lines += [f"  scaled down: {line}" for line in part.changed]
         if part.run:
             lines.append(f"  record: {part.run}")

@@ -178,6 +178,23 @@ def test_a_threshold_of_the_callers_own_goes_first_and_none_is_no_watch() -> Non
     assert kinds(feed(Watch(Limits(transfer=0.5)), difference(math.nan))) == [["transfer"]]
 
 
+def test_the_first_steps_limit_is_judged_after_that_step_alone() -> None:
+    watch = Watch(Limits(first_transfer=0.005, transfer=0.02))
+    assert kinds(feed(watch, {"actor/lr": 1e-3}, difference(0.004), difference(0.015))) == [[], [], []]
+    alarms = feed(Watch(Limits(first_transfer=0.005, transfer=0.02)), difference(0.006))
+    assert kinds(alarms) == [["transfer"]] and "(limit 0.005)" in alarms[0][0].message
+
+
+@pytest.mark.parametrize(
+    ("compared", "cause"), [(True, "they compute in different ways"), (False, "weight sync is wrong")]
+)
+def test_the_cause_of_a_difference_depends_on_whether_the_weights_were_compared(
+    compared: bool, cause: str
+) -> None:
+    watch = Watch(Limits(transfer=0.02, weights_compared=compared))
+    assert cause in feed(watch, difference(0.03))[0][0].cause
+
+
 # -- answers -------------------------------------------------------------------------------------------
 
 

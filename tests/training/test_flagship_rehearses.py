@@ -36,13 +36,19 @@ def test_it_trains_with_its_own_settings(workspace: Path, env: dict[str, str]) -
     # MindSpeed's own operators ran, and the weights came through verl's converter for Megatron.
     assert used["torch_npu.npu_fusion_attention"] > 0  # type: ignore[operator]
     assert used["mindspeed.npu_gmm"] > 0  # type: ignore[operator]
-    assert used["rollout.weights_filled"] == 6
+    assert used["rollout.weights_filled"] == 7
+    assert report["train"]["weight_syncs"] == {"syncs": 6, "tensors": 53, "unknown": [], "faults": []}
     assert any("Megatron-core with MindSpeed" in str(line) for line in report["real"])
 
 
 def test_a_weight_that_megatrons_converter_loses_is_caught(workspace: Path, env: dict[str, str]) -> None:
     report = rehearsed(
-        workspace, env, "steps=6", "--rehearse=train", code=1, NPU_RL_FAULT_ZEROED="layers.0.self_attn.o_proj"
+        workspace,
+        env,
+        "steps=6",
+        "--rehearse=train",
+        code=1,
+        NPU_RL_SYNC_FAULT="zeroed:layers.0.self_attn.o_proj",
     )
     assert "rollout and trainer give the response tokens different probabilities" in str(
         report["train"]["failure"]
@@ -115,7 +121,7 @@ def test_a_weight_that_vllm_does_not_get_is_caught(workspace: Path, env: dict[st
         "steps=2",
         "--rehearse=rollout",
         code=1,
-        NPU_RL_FAULT_ZEROED="layers.0.self_attn.o_proj",
+        NPU_RL_SYNC_FAULT="zeroed:layers.0.self_attn.o_proj",
     )
     for part in report["rollout"].values():
         assert "rollout and trainer give the response tokens different probabilities" in str(part["failure"])  # type: ignore[index]

@@ -238,17 +238,17 @@ def test_a_broken_weight_transfer_is_caught(
     """A tensor zeroed on the way to the rollout: the trainer goes on happily, the rehearsal does not."""
     done = run_cli(
         [*train, "--rehearse=train", "--json"],
-        {**env, "NPU_RL_FAULT_ZEROED": "layers.0.self_attn.o_proj"},
+        {**env, "NPU_RL_SYNC_FAULT": "zeroed:layers.0.self_attn.o_proj"},
         tmp_path,
         timeout=600,
     )
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
     assert not report["ok"]
+    assert "sync 1, rank 0: the rollout does not hold the trainer's tensors" in report["train"]["failure"]
     assert (
-        "rollout and trainer give the response tokens different probabilities" in report["train"]["failure"]
+        "layers.0.self_attn.o_proj.weight: zeros, as the trainer sent it; norm" in report["train"]["failure"]
     )
-    assert report["train"]["transfer"] > 1.3e-4
 
 
 def test_a_healthy_rehearsal_says_what_was_real(
@@ -260,7 +260,9 @@ def test_a_healthy_rehearsal_says_what_was_real(
     assert report["ok"] and report["train"]["transfer"] < 6e-5
     (patch,) = report["patches"]
     assert (patch["name"], patch["runs"]) == ("0001-hf-rollout-repeats-once", 8)
-    assert report["stood_in_for"]["rollout.weights_filled"] == 8
+    # One sync more is with changed weights, to see that no old ones are kept.
+    assert report["stood_in_for"]["rollout.weights_filled"] == 9
+    assert report["train"]["weight_syncs"] == {"syncs": 8, "tensors": 53, "unknown": [], "faults": []}
     assert report["stood_in_for"]["verl.utils.device.get_nccl_backend"] >= 1
     assert any("HCCL" in line for line in report["only_an_npu_can_show"])
     assert len(report["train"]["curve"]) == 8

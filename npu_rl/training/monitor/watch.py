@@ -26,6 +26,13 @@ _FINITE = (
     *("critic/vf_loss", "critic/grad_norm"),
 )
 DIFFERENCE = "training/rollout_probs_diff_mean"
+_OTHER_WEIGHTS = (
+    "The weight sync is wrong: a parameter name is skipped, a layout is wrong, or a reshard is missing."
+)
+_SAME_WEIGHTS = (
+    "Both hold the same weights, which were compared at the sync, so they compute in different ways: a scale, a "
+    "routing, a temperature or positions that only one of them has."
+)
 _DURATIONS_KEPT = 50  # step durations for the median
 
 
@@ -61,6 +68,8 @@ class Limits:
         next_step: Seconds between steps, at least slow_factor times the median step.
         transfer: Highest mean difference of probabilities; by default TRANSFER_FACTOR over the size of the vocabulary,
             so without `vocabulary` it is off.
+        first_transfer: Highest mean difference of probabilities in the first step, before an update; None: as later.
+        weights_compared: Whether every weight sync is compared, so that a difference must come from elsewhere.
         empty_steps: Steps whose responses have at most one token on average.
         clipped_steps: Steps in which every response reaches the length limit and the reward does not rise.
     """
@@ -71,6 +80,8 @@ class Limits:
     next_step: float | None = 600.0
     slow_factor: float = 5.0
     transfer: float | None = None
+    first_transfer: float | None = None
+    weights_compared: bool = False
     vocabulary: int | None = None
     empty_steps: int | None = 3
     clipped_steps: int | None = 20
@@ -105,6 +116,7 @@ class Watch:
         self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
         self._repeated_reward: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
         self._reward_range: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
+        self._compared = False  # whether a step has reported a difference of probabilities
         self._empty = 0
         self._clipped: list[float] = []  # rewards of the latest steps whose responses were all clipped
 
@@ -177,16 +189,21 @@ class Watch:
         return self._raise_alarm("nan", bool(bad), f"Step {step}: {listed}", cause, bad[0] if bad else "")
 
     def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:
-        limit = self._transfer_limit(data)
         difference = data.get(DIFFERENCE)
-        if limit is None or difference is None:
+        if difference is None:
+            return None
+        first, self._compared = not self._compared, True
+        limit = self._transfer_limit(data)
+        if first and self._limits.first_transfer is not None:
+            limit = self._limits.first_transfer
+        if limit is None:
             return None
         return self._raise_alarm(
             "transfer",
             not difference <= limit,  # NaN is an alarm too
             f"Step {step}: rollout and trainer give the response tokens different probabilities: mean difference "
             f"{difference:.2g} (limit {limit:.2g})",
-            "The weight sync is wrong: a parameter name is skipped, a layout is wrong, or a reshard is missing.",
+            _SAME_WEIGHTS if self._limits.weights_compared else _OTHER_WEIGHTS,
             DIFFERENCE,
         )
 

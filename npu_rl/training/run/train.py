@@ -106,6 +106,19 @@ class TrainedRun:
         }
 
 
+@dataclass(frozen=True)
+class TransferLimits:
+    """Greatest mean differences between the probabilities that rollout and actor give a token.
+
+    Attributes:
+        first: In the first step, whose policy is the model's; None: as later.
+        later: While the policy learns.
+    """
+
+    first: float | None
+    later: float
+
+
 def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> TrainedRun:
     """Run the recipe to its end, with `resume` from its newest checkpoint.
 
@@ -128,7 +141,7 @@ def run_attempt(
     *,
     resume: bool = False,
     rollout_standin: bool = False,
-    transfer: float | None = None,
+    transfer: TransferLimits | None = None,
 ) -> TrainedRun:
     """Run one attempt of a run that has a record.
 
@@ -136,8 +149,8 @@ def run_attempt(
         composed: The trainer's composed configuration, for the record.
         resume: Whether to continue from the newest checkpoint.
         rollout_standin: Whether the rollout is the stand-in that holds its own copy of the weights.
-        transfer: Greatest mean difference between the probabilities of rollout and actor; None sets it from the
-            vocabulary if `rollout_standin`, else leaves it out.
+        transfer: Greatest differences between the probabilities of rollout and actor; None sets them from the
+            vocabulary if `rollout_standin`, else leaves them out.
     """
     recipe = prepared.recipe
     runs = record.folder.parent
@@ -286,13 +299,18 @@ def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str]
     tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
 
 
-def _watch(prepared: Prepared, rollout_standin: bool, transfer: float | None, attempt: Attempt) -> Watch:
+def _watch(
+    prepared: Prepared, rollout_standin: bool, transfer: TransferLimits | None, attempt: Attempt
+) -> Watch:
+    rehearsal = rollout_standin or transfer is not None
     limits = Limits(
         goal=prepared.recipe.reward.goal,
         vocabulary=_vocabulary(prepared) if rollout_standin else None,
-        transfer=transfer,
+        transfer=transfer.later if transfer else None,
+        first_transfer=transfer.first if transfer else None,
+        weights_compared=rehearsal,
     )
-    fatal = ("transfer", "nan") if rollout_standin or transfer is not None else ()
+    fatal = ("transfer", "nan") if rehearsal else ()
     return Watch(limits, fatal=fatal, log=str(attempt.driver_log))
 
 

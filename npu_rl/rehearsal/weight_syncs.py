@@ -1,0 +1,80 @@
+"""What the check of every weight sync found (`npu_rl_weight_sync`), over all processes of a training."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_rl.common.bounded import read_file
+from npu_rl.common.errors import NpuRlError
+
+_FILES = "weight-sync-*.jsonl"
+_SHOWN = 12  # faults that an error lists
+
+
+@dataclass
+class WeightSyncs:
+    """The weight syncs of a training.
+
+    Attributes:
+        syncs: Number of syncs that were compared whole.
+        tensors: Tensors that the ranks' rollouts hold together, as compared at the last of them.
+        unknown: Names of the trainer's tensors that npu-rl's tables don't have, so that they were not compared.
+        faults: What differed, as text.
+    """
+
+    syncs: int = 0
+    tensors: int = 0
+    unknown: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the syncs as JSON types."""
+        return dict(vars(self))
+
+    def lines(self) -> list[str]:
+        """Return what was compared, as text."""
+        if not self.syncs:
+            return []
+        lines = [
+            f"{self.tensors} tensors of the rollout equal the trainer's after each of {self.syncs} weight syncs"
+        ]
+        return lines + [f"not compared, having no entry in npu-rl's tables: {name}" for name in self.unknown]
+
+    def require_equal(self, record: Path) -> None:
+        """Raise NpuRlError if tensors differed."""
+        if not self.faults:
+            return
+        more = [f"and {len(self.faults) - _SHOWN} more"] if len(self.faults) > _SHOWN else []
+        raise NpuRlError(
+            "The weight sync is wrong",
+            where=str(record),
+            why="\n".join([*self.faults[:_SHOWN], *more]),
+        )
+
+
+def read_weight_syncs(folders: Iterable[Path]) -> WeightSyncs:
+    """Return the syncs that the folders of usage counts tell of."""
+    found = WeightSyncs()
+    names: dict[str, set[str]] = {}
+    unknown: set[str] = set()
+    for line in (line for folder in folders for line in _lines(folder)):
+        found.faults += [f"sync {line['sync']}, rank {line['rank']}: {fault}" for fault in line["faults"]]
+        unknown.update(line["unknown"])
+        if not line["faults"]:
+            names.setdefault(f"{line['run']} {line['sync']}", set()).update(line["compared"])
+    found.syncs, found.unknown = len(names), sorted(unknown)
+    found.tensors = len(list(names.values())[-1]) if names else 0
+    return found
+
+
+def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:
+    for file in sorted(folder.glob(_FILES)):
+        for text in read_file(file).decode("utf-8", "replace").splitlines():
+            try:
+                yield {"run": folder, **json.loads(text)}
+            except ValueError:
+                continue  # the last line of a killed process may be incomplete
