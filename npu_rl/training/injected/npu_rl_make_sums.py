@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from npu_rl_make_tiny import make_tokenizer, question, random_model, save_model
+from npu_rl_make_tiny import make_tokenizer, question, random_model, save_model, to_bfloat16
 
 # config.json of deepseek-ai/DeepSeek-V3.
 YARN = {
@@ -46,7 +46,7 @@ def make_model(folder: Path, seed: int) -> None:
     tokenizer.save_pretrained(folder)
     model = random_model(tokenizer, seed, rope_scaling=YARN, max_position_embeddings=4096 * 40)
     _train(model.train(), tokenizer)
-    save_model(model.to(torch.bfloat16).eval(), folder, tokenizer)
+    save_model(to_bfloat16(model).eval(), folder, tokenizer)
 
 
 def boxed(number: int) -> str:

@@ -59,10 +59,25 @@ def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
         pad_token_id=tokenizer.pad_token_id, **{"max_position_embeddings": 512, "rope_scaling": None, **other},
     )  # fmt: skip
     model = DeepseekV3ForCausalLM(config)
-    for name, buffer in model.named_buffers():
-        if name.endswith("e_score_correction_bias"):
-            # An offset as training leaves behind, and differences that bfloat16 has no room for beside it.
-            buffer.copy_(_BIAS_OFFSET + _BIAS_NOISE * torch.rand_like(buffer))
+    for bias in router_biases(model):
+        # An offset as training leaves behind, and differences that bfloat16 has no room for beside it.
+        bias.copy_(_BIAS_OFFSET + _BIAS_NOISE * torch.rand_like(bias))
+    return model
+
+
+def router_biases(model: Any) -> list[Any]:
+    """Return the correction biases of a DeepSeek-V3's routers."""
+    return [buffer for name, buffer in model.named_buffers() if name.endswith("e_score_correction_bias")]
+
+
+def to_bfloat16(model: Any) -> Any:
+    """Return the model in bfloat16, but for its routers' biases, which DeepSeek's own checkpoint has in float32."""
+    import torch
+
+    precise = [bias.clone() for bias in router_biases(model)]
+    model = model.to(torch.bfloat16)
+    for bias, values in zip(router_biases(model), precise, strict=True):
+        bias.data = values
     return model
 
 
