@@ -123,7 +123,14 @@ def _words(error: OSError) -> str:
 
 def _with_level(words: list[str]) -> list[str]:
     """Give `--rehearse` without a level the level `all`: the parser has no options with an optional value."""
-    levels = ("imports", "layout", "train", "rollout", "all")  # rehearse.LEVELS is costly to import here
+    levels = (
+        "imports",
+        "layout",
+        "train",
+        "rollout",
+        "all",
+        "quick",
+    )  # choose_levels.LEVELS is costly to import here
     following = [*words[1:], ""]
     return [
         "--rehearse=all" if word == "--rehearse" and after not in levels else word

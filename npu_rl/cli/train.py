@@ -35,7 +35,8 @@ def train(
         typer.Option(
             "--rehearse",
             metavar="[LEVEL]",
-            help="Rehearse on this CPU: imports, layout, train, rollout, or all. Without LEVEL: all that apply.",
+            help="Rehearse on this CPU: imports, layout, train or rollout; all that apply (without LEVEL); or quick, "
+            "three steps of training.",
         ),
     ] = None,
     resume: Annotated[

@@ -10,7 +10,7 @@ from npu_rl.recipes.sizing.divisibility import Check
 
 @dataclass(frozen=True)
 class NotRehearsed:
-    """A part of a layout that could not be rehearsed here; it never counts as passed."""
+    """A level, or a part of one, that could not be rehearsed here; it never counts as passed."""
 
     what: str
     why: str

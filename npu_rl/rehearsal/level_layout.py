@@ -35,12 +35,14 @@ def rehearse_layout(
     environment: Mapping[str, str],
     notify: Callable[[str], None],
     device: str = "npu",
+    without_rollout: str | None = None,
 ) -> LayoutReport:
     """Rehearse a layout; sizes that don't fit are reported and not tried.
 
     Args:
         device: What the recipe runs on.
         notify: Called with notes on what is done.
+        without_rollout: Why the rollout's groups can't be formed, or None.
 
     Raises:
         NpuRlError: If the interpreter as a whole fails.
@@ -51,7 +53,7 @@ def rehearse_layout(
     if all(isinstance(item, Check) and item.ok for item in found):
         run = _LayoutRehearsal(layout, code, python, environment, device)
         notify(f"forming the groups of {layout.world} ranks, as each rank in turn")
-        found += run.groups()
+        found += run.groups(without_rollout)
         notify(f"training a tiny model over {tiny_sizes(layout)[0]} ranks")
         found += run.model(stood_in)
         found += _not_rehearsable(layout, device)
@@ -75,9 +77,13 @@ class _LayoutRehearsal:
         self.mindspeed = layout.megatron and (code / "mindspeed").is_dir()
         self._where: dict[str, Any] = {"code": code, "python": python, "environment": environment}
 
-    def groups(self) -> list[LayoutResult]:
+    def groups(self, without_rollout: str | None) -> list[LayoutResult]:
         """Form the process groups of training and rollout at the recipe's sizes."""
         layout = self.layout
+        left_out: list[LayoutResult] = []
+        if layout.rollout is not None and without_rollout is not None:
+            left_out.append(NotRehearsed("rollout groups", without_rollout))
+            layout = replace(layout, rollout=None)
         train = "megatron" if layout.megatron else "fsdp"
         parts = {train: ("training", train_groups(layout))}
         if layout.rollout is not None:
@@ -92,13 +98,14 @@ class _LayoutRehearsal:
         }
         limit = _LOAD_TIMEOUT + _RANK_TIMEOUT * layout.world * len(parts)
         lines = run_child("groups", job, limit=limit, **self._where)
-        return [
+        judged = [
             found
             for part, (name, sizes) in parts.items()
             for found in judge_groups(
                 name, [line for line in lines if line["part"] == part], sizes, layout.world
             )
         ]
+        return [*judged, *left_out]
 
     def model(self, stood_in: list[str]) -> list[LayoutResult]:
         """Train the tiny model; what stand-ins replaced is appended to `stood_in`."""

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.common.errors import NpuRlError, RecipeError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
-from npu_rl.rehearsal.level_train import (
-    LATER_DIFFERENCE_LIMIT,
-    has_mindspeed,
-    recorded,
-    require_vllm_packages,
-    train_scaled,
-)
+from npu_rl.rehearsal.level_train import LATER_DIFFERENCE_LIMIT, recorded, train_scaled
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
 from npu_rl.training.monitor.screen import Screen
@@ -30,15 +24,6 @@ actor's routing and attention scale were not the model's.
 """
 _LIMITS = TransferLimits(FIRST_DIFFERENCE_LIMIT, LATER_DIFFERENCE_LIMIT)
 
-_NEEDED_PARTS = ("vllm", "mindspeed", "npu_rl_runtime/rollout_offload")
-
-
-def can_rehearse_rollout(prepared: Prepared) -> bool:
-    """Return whether recipe and tree have what this level needs: Megatron with MindSpeed, vLLM, and the adaptations."""
-    return not prepared.recipe.has_own_keys and (
-        prepared.recipe.rollout.engine == "vllm" and has_mindspeed(prepared) and not _missing_parts(prepared)
-    )
-
 
 def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: Screen) -> TrainPart:
     """Rehearse one case.
@@ -49,7 +34,6 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
     recipe, changed = scale_for_rollout(prepared.recipe, record.name, case)
     part = TrainPart(changed=changed, run=str(record.folder), engine=True)
     with recorded(part, record):
-        _require_rollout_parts(prepared)
         checkpoint = _checkpoint(prepared.with_recipe(recipe), record, screen)
         model = recipe.model.model_copy(update={"checkpoint": str(checkpoint)})
         small = prepared.with_recipe(recipe.model_copy(update={"model": model}))
@@ -76,26 +60,3 @@ def _require_differences(record: RunRecord) -> None:
             where=str(record.folder),
             why=f"No step has {DIFFERENCE}, so nothing showed whether they compute alike.",
         )
-
-
-def _missing_parts(prepared: Prepared) -> list[str]:
-    code = prepared.paths.code
-    return [
-        name for name in _NEEDED_PARTS if not (code / name).is_dir() and not (code / f"{name}.py").is_file()
-    ]
-
-
-def _require_rollout_parts(prepared: Prepared) -> None:
-    if prepared.recipe.rollout.engine != "vllm" or not prepared.recipe.megatron:
-        raise RecipeError(
-            "The level `rollout` rehearses vLLM's engine with Megatron-core, and this recipe asks for others",
-            where=prepared.loaded.where("rollout", "engine"),
-            hint="--rehearse=train rehearses its training.",
-        )
-    if missing := _missing_parts(prepared):
-        raise RecipeError(
-            f"The level `rollout` needs what the tree of {prepared.lock.manifest} has not: {', '.join(missing)}",
-            where=prepared.loaded.where("manifest"),
-            hint="--rehearse=imports and --rehearse=layout need none of it.",
-        )
-    require_vllm_packages(prepared)

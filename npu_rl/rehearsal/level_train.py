@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from npu_rl.common.errors import NpuRlError, RecipeError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal import scale_npu_trainer
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_recipe import scale_recipe
@@ -18,10 +18,9 @@ from npu_rl.training.monitor.metrics import Point, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import DIFFERENCE
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run import interpreter, train
+from npu_rl.training.run import train
 from npu_rl.training.run.prepare import Prepared, compose
 from npu_rl.training.run.train import TransferLimits
-from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
 LATER_DIFFERENCE_LIMIT = 0.02
 """Greatest mean difference between the probabilities of vLLM's engine and the actor.
@@ -43,9 +42,7 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     recipe, changed = scale(prepared.recipe, record.name)
     part = TrainPart(changed=changed, run=str(record.folder), engine=own)
     with recorded(part, record):
-        require_mindspeed(prepared, "train")
         if own:
-            require_vllm_packages(prepared, scale_npu_trainer.PACKAGES, "rehearsal-cann")
             _train_and_resume(prepared.with_recipe(recipe), record, screen, part)
         else:
             train_scaled(prepared.with_recipe(recipe), record, screen, part)
@@ -125,36 +122,6 @@ def _read_curve(part: TrainPart, record: RunRecord) -> None:
     part.transfer = _transfer(points)
     took = [value for value in (seconds(point.data) for point in points) if value is not None]
     part.seconds_per_step = statistics.median(took) if took else None
-
-
-def has_mindspeed(prepared: Prepared) -> bool:
-    """Return whether the tree has MindSpeed, which imports torch_npu, so that the latter needs a stand-in."""
-    trains = prepared.recipe.megatron or prepared.recipe.has_own_keys
-    return trains and (prepared.paths.code / "mindspeed").is_dir()
-
-
-def require_mindspeed(prepared: Prepared, level: str) -> None:
-    """Check that a recipe for Megatron has MindSpeed, whose layers replace Transformer Engine's on a CPU.
-
-    Raises:
-        RecipeError: If the tree lacks it.
-    """
-    if prepared.recipe.megatron and not has_mindspeed(prepared):
-        raise RecipeError(
-            f"The level `{level}` can rehearse the Megatron backend only with MindSpeed in the tree",
-            where=prepared.loaded.where("actor", "strategy"),
-            why=f"The manifest {prepared.lock.manifest} does not take it.",
-            hint="--rehearse=imports and --rehearse=layout need none.",
-        )
-
-
-def require_vllm_packages(
-    prepared: Prepared, more: tuple[str, ...] = (), extra: str = "rehearsal-vllm"
-) -> None:
-    """Check that the training interpreter has what vLLM's engine imports, and more. Raises HostError."""
-    wanted = (*REQUIREMENTS, *more)
-    found = interpreter.probe(prepared.interpreter.path, wanted)
-    interpreter.require(found, wanted, by="vLLM's engine", extra=extra)
 
 
 def _transfer(points: list[Point]) -> float | None:

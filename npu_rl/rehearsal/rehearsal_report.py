@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.rehearsal.layout_report import LayoutReport
+from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
 from npu_rl.rehearsal.weight_syncs import WeightSyncs
@@ -81,6 +81,7 @@ class RehearsalReport:
         train: The level *train*.
         rollout: The level *rollout*, by case.
         standins: Number of uses by stand-in.
+        left_out: Levels and parts that were asked for and can't be rehearsed.
         unproven: The user's reason for running a tree that is not as locked, or None.
     """
 
@@ -95,6 +96,7 @@ class RehearsalReport:
     rollout: dict[str, TrainPart] | None = None
     standins: dict[str, int] = field(default_factory=dict)
     patches: list[PatchUse] = field(default_factory=list)
+    left_out: tuple[NotRehearsed, ...] = ()
     unproven: str | None = None
 
     @property
@@ -116,6 +118,7 @@ class RehearsalReport:
             "recipe": self.recipe,
             "tree": self.tree,
             "commit": self.commit,
+            "not_rehearsed": [vars(part) for part in self.left_out],
             "imports": self.imports.to_json() if self.imports else None,
             "layout": self.layout.to_json() if self.layout else None,
             "train": self.train.to_json() if self.train else None,
@@ -161,6 +164,7 @@ class RehearsalReport:
         lines = [f"Rehearsal of {self.recipe}, tree {self.tree}"]
         unproven = [] if self.unproven is None else [f"UNPROVEN: {self.unproven}"]
         lines += unproven
+        lines += _section("not rehearsed", [f"{part.what}: {part.why}" for part in self.left_out])
         for title, level in (("imports", self.imports), ("layout", self.layout)):
             if level is not None:
                 lines += [
@@ -178,7 +182,8 @@ class RehearsalReport:
         )
         lines += _section(f"only {_A_DEVICE[self._device]} can show", self.only_a_device())
         lines += unproven
-        lines.append(f"{self.recipe}: {'the rehearsal is all well' if self.ok else 'the rehearsal FAILED'}")
+        well = "what was rehearsed is all well" if self.left_out else "the rehearsal is all well"
+        lines.append(f"{self.recipe}: {well if self.ok else 'the rehearsal FAILED'}")
         return "\n".join(lines)
 
     def _train_lines(self, title: str, part: TrainPart) -> list[str]:

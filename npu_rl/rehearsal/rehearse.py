@@ -7,16 +7,14 @@ import contextlib
 import itertools
 import os
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.bounded import read_file, syntax_tree
 from npu_rl.common.bundled import data_root
 from npu_rl.common.disk import write_atomically
-from npu_rl.common.errors import NpuRlError, UsageError
+from npu_rl.common.errors import NpuRlError
 from npu_rl.common.python_roots import APEX, INJECTED, NPU, VLLM
-from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import config_location
 from npu_rl.recipes.sizing.own_layout import own_layout
@@ -25,15 +23,15 @@ from npu_rl.recipes.sizing.plan_inputs import facts_of
 from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.load_configuration import load_configuration
 from npu_rl.recipes.trainer_code.source_files import read_source
+from npu_rl.rehearsal.choose_levels import choose_levels, groups_obstacle, has_mindspeed
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
 from npu_rl.rehearsal.level_layout import rehearse_layout
-from npu_rl.rehearsal.level_rollout import can_rehearse_rollout, rehearse_rollout
-from npu_rl.rehearsal.level_train import has_mindspeed, rehearse_train
+from npu_rl.rehearsal.level_rollout import rehearse_rollout
+from npu_rl.rehearsal.level_train import rehearse_train
 from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.scale_recipe import scale_recipe
-from npu_rl.rehearsal.scale_rollout import CASES
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.attempt import dump
@@ -41,31 +39,31 @@ from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.prepare import Prepared, run_facts, runs_folder
 from npu_rl.training.run.train import new_record
 
-LEVELS = ("imports", "layout", "train", "rollout")
 RUNTIME = "npu_rl_runtime"
 _LARGEST_LIST = 1 << 20  # bytes
 
 
 def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> RehearsalReport:
-    """Rehearse one level, or "all", and write the report to the rehearsal's folder among the runs.
+    """Rehearse one level, "all" or "quick", and write the report to the rehearsal's folder among the runs.
 
     Raises:
-        UsageError: If there is no such level.
+        NpuRlError: If the level can't be rehearsed.
         RunStopped: If the user or the system stops it.
     """
-    if level not in (*LEVELS, "all"):
-        raise UsageError(
-            f"There is no rehearsal level {level!r}{did_you_mean(level, [*LEVELS, 'all'])}",
-            hint=f"Levels: {', '.join(LEVELS)}, or all",
-        )
-    wanted = _all_levels(prepared) if level == "all" else (level,)
-    _require_scalable(prepared, wanted)
+    chosen = choose_levels(prepared, level)
+    wanted = chosen.levels
+    for part in chosen.left_out:
+        notify(f"not rehearsed: {part.what}: {part.why}")
+    if chosen.steps is not None:
+        steps = min(prepared.recipe.steps, chosen.steps)
+        prepared = prepared.with_recipe(prepared.recipe.model_copy(update={"steps": steps}))
     report = RehearsalReport(
         prepared.recipe.name,
         prepared.lock.tree,
         prepared.lock.commit,
         _backend(prepared),
         prepared.recipe.device,
+        left_out=chosen.left_out,
     )
     record = _new_record(prepared, level)
     report.unproven = record.unproven
@@ -80,7 +78,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         report.train = rehearse_train(prepared, record, screen)
     if "rollout" in wanted:
         report.rollout = {}
-        for case in CASES:
+        for case in chosen.cases:
             of_case = _new_record(prepared, f"rollout, {case}", f".{case}")
             report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
     hooks, standins = _usage(report)
@@ -88,26 +86,6 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
     write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
     return report
-
-
-def _all_levels(prepared: Prepared) -> tuple[str, ...]:
-    """Return the levels of "all": *train*, whose rollout is a stand-in, only if *rollout* is not possible."""
-    if prepared.recipe.has_own_keys:
-        return ("imports", "layout") if prepared.recipe.trainer.layout else ("imports",)
-    return ("imports", "layout", "rollout" if can_rehearse_rollout(prepared) else "train")
-
-
-def _require_scalable(prepared: Prepared, levels: Collection[str]) -> None:
-    """Check that the levels are possible with the recipe. Raises UsageError."""
-    recipe = prepared.recipe
-    refused = next((level for level in levels if level in ("train", "rollout")), None)
-    if recipe.has_own_keys and refused is not None:
-        raise UsageError(
-            f"The level {refused} can't rehearse {recipe.name}",
-            where=prepared.loaded.where("trainer", "keys"),
-            why="The trainer's keys are its own, and npu-rl does not know which of them make a training small.",
-            hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
-        )
 
 
 def _backend(prepared: Prepared) -> str:
@@ -232,6 +210,7 @@ def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> Layout
         _environment(prepared, record),
         notify,
         prepared.recipe.device,
+        without_rollout=groups_obstacle(prepared),
     )
 
 

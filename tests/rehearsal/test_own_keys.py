@@ -13,6 +13,7 @@ from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.rehearsal import rehearse
+from npu_rl.rehearsal.choose_levels import choose_levels
 from npu_rl.training.monitor.screen import PlainScreen
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
@@ -75,8 +76,8 @@ def test_levels_that_train_are_refused_with_the_reason(fake: FakeRun, level: str
 
 
 def test_all_levels_are_those_that_are_possible(fake: FakeRun) -> None:
-    assert rehearse._all_levels(fake.prepared([])) == ("imports",)
-    assert rehearse._all_levels(fake.prepared([], [LAYOUT])) == ("imports", "layout")
+    assert choose_levels(fake.prepared([]), "all").levels == ("imports",)
+    assert choose_levels(fake.prepared([], [LAYOUT]), "all").levels == ("imports", "layout")
 
 
 def test_the_packages_of_its_classes_are_imported(fake: FakeRun) -> None:

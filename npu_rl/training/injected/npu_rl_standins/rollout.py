@@ -172,11 +172,13 @@ def megatron_weights(worker: Any) -> Iterator[tuple[str, Any]]:
         yield name, tensor
 
 
-def actor_weights(module: Any) -> Iterable[tuple[str, Any]]:
-    """Return the actor's full weights by their Hugging Face names, through verl's own converter."""
+def actor_weights(module: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the actor's full weights by their Hugging Face names, through verl's own converter."""
     from verl.utils.model import convert_weight_keys
 
-    return convert_weight_keys(full_state(module), getattr(module, "_fsdp_wrapped_module", module)).items()
+    yield from convert_weight_keys(
+        full_state(module), getattr(module, "_fsdp_wrapped_module", module)
+    ).items()
 
 
 def full_state(module: Any) -> dict[str, Any]:

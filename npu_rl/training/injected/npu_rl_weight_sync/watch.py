@@ -188,7 +188,7 @@ class Check:
         """Raise WeightSyncError if there are faults, which are recorded."""
         if not faults:
             return
-        self._record([], [f"{what}: {fault}" for fault in faults])
+        self._record([], faults)
         more = [f"and {len(faults) - _LISTED} more"] if len(faults) > _LISTED else []
         title = f"weight sync {self.number}, rank {_rank()}: {what}"
         raise WeightSyncError("\n  ".join([title, *faults[:_LISTED], *more]))

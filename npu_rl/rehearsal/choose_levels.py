@@ -1,0 +1,210 @@
+"""Levels of a rehearsal: which were asked for, and which can't be rehearsed, known before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
+from npu_rl.common.yaml_documents.suggest import did_you_mean
+from npu_rl.rehearsal import scale_npu_trainer
+from npu_rl.rehearsal.layout_report import NotRehearsed
+from npu_rl.rehearsal.scale_rollout import CASES, Case
+from npu_rl.training.run import interpreter
+from npu_rl.training.run.prepare import Prepared
+from npu_rl.training.run.vllm_environment import REQUIREMENTS
+
+LEVELS = ("imports", "layout", "train", "rollout")
+SETS = ("all", "quick")
+QUICK_STEPS = 3
+VLLM_STANDINS = "0.9.1"
+"""The only vLLM whose engine runs on the stand-ins (training/standins/vllm)."""
+VLLM_GROUPS = (VLLM_STANDINS, "0.10.1")
+"""Versions of vLLM that formed their groups with the packages of the extra `rehearsal`; 0.18 wants others."""
+
+_ADAPTED_PARTS = ("npu_rl_runtime/rollout_offload",)
+_TrainLevel = Literal["train", "rollout"]
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What a rehearsal does.
+
+    Attributes:
+        cases: Cases of the level *rollout*.
+        steps: Greatest number of training steps, or None.
+        left_out: What was asked for and can't be rehearsed.
+    """
+
+    levels: tuple[str, ...]
+    cases: tuple[Case, ...] = CASES
+    steps: int | None = None
+    left_out: tuple[NotRehearsed, ...] = ()
+
+
+def choose_levels(prepared: Prepared, level: str) -> Chosen:
+    """Return what to rehearse.
+
+    Args:
+        level: One of LEVELS, "all", or "quick": only the training, one case, three steps.
+
+    Raises:
+        UsageError: If there is no such level, or npu-rl can't scale the recipe's trainer for it.
+        RecipeError: If the recipe or the tree lacks what the level needs.
+        HostError: If the interpreter lacks packages.
+    """
+    if level not in (*LEVELS, *SETS):
+        raise UsageError(
+            f"There is no rehearsal level {level!r}{did_you_mean(level, [*LEVELS, *SETS])}",
+            hint=f"Levels: {', '.join(LEVELS)}; or all, or quick",
+        )
+    if level in LEVELS:
+        if error := _obstacle(prepared, level):
+            raise error
+        _require_packages(prepared, level)
+        return Chosen((level,), left_out=tuple(_left_out(prepared, (level,))))
+    trained, errors = _training_level(prepared)
+    if level == "quick":
+        if trained is None:
+            raise errors[0]
+        _require_packages(prepared, trained)
+        return Chosen((trained,), CASES[:1], QUICK_STEPS)
+    if trained is not None:
+        _require_packages(prepared, trained)
+        levels: tuple[str, ...] = ("imports", "layout", trained)
+        return Chosen(levels, left_out=tuple(_left_out(prepared, levels)))
+    levels = ("imports", "layout") if _obstacle(prepared, "layout") is None else ("imports",)
+    lost = NotRehearsed("train", " ".join(filter(None, (str(errors[0].what), errors[0].why))))
+    return Chosen(levels, left_out=(lost, *_left_out(prepared, levels)))
+
+
+def _training_level(prepared: Prepared) -> tuple[_TrainLevel | None, list[NpuRlError]]:
+    """Return the level that trains with the most of the recipe's own, or why there is none."""
+    own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE
+    order: tuple[_TrainLevel, ...] = ("train",) if own else ("rollout", "train")
+    errors: list[NpuRlError] = []
+    for level in order:
+        error = _obstacle(prepared, level)
+        if error is None:
+            return level, []
+        errors.insert(0, error)  # the last is of the level that needs least
+    return None, errors
+
+
+def vllm_version(code: Path) -> str | None:
+    """Return the version of vLLM in a tree without its local part, or None."""
+    found = next(code.glob("vllm-*.dist-info"), None)
+    return (
+        None
+        if found is None
+        else found.name.removeprefix("vllm-").removesuffix(".dist-info").partition("+")[0]
+    )
+
+
+def groups_obstacle(prepared: Prepared) -> str | None:
+    """Return why vLLM's groups can't be formed at the level *layout*, or None."""
+    version = vllm_version(prepared.paths.code)
+    if version is None or version in VLLM_GROUPS:
+        return None
+    return f"vLLM {version} needs other packages than the extra `rehearsal` has; {' and '.join(VLLM_GROUPS)} were tried"
+
+
+def has_mindspeed(prepared: Prepared) -> bool:
+    """Return whether the tree has MindSpeed, which imports torch_npu, so that the latter needs a stand-in."""
+    trains = prepared.recipe.megatron or prepared.recipe.has_own_keys
+    return trains and (prepared.paths.code / "mindspeed").is_dir()
+
+
+def _left_out(prepared: Prepared, levels: tuple[str, ...]) -> Iterator[NotRehearsed]:
+    """Yield parts of possible levels that can't be rehearsed."""
+    why = groups_obstacle(prepared)
+    if "layout" in levels and why is not None:
+        yield NotRehearsed("layout, the rollout's groups", why)
+
+
+def _obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
+    """Return why the recipe's tree can't be rehearsed at a level, or None."""
+    recipe = prepared.recipe
+    if level == "layout" and recipe.has_own_keys and not recipe.trainer.layout:
+        return RecipeError(
+            "The level layout needs the trainer's own keys for its sizes",
+            where=prepared.loaded.where("trainer", "keys"),
+            hint="Name them in trainer.layout: docs/recipe.md, Trainers that are not verl's",
+        )
+    if level not in ("train", "rollout"):
+        return None
+    if recipe.has_own_keys:
+        return UsageError(
+            f"The level {level} can't rehearse {recipe.name}",
+            where=prepared.loaded.where("trainer", "keys"),
+            why="The trainer's keys are its own, and npu-rl does not know which of them make a training small.",
+            hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
+        )
+    return _rollout_obstacle(prepared) if level == "rollout" else _train_obstacle(prepared)
+
+
+def _train_obstacle(prepared: Prepared) -> NpuRlError | None:
+    recipe, code = prepared.recipe, prepared.paths.code
+    if recipe.megatron and not has_mindspeed(prepared):
+        return RecipeError(
+            "The level train can rehearse the Megatron backend only with MindSpeed in the tree",
+            where=prepared.loaded.where("actor", "strategy"),
+            why=f"The manifest {prepared.lock.manifest} does not take it.",
+            hint="--rehearse=imports and --rehearse=layout need none.",
+        )
+    if recipe.trainer.module == scale_npu_trainer.MODULE:
+        return _vllm_obstacle(prepared, "train")
+    workers = f"verl/workers/{'megatron' if recipe.megatron else 'fsdp'}_workers.py"
+    if not (code / workers).is_file():
+        return RecipeError(
+            f"The level train can't rehearse the workers of {prepared.lock.manifest}",
+            where=prepared.loaded.where("manifest"),
+            why=f"The stand-in for the rollout is made for {workers}, which the tree does not have: verl removed it "
+            "with 0.8, and the engines that took its place know no CPU.",
+            hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
+        )
+    return None
+
+
+def _rollout_obstacle(prepared: Prepared) -> NpuRlError | None:
+    recipe, code = prepared.recipe, prepared.paths.code
+    if recipe.rollout.engine != "vllm" or not recipe.megatron:
+        return RecipeError(
+            "The level rollout rehearses vLLM's engine with Megatron-core, and this recipe asks for others",
+            where=prepared.loaded.where("rollout", "engine"),
+            hint="--rehearse=train rehearses its training.",
+        )
+    needed = ("vllm", "mindspeed", *_ADAPTED_PARTS)
+    missing = [name for name in needed if not (code / name).is_dir() and not (code / f"{name}.py").is_file()]
+    if missing:
+        return RecipeError(
+            f"The level rollout needs what the tree of {prepared.lock.manifest} does not have: {', '.join(missing)}",
+            where=prepared.loaded.where("manifest"),
+            hint="--rehearse=imports and --rehearse=layout need none of it.",
+        )
+    return _vllm_obstacle(prepared, "rollout")
+
+
+def _vllm_obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
+    version = vllm_version(prepared.paths.code)
+    if version == VLLM_STANDINS:
+        return None
+    return RecipeError(
+        f"The level {level} can't run the vLLM of {prepared.lock.manifest}",
+        where=prepared.loaded.where("manifest"),
+        why=f"The stand-ins for what vLLM has compiled are for {VLLM_STANDINS}, and the tree has {version or 'none'}.",
+        hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
+    )
+
+
+def _require_packages(prepared: Prepared, level: str) -> None:
+    """Check that the training interpreter has what vLLM's engine imports at this level. Raises HostError."""
+    own = level == "train" and prepared.recipe.trainer.module == scale_npu_trainer.MODULE
+    if level != "rollout" and not own:
+        return
+    wanted = (*REQUIREMENTS, *(scale_npu_trainer.PACKAGES if own else ()))
+    found = interpreter.probe(prepared.interpreter.path, wanted)
+    extra = "rehearsal-cann" if own else "rehearsal-vllm"
+    interpreter.require(found, wanted, by="vLLM's engine", extra=extra)

@@ -1,0 +1,119 @@
+"""Which levels a recipe can be rehearsed at, said before anything starts."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from npu_rl.common.errors import HostError, RecipeError, UsageError
+from npu_rl.rehearsal.choose_levels import QUICK_STEPS, choose_levels, groups_obstacle, vllm_version
+from npu_rl.training.run.interpreter import Interpreter
+from npu_rl.training.run.prepare import Prepared
+from npu_rl.training.run.vllm_environment import REQUIREMENTS
+from tests.code_trees import lay
+from tests.training.fake_run import FakeRun
+
+FLAGSHIP = "deepseek-r1-zero-256die"
+FSDP = {"verl/workers/fsdp_workers.py": ""}
+MEGATRON = {
+    "verl/workers/megatron_workers.py": "",
+    "mindspeed/__init__.py": "",
+    "vllm/__init__.py": "",
+    "npu_rl_runtime/rollout_offload/__init__.py": "",
+}
+
+
+def prepared(folder: Path, files: dict[str, str], recipe: str = "quickstart", **versions: str) -> Prepared:
+    """A recipe over a tree of these files; versions: of the packages that the training interpreter has."""
+    lay(folder / "code", files)
+    made = FakeRun(folder, recipe).prepared([])
+    python = folder / "probed"
+    found = {"version": [3, 11, 7], "executable": str(python), "packages": versions, "torch_npu": None}
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(found)}'\n")
+    python.chmod(0o755)
+    return replace(made, interpreter=Interpreter(str(python), (3, 11, 7), {}))
+
+
+def with_vllm(version: str) -> dict[str, str]:
+    return {**MEGATRON, f"vllm-{version}.dist-info/METADATA": ""}
+
+
+def test_an_unknown_level_is_refused_with_a_suggestion(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no rehearsal level 'quik'.*quick"):
+        choose_levels(prepared(tmp_path, FSDP), "quik")
+
+
+def test_all_of_a_recipe_for_fsdp_is_imports_layout_and_train(tmp_path: Path) -> None:
+    chosen = choose_levels(prepared(tmp_path, FSDP), "all")
+    assert chosen.levels == ("imports", "layout", "train") and chosen.steps is None and not chosen.left_out
+
+
+def test_quick_is_one_training_of_a_few_steps(tmp_path: Path) -> None:
+    chosen = choose_levels(prepared(tmp_path, FSDP), "quick")
+    assert (chosen.levels, chosen.cases, chosen.steps) == (("train",), ("expert",), QUICK_STEPS)
+
+
+def test_workers_without_a_place_for_the_standin_are_refused_and_left_out_of_all(tmp_path: Path) -> None:
+    """verl 0.8 and later."""
+    without = prepared(tmp_path, {"verl/workers/engine_workers.py": ""})
+    for level in ("train", "quick"):
+        with pytest.raises(
+            RecipeError, match=r"(?s)can.t rehearse the workers of quickstart.*fsdp_workers\.py"
+        ) as caught:
+            choose_levels(without, level)
+        assert caught.value.where
+    chosen = choose_levels(without, "all")
+    assert chosen.levels == ("imports", "layout")
+    (left_out,) = chosen.left_out
+    assert left_out.what == "train" and "fsdp_workers.py" in left_out.why
+
+
+def test_the_engine_is_rehearsed_only_with_megatron_and_vllm(tmp_path: Path) -> None:
+    with pytest.raises(
+        RecipeError, match="vLLM's engine with Megatron-core, and this recipe asks for others"
+    ):
+        choose_levels(prepared(tmp_path, FSDP), "rollout")
+
+
+VLLM_PACKAGES = dict(requirement.split("==") for requirement in REQUIREMENTS)
+
+
+def test_all_of_the_flagship_is_imports_layout_and_rollout(tmp_path: Path) -> None:
+    chosen = choose_levels(prepared(tmp_path, with_vllm("0.9.1+empty"), FLAGSHIP, **VLLM_PACKAGES), "all")
+    assert (chosen.levels, chosen.cases) == (("imports", "layout", "rollout"), ("expert", "pipeline"))
+    quick = choose_levels(prepared(tmp_path, {}, FLAGSHIP, **VLLM_PACKAGES), "quick")
+    assert (quick.levels, quick.cases) == (("rollout",), ("expert",))
+
+
+def test_packages_that_the_engine_imports_are_required_at_once(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="lacks 10 of 10 packages that vLLM.s engine requires"):
+        choose_levels(prepared(tmp_path, with_vllm("0.9.1+empty"), FLAGSHIP), "all")
+
+
+def test_a_vllm_without_standins_leaves_the_level_train_and_the_trainings_groups(tmp_path: Path) -> None:
+    newer = prepared(tmp_path, with_vllm("0.18.0+empty"), FLAGSHIP)
+    assert vllm_version(newer.paths.code) == "0.18.0"
+    with pytest.raises(
+        RecipeError, match=r"stand-ins for what vLLM has compiled are for 0\.9\.1, and the tree has 0\.18"
+    ):
+        choose_levels(newer, "rollout")
+    chosen = choose_levels(newer, "all")
+    assert chosen.levels == ("imports", "layout", "train")
+    assert [part.what for part in chosen.left_out] == ["layout, the rollout's groups"]
+    assert "vLLM 0.18.0" in (groups_obstacle(newer) or "")
+
+
+def test_megatron_without_mindspeed_trains_at_no_level(tmp_path: Path) -> None:
+    files = {name: text for name, text in with_vllm("0.9.1").items() if not name.startswith("mindspeed")}
+    with pytest.raises(RecipeError, match="the Megatron backend only with MindSpeed in the tree"):
+        choose_levels(prepared(tmp_path, files, FLAGSHIP), "train")
+    assert choose_levels(prepared(tmp_path, {}, FLAGSHIP), "all").left_out[0].what == "train"
+
+
+def test_the_parts_that_the_engine_needs_are_named(tmp_path: Path) -> None:
+    files = {name: text for name, text in with_vllm("0.9.1").items() if "rollout_offload" not in name}
+    with pytest.raises(RecipeError, match="does not have: npu_rl_runtime/rollout_offload"):
+        choose_levels(prepared(tmp_path, files, FLAGSHIP), "rollout")
