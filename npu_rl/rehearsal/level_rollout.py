@@ -6,7 +6,13 @@ from pathlib import Path
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
-from npu_rl.rehearsal.level_train import LATER_DIFFERENCE_LIMIT, recorded, train_scaled
+from npu_rl.rehearsal.interrupted_training import SAVED
+from npu_rl.rehearsal.level_train import (
+    LATER_DIFFERENCE_LIMIT,
+    recorded,
+    train_and_resume,
+    train_scaled,
+)
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
 from npu_rl.training.monitor.screen import Screen
@@ -22,6 +28,8 @@ FIRST_DIFFERENCE_LIMIT = 0.005
 Measured: 0.0005 on the checkpoint's weights, as transformers in bfloat16 differs from float32, and 0.018 when the
 actor's routing and attention scale were not the model's.
 """
+INTERRUPTED: Case = "expert"
+"""Case that is stopped and resumed; a second one would show the same of the checkpoint, for a minute more."""
 _LIMITS = TransferLimits(FIRST_DIFFERENCE_LIMIT, LATER_DIFFERENCE_LIMIT)
 
 
@@ -37,7 +45,10 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
         checkpoint = _checkpoint(prepared.with_recipe(recipe), record, screen)
         model = recipe.model.model_copy(update={"checkpoint": str(checkpoint)})
         small = prepared.with_recipe(recipe.model_copy(update={"model": model}))
-        train_scaled(small, record, screen, part, transfer=_LIMITS)
+        if case == INTERRUPTED:
+            train_and_resume(small, record, screen, part, SAVED, _LIMITS)
+        else:
+            train_scaled(small, record, screen, part, transfer=_LIMITS)
         _require_differences(record)
     return part
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal import scale_npu_trainer
+from npu_rl.rehearsal.interrupted_training import SAVED, TWICE, train_interrupted, with_checkpoints
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.weight_syncs import read_weight_syncs
@@ -40,13 +42,42 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE
     scale = scale_npu_trainer.scale_npu_trainer if own else scale_recipe
     recipe, changed = scale(prepared.recipe, record.name)
+    saved = scale_npu_trainer.SAVED if own else SAVED
     part = TrainPart(changed=changed, run=str(record.folder), engine=own)
     with recorded(part, record):
-        if own:
-            _train_and_resume(prepared.with_recipe(recipe), record, screen, part)
-        else:
-            train_scaled(prepared.with_recipe(recipe), record, screen, part)
+        small = prepared.with_recipe(recipe)
+        train_and_resume(small, record, screen, part, saved, _OWN_LIMITS if own else None)
     return part
+
+
+def train_and_resume(
+    small: Prepared,
+    record: RunRecord,
+    screen: Screen,
+    part: TrainPart,
+    saved: int,
+    limits: TransferLimits | None,
+) -> None:
+    """Train, and interrupt and resume the training if it goes on long enough after its first checkpoint.
+
+    Args:
+        saved: Step of the first checkpoint.
+        limits: As of `train_scaled`.
+
+    Raises:
+        NpuRlError: If the training fails, or differs after the resume.
+    """
+    recipe = small.recipe
+    if recipe.steps <= saved + TWICE:
+        train_scaled(small, record, screen, part, transfer=limits)
+        return
+    small = small.with_recipe(with_checkpoints(recipe, saved))
+
+    def attempt(resume: bool, stop_after: int | None) -> None:
+        own = replace(limits, first=None) if limits and resume else limits
+        train_scaled(small, record, screen, part, transfer=own, resume=resume, stop_after=stop_after)
+
+    part.resumed = train_interrupted(record, saved, recipe.cluster.world, attempt)
 
 
 @contextmanager
@@ -70,20 +101,6 @@ def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
         part.failure = str(error)
 
 
-def _train_and_resume(small: Prepared, record: RunRecord, screen: Screen, part: TrainPart) -> None:
-    """Train one step beyond the first checkpoint, then resume in new processes, as `--resume` does.
-
-    Raises:
-        NpuRlError: If the training fails.
-    """
-    recipe = small.recipe
-    reward = recipe.reward.model_copy(update={"goal": None})
-    begin = recipe.model_copy(update={"steps": (recipe.checkpoint.every or 1) + 1, "reward": reward})
-    train_scaled(small.with_recipe(begin), record, screen, part, transfer=_OWN_LIMITS)
-    if begin.steps < recipe.steps:
-        train_scaled(small, record, screen, part, transfer=_OWN_LIMITS, resume=True)
-
-
 def train_scaled(
     small: Prepared,
     record: RunRecord,
@@ -92,6 +109,7 @@ def train_scaled(
     *,
     transfer: TransferLimits | None = None,
     resume: bool = False,
+    stop_after: int | None = None,
 ) -> None:
     """Train a recipe that was scaled down, and add the duration to `part`.
 
@@ -99,6 +117,7 @@ def train_scaled(
         transfer: Greatest differences between the probabilities of rollout and actor. None uses the stand-in of the
             rollout, whose limit follows from the vocabulary.
         resume: Whether to go on from the record's newest checkpoint.
+        stop_after: Step after which it is stopped, as by a user.
 
     Raises:
         NpuRlError: If the training fails.
@@ -109,7 +128,14 @@ def train_scaled(
     if resume:
         train.require_checkpoint(small, record, composed.config, screen.note)
     trained = train.run_attempt(
-        small, record, composed.config, screen, resume=resume, rollout_standin=standin, transfer=transfer
+        small,
+        record,
+        composed.config,
+        screen,
+        resume=resume,
+        rollout_standin=standin,
+        transfer=transfer,
+        stop_after=stop_after,
     )
     part.seconds += trained.ended.seconds
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_rl.rehearsal.interrupted_training import Resumed
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
@@ -45,6 +46,7 @@ class TrainPart:
         usage: Folders with counts of hooks and stand-ins.
         engine: Whether vLLM's engine generates, else the stand-in of the rollout.
         weight_syncs: What the comparison of both sides' tensors found.
+        resumed: The comparison with the training before its stop, or None.
     """
 
     curve: list[tuple[int, float]] = field(default_factory=list)
@@ -57,6 +59,7 @@ class TrainPart:
     usage: list[Path] = field(default_factory=list)
     engine: bool = False
     weight_syncs: WeightSyncs = field(default_factory=WeightSyncs)
+    resumed: Resumed | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the part as JSON types."""
@@ -66,6 +69,7 @@ class TrainPart:
             "ok": self.failure is None,
             "curve": [list(pair) for pair in self.curve],
             "weight_syncs": self.weight_syncs.to_json(),
+            "resumed": self.resumed.to_json() if self.resumed else None,
         }
 
 
@@ -165,6 +169,7 @@ class RehearsalReport:
         unproven = [] if self.unproven is None else [f"UNPROVEN: {self.unproven}"]
         lines += unproven
         lines += _section("not rehearsed", [f"{part.what}: {part.why}" for part in self.left_out])
+        lines += _section("differs from the run", self._difference_lines())
         for title, level in (("imports", self.imports), ("layout", self.layout)):
             if level is not None:
                 lines += [
@@ -177,14 +182,15 @@ class RehearsalReport:
             lines += self._train_lines(f"rollout, {name} parallel", part)
         lines += _section("patches", [patch.line() for patch in self.patches])
         lines += _section("real", self.real())
-        lines += _section(
-            "stood in for", [f"{name} ({count} times)" for name, count in self.standins.items()]
-        )
         lines += _section(f"only {_A_DEVICE[self._device]} can show", self.only_a_device())
         lines += unproven
         well = "what was rehearsed is all well" if self.left_out else "the rehearsal is all well"
         lines.append(f"{self.recipe}: {well if self.ok else 'the rehearsal FAILED'}")
         return "\n".join(lines)
+
+    def _difference_lines(self) -> list[str]:
+        standins = [f"stood in for: {name} ({count} times)" for name, count in self.standins.items()]
+        return standins
 
     def _train_lines(self, title: str, part: TrainPart) -> list[str]:
         lines = [f"{title}: {'ok' if part.failure is None else 'FAILED'}"]
@@ -200,6 +206,7 @@ class RehearsalReport:
                 f"  rollout and actor differ by {part.transfer:.2g} in a token's probability, on average"
             )
         lines += [f"  {line}" for line in part.weight_syncs.lines()]
+        lines += [f"  {part.resumed.line()}"] if part.resumed else []
         lines += [f"  scaled down: {line}" for line in part.changed]
         if part.run:
             lines.append(f"  record: {part.run}")

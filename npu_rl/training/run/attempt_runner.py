@@ -38,11 +38,12 @@ _STAGES = (
 
 @dataclass
 class AttemptResult:
-    """The result of an attempt; `signal` (received by npu-rl) or `fatal` (an alarm) is what stopped it, if any."""
+    """The result of an attempt; what stopped it, if anything did, is `signal` (to npu-rl), `fatal` or `planned`."""
 
     code: int
     signal: int | None = None
     fatal: Alarm | None = None
+    planned: bool = False
     alarms: list[Alarm] = field(default_factory=list)
     killed: list[int] = field(default_factory=list)
     steps: int = 0
@@ -51,7 +52,7 @@ class AttemptResult:
     @property
     def outcome(self) -> str:
         """The outcome for the record."""
-        if self.signal is not None or self.fatal is not None:
+        if self.signal is not None or self.fatal is not None or self.planned:
             return "stopped"
         return "done" if self.code == 0 else "failed"
 
@@ -68,6 +69,7 @@ def attempt_once(
     ray: Path,
     lines: StepLines = StepLines(),  # noqa: B008  it can't be changed
     grace: float = 15.0,
+    stop_after: int | None = None,
 ) -> AttemptResult:
     """Run the driver until it ends, and stop all processes of the run. The caller records the outcome.
 
@@ -76,11 +78,12 @@ def attempt_once(
         ray: Ray's folder, from which the workers' logs are copied into the attempt.
         lines: How the trainer's log writes the metrics of a step.
         grace: Seconds the processes have to exit before they are killed.
+        stop_after: Step after which the attempt is stopped, as by a user.
     """
     began = time.monotonic()
     with _signals() as received, MetricsWriter(attempt.metrics) as writer:
         child = start(argv, env=environment, cwd=attempt.folder, output=attempt.driver_log)
-        follower = _Follower(attempt, writer, watch, screen, total, lines)
+        follower = _Follower(attempt, writer, watch, screen, total, lines, stop_after)
         try:
             attempt.record_driver(child.pid)
             ended = follower.until_end(child, received)
@@ -109,7 +112,10 @@ class _Follower:
         screen: Screen,
         total: int,
         lines: StepLines,
+        stop_after: int | None,
     ) -> None:
+        self._stop_after = stop_after
+        self._stopping = False
         self._attempt = attempt
         self._tail = follow(attempt.driver_log)
         self._writer = writer
@@ -132,6 +138,8 @@ class _Follower:
                 return AttemptResult(0, signal=received[0])
             if fatal is not None or not running:
                 return AttemptResult(0, fatal=fatal)
+            if self._stopping:
+                return AttemptResult(0, planned=True)
             self._note(self._watch.tick(time.monotonic()))
             time.sleep(_PAUSE)
 
@@ -145,6 +153,7 @@ class _Follower:
             step, data = found
             self._writer.write(step, data)
             self.steps += 1
+            self._stopping = self._stop_after is not None and step >= self._stop_after
             duration = seconds(data)
             if duration is not None:
                 self._recent = [*self._recent[-9:], duration]

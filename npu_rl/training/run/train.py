@@ -142,6 +142,7 @@ def run_attempt(
     resume: bool = False,
     rollout_standin: bool = False,
     transfer: TransferLimits | None = None,
+    stop_after: int | None = None,
 ) -> TrainedRun:
     """Run one attempt of a run that has a record.
 
@@ -151,6 +152,7 @@ def run_attempt(
         rollout_standin: Whether the rollout is the stand-in that holds its own copy of the weights.
         transfer: Greatest differences between the probabilities of rollout and actor; None sets them from the
             vocabulary if `rollout_standin`, else leaves them out.
+        stop_after: Step after which the attempt is stopped, as by a user.
     """
     recipe = prepared.recipe
     runs = record.folder.parent
@@ -192,6 +194,7 @@ def run_attempt(
                 screen=screen,
                 ray=ray,
                 lines=_step_lines(recipe),
+                stop_after=stop_after,
             )
     except KeyboardInterrupt:
         attempt.close("stopped", None)
@@ -333,6 +336,8 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
             why=ended.fatal.cause,
             hint=f"Look at {ended.fatal.place}.",
         )
+    if ended.planned:
+        return TrainedRun(record, attempt, ended, record.curve(), None)
     if ended.code != 0:
         raise node_reports.refusal(attempt) or _failure(attempt, ended.code)
     points = record.curve()

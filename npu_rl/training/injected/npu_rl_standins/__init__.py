@@ -7,9 +7,23 @@ before the trainer does. They use the standard library, and torch once it is imp
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable
 
 KNOWN = ("cpu", "rollout")
+_CPU = (
+    *(
+        "config_modules",
+        "torch_cpu",
+        "gloo",
+        "fsdp",
+        "checkpoint_writer",
+        "verl_device",
+        "verl_patches",
+        "seed",
+    ),
+    *("fault", "weight_sync"),
+)
 
 
 def install(names: Iterable[str]) -> None:
@@ -19,30 +33,8 @@ def install(names: Iterable[str]) -> None:
     """
     for name in names:
         if name == "cpu":
-            from . import (
-                config_modules,
-                fault,
-                fsdp,
-                gloo,
-                seed,
-                torch_cpu,
-                verl_device,
-                verl_patches,
-                weight_sync,
-            )
-
-            for module in (
-                config_modules,
-                torch_cpu,
-                gloo,
-                fsdp,
-                verl_device,
-                verl_patches,
-                seed,
-                fault,
-                weight_sync,
-            ):
-                module.install()
+            for module in _CPU:
+                importlib.import_module(f"{__name__}.{module}").install()
         elif name == "rollout":
             from . import rollout
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from .fault import with_fault
 from .hooks import after_import
+from .seed import seed_step
 from .used import count
 
 NamedTensors = Iterable[tuple[str, Any]]
@@ -106,6 +107,10 @@ def _build(
 
     class Rollout(HFRollout):  # type: ignore[misc]
         """verl's own rollout, with the log probabilities of the sampled tokens."""
+
+        def generate_sequences(self, prompts: Any) -> Any:
+            seed_step(prompts)
+            return super().generate_sequences(prompts)
 
         def _generate_minibatch(self, prompts: Any) -> Any:
             output = super()._generate_minibatch(prompts)

@@ -1,0 +1,137 @@
+"""A training that validates and saves, is stopped two steps later, and is resumed in new processes, as a user does it.
+
+The steps after the checkpoint are trained twice, once by the processes that saved it and once by those that loaded it:
+weights, optimizer, schedule, data and seeds that a checkpoint loses show in their metrics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_rl.common.errors import NpuRlError
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.training.monitor.metrics import Point, read_metrics
+from npu_rl.training.record.run_record import RunRecord
+
+SAVED, TWICE = 3, 2  # the step of the checkpoint; how many steps after it are trained twice
+GLOO_TOLERANCE = 1e-6
+"""Greatest difference of a metric over several ranks, relative above 1: gloo adds in an order of its own."""
+
+_OF_THE_CLOCK = ("timing", "perf/")
+_SHOWN = 5  # metrics that an error names
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A training after its resume.
+
+    Attributes:
+        saved: Step of the checkpoint that it resumed from.
+        steps: Steps that were trained twice.
+        metrics: Number of metrics compared in them.
+        difference: Greatest difference of one, relative above 1.
+    """
+
+    saved: int
+    steps: tuple[int, ...]
+    metrics: int
+    difference: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON types."""
+        return {**vars(self), "steps": list(self.steps)}
+
+    def line(self) -> str:
+        """Return the comparison as one line of text."""
+        how = "equal" if not self.difference else f"within {self.difference:.1g}"
+        steps = " and ".join(map(str, self.steps))
+        return f"resumed from step {self.saved}: {self.metrics} metrics of steps {steps}, trained twice, are {how}"
+
+
+def with_checkpoints(recipe: Recipe, saved: int) -> Recipe:
+    """Return the recipe with a validation and a checkpoint at each multiple of `saved`."""
+    checkpoint = recipe.checkpoint.model_copy(update={"every": saved})
+    logging = recipe.logging.model_copy(update={"validate_every": saved})
+    return recipe.model_copy(update={"checkpoint": checkpoint, "logging": logging})
+
+
+def train_interrupted(
+    record: RunRecord, saved: int, ranks: int, attempt: Callable[[bool, int | None], None]
+) -> Resumed:
+    """Train a recipe of `with_checkpoints`.
+
+    Args:
+        record: The run's record, without attempts.
+        saved: Step of the first checkpoint.
+        ranks: Number of ranks.
+        attempt: Trains one attempt, given whether to resume and after which step to stop.
+
+    Raises:
+        NpuRlError: If the training fails, does not validate, or differs after the resume.
+    """
+    attempt(False, saved + TWICE)
+    attempt(True, None)
+    before, after = (read_metrics(one.metrics) for one in record.attempts[:2])
+    if not any(name.startswith("val") for point in before for name in point.data):
+        raise NpuRlError(
+            "The trainer did not validate",
+            where=str(record.folder),
+            why=f"No metric of steps 1 to {saved + TWICE} is of a validation, due every {saved} steps.",
+        )
+    return compare_steps(before, after, saved, 0.0 if ranks == 1 else GLOO_TOLERANCE, record.folder)
+
+
+def compare_steps(
+    before: Sequence[Point], after: Sequence[Point], saved: int, tolerance: float, where: Path
+) -> Resumed:
+    """Compare the steps after a checkpoint in both attempts.
+
+    Raises:
+        NpuRlError: If a metric differs by more than the tolerance, or a step is missing.
+    """
+    steps = range(saved + 1, saved + TWICE + 1)
+    first, second = ({point.step: point for point in points} for points in (before, after))
+    missing = [step for step in steps if step not in first or step not in second]
+    if missing:
+        raise NpuRlError(
+            "The resumed training left out steps",
+            where=str(where),
+            why=f"Step {missing[0]} follows the checkpoint of step {saved} and has metrics in one attempt only.",
+        )
+    found = [pair for step in steps for pair in _pairs(first[step], second[step])]
+    wrong = sorted((pair for pair in found if not pair.difference <= tolerance), key=lambda pair: pair.step)
+    if wrong:
+        lines = [
+            f"step {pair.step}: {pair.name} is {pair.after:g} after the resume, and was {pair.before:g}"
+            for pair in wrong[:_SHOWN]
+        ]
+        more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
+        raise NpuRlError(
+            f"The training differs after a resume from step {saved}",
+            where=str(where),
+            why="\n".join([*lines, *more]),
+        )
+    return Resumed(saved, tuple(steps), len(found), max((pair.difference for pair in found), default=0.0))
+
+
+@dataclass(frozen=True)
+class _Pair:
+    step: int
+    name: str
+    before: float
+    after: float
+
+    @property
+    def difference(self) -> float:
+        if self.before == self.after:
+            return 0.0
+        return abs(self.before - self.after) / max(1.0, abs(self.before))
+
+
+def _pairs(before: Point, after: Point) -> Iterator[_Pair]:
+    for name in sorted(before.data.keys() & after.data.keys()):
+        if not name.startswith(_OF_THE_CLOCK):
+            yield _Pair(before.step, name, before.data[name], after.data[name])

@@ -1,0 +1,67 @@
+"""The steps that a training does twice, before its stop and after its resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from npu_rl.common.errors import NpuRlError
+from npu_rl.rehearsal.interrupted_training import GLOO_TOLERANCE, compare_steps, train_interrupted
+from npu_rl.training.monitor.metrics import MetricsWriter, Point
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.record.run_record import RunRecord
+
+
+def points(*values: float, first: int = 1, name: str = "actor/grad_norm") -> list[Point]:
+    return [
+        Point(step, 0.0, {name: value, "timing_s/gen": float(step), "perf/mfu": value * 3})
+        for step, value in enumerate(values, first)
+    ]
+
+
+def test_equal_steps_are_told_and_the_clocks_metrics_left_out(tmp_path: Path) -> None:
+    found = compare_steps(points(1, 2, 3, 4, 5), points(4, 5, 6, first=4), 3, 0.0, tmp_path)
+    assert (found.steps, found.metrics, found.difference) == ((4, 5), 2, 0.0)
+    assert found.line() == "resumed from step 3: 2 metrics of steps 4 and 5, trained twice, are equal"
+
+
+@pytest.mark.parametrize(
+    ("after", "tolerance"), [(4 + 1e-6, 0.0), (4 + 1e-4, GLOO_TOLERANCE), (float("nan"), 1.0)]
+)
+def test_a_metric_that_differs_is_named_with_both_values(
+    tmp_path: Path, after: float, tolerance: float
+) -> None:
+    with pytest.raises(NpuRlError, match="The training differs after a resume from step 3") as caught:
+        compare_steps(points(1, 2, 3, 4, 5), points(after, 5, first=4), 3, tolerance, tmp_path)
+    assert "step 4: actor/grad_norm is " in str(caught.value) and "after the resume, and was 4" in str(
+        caught.value
+    )
+
+
+def test_several_ranks_may_differ_by_the_order_of_a_sum(tmp_path: Path) -> None:
+    found = compare_steps(points(1, 2, 3, 4, 5), points(4 + 2e-6, 5, first=4), 3, GLOO_TOLERANCE, tmp_path)
+    assert 0 < found.difference < GLOO_TOLERANCE and found.line().endswith("are within 5e-07")
+
+
+def test_a_resume_that_leaves_out_a_step_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NpuRlError, match="left out steps") as caught:
+        compare_steps(points(1, 2, 3, 4, 5), points(5, 6, first=5), 3, 0.0, tmp_path)
+    assert "Step 4 follows the checkpoint of step 3" in str(caught.value)
+
+
+def test_a_training_that_never_validated_is_an_error(tmp_path: Path) -> None:
+    record = RunRecord.create(tmp_path, "demo", {}, lock=b"{}")
+    asked: list[tuple[bool, int | None]] = []
+
+    def attempt(resume: bool, stop_after: int | None) -> None:
+        asked.append((resume, stop_after))
+        begun: Attempt = record.begin_attempt(["true"], {}, {}, "")
+        with MetricsWriter(begun.metrics) as writer:
+            for point in points(4, 5, first=4) if resume else points(1, 2, 3, 4, 5):
+                writer.write(point.step, point.data)
+        begun.close("stopped", 0)
+
+    with pytest.raises(NpuRlError, match="The trainer did not validate"):
+        train_interrupted(record, 3, 1, attempt)
+    assert asked == [(False, 5), (True, None)]
