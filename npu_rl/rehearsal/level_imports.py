@@ -57,6 +57,7 @@ class ImportReport:
     Attributes:
         seconds: Duration of the level.
         slowest: The three slowest modules, with seconds.
+        executed: Number of modules of other packages, which a step executes.
         compared: Whether there is a committed list.
         newly_failing: Failures that are not in the list.
         no_longer_failing: Entries of the list that import now, or that are gone; `cause` says which.
@@ -68,6 +69,7 @@ class ImportReport:
     failures: tuple[ImportFailure, ...]
     seconds: float
     slowest: tuple[tuple[str, float], ...] = ()
+    executed: int = 0
     compared: bool = False
     newly_failing: tuple[ImportFailure, ...] = ()
     no_longer_failing: tuple[ChangedCause, ...] = ()  # `cause` is "imports" or "gone"
@@ -97,6 +99,7 @@ class ImportReport:
             "packages": list(self.packages),
             "modules": self.modules,
             "imported": self.imported,
+            "executed": self.executed,
             "seconds": self.seconds,
             "slowest": [{"module": module, "seconds": seconds} for module, seconds in self.slowest],
             "causes": {
@@ -115,7 +118,8 @@ class ImportReport:
 
     def lines(self) -> list[str]:
         """Return the report as lines of text."""
-        lines = [f"{self.imported} of {self.modules} modules of {', '.join(self.packages)} import"]
+        also = f" and {self.executed} that a step executes" if self.executed else ""
+        lines = [f"{self.imported} of {self.modules} modules import: of {', '.join(self.packages)}{also}"]
         for cause, group in _grouped(self.failures).items():
             lines.append(f"  {len(group):>4}  {cause}  {_first_names(failure.module for failure in group)}")
         for failure in self.newly_failing:
@@ -136,20 +140,25 @@ def rehearse_imports(
     expected: Mapping[str, Sequence[str]] | None,
     notify: Callable[[str], None],
     *,
+    executed: Sequence[str] = (),
     limit: float = _MODULE_LIMIT,
 ) -> ImportReport:
-    """Import every module of some packages, without writing into the tree.
+    """Import every module of some packages, and more modules, without writing into the tree.
 
     Args:
         expected: The committed list, modules by cause, or None.
         notify: Called with a note on what is done.
+        executed: Modules of other packages that a step executes.
         limit: Seconds for one import.
 
     Raises:
         NpuRlError: If the tree lacks a package, or the interpreter as a whole fails.
     """
     modules = modules_of(code, packages)
-    notify(f"importing {len(modules)} modules of {', '.join(packages)}, each on its own")
+    more = sorted(set(executed) - set(modules))
+    also = f" and {len(more)} others that a step executes" if more else ""
+    notify(f"importing {len(modules)} modules of {', '.join(packages)}{also}, each on its own")
+    modules += more
     begun = monotonic()
     lines = run_child(
         "imports",
@@ -163,7 +172,7 @@ def rehearse_imports(
     lost = [module for module in modules if module not in results]
     if lost:
         raise NpuRlError("The rehearsal of imports left modules out", why=", ".join(lost))
-    report = _report(packages, results, monotonic() - begun)
+    report = _report(packages, results, monotonic() - begun, len(more))
     return report if expected is None else compare(report, expected, modules)
 
 
@@ -175,14 +184,18 @@ def compare(
         module: cause
         for cause, group in expected.items()
         for module in group
-        if any(module == package or module.startswith(f"{package}.") for package in report.packages)
+        if _is_in(module, report.packages)
     }
     now = {failure.module: failure for failure in report.failures}
     there = set(modules)
     return replace(
         report,
         compared=True,
-        newly_failing=tuple(failure for module, failure in now.items() if module not in known),
+        newly_failing=tuple(
+            failure
+            for module, failure in now.items()
+            if module not in known and (_is_in(module, report.packages) or is_fault(failure.cause))
+        ),
         no_longer_failing=tuple(
             ChangedCause(module, cause, "imports" if module in there else "gone")
             for module, cause in sorted(known.items())
@@ -196,7 +209,13 @@ def compare(
     )
 
 
-def _report(packages: Sequence[str], results: Mapping[str, Any], seconds: float) -> ImportReport:
+def _is_in(module: str, packages: Sequence[str]) -> bool:
+    return any(module == package or module.startswith(f"{package}.") for package in packages)
+
+
+def _report(
+    packages: Sequence[str], results: Mapping[str, Any], seconds: float, executed: int
+) -> ImportReport:
     failures = [_failure(line) for line in results.values() if line["outcome"] != "done"]
     times = sorted(
         ((line["module"], line["seconds"]) for line in results.values()), key=lambda pair: -pair[1]
@@ -207,6 +226,7 @@ def _report(packages: Sequence[str], results: Mapping[str, Any], seconds: float)
         tuple(sorted(failures, key=lambda failure: failure.module)),
         round(seconds, 1),
         tuple(times[:3]),
+        executed=executed,
     )
 
 

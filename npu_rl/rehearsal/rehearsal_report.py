@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_rl.rehearsal.differences import Differences
 from npu_rl.rehearsal.interrupted_training import Resumed
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.level_imports import ImportReport
@@ -85,6 +86,7 @@ class RehearsalReport:
         train: The level *train*.
         rollout: The level *rollout*, by case.
         standins: Number of uses by stand-in.
+        differences: What differs from the run, or None until it is known.
         left_out: Levels and parts that were asked for and can't be rehearsed.
         unproven: The user's reason for running a tree that is not as locked, or None.
     """
@@ -100,6 +102,7 @@ class RehearsalReport:
     rollout: dict[str, TrainPart] | None = None
     standins: dict[str, int] = field(default_factory=dict)
     patches: list[PatchUse] = field(default_factory=list)
+    differences: Differences | None = None
     left_out: tuple[NotRehearsed, ...] = ()
     unproven: str | None = None
 
@@ -122,6 +125,7 @@ class RehearsalReport:
             "recipe": self.recipe,
             "tree": self.tree,
             "commit": self.commit,
+            "differs": self.differences.to_json() if self.differences else None,
             "not_rehearsed": [vars(part) for part in self.left_out],
             "imports": self.imports.to_json() if self.imports else None,
             "layout": self.layout.to_json() if self.layout else None,
@@ -190,7 +194,7 @@ class RehearsalReport:
 
     def _difference_lines(self) -> list[str]:
         standins = [f"stood in for: {name} ({count} times)" for name, count in self.standins.items()]
-        return standins
+        return [*(self.differences.lines() if self.differences else []), *standins]
 
     def _train_lines(self, title: str, part: TrainPart) -> list[str]:
         lines = [f"{title}: {'ok' if part.failure is None else 'FAILED'}"]

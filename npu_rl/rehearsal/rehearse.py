@@ -24,6 +24,8 @@ from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.load_configuration import load_configuration
 from npu_rl.recipes.trainer_code.source_files import read_source
 from npu_rl.rehearsal.choose_levels import choose_levels, groups_obstacle, has_mindspeed
+from npu_rl.rehearsal.differences import differences
+from npu_rl.rehearsal.executed_modules import executed_modules
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
 from npu_rl.rehearsal.level_layout import rehearse_layout
@@ -71,7 +73,8 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         prepared.drift.write(record.folder)
     with record.locked():
         if "imports" in wanted:
-            report.imports = _run_imports(prepared, record, notify)
+            trains = "train" in wanted or "rollout" in wanted  # which executes what a step imports
+            report.imports = _run_imports(prepared, record, notify, also_executed=not trains)
         if "layout" in wanted:
             report.layout = _run_layout(prepared, record, notify)
     if "train" in wanted:
@@ -83,6 +86,8 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
             report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
     hooks, standins = _usage(report)
     report.standins = dict(standins)
+    usage = [folder for part in report.train_parts() for folder in part.usage]
+    report.differences = differences(prepared, _patched_files(prepared), usage)
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
     write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
     return report
@@ -125,14 +130,18 @@ def _is_taken(runs: Path, name: str) -> bool:
     return os.path.lexists(runs / name)
 
 
-def _run_imports(prepared: Prepared, record: RunRecord, notify: Notify) -> ImportReport:
+def _run_imports(
+    prepared: Prepared, record: RunRecord, notify: Notify, *, also_executed: bool
+) -> ImportReport:
+    code = prepared.paths.code
     return rehearse_imports(
-        prepared.paths.code,
+        code,
         patched_packages(prepared),
         Path(prepared.interpreter.path),
         _environment(prepared, record),
         _expected_failures(prepared),
         notify,
+        executed=executed_modules(code, prepared.recipe.trainer.module) if also_executed else (),
     )
 
 
@@ -142,11 +151,7 @@ def patched_packages(prepared: Prepared) -> list[str]:
     All 900 modules of vLLM would take ten minutes. Where no patch changes what a trainer's script imports, as in
     Pai-Megatron-Patch, all of that is imported.
     """
-    touched = [
-        file
-        for component, patch in prepared.lock.patches()
-        for file in _paths_in_tree(prepared, component, patch.files)
-    ]
+    touched = _patched_files(prepared)
     trainer = prepared.recipe.trainer
     whole = {trainer.module.partition(".")[0], RUNTIME}
     of_classes = {dotted.partition(".")[0] for dotted in trainer.sections.values()}
@@ -162,6 +167,15 @@ def patched_packages(prepared: Prepared) -> list[str]:
     imported = _script_and_imports(code, trainer.module)
     patched = {name.partition(".")[0] for name in packages}
     return sorted(packages if imported & patched else packages | imported)
+
+
+def _patched_files(prepared: Prepared) -> list[str]:
+    """Return the files that patches change, as paths in the tree."""
+    return [
+        file
+        for component, patch in prepared.lock.patches()
+        for file in _paths_in_tree(prepared, component, patch.files)
+    ]
 
 
 def _script_and_imports(code: Path, module: str) -> set[str]:
@@ -242,8 +256,7 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
     }
     standins = [INJECTED, *([NPU] if has_mindspeed(prepared) else [])]
     standins += [APEX] if (prepared.paths.code / "mindspeed_llm").is_dir() else []
-    standins += (
-        [VLLM] if not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm" else []
-    )
+    engine = not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm"
+    standins += [VLLM] if engine and groups_obstacle(prepared) is None else []  # which refuse other versions
     path = os.pathsep.join(map(str, [*standins, prepared.paths.code]))
     return {**os.environ, **own, "PYTHONPATH": path}

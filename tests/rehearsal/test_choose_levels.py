@@ -89,7 +89,7 @@ def test_all_of_the_flagship_is_imports_layout_and_rollout(tmp_path: Path) -> No
 
 
 def test_packages_that_the_engine_imports_are_required_at_once(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="lacks 10 of 10 packages that vLLM.s engine requires"):
+    with pytest.raises(HostError, match="lacks 10 of 10 packages that vLLM's engine requires"):
         choose_levels(prepared(tmp_path, with_vllm("0.9.1+empty"), FLAGSHIP), "all")
 
 

@@ -34,6 +34,7 @@ MODULES = {
     "lost_below": "from p.helper.deeper import y",
     "built": "import p._C",
     "misnamed": "from p.helper import Y",
+    "newer": "from json.decoder import JSONNewerDecoder",
     "strange": "class Odd(Exception):\n    def __str__(self):\n        raise ValueError\nraise Odd",
     "address": "raise TypeError(f'not {object()}')",
     "path": "raise OSError(f'no {__file__}')",
@@ -62,6 +63,7 @@ CAUSES = {
     "exited 4": ["vanishes"],
     "hung": ["hangs", "prints_for_ever", "stuck"],
     "needs another_absent": ["second_choice"],
+    "needs json.decoder.JSONNewerDecoder": ["newer"],
     "needs no_such_package": ["absent", "absent_too", "wrapped", "wrapped_silently"],
     "needs p._C": ["built"],
     "signal 11": ["crashes"],
@@ -121,11 +123,39 @@ def test_failures_say_where(report: tuple[ImportReport, Path, bool]) -> None:
     assert failures["p.path"].where == "p/path.py:1"
 
 
+def test_modules_of_other_packages_that_a_step_executes_are_imported_and_fail_only_by_a_fault(
+    tmp_path: Path,
+) -> None:
+    """A package that the rehearsal's extras don't have is no fault; the committed list is about the packages alone."""
+    code = lay(tmp_path / "code", {"__init__": "", "good": ""})
+    for name, text in {
+        "fine": "",
+        "lacks": "import no_such_package",
+        "wrong": "raise ValueError('x')",
+    }.items():
+        (code / f"{name}.py").write_text(text)
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), RUN_VARIABLE: new_id()}
+    told: list[str] = []
+    found = rehearse_imports(
+        code,
+        ["p"],
+        Path(sys.executable),
+        environment,
+        {},
+        told.append,
+        executed=["p.good", "fine", "lacks", "wrong"],
+    )
+    assert told == ["importing 2 modules of p and 3 others that a step executes, each on its own"]
+    assert (found.modules, found.executed) == (5, 3)
+    assert [failure.module for failure in found.newly_failing] == ["wrong"]
+    assert found.lines()[0] == "3 of 5 modules import: of p and 3 that a step executes"
+
+
 def test_the_report_is_json_and_lines(report: tuple[ImportReport, Path, bool]) -> None:
     said = json.loads(json.dumps(report[0].to_json()))
     assert said["causes"]["signal 11"] == {"fault": True, "modules": ["p.crashes"], "where": None}
     assert not said["ok"]
-    assert report[0].lines()[0] == f"{report[0].imported} of {len(MODULES)} modules of p import"
+    assert report[0].lines()[0] == f"{report[0].imported} of {len(MODULES)} modules import: of p"
 
 
 def test_what_a_module_starts_does_not_live_on(

@@ -40,8 +40,6 @@ def questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, A
 
 def make_model(folder: Path, seed: int) -> None:
     """Train the model, and save it with its tokenizer in bfloat16."""
-    import torch
-
     tokenizer = make_tokenizer([f"What is {a} + {b}? {boxed(a + b)}" for a, b in PAIRS])
     tokenizer.save_pretrained(folder)
     model = random_model(tokenizer, seed, rope_scaling=YARN, max_position_embeddings=4096 * 40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -9,6 +10,8 @@ from types import TracebackType
 from typing import Any
 
 _TEXT_LIMIT = 300
+_LACKS = re.compile(r"cannot import name '(\w+)' from ")
+_STANDINS = ("torch_npu", "apex", "intel_extension_for_pytorch")
 
 
 class CatchAll:
@@ -33,11 +36,23 @@ def describe_error(problem: BaseException, code: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"type": kind, "text": first_line(root, code), "where": location(root, code)}
     if isinstance(root, ModuleNotFoundError) and root.name:
         found |= {"missing": root.name, "in_tree": in_tree(root.name, code)}
+    elif name := missing_name(root, code):
+        found |= {"missing": name, "in_tree": False}
     if isinstance(root, NotImplementedError):
         found["unsupported"] = True  # by a stand-in or this rehearsal, so it is no fault of the tree
     if isinstance(root, SystemExit):
         found["status"] = root.code if isinstance(root.code, int) else 0 if root.code is None else 1
     return found
+
+
+def missing_name(problem: BaseException, code: Path) -> str | None:
+    """Return the dotted name that an installed package lacks in its version; None for the tree's and stand-ins'."""
+    if not isinstance(problem, ImportError) or not problem.name:
+        return None
+    found = _LACKS.match(str(problem))
+    top = problem.name.partition(".")[0]
+    theirs = not (code / top).is_dir() and top not in _STANDINS
+    return f"{problem.name}.{found[1]}" if found and theirs else None
 
 
 def root_cause(problem: BaseException) -> BaseException:

@@ -1,0 +1,130 @@
+"""Branches of the tree's code that depend on the device, and that a CPU therefore decides otherwise than the run."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.common.bounded import syntax_tree
+from npu_rl.recipes.trainer_code.source_files import read_source
+
+_Value = bool | str | None  # None: not known
+
+# What expressions are on a CPU and, by device, in the run: verl/utils/device.py@0.5.0, transformers.utils.import_utils
+# and vllm/platforms/interface.py@v0.9.1. torch.cuda.is_available is not among them: MindSpeed makes it the NPU's.
+_ANSWERS: tuple[tuple[re.Pattern[str], _Value, dict[str, _Value]], ...] = (
+    (
+        re.compile(r"(?:\w+\.)*(?:is_npu_available|is_torch_npu_available)(?:\(.*\))?"),
+        False,
+        {"npu": True, "cuda": False},
+    ),
+    (re.compile(r"(?:\w+\.)*is_cuda_available(?:\(\))?"), False, {"npu": False, "cuda": True}),
+    (re.compile(r"(?:\w+\.)*current_platform\.is_cpu\(\)"), True, {"npu": False, "cuda": False}),
+    (re.compile(r"(?:\w+\.)*current_platform\.is_cuda\(\)"), False, {"npu": False, "cuda": True}),
+    (
+        re.compile(
+            r"get_device_name\(\)|(?:self\.)?device_name|(?:\w+\.)*current_platform\.device_(?:type|name)"
+        ),
+        "cpu",
+        {"npu": "npu", "cuda": "cuda"},
+    ),
+)
+
+
+@dataclass(frozen=True)
+class DeviceBranch:
+    """A condition that is decided otherwise on a CPU.
+
+    Attributes:
+        file: Path in the tree.
+        line: Line of the condition, from 1.
+        condition: Its text.
+        lines: First and last line of what the run executes and the rehearsal does not; None for what only the
+            rehearsal executes.
+    """
+
+    file: str
+    line: int
+    condition: str
+    lines: tuple[int, int] | None
+
+    def text(self) -> str:
+        """Return the branch as one line of text."""
+        if self.lines is None:
+            return f"{self.file}:{self.line}: {self.condition}: runs here only"
+        first, last = self.lines
+        span = f"line {first}" if first == last else f"lines {first} to {last}"
+        return f"{self.file}:{self.line}: {self.condition}: {span} not rehearsed"
+
+
+def device_branches(code: Path, files: Iterable[str], device: str) -> list[DeviceBranch]:
+    """Return the branches in some files that a device decides otherwise than a CPU.
+
+    Args:
+        files: Python files, as paths in the tree.
+        device: The run's, npu or cuda.
+    """
+    found = []
+    for file in sorted(set(files)):
+        tree = syntax_tree(read_source(code / file) or b"")
+        if tree is not None:
+            found += list(_branches_of(tree, file, device))
+    return found
+
+
+def _branches_of(tree: ast.AST, file: str, device: str) -> Iterator[DeviceBranch]:
+    for node in ast.walk(tree):
+        if not isinstance(node, (ast.If, ast.IfExp)):
+            continue
+        here, there = _truth(node.test, "cpu"), _truth(node.test, device)
+        if here == there:
+            continue
+        text = ast.unparse(node.test)
+        if isinstance(node, ast.IfExp):
+            yield DeviceBranch(file, node.lineno, text, (node.lineno, node.end_lineno or node.lineno))
+            continue
+        in_run = there if there is not None else not here  # then the run may go the other way
+        missed = node.body if in_run else node.orelse
+        lines = (missed[0].lineno, missed[-1].end_lineno or missed[-1].lineno) if missed else None
+        yield DeviceBranch(file, node.lineno, text, lines)
+
+
+def _truth(node: ast.expr, device: str) -> bool | None:
+    """Return whether a condition holds on a device, or None if that depends on something else."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        inner = _truth(node.operand, device)
+        return None if inner is None else not inner
+    if isinstance(node, ast.BoolOp):
+        parts = [_truth(part, device) for part in node.values]
+        decisive = isinstance(node.op, ast.Or)
+        if decisive in parts:
+            return decisive
+        return None if None in parts else not decisive
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        return _comparison(node, device)
+    value = _value(node, device)
+    return None if value is None else bool(value)
+
+
+def _comparison(node: ast.Compare, device: str) -> bool | None:
+    value, operator, other = _value(node.left, device), node.ops[0], node.comparators[0]
+    if not isinstance(value, str):
+        return None
+    if isinstance(operator, (ast.Eq, ast.NotEq)) and isinstance(other, ast.Constant):
+        return (value == other.value) is isinstance(operator, ast.Eq)
+    if isinstance(operator, (ast.In, ast.NotIn)) and isinstance(other, (ast.List, ast.Tuple, ast.Set)):
+        values = [element.value for element in other.elts if isinstance(element, ast.Constant)]
+        known = len(values) == len(other.elts)
+        return (value in values) is isinstance(operator, ast.In) if known else None
+    return None
+
+
+def _value(node: ast.expr, device: str) -> _Value:
+    text = ast.unparse(node)
+    for pattern, on_cpu, in_run in _ANSWERS:
+        if pattern.fullmatch(text):
+            return on_cpu if device == "cpu" else in_run.get(device)
+    return None

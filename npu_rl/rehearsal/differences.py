@@ -1,0 +1,155 @@
+"""What differs between a rehearsal and the run: interpreter, packages, device, and the branches that depend on it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from npu_rl.common.bounded import read_file
+from npu_rl.rehearsal.device_branches import DeviceBranch, device_branches
+from npu_rl.rehearsal.executed_modules import executed_modules, file_of
+from npu_rl.training.run import interpreter
+from npu_rl.training.run.prepare import Prepared
+
+_EXECUTED = "executed-*.json"  # of npu_rl_weight_sync, among the usage counts
+_PACKAGES_SHOWN, _BRANCHES_SHOWN = 6, 12  # in the text report; --json has all
+
+
+@dataclass(frozen=True)
+class OtherVersion:
+    """A package that the rehearsal has in another version than the manifest asks for; `here` is None if it has none."""
+
+    name: str
+    here: str | None
+    wanted: str
+
+    def text(self) -> str:
+        """Return the package as text."""
+        return f"{self.name} {self.here or 'not installed'} ({self.wanted})"
+
+
+@dataclass(frozen=True)
+class Differences:
+    """What differs from the run.
+
+    Attributes:
+        device: The run's device.
+        versions: Python, torch and torch_npu as the manifest's host has them, and here.
+        packages: Packages that the manifest pins otherwise.
+        branches: Branches in executed and patched files that a CPU decides otherwise.
+        executed: Whether the files are those that the training imported; else those that a step would import.
+    """
+
+    device: str
+    versions: tuple[OtherVersion, ...] = ()
+    packages: tuple[OtherVersion, ...] = ()
+    branches: tuple[DeviceBranch, ...] = field(default=())
+    executed: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the differences as JSON types."""
+        return {
+            "device": self.device,
+            "versions": [vars(one) for one in self.versions],
+            "packages": [vars(one) for one in self.packages],
+            "branches": [{**vars(one), "lines": one.lines and list(one.lines)} for one in self.branches],
+            "executed": self.executed,
+        }
+
+    def lines(self) -> list[str]:
+        """Return the differences as lines of text."""
+        lines = [one.text() for one in self.versions]
+        if self.packages:
+            shown = ", ".join(one.text() for one in self.packages[:_PACKAGES_SHOWN])
+            lines.append(f"{len(self.packages)} packages: {shown}{_more(self.packages, _PACKAGES_SHOWN)}")
+        lines.append(f"device: cpu for {self.device}")
+        if self.branches:
+            files = (
+                "executed and patched files"
+                if self.executed
+                else "patched files and those that a step imports"
+            )
+            count = "1 branch" if len(self.branches) == 1 else f"{len(self.branches)} branches"
+            lines.append(f"{count} on the device in {files}:")
+            lines += [f"  {one.text()}" for one in self.branches[:_BRANCHES_SHOWN]]
+            lines += [f"  and {len(self.branches) - _BRANCHES_SHOWN} more, with --json"] * (
+                len(self.branches) > _BRANCHES_SHOWN
+            )
+        return lines
+
+
+def differences(prepared: Prepared, patched: Iterable[str], usage: Iterable[Path]) -> Differences:
+    """Return what differs.
+
+    Args:
+        patched: Files that the manifest's patches change, as paths in the tree.
+        usage: Folders of usage counts of the rehearsal's trainings.
+    """
+    code, device = prepared.paths.code, prepared.recipe.device
+    if device == "cpu":
+        return Differences(device)
+    imported = _imported_files(code, usage)
+    named = (file_of(code, module) for module in executed_modules(code, prepared.recipe.trainer.module))
+    files = imported or {str(file.relative_to(code)) for file in named if file}
+    files |= {file for file in patched if file.endswith(".py") and (code / file).is_file()}
+    return Differences(
+        device,
+        tuple(_versions(prepared)),
+        tuple(_packages(prepared)),
+        tuple(device_branches(code, files, device)),
+        executed=bool(imported),
+    )
+
+
+def _versions(prepared: Prepared) -> list[OtherVersion]:
+    host, here = prepared.lock.host, prepared.interpreter
+    found = interpreter.probe(here.path, ("torch",)).packages
+    versions = {"python": ".".join(map(str, here.version)), "torch": found.get("torch"), "torch_npu": None}
+    return [
+        OtherVersion(name, version, host[name])
+        for name, version in versions.items()
+        if name in host and not _fits(version, host[name])
+    ]
+
+
+def _packages(prepared: Prepared) -> list[OtherVersion]:
+    from packaging.requirements import Requirement
+
+    wanted = [Requirement(text) for text in prepared.lock.requirements]
+    found = interpreter.probe(prepared.interpreter.path, prepared.lock.requirements).packages
+    return [
+        OtherVersion(one.name, found.get(one.name), str(one.specifier) or "any version")
+        for one in wanted
+        if not _fits(found.get(one.name), str(one.specifier))
+    ]
+
+
+def _fits(version: str | None, wanted: str) -> bool:
+    """Return whether a version is as wanted: by a specifier, or a plain version."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    if version is None:
+        return False
+    try:
+        return SpecifierSet(wanted).contains(version, prereleases=True)
+    except InvalidSpecifier:
+        return version.partition("+")[0] == wanted
+
+
+def _imported_files(code: Path, usage: Iterable[Path]) -> set[str]:
+    """Return the tree's files that the trainings' workers had imported, as paths in the tree."""
+    root = code.resolve()
+    places: set[Path] = set()
+    for file in (file for folder in usage for file in folder.glob(_EXECUTED)):
+        try:
+            places.update(Path(str(place)) for place in json.loads(read_file(file)))
+        except ValueError:
+            continue  # of a process that was killed
+    return {str(place.relative_to(root)) for place in places if place.is_relative_to(root)}
+
+
+def _more(every: tuple[OtherVersion, ...], shown: int) -> str:
+    return f" and {len(every) - shown} more" if len(every) > shown else ""

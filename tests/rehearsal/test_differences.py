@@ -1,0 +1,160 @@
+"""What the report begins with: versions, the device, and branches that a CPU decides otherwise."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from npu_rl.rehearsal.device_branches import device_branches
+from npu_rl.rehearsal.differences import Differences, OtherVersion, differences
+from npu_rl.rehearsal.executed_modules import executed_modules
+from npu_rl.training.run.interpreter import Interpreter
+from tests.code_trees import lay
+from tests.training.fake_run import FakeRun
+
+BRANCHES = """\
+from device import get_device_name, is_cuda_available, is_npu_available
+if is_npu_available:
+    import torch_npu
+    torch_npu.setup()
+elif is_cuda_available:
+    pass
+if not is_npu_available and debug:
+    warn()
+name = "hccl" if get_device_name() == "npu" else "gloo"
+if self.device_name in ("npu", "cuda") and use_gpu:
+    options = 1
+if get_device_name() != "cpu":
+    load()
+else:
+    skip()
+if torch.cuda.is_available():
+    pass
+if other or is_torch_npu_available(check_device=False):
+    patch()
+if current_platform.is_cpu():
+    threads()
+if device_name == wanted:
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("device", "expected"),
+    [
+        (
+            "npu",
+            [
+                "a.py:2: is_npu_available: lines 3 to 4 not rehearsed",
+                "a.py:7: not is_npu_available and debug: runs here only",
+                "a.py:9: get_device_name() == 'npu': line 9 not rehearsed",
+                "a.py:10: self.device_name in ('npu', 'cuda') and use_gpu: line 11 not rehearsed",
+                "a.py:12: get_device_name() != 'cpu': line 13 not rehearsed",
+                "a.py:18: other or is_torch_npu_available(check_device=False): line 19 not rehearsed",
+                "a.py:20: current_platform.is_cpu(): runs here only",
+            ],
+        ),
+        (
+            "cuda",
+            [
+                "a.py:5: is_cuda_available: line 6 not rehearsed",
+                "a.py:10: self.device_name in ('npu', 'cuda') and use_gpu: line 11 not rehearsed",
+                "a.py:12: get_device_name() != 'cpu': line 13 not rehearsed",
+                "a.py:20: current_platform.is_cpu(): runs here only",
+            ],
+        ),
+    ],
+)
+def test_branches_that_a_cpu_decides_otherwise(device: str, expected: list[str], tmp_path: Path) -> None:
+    """Conditions that depend on something else, or whose answer MindSpeed changes, are left out."""
+    code = lay(tmp_path / "code", {"a.py": BRANCHES, "b.py": "if x:\n    pass\n", "broken.py": "if ("})
+    found = device_branches(code, ["b.py", "a.py", "broken.py", "a.py"], device)
+    assert sorted(branch.text() for branch in found) == sorted(expected)
+
+
+TREE = {
+    "verl/__init__.py": "",
+    "verl/main.py": "import os\nfrom . import workers\n\ndef main():\n    from verl.other import run\n",
+    "verl/workers/__init__.py": "from .vllm_rollout import Rollout\n",
+    "verl/workers/vllm_rollout.py": "import vllm.engine.llm\nfrom vllm import SamplingParams\n",
+    "verl/other.py": "if is_npu_available:\n    run = 1\n",
+    "verl/never.py": "import megatron\n",
+    "vllm/__init__.py": "import vllm.config\n",
+    "vllm/config.py": "",
+    "vllm/engine/llm.py": "",
+    "megatron/__init__.py": "",
+    "recipe/dapo/main.py": "import verl.main\nimport numpy\n",
+}
+
+
+def test_a_step_executes_what_its_packages_import_and_what_these_import_of_others(tmp_path: Path) -> None:
+    code = lay(tmp_path / "code", TREE)
+    verls = [
+        "verl",
+        "verl.main",
+        "verl.other",
+        "verl.workers",
+        "verl.workers.vllm_rollout",
+        "vllm",
+        "vllm.engine.llm",
+    ]
+    assert executed_modules(code, "verl.main") == verls
+    assert executed_modules(code, "recipe.dapo.main") == ["recipe.dapo.main", *verls]
+
+
+def found_in(tmp_path: Path, usage: list[Path], device: str = "npu") -> Differences:
+    lay(tmp_path / "code", TREE)
+    made = FakeRun(tmp_path).prepared([])
+    python = tmp_path / "probed"
+    packages = {"torch": "2.13.0+cpu", "numpy": "2.0.0", "transformers": "4.52.4"}
+    answer = {"version": [3, 11, 7], "executable": str(python), "packages": packages, "torch_npu": None}
+    python.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
+    python.chmod(0o755)
+    lock = replace(
+        made.lock,
+        host={"python": ">=3.11,<3.12", "torch": "2.5.1", "torch_npu": "2.5.1.post1", "cann": "8.2"},
+        requirements=("numpy==1.26.4", "transformers==4.52.4", "pylatexenc"),
+    )
+    trainer = made.recipe.trainer.model_copy(update={"module": "verl.main"})
+    recipe = made.recipe.model_copy(update={"device": device, "trainer": trainer})
+    report = replace(made.report, lock=lock)
+    interpreter = Interpreter(str(python), (3, 11, 7), {})
+    prepared = replace(made, report=report, interpreter=interpreter).with_recipe(recipe)
+    return differences(prepared, ["verl/never.py", "gone.py", "README.md"], usage)
+
+
+def test_versions_packages_and_branches_are_told(tmp_path: Path) -> None:
+    found = found_in(tmp_path, [])
+    assert found.versions == (
+        OtherVersion("torch", "2.13.0+cpu", "2.5.1"),
+        OtherVersion("torch_npu", None, "2.5.1.post1"),
+    )
+    assert found.packages == (
+        OtherVersion("numpy", "2.0.0", "==1.26.4"),
+        OtherVersion("pylatexenc", None, "any version"),
+    )
+    assert found.lines() == [
+        "torch 2.13.0+cpu (2.5.1)",
+        "torch_npu not installed (2.5.1.post1)",
+        "2 packages: numpy 2.0.0 (==1.26.4), pylatexenc not installed (any version)",
+        "device: cpu for npu",
+        "1 branch on the device in patched files and those that a step imports:",
+        "  verl/other.py:1: is_npu_available: line 2 not rehearsed",
+    ]
+
+
+def test_the_files_are_those_that_a_training_imported_where_it_did(tmp_path: Path) -> None:
+    usage = tmp_path / "usage"
+    usage.mkdir()
+    places = [str(tmp_path / "code" / "verl" / "main.py"), "/usr/lib/python3/os.py"]
+    (usage / "executed-node-7.json").write_text(json.dumps(places))
+    (usage / "executed-node-8.json").write_text('["cut')
+    found = found_in(tmp_path, [usage])
+    assert found.executed and not found.branches
+
+
+def test_a_recipe_for_a_cpu_differs_in_nothing(tmp_path: Path) -> None:
+    assert found_in(tmp_path, [], "cpu") == Differences("cpu")
