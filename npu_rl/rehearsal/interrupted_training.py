@@ -20,7 +20,8 @@ SAVED, TWICE = 3, 2  # the step of the checkpoint; how many steps after it are t
 GLOO_TOLERANCE = 1e-6
 """Greatest difference of a metric over several ranks, relative above 1: gloo adds in an order of its own."""
 
-_OF_THE_CLOCK = ("timing", "perf/")
+# Of the clock, and verl's number of the epoch: of its loop, which starts anew in each process (ray_trainer.py@0.5.0).
+_OF_THE_PROCESS = ("timing", "perf/", "training/epoch")
 _SHOWN = 5  # metrics that an error names
 
 
@@ -133,5 +134,5 @@ class _Pair:
 
 def _pairs(before: Point, after: Point) -> Iterator[_Pair]:
     for name in sorted(before.data.keys() & after.data.keys()):
-        if not name.startswith(_OF_THE_CLOCK):
+        if not name.startswith(_OF_THE_PROCESS):
             yield _Pair(before.step, name, before.data[name], after.data[name])

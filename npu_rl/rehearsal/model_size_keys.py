@@ -5,16 +5,17 @@ A tiny model has few layers, so rehearsals leave these keys out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 LAYER_KEYS = frozenset(
     {
         "num_layers_in_first_pipeline_stage",
         "num_layers_in_last_pipeline_stage",
         "pipeline_num_transformer_layers",
-        "recompute_num_layers",
-        "recompute_granularity",
-        "recompute_method",
     }
 )
+RECOMPUTE_KEYS = frozenset({"recompute_num_layers", "recompute_granularity", "recompute_method"})
 YARN_KEYS = frozenset(
     {
         "rope_scaling_type",
@@ -29,6 +30,16 @@ YARN_KEYS = frozenset(
 EXPERT_KEYS = frozenset({"moe_router_num_groups", "moe_router_group_topk"})
 RANK_KEYS = frozenset({"context_parallel_size"})
 """Sizes over ranks that are said again among the keys of the model, as verl 796871d needs."""
-SIZE_KEYS = LAYER_KEYS | YARN_KEYS | EXPERT_KEYS | RANK_KEYS
+SIZE_KEYS = LAYER_KEYS | RECOMPUTE_KEYS | YARN_KEYS | EXPERT_KEYS | RANK_KEYS
 LAYER_OVERRIDES = frozenset({"actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"})
 """Such keys of a trainer, below a recipe's `overrides`: cann-recipes-train's stages."""
+
+
+def scaled_transformer(given: Mapping[str, Any], left_out: frozenset[str]) -> dict[str, Any]:
+    """Return the keys that a tiny training keeps: recomputation as configured, of one layer.
+
+    Args:
+        left_out: Keys that don't fit the tiny model.
+    """
+    kept = {name: value for name, value in given.items() if name not in left_out - RECOMPUTE_KEYS}
+    return {**kept, "recompute_num_layers": 1} if "recompute_num_layers" in kept else kept

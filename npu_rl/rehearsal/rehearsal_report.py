@@ -87,6 +87,7 @@ class RehearsalReport:
         rollout: The level *rollout*, by case.
         standins: Number of uses by stand-in.
         differences: What differs from the run, or None until it is known.
+        changed_files: Files of the workspace that differ from the lock after the trainings; None if none was trained.
         left_out: Levels and parts that were asked for and can't be rehearsed.
         unproven: The user's reason for running a tree that is not as locked, or None.
     """
@@ -103,6 +104,7 @@ class RehearsalReport:
     standins: dict[str, int] = field(default_factory=dict)
     patches: list[PatchUse] = field(default_factory=list)
     differences: Differences | None = None
+    changed_files: list[str] | None = None
     left_out: tuple[NotRehearsed, ...] = ()
     unproven: str | None = None
 
@@ -110,7 +112,8 @@ class RehearsalReport:
     def ok(self) -> bool:
         """Whether all selected levels passed."""
         levels = [self.imports is None or self.imports.ok, self.layout is None or self.layout.ok]
-        return all(levels) and all(part.failure is None for part in self.train_parts())
+        trained = all(part.failure is None for part in self.train_parts())
+        return all(levels) and trained and not self.changed_files
 
     def train_parts(self) -> list[TrainPart]:
         """Return all parts that ran the trainer."""
@@ -133,6 +136,7 @@ class RehearsalReport:
             "rollout": {name: part.to_json() for name, part in self.rollout.items()}
             if self.rollout
             else None,
+            "changed_files": self.changed_files,
             "real": self.real(),
             "stood_in_for": self.standins,
             "patches": [patch.to_json() for patch in self.patches],
@@ -184,6 +188,11 @@ class RehearsalReport:
             lines += self._train_lines("train", self.train)
         for name, part in (self.rollout or {}).items():
             lines += self._train_lines(f"rollout, {name} parallel", part)
+        if self.changed_files is not None:
+            state = (
+                "CHANGED by the trainings" if self.changed_files else "equals its lock after the trainings"
+            )
+            lines += [f"workspace: {state}", *(f"  {file}" for file in self.changed_files)]
         lines += _section("patches", [patch.line() for patch in self.patches])
         lines += _section("real", self.real())
         lines += _section(f"only {_A_DEVICE[self._device]} can show", self.only_a_device())

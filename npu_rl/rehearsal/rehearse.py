@@ -40,6 +40,7 @@ from npu_rl.training.record.attempt import dump
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.prepare import Prepared, run_facts, runs_folder
 from npu_rl.training.run.train import new_record
+from npu_rl.workspace.verification.verify import verify
 
 RUNTIME = "npu_rl_runtime"
 _LARGEST_LIST = 1 << 20  # bytes
@@ -84,6 +85,9 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         for case in chosen.cases:
             of_case = _new_record(prepared, f"rollout, {case}", f".{case}")
             report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
+    if report.train_parts() and prepared.drift is None:
+        again = verify(prepared.paths, notify, deep=True)
+        report.changed_files = [f"{drift.kind} {drift.path}" for drift in again.drift]
     hooks, standins = _usage(report)
     report.standins = dict(standins)
     usage = [folder for part in report.train_parts() for folder in part.usage]

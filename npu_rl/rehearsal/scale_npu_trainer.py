@@ -5,7 +5,7 @@ from __future__ import annotations
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.schema_model_and_data import Model
 from npu_rl.recipes.recipe.schema_training import Parallel
-from npu_rl.rehearsal.model_size_keys import LAYER_OVERRIDES, SIZE_KEYS
+from npu_rl.rehearsal.model_size_keys import LAYER_OVERRIDES, SIZE_KEYS, scaled_transformer
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import CACHE
 
@@ -33,7 +33,6 @@ def scale_npu_trainer(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
     steps = min(recipe.steps, STEPS)
     rollout = small.rollout.model_copy(
         update={
-            "top_k": -1,
             "max_batched_tokens": _PASS_TOKENS,
             "max_sequences": _SEQUENCES,
             "eager": True,  # a CPU has no graphs
@@ -41,7 +40,7 @@ def scale_npu_trainer(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
             "engine_arguments": {**recipe.rollout.engine_arguments, **CACHE},
         }
     )
-    transformer = {key: value for key, value in recipe.actor.transformer.items() if key not in SIZE_KEYS}
+    transformer = scaled_transformer(recipe.actor.transformer, SIZE_KEYS)
     own = {
         "steps": steps,
         # With YaRN, without which its attention has no scale.
@@ -68,6 +67,6 @@ def _change_lines(recipe: Recipe, steps: int) -> list[str]:
         f"cluster: {_RANKS} ranks for {recipe.cluster.world}: tensor parallel {_RANKS} in training, one engine each, "
         "vLLM's experts over both",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",
-        f"vLLM: {_PASS_TOKENS} tokens a pass, eager, at a temperature of 1",
+        f"vLLM: {_PASS_TOKENS} tokens a pass, eager",
         *(f"left out, being about the real model's layers: {key}" for key in left_out),
     ]

@@ -9,7 +9,7 @@ from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.recipe.schema_rollout import Rollout
 from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, Logging
 from npu_rl.recipes.recipe.schema_training import Parallel
-from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, SIZE_KEYS, YARN_KEYS
+from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, SIZE_KEYS, YARN_KEYS, scaled_transformer
 
 STEPS = 60
 _BATCH, _SAMPLES, _MICRO = 8, 8, 16
@@ -50,7 +50,7 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
         "model": Model(
             make=tiny_model_of(recipe),
             remove_padding=False,
-            recompute=None if recipe.megatron else recipe.model.recompute,
+            recompute=recipe.model.recompute,
             load_weights=False if recipe.megatron else None,
             config={} if recipe.megatron else {"_attn_implementation": "eager"},
         ),
@@ -70,8 +70,10 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
             # The stand-in generates in both cases; Megatron's workers don't support `hf`.
             engine="vllm" if recipe.megatron else "hf",
             responses=_SAMPLES,
-            temperature=1.0,
-            top_k=0,
+            temperature=recipe.rollout.temperature,
+            top_p=recipe.rollout.top_p,
+            top_k=recipe.rollout.top_k,
+            validation=recipe.rollout.validation,
             tensor_parallel=1,
             log_prob_micro_batch=_MICRO,
         ),
@@ -110,7 +112,7 @@ def _manager_for_one(recipe: Recipe) -> str | None:
 def _transformer(recipe: Recipe) -> dict[str, Any]:
     if not recipe.megatron:
         return {}
-    kept = {name: value for name, value in recipe.actor.transformer.items() if name not in SIZE_KEYS}
+    kept = scaled_transformer(recipe.actor.transformer, SIZE_KEYS)
     if tiny_model_of(recipe) != "tiny-deepseek-v3":
         return {**kept, "use_flash_attn": True}
     return {**kept, **MEGATRON_ON_CPU}
@@ -145,7 +147,8 @@ def _shown_model(recipe: Recipe) -> str:
 def _change_lines(recipe: Recipe, steps: int) -> list[str]:
     lines = [
         f"model: {_shown_model(recipe)} for {recipe.model.path or recipe.model.make}",
-        f"data: {_BATCH} small sums a step, {_SAMPLES} responses of {_RESPONSE} tokens each",
+        f"data: {_BATCH} small sums a step, in prompts of 10 to {_PROMPT} tokens; {_SAMPLES} responses of {_RESPONSE} "
+        "tokens each",
         "reward: the share of one digit in the response, which a random model can learn",
         f"cluster: one rank for {recipe.cluster.world}",
         f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",

@@ -8,7 +8,7 @@ from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, Logging
 from npu_rl.recipes.recipe.schema_training import Parallel
-from npu_rl.rehearsal.model_size_keys import LAYER_KEYS
+from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, scaled_transformer
 from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU
 
 Case = Literal["expert", "pipeline"]
@@ -22,6 +22,7 @@ _PROMPT, _LENGTH = 32, 12  # tokens of a prompt and a response
 _RATE, _WARMUP = 2e-3, 4  # warm-up steps; without them, Adam undoes what the model has learnt before
 # 4096 tokens; by default a CPU's cache has 1 GiB, which is allocated again at every step.
 CACHE = {"block_size": 16, "num_gpu_blocks_override": 256}
+_RESUMED_SCHEDULE = "actor_rollout_ref.actor.optim.use_checkpoint_opt_param_scheduler"
 GOAL = 0.7
 """Mean accuracy of the last steps that is required; the model starts near 0.5."""
 _DEEPSCALER = "npu_rl_runtime/rewards/deepscaler.py"
@@ -43,7 +44,8 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
         "model": Model(make="tiny-deepseek-v3-sums", remove_padding=False, load_weights=True),
         "data": Data(
             make="boxed-sums",
-            rows=_BATCH,  # the same sums at each step; with different ones, their difficulty hid the progress
+            # An epoch is two steps: their difficulty hides no progress, and a checkpoint lies within an epoch.
+            rows=2 * _BATCH,
             batch=_BATCH,
             prompt_length=_PROMPT,
             response_length=_LENGTH,
@@ -55,7 +57,6 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
         "rollout": recipe.rollout.model_copy(
             update={
                 "responses": _SAMPLES,
-                "temperature": 1.0,  # vLLM 0.9.1 reports log probabilities without the temperature
                 "tensor_parallel": 1,
                 "log_prob_micro_batch": _MICRO,
                 # Below the longest sequence, so that prompts are chunked, and below the number of a rank's sequences.
@@ -84,8 +85,20 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
         "env": {**recipe.env, "VLLM_DP_SIZE": str(RANKS)},
         "logging": Logging(samples=recipe.logging.samples),
         "checkpoint": Checkpoint(),
+        "overrides": _overrides(recipe),
     }
     return recipe.model_copy(update=changes), _change_lines(recipe, steps, case)
+
+
+def _overrides(recipe: Recipe) -> dict[str, Any]:
+    """Return the overrides; where the recipe's rate is constant, the schedule of the warm-up here is resumed.
+
+    By default verl begins the schedule anew (verl/utils/checkpoint/megatron_checkpoint_manager.py:335@55e3c5b), which
+    a constant rate does not show: neither must the rehearsal's own warm-up.
+    """
+    if recipe.optimizer.warmup_steps:
+        return recipe.overrides
+    return {_RESUMED_SCHEDULE: True, **recipe.overrides}
 
 
 def _reward(recipe: Recipe, steps: int) -> Reward:
@@ -104,7 +117,7 @@ def _sizes(case: Case) -> dict[str, int]:
 
 
 def _transformer(recipe: Recipe) -> dict[str, Any]:
-    kept = {name: value for name, value in recipe.actor.transformer.items() if name not in LAYER_KEYS}
+    kept = scaled_transformer(recipe.actor.transformer, LAYER_KEYS)
     return {**kept, **MEGATRON_ON_CPU}
 
 
@@ -112,7 +125,8 @@ def _change_lines(recipe: Recipe, steps: int, case: Case) -> list[str]:
     world = recipe.cluster.world
     return [
         f"model: a DeepSeek-V3 of 170,000 weights with YaRN, half taught small sums, for {recipe.model.path}",
-        f"data: {_BATCH} sums up to five, the same at each step, {_SAMPLES} responses of at most {_LENGTH} tokens each",
+        f"data: {_BATCH} sums up to five, in prompts of 10 to {_PROMPT} tokens; "
+        f"{_SAMPLES} responses of at most {_LENGTH} tokens each",
         f"cluster: {RANKS} ranks for {world}: {case} parallel {RANKS} in training, vLLM's experts over both",
         f"steps: {steps} of {recipe.steps}, at a learning rate of {_RATE:g} for {recipe.optimizer.lr:g}",
         f"vLLM: {_PROMPT} tokens a pass, eager",

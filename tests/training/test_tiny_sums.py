@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import random
 import subprocess
@@ -40,12 +39,14 @@ def test_it_boxes_every_answer_and_knows_some(made: Path) -> None:
     torch.manual_seed(0)
     tokenizer = AutoTokenizer.from_pretrained(made / "model")
     model = AutoModelForCausalLM.from_pretrained(made / "model", torch_dtype=torch.bfloat16)
-    right, boxed, asked = 0, 0, 0
-    for a, b in itertools.product(range(6), range(6)):
-        if a + b > 5:
-            continue
-        prompt = [{"role": "user", "content": f"What is {a} + {b}?"}]
+    right, boxed, asked, lengths = 0, 0, 0, set()
+    rows = parquet.read_table(made / "train.parquet").to_pylist()
+    sums = {row["prompt"][0]["content"]: int(row["reward_model"]["ground_truth"]) for row in rows}
+    assert len(sums) == 21  # pairs of digits with a sum of at most five
+    for text, total in sums.items():
+        prompt = [{"role": "user", "content": text}]
         tokens = torch.tensor([tokenizer.apply_chat_template(prompt, add_generation_prompt=True)] * 4)
+        lengths.add(tokens.shape[1])
         said = model.generate(
             tokens,
             attention_mask=torch.ones_like(tokens),
@@ -55,9 +56,10 @@ def test_it_boxes_every_answer_and_knows_some(made: Path) -> None:
             top_p=1.0,
         )
         answers = tokenizer.batch_decode(said[:, tokens.shape[1] :], skip_special_tokens=True)
-        right += sum(answer == f"\\boxed{{{a + b}}}" for answer in answers)
+        right += sum(answer == f"\\boxed{{{total}}}" for answer in answers)
         boxed += sum(answer in {f"\\boxed{{{digit}}}" for digit in range(10)} for answer in answers)
         asked += len(answers)
+    assert lengths == {10, 13, 18, 25, 32}  # the last is the longest prompt of a rehearsal
     assert boxed / asked > 0.9
     assert 0.4 < right / asked < 0.7  # room for a reward to rise
 
@@ -75,7 +77,7 @@ def test_its_questions_are_scored_as_deepscalers(made: Path) -> None:
     assert len(rows) == 64
     for row in rows:
         assert row["data_source"] == "deepscaler"
-        a, b = row["prompt"][0]["content"].removeprefix("What is ").removesuffix("?").split(" + ")
+        a, b = row["prompt"][0]["content"].rpartition("What is ")[2].removesuffix("?").split(" + ")
         assert row["reward_model"]["ground_truth"] == str(int(a) + int(b))
         assert int(a) + int(b) < 6
 

@@ -49,7 +49,7 @@ def main() -> None:
 def digit_questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, Any]]:
     """Return questions about sums; the reward is the share of one digit in the response, whatever the sum is."""
     pairs = [(numbers.randint(0, 9), numbers.randint(0, 9)) for _ in range(rows)]
-    return [question("npu-rl/digit-questions", pair, split, index) for index, pair in enumerate(pairs)]
+    return [question("npu-rl/digit-questions", pair, split, index, index) for index, pair in enumerate(pairs)]
 
 
 def write_questions(place: Path, rows: list[dict[str, Any]]) -> None:

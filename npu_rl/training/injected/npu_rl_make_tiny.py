@@ -100,12 +100,26 @@ def save_model(model: Any, folder: Path, tokenizer: Any) -> None:
     place.write_text(json.dumps(values, indent=2) + "\n")
 
 
-def question(source: str, pair: tuple[int, int], split: str, index: int) -> dict[str, Any]:
-    """Return one row in verl's format: data_source, prompt, ability, reward_model, extra_info."""
+_FILLERS = (0, 22, 3, 15, 8)
+"""Tokens before a question, which has ten itself: prompts of unequal length, one of 32, the limit in a rehearsal."""
+
+
+def sum_text(pair: tuple[int, int], number: int) -> str:
+    """Return a question for a sum, longer or shorter by its number."""
+    size = _FILLERS[number % len(_FILLERS)]
+    return f"{'o' * (size - 1)}{' ' * bool(size)}What is {pair[0]} + {pair[1]}?"
+
+
+def question(source: str, pair: tuple[int, int], split: str, index: int, number: int) -> dict[str, Any]:
+    """Return one row in verl's format: data_source, prompt, ability, reward_model, extra_info.
+
+    Args:
+        number: As of `sum_text`.
+    """
     a, b = pair
     return {
         "data_source": source,
-        "prompt": [{"role": "user", "content": f"What is {a} + {b}?"}],
+        "prompt": [{"role": "user", "content": sum_text(pair, number)}],
         "ability": "math",
         "reward_model": {"style": "rule", "ground_truth": str(a + b)},
         "extra_info": {"split": split, "index": index},

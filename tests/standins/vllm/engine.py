@@ -56,11 +56,13 @@ def run(scenario: dict[str, Any]) -> Any:
     return {"answers": first, **then}
 
 
-def generate(llm: Any, scenario: dict[str, Any]) -> Answers:
+def generate(llm: Any, scenario: dict[str, Any], temperature: float = 0.0) -> Answers:
     from vllm import SamplingParams
 
     sampling = [
-        SamplingParams(temperature=0.0, max_tokens=length, logprobs=0, ignore_eos=True, detokenize=False)
+        SamplingParams(
+            temperature=temperature, max_tokens=length, logprobs=0, ignore_eos=True, detokenize=False
+        )
         for length in scenario["max_tokens"]
     ]
     prompts = [{"prompt_token_ids": prompt} for prompt in scenario["prompts"]]
@@ -181,6 +183,7 @@ def probe(llm: Any, scenario: dict[str, Any]) -> dict[str, Any]:
     from vllm import _custom_ops
 
     return {
+        "sampled": generate(llm, scenario, 0.7),
         "is_cpu": current_platform.is_cpu(),
         "engine": type(llm.llm_engine).__module__,
         "worker": type(llm.llm_engine.model_executor.driver_worker.worker).__module__,

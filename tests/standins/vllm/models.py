@@ -83,12 +83,14 @@ def _tokenizer() -> Any:
     )
 
 
-def judged(model: Any, prompt: list[int], answer: list[int]) -> tuple[list[float], list[float]]:
+def judged(
+    model: Any, prompt: list[int], answer: list[int], temperature: float = 1.0
+) -> tuple[list[float], list[float]]:
     """For each token of the answer its log probability, in float32, and how far that is below the best token's."""
     import torch
 
     with torch.no_grad():
         logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1].float()
-    logs = logits.log_softmax(-1)
+    logs = (logits / temperature).log_softmax(-1)
     own = logs[torch.arange(len(answer)), answer]
     return own.tolist(), (logs.max(-1).values - own).tolist()

@@ -113,6 +113,19 @@ def test_the_engine_answers_as_transformers_would(
         assert max(below_the_best) < EXACT
 
 
+def test_log_probabilities_are_at_the_temperature_of_sampling(
+    ran: Any, references: dict[str, tuple[Path, Any]]
+) -> None:
+    """As the actor computes them; vLLM 0.9.1 itself reports those at a temperature of 1."""
+    below = []
+    for prompt, answer in zip(PROMPTS, ran[0]["plain"]["sampled"], strict=True):
+        expected, below_the_best = models.judged(references["plain"][1], prompt, answer["tokens"], 0.7)
+        assert answer["log_probs"] == pytest.approx(expected, abs=EXACT)
+        below += below_the_best
+    assert max(below) > 1  # they were sampled
+    assert ran[1]["vllm.log_probs_at_temperature"] > 0
+
+
 def test_the_comparison_would_notice_another_model(ran: Any, references: dict[str, tuple[Path, Any]]) -> None:
     """The same weights without YaRN, and other weights: beyond the tolerance in the mean, by far."""
     answers = ran[0]["yarn"]["answers"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_rl_standins.hooks import after_import
 
-from . import VLLM_VERSION, cache, communicator, experts, ops, speculation, version
+from . import VLLM_VERSION, cache, communicator, experts, ops, sampler, speculation, version
 
 version.check(VLLM_VERSION)
 
@@ -21,6 +21,7 @@ after_import("vllm.model_executor.layers.fused_moe.layer", experts.install_in)
 after_import("vllm.distributed.device_communicators.cpu_communicator", communicator.install_in)
 after_import("vllm.distributed.utils", communicator.use_gloo_for_hccl)
 after_import("vllm.v1.worker.gpu_model_runner", cache.install_in)
+after_import("vllm.v1.sample.sampler", sampler.install_in)
 
 
 class StandInCpuPlatform(CpuPlatform):
