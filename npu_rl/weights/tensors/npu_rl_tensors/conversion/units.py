@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..formats.boxes import Box, extent, split
+from ..formats.boxes import Box, extent, origin, shifted, split
 from ..layouts.model_sizes import ModelDims
 from ..layouts.name_tables import entries
 from ..layouts.placements import (
@@ -107,8 +107,7 @@ def _dist_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[Ou
     for name, places in layout.by_name.items():
         for place in places:
             for part in split(extent(place.box), CHUNK):
-                box = tuple((a + low, a + high) for (a, _), (low, high) in zip(place.box, part, strict=True))
-                chunk = Chunk(place, box)
+                chunk = Chunk(place, shifted(part, origin(place.box)))
                 bytes_ = chunk.values * item_sizes[name]
                 if held and size + bytes_ > UNIT:
                     yield _dist_unit(number, held, item_sizes)

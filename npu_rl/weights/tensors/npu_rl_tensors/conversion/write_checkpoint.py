@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from ..formats.boxes import Box, extent, slices, split, whole
+from ..formats.boxes import Box, extent, origin, shifted, slices, split, whole
 from ..formats.tensor_views import TensorView
 from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import stored_box
@@ -48,7 +48,7 @@ def write_dist_file(
         for chunk in unit.chunks:
             place = chunk.placement
             data = _read(views[place.name], chunk.box, dtypes[place.name])
-            at = stored_box(place, chunk.box)
+            at = stored_box(place, shifted(chunk.box, origin(place.box), -1))
             start = out.tell()
             torch.save(data.reshape(extent(at)), out)
             places.append([place.stored, list(at), start, out.tell() - start])

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from ..hf_checkpoint import read_object
 from ..tensor_error import TensorError
 from ..untrusted_values import is_shape, odd_name, shown
-from .boxes import Box, any_overlap, extent, overlap, shifted, slices, whole
+from .boxes import Box, any_overlap, extent, whole
 from .fsdp_pickles import (
     LocalShard,
     Mesh,
@@ -32,7 +31,7 @@ from .fsdp_pickles import (
     fsdp_globals,
 )
 from .restricted_pickle import Pickled
-from .tensor_views import OpenFiles, TensorView
+from .tensor_views import OpenFiles, TensorView, read_assembled
 from .torch_files import SavedTensor, read_saved
 
 CONFIG = "fsdp_config.json"
@@ -321,23 +320,8 @@ def _view(
 ) -> TensorView:
     if len(parts) == 1:
         return parts[0].tensor.view(files, name)
-    held: list[tuple[Box, Callable[[Box], torch.Tensor]]] = [
-        (part.box, part.tensor.view(files, name).read) for part in parts
-    ]
-    return TensorView(name, shape, dtype, f"{parts[0].path} and others", partial(_read, tuple(held), dtype))
-
-
-def _read(
-    parts: tuple[tuple[Box, Callable[[Box], torch.Tensor]], ...], dtype: torch.dtype, box: Box
-) -> torch.Tensor:
-    result = torch.empty(extent(box), dtype=dtype)
-    origin = [start for start, _ in box]
-    for own, read in parts:
-        shared = overlap(own, box)
-        if shared is not None:
-            local = shifted(shared, [start for start, _ in own], -1)
-            result[slices(shifted(shared, origin, -1))] = read(local)
-    return result
+    held = [(part.box, part.tensor.view(files, name).read) for part in parts]
+    return TensorView(name, shape, dtype, f"{parts[0].path} and others", partial(read_assembled, held, dtype))
 
 
 def _invalid(path: Path, why: str) -> TensorError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,10 @@ import torch
 
 from ..regular_file import open_handle
 from ..tensor_error import TensorError
-from .boxes import Box, extent, row_major
+from .boxes import Box, extent, origin, overlap, row_major, shifted, slices
+
+Part = tuple[Box, Callable[[Box], torch.Tensor]]
+"""A box of a tensor, and what reads a box within it, counted from its own first value."""
 
 _OPEN = 64  # files kept open at once
 _WASTE = 2  # a box is read with what lies between its runs while that is at most this many times its size
@@ -90,6 +93,22 @@ class OpenFiles:
                 os.close(self._handles.popitem(last=False)[1])
             self._handles[name] = open_handle(name)
         return self._handles[name]
+
+
+def read_assembled(parts: Iterable[Part], dtype: torch.dtype, box: Box) -> torch.Tensor:
+    """Return a box of a tensor from its parts, which cover it; a part that has all of it is not copied again."""
+    result: torch.Tensor | None = None
+    for own, read in parts:
+        shared = overlap(own, box)
+        if shared is None:
+            continue
+        data = read(shifted(shared, origin(own), -1))
+        if shared == box:
+            return data
+        if result is None:
+            result = torch.empty(extent(box), dtype=dtype)
+        result[slices(shifted(shared, origin(box), -1))] = data
+    return torch.empty(extent(box), dtype=dtype) if result is None else result
 
 
 def read_strided(

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..formats.boxes import Box, extent, overlap, shifted, slices
+from ..formats.boxes import Box, origin, shifted
 from ..formats.legacy_checkpoint import iteration_folder, rank_numbers, read_rank_file
 from ..formats.read_torch_dist import read_dist_checkpoint
-from ..formats.tensor_views import OpenFiles, TensorView
+from ..formats.tensor_views import OpenFiles, TensorView, read_assembled
 from ..tensor_error import TensorError
 from .model_sizes import ModelDims
 from .placements import LegacyRanks, Placement, StoredTensor, TensorMap, dist_layout, legacy_layout, rank_name
@@ -182,27 +183,16 @@ def _view(
     shapes: Mapping[str, StoredTensor],
 ) -> TensorView:
     first = stored[places[0].stored]
-
-    def read(box: Box) -> torch.Tensor:
-        result: torch.Tensor | None = None
-        for place in places:
-            shared = overlap(place.box, box)
-            if shared is None:
-                continue
-            data = read_placed(place, shared, stored[place.stored], shapes[place.stored])
-            if shared == box:
-                return data
-            if result is None:
-                result = torch.empty(extent(box), dtype=first.dtype)
-            result[slices(shifted(shared, [start for start, _ in box], -1))] = data
-        return torch.empty(extent(box), dtype=first.dtype) if result is None else result
-
+    parts = [
+        (place.box, partial(_read_placed, place, stored[place.stored], shapes[place.stored]))
+        for place in places
+    ]
     where = first.where if len({place.stored for place in places}) == 1 else f"{first.where} and others"
-    return TensorView(name, shape, first.dtype, where, read)
+    return TensorView(name, shape, first.dtype, where, partial(read_assembled, parts, first.dtype))
 
 
-def read_placed(place: Placement, box: Box, view: TensorView, shape: StoredTensor) -> torch.Tensor:
-    """Return a box of a Hugging Face tensor, which lies within `place`, from the stored tensor."""
+def _read_placed(place: Placement, view: TensorView, shape: StoredTensor, box: Box) -> torch.Tensor:
+    """Return a box of a placement, counted from its first value, from the stored tensor."""
     at = stored_box(place, box)
     if shape.view != shape.shape:
         if view.reshape is None:
@@ -216,9 +206,8 @@ def read_placed(place: Placement, box: Box, view: TensorView, shape: StoredTenso
 
 
 def stored_box(place: Placement, box: Box) -> Box:
-    """Return where a box of a Hugging Face tensor, which lies within `place`, is in the stored tensor's view."""
-    inner = shifted(box, [start for start, _ in place.box], -1)
+    """Return where a box of a placement, counted from its first value, is in the stored tensor's view."""
     if place.transposed:
-        inner = (*inner[:-2], inner[-1], inner[-2])
-    lead = len(place.at) - len(inner)
-    return (*place.at[:lead], *shifted(inner, [start for start, _ in place.at[lead:]]))
+        box = (*box[:-2], box[-1], box[-2])
+    lead = len(place.at) - len(box)
+    return (*place.at[:lead], *shifted(box, origin(place.at[lead:])))
