@@ -452,9 +452,9 @@ def test_the_files_of_671b(tmp_path: Path) -> None:
             name for name, _, _ in every if not name.startswith("model.layers.61.")
         }
         placed = dict.fromkeys(layout.stored, 0)
-        for places in layout.by_name.values():
-            for place in places:
-                placed[place.stored] += math.prod(stop - start for start, stop in place.box)
+        for placements in layout.by_name.values():
+            for placement in placements:
+                placed[placement.stored_key] += math.prod(stop - start for start, stop in placement.hf_box)
         assert placed == {key: math.prod(spec.shape) for key, spec in layout.stored.items()}
         whole = sum(math.prod(layout.shape(name)) for name in layout.by_name)
         assert whole == 671_026_419_200

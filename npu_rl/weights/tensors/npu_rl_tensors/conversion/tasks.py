@@ -166,6 +166,6 @@ def _dtypes(views: CheckpointViews, layout: TensorMap, output: OutputLayout) -> 
     if output.format == "hf":
         return {name: views.tensors[name].dtype for name in layout.by_name}
     return {
-        name: torch.float32 if layout.stored[places[0].stored].precise else torch.bfloat16
-        for name, places in layout.by_name.items()
+        name: torch.float32 if layout.stored[placements[0].stored_key].precise else torch.bfloat16
+        for name, placements in layout.by_name.items()
     }

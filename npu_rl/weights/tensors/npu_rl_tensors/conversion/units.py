@@ -57,12 +57,12 @@ class Chunk:
     """A box of a Hugging Face tensor, which is written as one piece of `placement`."""
 
     placement: Placement
-    box: Box
+    hf_box: Box
 
     @property
     def values(self) -> int:
         """The number of values."""
-        return math.prod(extent(self.box))
+        return math.prod(extent(self.hf_box))
 
 
 @dataclass(frozen=True)
@@ -104,10 +104,10 @@ def units(output: OutputLayout, layout: TensorMap, item_sizes: Mapping[str, int]
 def _dist_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
     held: list[Chunk] = []
     size, number = 0, 0
-    for name, places in layout.by_name.items():
-        for place in places:
-            for part in split(extent(place.box), CHUNK):
-                chunk = Chunk(place, shifted(part, origin(place.box)))
+    for name, placements in layout.by_name.items():
+        for placement in placements:
+            for part in split(extent(placement.hf_box), CHUNK):
+                chunk = Chunk(placement, shifted(part, origin(placement.hf_box)))
                 bytes_ = chunk.values * item_sizes[name]
                 if held and size + bytes_ > UNIT:
                     yield _dist_unit(number, held, item_sizes)
@@ -125,9 +125,9 @@ def _dist_unit(number: int, chunks: list[Chunk], item_sizes: Mapping[str, int]) 
 def _legacy_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
     by_rank: dict[str, list[str]] = {}
     sizes = dict.fromkeys(layout.stored, 0)
-    for name, places in layout.by_name.items():
-        for place in places:
-            sizes[place.stored] += math.prod(extent(place.box)) * item_sizes[name]
+    for name, placements in layout.by_name.items():
+        for placement in placements:
+            sizes[placement.stored_key] += math.prod(extent(placement.hf_box)) * item_sizes[name]
     for key in layout.stored:
         by_rank.setdefault(key.partition("/")[0], []).append(key)
     for rank, keys in by_rank.items():

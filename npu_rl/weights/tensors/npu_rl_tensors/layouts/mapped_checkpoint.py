@@ -138,34 +138,35 @@ def _mapped(
             )
     tensors: dict[str, TensorView] = {}
     copies: dict[str, list[TensorView]] = {}
-    for name, places in layout.by_name.items():
-        lost = [place.stored for place in places if place.stored not in stored]
-        if 0 < len(lost) < len(places):
+    for name, placements in layout.by_name.items():
+        keys = [placement.stored_key for placement in placements]
+        lost = [key for key in keys if key not in stored]
+        if lost == keys:
+            continue
+        if lost:
             raise TensorError(
                 "Tensors are missing on some of the ranks",
                 where=where,
-                why=f"{name} lies in {len(places)} of them, and {len(lost)} are not there, such as {lost[0]}.",
+                why=f"{name} lies in {len(keys)} of them, and {len(lost)} are not there, such as {lost[0]}.",
                 hint="Copy the ranks' files again from where they were written.",
             )
-        if len({stored[place.stored].dtype for place in places if place.stored in stored}) > 1:
-            such = ", ".join(f"{place.stored} in {stored[place.stored].dtype}" for place in places[:2])
+        if len({stored[key].dtype for key in keys}) > 1:
+            such = ", ".join(f"{key} in {stored[key].dtype}" for key in keys[:2])
             raise TensorError(
                 "The parts of a tensor have several dtypes",
                 where=where,
-                why=f"{name} lies in {len(places)}, such as {such}.",
+                why=f"{name} lies in {len(keys)}, such as {such}.",
                 hint="They may be of two checkpoints. Copy the ranks' files again from where they were written.",
             )
-        by_copy: dict[int, list[Placement]] = {}
-        for place in places:
-            by_copy.setdefault(place.replica, []).append(place)
-        for replica, own in sorted(by_copy.items()):
-            if any(place.stored not in stored for place in own):
-                continue
-            view = _view(name, layout.shape(name), own, stored, layout.stored)
-            if replica == 0:
-                tensors[name] = view
-            else:
-                copies.setdefault(name, []).append(view)
+        by_replica: dict[int, list[Placement]] = {}
+        for placement in placements:
+            by_replica.setdefault(placement.replica, []).append(placement)
+        tensors[name], *further = (
+            _view(name, layout.shape(name), own, stored, layout.stored)
+            for _, own in sorted(by_replica.items())
+        )
+        if further:
+            copies[name] = further
     return MappedCheckpoint(
         tensors,
         copies,
@@ -178,22 +179,23 @@ def _mapped(
 def _view(
     name: str,
     shape: tuple[int, ...],
-    places: list[Placement],
+    placements: list[Placement],
     stored: Mapping[str, TensorView],
     shapes: Mapping[str, StoredTensor],
 ) -> TensorView:
-    first = stored[places[0].stored]
+    first = stored[placements[0].stored_key]
     parts = [
-        (place.box, partial(_read_placed, place, stored[place.stored], shapes[place.stored]))
-        for place in places
+        (one.hf_box, partial(_read_placed, one, stored[one.stored_key], shapes[one.stored_key]))
+        for one in placements
     ]
-    where = first.where if len({place.stored for place in places}) == 1 else f"{first.where} and others"
+    one_key = len({placement.stored_key for placement in placements}) == 1
+    where = first.where if one_key else f"{first.where} and others"
     return TensorView(name, shape, first.dtype, where, partial(read_assembled, parts, first.dtype))
 
 
-def _read_placed(place: Placement, view: TensorView, shape: StoredTensor, box: Box) -> torch.Tensor:
+def _read_placed(placement: Placement, view: TensorView, shape: StoredTensor, box: Box) -> torch.Tensor:
     """Return a box of a placement, counted from its first value, from the stored tensor."""
-    at = stored_box(place, box)
+    at = box_in_stored(placement, box)
     if shape.view != shape.shape:
         if view.reshape is None:
             raise TensorError(
@@ -202,12 +204,12 @@ def _read_placed(place: Placement, view: TensorView, shape: StoredTensor, box: B
         view = view.reshape(shape.view)
     data = view.read(at)
     data = data.reshape(data.shape[len(at) - len(box) :])
-    return data.transpose(-1, -2).contiguous() if place.transposed else data
+    return data.transpose(-1, -2).contiguous() if placement.transposed else data
 
 
-def stored_box(place: Placement, box: Box) -> Box:
+def box_in_stored(placement: Placement, box: Box) -> Box:
     """Return where a box of a placement, counted from its first value, is in the stored tensor's view."""
-    if place.transposed:
+    if placement.transposed:
         box = (*box[:-2], box[-1], box[-2])
-    lead = len(place.at) - len(box)
-    return (*place.at[:lead], *shifted(box, origin(place.at[lead:])))
+    lead = len(placement.stored_box) - len(box)
+    return (*placement.stored_box[:lead], *shifted(box, origin(placement.stored_box[lead:])))
