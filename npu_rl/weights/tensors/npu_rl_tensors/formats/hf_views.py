@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from ..hf_checkpoint import HfCheckpoint
 from ..safetensors_file import TensorEntry
 from ..tensor_error import TensorError
 from .boxes import Box, row_major, slices, whole
-from .tensor_views import OpenFiles, TensorView, read_strided
+from .tensor_views import OpenFiles, TensorView, TensorViews, read_strided
 
 _DTYPES = {
     "F64": torch.float64,
@@ -33,23 +32,8 @@ FLOATS = {word: dtype for word, dtype in _DTYPES.items() if dtype.is_floating_po
 """Floats that are wider than FP8, by safetensors' words."""
 
 
-@dataclass(frozen=True)
-class HfViews:
-    """The tensors of a folder.
-
-    Attributes:
-        tensors: By name, in the order of the files, without scales.
-        cast: Names of those that are in FP8 and read as BF16.
-        mtp: Names of those of multi-token prediction, which are in `tensors`, too.
-    """
-
-    tensors: dict[str, TensorView]
-    cast: frozenset[str]
-    mtp: frozenset[str]
-
-
-def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> HfViews:
-    """Return the tensors of a folder.
+def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> TensorViews:
+    """Return the tensors of a folder in the order of the files, without scales.
 
     Raises:
         TensorError: If a shard, a dtype, or the scales of a weight are not as they should be.
@@ -74,7 +58,7 @@ def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> HfViews:
             cast.add(entry.name)
         else:
             tensors[entry.name] = plain_view(path, entry, files)
-    return HfViews(tensors, frozenset(cast), frozenset(mtp))
+    return TensorViews(tensors, cast=frozenset(cast), mtp=frozenset(mtp))
 
 
 def plain_view(path: Path, entry: TensorEntry, files: OpenFiles) -> TensorView:

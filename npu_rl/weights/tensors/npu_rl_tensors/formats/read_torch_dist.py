@@ -22,7 +22,7 @@ from ..tensor_error import TensorError
 from ..untrusted_values import is_file_name, is_shape, is_size, odd_name, shown
 from .boxes import Box, any_overlap, origin, overlap
 from .restricted_pickle import Globals, Inert, Pickled, read_pickle
-from .tensor_views import OpenFiles, Part, TensorView, read_assembled
+from .tensor_views import OpenFiles, Part, TensorView, TensorViews, read_assembled
 from .torch_files import SavedTensor, read_saved, torch_globals
 
 METADATA = ".metadata"
@@ -49,28 +49,13 @@ class _Chunk:
         return tuple((at, at + size) for at, size in zip(self.origin, self.shape, strict=True))
 
 
-@dataclass(frozen=True)
-class DistCheckpoint:
-    """The content of a checkpoint.
-
-    Attributes:
-        tensors: By key.
-        objects: Keys of what is no tensor of the model, such as the extra states of Transformer Engine's layers, and
-            the optimizer's state.
-    """
-
-    folder: Path
-    tensors: dict[str, TensorView]
-    objects: tuple[str, ...]
-
-
 def is_dist_checkpoint(folder: Path) -> bool:
     """Return whether a folder looks like one."""
     return (folder / METADATA).is_file()
 
 
-def read_dist_checkpoint(folder: Path, files: OpenFiles) -> DistCheckpoint:
-    """Read what a checkpoint has; no tensor is read yet.
+def read_dist_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
+    """Read what a checkpoint has, by key; no tensor is read yet.
 
     Raises:
         TensorError: If its metadata is damaged, names what has no place in it, or doesn't fit its files: a chunk that
@@ -84,7 +69,7 @@ def read_dist_checkpoint(folder: Path, files: OpenFiles) -> DistCheckpoint:
             objects.append(key)
         else:
             tensors[key] = _tensor(key, entry, places.get(key, []), folder, files)
-    return DistCheckpoint(folder, tensors, tuple(objects))
+    return TensorViews(tensors, objects=tuple(objects))
 
 
 def require_whole_files(folder: Path, files: OpenFiles) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,29 @@ class TensorView:
     def bytes(self) -> int:
         """The bytes of its values."""
         return self.numel * int(self.dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class TensorViews:
+    """The tensors of a checkpoint, whatever its format.
+
+    Attributes:
+        tensors: By name.
+        copies: Further copies of the same values, by name: in a legacy checkpoint each rank has the norms, in one of
+            FSDP there are replicas of a hybrid mesh, and buffers of the other ranks.
+        cast: Names of those that are stored in FP8 and read as BF16.
+        mtp: Names of those of multi-token prediction, which are in `tensors`, too.
+        unknown: Stored tensors that the model has no place for.
+        objects: Names of what is stored and no tensor of the model: extra states of Transformer Engine's layers, the
+            optimizer's state, arguments of the run.
+    """
+
+    tensors: dict[str, TensorView]
+    copies: Mapping[str, list[TensorView]] = field(default_factory=dict)
+    cast: frozenset[str] = frozenset()
+    mtp: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
 
 
 class OpenFiles:

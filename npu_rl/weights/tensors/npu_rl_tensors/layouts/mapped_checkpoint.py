@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -12,32 +11,13 @@ import torch
 from ..formats.boxes import Box, origin, shifted
 from ..formats.legacy_checkpoint import iteration_folder, rank_numbers, read_rank_file
 from ..formats.read_torch_dist import read_dist_checkpoint
-from ..formats.tensor_views import OpenFiles, TensorView, read_assembled
+from ..formats.tensor_views import OpenFiles, TensorView, TensorViews, read_assembled
 from ..tensor_error import TensorError
 from .model_sizes import ModelDims
 from .placements import LegacyRanks, Placement, StoredTensor, TensorMap, dist_layout, legacy_layout, rank_name
 
 
-@dataclass(frozen=True)
-class MappedCheckpoint:
-    """A checkpoint by Hugging Face names.
-
-    Attributes:
-        tensors: Those that are there whole.
-        copies: Further copies of the same values, by name: in a legacy checkpoint each rank has the norms, say.
-        lacking: Stored tensors that the layout has and the checkpoint does not.
-        unknown: Stored tensors that the layout has no place for.
-        objects: Names of what is no tensor.
-    """
-
-    tensors: dict[str, TensorView]
-    copies: dict[str, list[TensorView]]
-    lacking: tuple[str, ...]
-    unknown: tuple[str, ...]
-    objects: tuple[str, ...]
-
-
-def map_dist_checkpoint(folder: Path, model: ModelDims, files: OpenFiles) -> MappedCheckpoint:
+def map_dist_checkpoint(folder: Path, model: ModelDims, files: OpenFiles) -> TensorViews:
     """Return a `torch_dist` checkpoint by Hugging Face names, with a key per layer or one for all.
 
     Raises:
@@ -51,7 +31,7 @@ def map_dist_checkpoint(folder: Path, model: ModelDims, files: OpenFiles) -> Map
 
 def map_legacy_checkpoint(
     folder: Path, model: ModelDims, ranks: LegacyRanks | None, experts_over_tensor: bool, files: OpenFiles
-) -> MappedCheckpoint:
+) -> TensorViews:
     """Return a legacy checkpoint by Hugging Face names.
 
     Args:
@@ -71,7 +51,7 @@ def map_legacy_checkpoint(
     for number, path in numbers.items():
         rank = read_rank_file(path, files)
         stored |= {f"{rank_name(number)}/{name}": view for name, view in rank.tensors.items()}
-        objects += [f"{rank_name(number)}/{name}" for name in rank.others]
+        objects += [f"{rank_name(number)}/{name}" for name in rank.objects]
     if ranks is None:
         ranks = _ranks(numbers, stored, experts_over_tensor, folder)
     wanted = {
@@ -127,7 +107,8 @@ def _ranks(
 
 def _mapped(
     stored: Mapping[str, TensorView], layout: TensorMap, objects: tuple[str, ...], where: str
-) -> MappedCheckpoint:
+) -> TensorViews:
+    """Return the tensors that are there whole."""
     for key, expected in layout.stored.items():
         view = stored.get(key)
         if view is not None and view.shape != expected.shape:
@@ -167,13 +148,8 @@ def _mapped(
         )
         if further:
             copies[name] = further
-    return MappedCheckpoint(
-        tensors,
-        copies,
-        tuple(key for key in layout.stored if key not in stored),
-        tuple(key for key in stored if key not in layout.stored),
-        objects,
-    )
+    unknown = tuple(key for key in stored if key not in layout.stored)
+    return TensorViews(tensors, copies, unknown=unknown, objects=objects)
 
 
 def _view(
