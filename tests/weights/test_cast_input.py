@@ -236,15 +236,15 @@ def test_a_weight_that_is_no_number_is_found_while_casting(tmp_path: Path) -> No
 
 
 @pytest.mark.rehearsal
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
-def test_a_full_disk_is_named_by_the_output() -> None:
+def test_a_full_disk_is_named_by_the_output(tmp_path: Path) -> None:
     """The system names no file for a write, and the message then named the shard that was read."""
     pytest.importorskip("torch")
-    from npu_rl.weights.tensors.npu_rl_tensors import cast
-
-    with Path("/dev/full").open("wb", buffering=0) as out, pytest.raises(OSError) as raised:
-        cast._write(out, b"x")
-    assert raised.value.filename == "/dev/full"
+    limited = tmp_path / "python"
+    limited.write_text(f'#!/bin/bash\nulimit -f 16\nexec {sys.executable} "$@"\n')
+    limited.chmod(0o755)
+    with pytest.raises(HostError, match="File too large") as caught:
+        cast_weights(tiny_fp8(tmp_path / "in"), tmp_path / "out", Workers(str(limited), 1))
+    assert str(caught.value.where).startswith(f"{tmp_path / 'out' / FIRST}.")
 
 
 @pytest.mark.rehearsal

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
@@ -20,7 +19,7 @@ from ..hf_checkpoint import CONFIG, INDEX
 from ..layouts.mapped_checkpoint import box_in_stored
 from ..layouts.placements import TensorMap
 from ..not_finite import require_finite
-from ..part_file import SummedFile, part_of
+from ..part_file import SummedFile, part_of, sync
 from ..regular_file import read_regular
 from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
 from ..tensor_error import TensorError
@@ -53,7 +52,7 @@ def write_dist_file(
             torch.save(data.reshape(extent(at)), out)
             places.append([placement.stored_key, list(at), start, out.tell() - start])
             progress(data.numel() * data.element_size())
-        _synced(out)
+        sync(out)
     content = _json(places)
     _write_bytes(path.with_name(path.name + PLACES), content)
     return {"sampled_crc32": out.sum.crc32, "places": zlib.crc32(content)}
@@ -82,7 +81,7 @@ def write_rank_file(
     path.parent.mkdir(parents=True, exist_ok=True)
     with SummedFile(path) as out:
         torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1}, out, pickle_protocol=4)
-        _synced(out)
+        sync(out)
     return {"sampled_crc32": out.sum.crc32}
 
 
@@ -103,7 +102,7 @@ def write_hf_file(
                 data = _read(views[name], box, dtypes[name])
                 out.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
                 progress(data.numel() * data.element_size())
-        _synced(out)
+        sync(out)
     return {"sampled_crc32": out.sum.crc32}
 
 
@@ -186,7 +185,7 @@ def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[
             name = f"{key}/shard_{'.'.join(map(str, index))}_{'.'.join(map(str, shape))}"
             found.append((name, out.tell(), len(content)))
             out.write(content)
-        _synced(out)
+        sync(out)
     part.replace(path)
     return found
 
@@ -227,10 +226,5 @@ def _write_bytes(path: Path, content: bytes) -> None:
     part = part_of(path)
     with part.open("xb") as out:
         out.write(content)
-        _synced(out)
+        sync(out)
     part.replace(path)
-
-
-def _synced(out: BinaryIO | Any) -> None:
-    out.flush()
-    os.fsync(out.fileno())
