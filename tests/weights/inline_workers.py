@@ -26,8 +26,8 @@ class InlineWorkers(Workers):
     ) -> None:
         import_module("npu_rl.weights.tensors.npu_rl_tensors.audit").opened.cache_clear()
         for task in tasks:
-            module, _, name = TASKS[task.name].partition(":")
-            function = getattr(import_module(f"npu_rl.weights.tensors.npu_rl_tensors.{module}"), name)
+            module = import_module(f"npu_rl.weights.tensors.npu_rl_tensors.{TASKS[task.name]}")
+            function = getattr(module, task.name)
             try:
                 value = function(json.loads(json.dumps(task.arguments)), on_progress)
             except TensorError as error:

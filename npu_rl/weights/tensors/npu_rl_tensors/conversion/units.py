@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ..formats.boxes import Box, extent, origin, shifted, split
+from ..hf_checkpoint import HEAD
 from ..layouts.model_sizes import ModelDims
 from ..layouts.name_tables import entries
 from ..layouts.placements import (
@@ -213,7 +214,7 @@ def check_names(
         if name not in layout.by_name
         and name not in mtp
         and not name.endswith(".rotary_emb.inv_freq")
-        and not (model.tie_word_embeddings and name == "lm_head.weight")
+        and not (model.tie_word_embeddings and name == HEAD)
     ]
     more += unknown
     if more:
