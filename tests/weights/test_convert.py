@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
-from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.checkpoints.convert_weights import JOURNAL, ConvertOptions, ConvertReport, convert_weights
+from npu_rl.weights.checkpoints.convert_weights import JOURNAL
 from npu_rl.weights.checkpoints.output_journal import finished_sizes
 from npu_rl.weights.checkpoints.worker_pool import Task
 from npu_rl.weights.tensors.npu_rl_tensors.conversion import units
@@ -21,21 +20,10 @@ from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.tensors import megatron_checkpoints as tiny
 from tests.tensors import synthetic_671b
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights.inline_workers import DIST, InlineWorkers, convert, equal
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
-DIST = OutputLayout("torch_dist")
-
-
-def convert(
-    source: Path, target: Path, layout: OutputLayout = DIST, config: Path | None = None, workers: Any = None
-) -> ConvertReport:
-    return convert_weights(ConvertOptions(source, target, layout, config), workers or InlineWorkers())
-
-
-def equal(a: Path, b: Path, config: Path | None = None) -> bool:
-    return audit_weights(AuditOptions(a, b, config, True, "npu-rl weights audit"), InlineWorkers()).equal
 
 
 @pytest.fixture
@@ -57,7 +45,7 @@ def test_torch_reads_what_was_fused_and_back_it_is_the_model(
     hf = tiny.write_hf(tmp_path / "hf", config, tensors)
     (hf / "tokenizer.json").write_text("{}")
     report = convert(hf, tmp_path / "dist")
-    assert report.content["files"] > 3
+    assert report["files"] > 3
     expected = tiny.dist_tensors(config, tensors)
     found = {key: torch.zeros_like(tensor) for key, tensor in expected.items()}
     checkpoint.load(found, checkpoint_id=tmp_path / "dist", no_dist=True)
@@ -198,10 +186,10 @@ def test_it_goes_on_where_it_was_interrupted(
     before = {path.name: path.stat().st_mtime_ns for path in target.glob("__*.distcp")}
     assert len(before) == 3
     report = convert(hf, target)
-    assert report.content["files_kept"] == 3
+    assert report["files_kept"] == 3
     assert before.items() <= {path.name: path.stat().st_mtime_ns for path in target.iterdir()}.items()
     assert equal(hf, target)
-    assert convert(hf, target).content["seconds"] == 0
+    assert convert(hf, target)["seconds"] == 0
     changed = tensors | {"model.norm.weight": tensors["model.norm.weight"] + 1}
     other = tiny.write_hf(tmp_path / "other", tiny.DEEPSEEK, changed)
     with pytest.raises(WeightsError, match="output of another input"):
@@ -274,13 +262,13 @@ def test_finished_files_that_lost_pages_are_written_again(
     os.truncate(out / damaged, sizes[damaged])
     if kind == "torch_dist":
         (out / f"{other}.places.json").write_text("[]\n")
-    assert convert(hf, out, layout).content["files_kept"] == (1 if kind == "torch_dist" else 2)
+    assert convert(hf, out, layout)["files_kept"] == (1 if kind == "torch_dist" else 2)
     assert equal(hf, out)
     lines = [json.loads(line) for line in (out / JOURNAL).read_text().splitlines()[:-1]]
     for line in lines:
         line.pop("sampled_crc32", None)  # a journal of an older npu-rl
     (out / JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert convert(hf, out, layout).content["files_kept"] == 0
+    assert convert(hf, out, layout)["files_kept"] == 0
     assert equal(hf, out)
 
 
@@ -294,7 +282,7 @@ def test_a_kill_between_the_last_file_and_the_journal(
     journal = out / JOURNAL
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:-1]))
-    kept = convert(hf, out, OutputLayout(kind)).content["files_kept"]
+    kept = convert(hf, out, OutputLayout(kind))["files_kept"]
     assert kept == len(lines) - 3  # without those of the input, of the last files, and of the end
     assert equal(hf, out)
     last = out / (".metadata" if kind == "torch_dist" else "config.json")

@@ -12,14 +12,11 @@ import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.check_weights import check_weights
-from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.checkpoints.worker_pool import Workers
-from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights.inline_workers import InlineWorkers, convert, equal
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -27,11 +24,6 @@ pytestmark = pytest.mark.rehearsal
 INDEX = "model.safetensors.index.json"
 LAST = "model-00003-of-00003.safetensors"
 Change = Callable[[Path], object]
-
-
-def convert(source: Path, target: Path, workers: Workers | None = None) -> None:
-    options = ConvertOptions(source, target, OutputLayout("torch_dist"), None)
-    convert_weights(options, workers or InlineWorkers())
 
 
 @pytest.fixture
@@ -128,7 +120,7 @@ def test_a_worker_that_cannot_write_ends_it(hf: Path, tmp_path: Path) -> None:
     limited.write_text(f'#!/bin/bash\nulimit -f 16\nexec {sys.executable} "$@"\n')
     limited.chmod(0o755)
     with pytest.raises(HostError, match="File too large"):
-        convert(hf, tmp_path / "out", Workers(str(limited), 1))
+        convert(hf, tmp_path / "out", workers=Workers(str(limited), 1))
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert not left & {".metadata", "metadata.json"}
     convert(hf, tmp_path / "out")
@@ -144,22 +136,20 @@ def test_a_head_that_is_not_the_embeddings_it_is_tied_to(tmp_path: Path) -> None
     for name, head, accepted in (("same", embeddings.clone(), True), ("other", embeddings.roll(1), False)):
         source, target = tmp_path / name, tmp_path / f"{name}-dist"
         tiny.write_hf(source, config, tensors | {"lm_head.weight": head})
-        options = ConvertOptions(source, target, OutputLayout("torch_dist"), None)
         (found,) = [one for one in check_weights(source, InlineWorkers(), None).checked.findings
                     if one.rule == "weights-tied"]  # fmt: skip
         if accepted:
             assert found.severity is Severity.NOTE
-            assert convert_weights(options, InlineWorkers()).content["tied_left_out"] == ["lm_head.weight"]
+            assert convert(source, target)["tied_left_out"] == ["lm_head.weight"]
         else:
             assert found.severity is Severity.ERROR and "values of lm_head.weight differ" in found.message
             with pytest.raises(NpuRlError, match="The output head differs") as caught:
-                convert_weights(options, InlineWorkers())
+                convert(source, target)
             assert "lm_head.weight" in str(caught.value.where) and not target.exists()
             tied = tiny.write_hf(
                 tmp_path / "tied", config, {k: v for k, v in tensors.items() if k != "lm_head.weight"}
             )
-            audited = AuditOptions(source, tied, None, True, "audit")
-            assert not audit_weights(audited, InlineWorkers()).equal
+            assert not equal(source, tied)
 
 
 @pytest.mark.parametrize("written", ["../venv/bin/python", "~/venv/bin/python"])

@@ -78,7 +78,7 @@ def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | Non
     if checked.checkpoint is None or not checked.tensors:
         return CheckReport(checked, unchecked="the folder's weights can't be read")
     try:
-        answer = _ask_model(folder, workers)
+        answer = workers.run_here(Task("model_tensors", {"folder": str(folder)}, str(folder)))
     except HostError:
         raise
     except NpuRlError as error:
@@ -94,12 +94,6 @@ def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | Non
     _compare_tensors(checked, answer)
     _compare_tied(checked, answer, workers)
     return report
-
-
-def _ask_model(folder: Path, workers: Workers) -> dict[str, Any]:
-    answers: list[dict[str, Any]] = []
-    workers.run([Task("model_tensors", {"folder": str(folder)}, str(folder))], answers.append, lambda _: None)
-    return answers[0]
 
 
 def _compare_tensors(checked: CheckedFolder, answer: Mapping[str, Any]) -> None:

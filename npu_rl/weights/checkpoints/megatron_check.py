@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
@@ -40,7 +39,7 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
         checked.add("weights-files", Severity.ERROR, folder / _METADATA, message)
         return checked
     try:
-        found = _ask(folder, workers)
+        found = workers.run_here(Task("megatron_files", {"folder": str(folder)}, str(folder)))
     except HostError:
         raise
     except NpuRlError as error:
@@ -61,14 +60,6 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
         fix = "npu-rl weights audit compares it with the weights that it was made of"
         checked.add("weights-megatron", Severity.NOTE, folder, message, fix)
     return checked
-
-
-def _ask(folder: Path, workers: Workers) -> dict[str, Any]:
-    answers: list[dict[str, Any]] = []
-    workers.run(
-        [Task("megatron_files", {"folder": str(folder)}, str(folder))], answers.append, lambda _: None
-    )
-    return answers[0]
 
 
 def _compare_journal(checked: CheckedFolder) -> None:
