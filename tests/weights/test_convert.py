@@ -20,6 +20,7 @@ from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.tensors import megatron_checkpoints as tiny
 from tests.tensors import synthetic_671b
+from tests.weights import toy_fp8
 from tests.weights.inline_workers import DIST, InlineWorkers, convert, equal
 
 torch = pytest.importorskip("torch")
@@ -429,16 +430,15 @@ def test_the_files_of_671b(tmp_path: Path) -> None:
     from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import units as files_of
     from npu_rl.weights.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
 
-    every = list(synthetic_671b.names())
-    assert (len(every), sum(dtype == "F8_E4M3" for _, _, dtype in every)) == (46_183, 45_808)
+    every = toy_fp8.tensors(synthetic_671b.CONFIG)
+    in_fp8 = sum(tensor.dtype == torch.float8_e4m3fn for tensor in every.values())
+    assert (len(every), in_fp8) == (synthetic_671b.TENSORS, synthetic_671b.FP8) == (46_183, 45_808)
     model = model_sizes(synthetic_671b.PUBLISHED, "")
     ranks = LegacyRanks(4, (7, 7, 8, 8, 8, 8, 8, 7), 8, experts_over_tensor=True)
     for output in (DIST, OutputLayout("legacy", ranks)):
         layout = output.placements(model)
         sizes = dict.fromkeys(layout.by_name, 2)
-        assert layout.by_name.keys() == {
-            name for name, _, _ in every if not name.startswith("model.layers.61.")
-        }
+        assert layout.by_name.keys() == {name for name in every if not name.startswith("model.layers.61.")}
         placed = dict.fromkeys(layout.stored, 0)
         for placements in layout.by_name.values():
             for placement in placements:

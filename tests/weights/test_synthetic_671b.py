@@ -16,6 +16,7 @@ pytestmark = pytest.mark.rehearsal
 
 from npu_rl.weights.tensors.npu_rl_tensors.audit import audit_group  # noqa: E402
 from tests.tensors import synthetic_671b  # noqa: E402
+from tests.weights import toy_fp8  # noqa: E402
 
 MTP = 788  # of the 46,183: the layer of multi-token prediction, which is left out
 LAST = "model.layers.60.mlp.experts.255.down_proj.weight"
@@ -23,7 +24,7 @@ LAST = "model.layers.60.mlp.experts.255.down_proj.weight"
 
 def test_every_tensor_is_converted_and_audited_and_a_changed_value_is_found(tmp_path: Path) -> None:
     """46,183 tensors without the scales, 45,808 of them in FP8: 45,395 are converted and compared, 788 are named."""
-    fp8, dist = synthetic_671b.write(tmp_path / "fp8"), tmp_path / "dist"
+    fp8, dist = toy_fp8.write(tmp_path / "fp8", synthetic_671b.CONFIG, shards=8), tmp_path / "dist"
     pool = Workers(sys.executable, 2)
     converted = convert(fp8, dist, workers=pool)
     assert converted["input"]["tensors"] == synthetic_671b.TENSORS == 46_183
