@@ -15,7 +15,7 @@ from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.weights.checkpoints.cast_weights import cast_weights, plan_cast
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from tests.weights.inline_workers import InlineWorkers
-from tests.weights.tiny_checkpoint import f32, read_file, tiny_fp8, write_file
+from tests.weights.tiny_checkpoint import change_json, f32, read_file, tiny_fp8, write_file
 
 INDEX = "model.safetensors.index.json"
 FIRST = "model-00001-of-00003.safetensors"
@@ -33,10 +33,6 @@ def change_tensors(folder: Path, shard: str, **changes: Any) -> None:
     index = json.loads((folder / INDEX).read_text())
     weight_map = {n: s for n, s in index["weight_map"].items() if s != shard} | dict.fromkeys(tensors, shard)
     (folder / INDEX).write_text(json.dumps({"weight_map": weight_map}))
-
-
-def change_json(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
 
 
 def truncate(folder: Path) -> None:

@@ -12,7 +12,7 @@ from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.in_process import run_here
 from tests.support import clean_env
-from tests.weights.tiny_checkpoint import tiny_fp8
+from tests.weights.tiny_checkpoint import change_json, tiny_fp8
 
 # The quickstart's trainer is FSDP, which loads the weights of model.path.
 RECIPE = ("quickstart", "model.make=~")
@@ -30,8 +30,7 @@ SIZES = {  # of DeepSeek-V3, with fewer layers
 def sized_fp8(folder: Path) -> Path:
     """Return tiny weights in FP8 whose config.json has the sizes of a model."""
     source = tiny_fp8(folder)
-    config = source / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), **SIZES}))
+    change_json(source / "config.json", **SIZES)
     return source
 
 
