@@ -20,12 +20,6 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
 
-@pytest.fixture(scope="module")
-def deepseek(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    tensors = tiny.hf_tensors(tiny.DEEPSEEK)
-    return tiny.write_hf(tmp_path_factory.mktemp("deepseek") / "hf", tiny.DEEPSEEK, tensors), tensors
-
-
 @pytest.mark.parametrize("config", [tiny.DEEPSEEK, tiny.QWEN, tiny.QWEN3, tiny.QWEN3_MOE])
 def test_torch_dist_is_the_model(config: dict[str, Any], tmp_path: Path) -> None:
     tensors = tiny.hf_tensors(config)

@@ -27,12 +27,6 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
 
-@pytest.fixture
-def deepseek(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
-    tensors = tiny.hf_tensors(tiny.DEEPSEEK)
-    return tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tensors), tensors
-
-
 @pytest.mark.parametrize("config", [tiny.DEEPSEEK, tiny.QWEN, tiny.QWEN3, tiny.QWEN3_MOE])
 def test_torch_reads_what_was_fused_and_back_it_is_the_model(
     config: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -28,8 +28,8 @@ Change = Callable[[Path], object]
 
 
 @pytest.fixture
-def hf(tmp_path: Path) -> Path:
-    return tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tiny.hf_tensors(tiny.DEEPSEEK))
+def hf(deepseek: tuple[Path, Any]) -> Path:
+    return deepseek[0]
 
 
 def config(**keys: Any) -> Change:

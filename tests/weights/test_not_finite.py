@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -115,10 +116,7 @@ def test_a_value_that_bfloat16_cant_hold_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_audit_fails_even_where_both_sides_have_it(damaged: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in damaged.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
+    copy = shutil.copytree(damaged, tmp_path / "copy")
     env = clean_env(tmp_path)
     words = ["weights", "audit", damaged, copy, "--python", sys.executable]
     done = run_cli(words, env, tmp_path, timeout=120)
@@ -133,9 +131,8 @@ def test_an_audit_fails_even_where_both_sides_have_it(damaged: Path, tmp_path: P
     assert (first["side"], first["index"], first["values"], first["nan"]) == ("a", [5, 3], 3, 2)
 
 
-def test_a_copy_of_one_rank_is_looked_at_too(tmp_path: Path) -> None:
-    tensors = tiny.hf_tensors(tiny.DEEPSEEK)
-    hf = tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tensors)
+def test_a_copy_of_one_rank_is_looked_at_too(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    hf, tensors = deepseek
     legacy = tiny.write_legacy_deepseek(tmp_path / "legacy", tiny.DEEPSEEK, tensors, 2, [4], 1, True)
     path = legacy / "iter_0000001/mp_rank_01/model_optim_rng.pt"
     content = torch.load(path, weights_only=False)

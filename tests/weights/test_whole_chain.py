@@ -13,6 +13,7 @@ import pytest
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.record.run_record import RunRecord
 from tests.support import clean_env, run_cli
+from tests.tensors.megatron_checkpoints import read_hf
 from tests.weights import toy_fp8
 from tests.weights.gloo_ranks import processes
 
@@ -105,22 +106,13 @@ def load_and_save(code: Path, model: Path, checkpoint: Path, output: Path) -> No
 
 def require_same_bits(one: Path, other: Path) -> None:
     """By the library, without npu-rl's own reading."""
-    first, second = loaded(one), loaded(other)
+    first, second = read_hf(one), read_hf(other)
     assert first.keys() == second.keys() and len(first) == TENSORS
     for name, tensor in first.items():
         assert second[name].dtype == tensor.dtype, name
         assert torch.equal(second[name].view(torch.uint8), tensor.view(torch.uint8)), name
     biases = [tensor for name, tensor in first.items() if name.endswith("e_score_correction_bias")]
     assert {bias.dtype for bias in biases} == {torch.float32} and len(biases) == 7
-
-
-def loaded(folder: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
-    found: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        found |= load_file(path)
-    return found
 
 
 def test_from_fp8_to_the_files_of_256_ranks_and_back(fp8: Path, tmp_path: Path) -> None:
