@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
@@ -60,3 +61,16 @@ def audit(
 
 def equal(a: Path, b: Path, config: Path | None = None, extend: bool = True) -> bool:
     return bool(audit(a, b, config, extend)["result"] == "equal")
+
+
+def interpreter(folder: Path, script: str) -> str:
+    """A script of the shell in place of python."""
+    path = folder / "python"
+    path.write_text(f"#!/bin/bash\n{script}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+def limited(folder: Path) -> str:
+    """A python whose files may not grow above 16 kB."""
+    return interpreter(folder, f'ulimit -f 16\nexec {sys.executable} "$@"')

@@ -16,7 +16,7 @@ from npu_rl.weights.checkpoints.check_weights import check_weights
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
-from tests.weights.inline_workers import InlineWorkers, convert, equal
+from tests.weights.inline_workers import InlineWorkers, convert, equal, limited
 from tests.weights.tiny_checkpoint import change_json
 
 torch = pytest.importorskip("torch")
@@ -105,11 +105,8 @@ def test_tensors_of_a_further_layer_are_left_out(hf: Path, tmp_path: Path) -> No
 
 def test_a_worker_that_cannot_write_ends_it(hf: Path, tmp_path: Path) -> None:
     """No file may grow above 16 kB; what is left is no checkpoint to anybody, and the next conversion goes on."""
-    limited = tmp_path / "python"
-    limited.write_text(f'#!/bin/bash\nulimit -f 16\nexec {sys.executable} "$@"\n')
-    limited.chmod(0o755)
     with pytest.raises(HostError, match="File too large"):
-        convert(hf, tmp_path / "out", workers=Workers(str(limited), 1))
+        convert(hf, tmp_path / "out", workers=Workers(limited(tmp_path), 1))
     left = {path.name for path in (tmp_path / "out").iterdir()}
     assert not left & {".metadata", "metadata.json"}
     convert(hf, tmp_path / "out")
