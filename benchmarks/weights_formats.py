@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.weights_cast import time_floor
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
-from npu_rl.weights.tensors.npu_rl_tensors.layouts.name_tables import hf_shapes
+from npu_rl.weights.tensors.npu_rl_tensors.layouts.name_tables import entries
 from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import header_bytes
 
 CHUNK = 8 * 1024 * 1024
@@ -67,7 +67,8 @@ def make_input(folder: Path, experts: int, shards: int = 8) -> None:
     folder.mkdir(parents=True)
     config = CONFIG | {"n_routed_experts": experts}
     pool = bytes(byte & 0xBF for byte in os.urandom(CHUNK))
-    shapes = list(hf_shapes(model_sizes(config, "")).items())
+    placed = entries(model_sizes(config, ""), "core-0.12")
+    shapes = list({source.name: source.shape for entry in placed for source in entry.sources}.items())
     weight_map = {}
     for shard in range(shards):
         name = f"model-{shard + 1:05}-of-{shards:05}.safetensors"

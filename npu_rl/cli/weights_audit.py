@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Ray, Workers, Workspace
 from npu_rl.cli.weights import interpreter
-
-if TYPE_CHECKING:
-    from npu_rl.weights.checkpoints.audit_weights import AuditReport
 
 _SHOWN = 5  # differences and names in the text; --json has more
 _STATES = {
@@ -74,14 +71,13 @@ def audit(
     )
     with watching("comparing", "groups of tensors", "to compare") as watch:
         report = audit_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
-    print_report(report.content, audit_text(report), as_json=json)
-    if not report.equal:
+    print_report(report, audit_text(report), as_json=json)
+    if report["result"] != "equal":
         raise typer.Exit(1)
 
 
-def audit_text(report: AuditReport) -> str:
+def audit_text(content: dict[str, Any]) -> str:
     """Return the report as text."""
-    content = report.content
     lines = [f"{side.upper()}: {_side(content[side])}" for side in ("a", "b")]
     for state, text in _STATES.items():
         if state in content["counts"]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,6 @@ from npu_rl.cli.options import Config, ExpertsOverTensor, Json, NewFolder, Pytho
 from npu_rl.cli.weights import interpreter
 
 if TYPE_CHECKING:
-    from npu_rl.weights.checkpoints.convert_weights import ConvertReport
     from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
 
@@ -70,7 +69,7 @@ def convert(
     )
     with watching("converting", "files", "to write") as watch:
         report = convert_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
-    print_report(report.content, _text(report), as_json=json)
+    print_report(report, _text(report), as_json=json)
 
 
 def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
@@ -87,10 +86,9 @@ def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
     return recipe_layout(load_recipe(recipe))
 
 
-def _text(report: ConvertReport) -> str:
+def _text(of: dict[str, Any]) -> str:
     from npu_rl.cli.weights_progress import last_lines
 
-    of = report.content
     ranks = of["output"]["ranks"]
     divided = f", TP{ranks['tensor']} PP{len(ranks['layers']) or ranks['stages']} EP{ranks['expert']}"
     kind = of["output"]["format"]

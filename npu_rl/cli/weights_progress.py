@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from npu_rl.cli.show import rich_progress, tell
-from npu_rl.weights.checkpoints.cast_weights import CastProgress
+from npu_rl.weights.checkpoints.resumable_output import WorkProgress
 
 
 @contextlib.contextmanager
-def watching(doing: str = "casting", units: str = "shards", goal: str = "to write") -> Iterator[CastProgress]:
+def watching(doing: str = "casting", units: str = "shards", goal: str = "to write") -> Iterator[WorkProgress]:
     """Show work on weights on standard error while it goes on.
 
     Args:
@@ -61,7 +61,7 @@ def last_lines(hosts: list[dict[str, Any]] | None, seconds: float, kept: int, un
     ]
 
 
-class _Lines(CastProgress):
+class _Lines(WorkProgress):
     def __init__(self, doing: str, units: str, goal: str) -> None:
         self._doing, self._units, self._goal = doing, units, goal
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from io import BufferedReader
 
 LARGEST = 64 * 1024 * 1024  # bytes; the receipt of 5,000 files has 0.7 MB
@@ -82,6 +82,24 @@ def chunks(file: BufferedReader, largest: int = 1 << 20) -> Iterator[memoryview]
         if left < 0:
             raise OSError(errno.EOVERFLOW, "It has more bytes than its size says", str(file.name))
         yield buffer[:count]
+
+
+def hash_file(path: Path, digest: Any = None, progress: Callable[[int], object] | None = None) -> str:
+    """Return the hash of a file in hexadecimal. Raises OSError.
+
+    Args:
+        digest: Of hashlib; None for SHA-256.
+        progress: Called with the number of bytes, as they are read.
+    """
+    import hashlib
+
+    digest = digest or hashlib.sha256()
+    with open_file(path) as file:
+        for data in chunks(file, 1 << 22):
+            digest.update(data)
+            if progress is not None:
+                progress(len(data))
+    return str(digest.hexdigest())
 
 
 @contextlib.contextmanager

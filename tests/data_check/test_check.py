@@ -17,6 +17,7 @@ from npu_rl.data.datasets.trainer_files import TrainerFile
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.datasets.test_prepare import cli, deepscaler, prepare, write
 from tests.own_trainer import write_recipe
+from tests.support import run_cli
 
 pq = pytest.importorskip("pyarrow.parquet")
 pa = pytest.importorskip("pyarrow")
@@ -61,13 +62,7 @@ def test_prepared_files_fit_the_reward(prepared: Path, quickstart_workspace: Pat
 
 def test_nothing_is_written_into_the_workspace(prepared: Path, quickstart_workspace: Path) -> None:
     check(prepared, quickstart_workspace, *DEEPSCALER)
-    done = subprocess.run(
-        [sys.executable, "-m", "npu_rl", "verify", "--deep", "--workspace", quickstart_workspace],
-        env={**os.environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_cli(["verify", "--deep", "--workspace", quickstart_workspace], os.environ)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -175,15 +170,12 @@ def test_a_reward_that_raises_or_is_not_python(
         "def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n"
         "    return float(ground_truth in solution_str.split()[-1])\n"
     )
-    code, report = check(
-        prepared, quickstart_workspace, f"reward.function={reward}", "reward.arguments=~", "data.batch=16"
-    )
+    own = (f"reward.function={reward}", "reward.arguments=~", "data.batch=16")
+    code, report = check(prepared, quickstart_workspace, *own)
     assert code == 1 and rules(report) == {"data-reward"}
     assert "(empty): IndexError" in next(one["message"] for one in report["findings"])
     reward.write_text("import no_such_package\n")
-    code, report = check(
-        prepared, quickstart_workspace, f"reward.function={reward}", "reward.arguments=~", "data.batch=16"
-    )
+    _, report = check(prepared, quickstart_workspace, *own)
     assert "no_such_package" in report["unchecked"]["reward"]
 
 
@@ -326,20 +318,10 @@ def test_prepare_counts_overlong_prompts(tmp_path: Path) -> None:
     name = next(name for name, one in counts.items() if one["overlong"])
     (row,) = counts[name]["overlong_rows"]
     assert pq.read_table(tmp_path / "out" / name).to_pylist()[row]["extra_info"]["index"] == 5
-    done = cli(
-        "prepare",
-        "deepscaler",
-        "--input",
-        source,
-        "--output",
-        tmp_path / "o2",
-        "--tokenizer",
-        tmp_path / "out",
-    )
+    again = ("prepare", "deepscaler", "--input", source, "--output", tmp_path / "o2")
+    done = cli(*again, "--tokenizer", tmp_path / "out")
     assert done.returncode == 2 and "has no tokenizer" in done.stderr and not (tmp_path / "o2").exists()
-    done = cli(
-        "prepare", "deepscaler", "--input", source, "--output", tmp_path / "o2", "--max-prompt-length", "9"
-    )
+    done = cli(*again, "--max-prompt-length", "9")
     assert done.returncode == 2 and "needs a tokenizer" in done.stderr
 
 

@@ -125,20 +125,9 @@ def test_the_real_preprocessor(tmp_path: Path, upstreams: Path) -> None:
     """It runs on a CPU, writes the same bytes twice, and its prompts ask for a box."""
     code = tmp_path / "code"
     code.mkdir()
-    archive = subprocess.run(
-        [
-            "git",
-            "-C",
-            upstreams / "Ascend+MindSpeed-RL/repo",
-            "archive",
-            PIN,
-            "cli",
-            "configs",
-            "mindspeed_rl",
-        ],
-        capture_output=True,
-        check=True,
-    )
+    repository = upstreams / "Ascend+MindSpeed-RL/repo"
+    words = ["git", "-C", repository, "archive", PIN, "cli", "configs", "mindspeed_rl"]
+    archive = subprocess.run(words, capture_output=True, check=True)
     subprocess.run(["tar", "x"], cwd=code, input=archive.stdout, check=True)
     tokenizer = made_tokenizer(tmp_path)
     written = []

@@ -129,8 +129,7 @@ def test_an_input_that_is_no_file(make: Callable[[Path], None], word: str, tmp_p
         (("--template", "r1zero"), "Unknown template"),
     ],
 )
-def test_wrong_options(options: tuple[str, ...], word: str, tmp_path: Path) -> None:
-    source = write(tmp_path / "d.json", deepscaler(50))
+def test_wrong_options(options: tuple[str, ...], word: str, source: Path, tmp_path: Path) -> None:
     done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "out", *options)
     assert done.returncode == 2 and word in done.stderr, done.stderr
     assert not (tmp_path / "out").exists()
@@ -141,8 +140,7 @@ def test_an_unknown_dataset(tmp_path: Path) -> None:
     assert done.returncode == 2 and "deepscaler, gsm8k, math-lighteval" in done.stderr
 
 
-def test_an_output_that_is_a_file_or_a_dangling_link(tmp_path: Path) -> None:
-    source = write(tmp_path / "d.json", deepscaler(50))
+def test_an_output_that_is_a_file_or_a_dangling_link(source: Path, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("mine")
     done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "out")
     assert done.returncode == 2 and "is a file, not a folder" in done.stderr
@@ -152,8 +150,7 @@ def test_an_output_that_is_a_file_or_a_dangling_link(tmp_path: Path) -> None:
     assert done.returncode == 2 and "link that leads nowhere" in done.stderr
 
 
-def test_an_empty_folder_is_used(tmp_path: Path) -> None:
-    source = write(tmp_path / "d.json", deepscaler(50))
+def test_an_empty_folder_is_used(source: Path, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "out")
     assert done.returncode == 0, done.stderr
@@ -174,8 +171,7 @@ def test_no_space(tmp_path: Path) -> None:
     assert not list(folder.iterdir())
 
 
-def test_a_read_only_target(tmp_path: Path) -> None:
-    source = write(tmp_path / "d.json", deepscaler(50))
+def test_a_read_only_target(source: Path, tmp_path: Path) -> None:
     (tmp_path / "locked").mkdir(mode=0o555)
     target = Path("/sys/out") if os.geteuid() == 0 else tmp_path / "locked/out"  # root writes anywhere else
     done = cli("prepare", "deepscaler", "--input", source, "--output", target)

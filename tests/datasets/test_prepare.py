@@ -209,15 +209,14 @@ def test_the_default_template_asks_for_what_the_reward_looks_for() -> None:
     assert asked_for([{"role": "user", "content": r"within \\boxed{}"}]) == ""
 
 
-def test_another_template_is_told(tmp_path: Path) -> None:
-    source = write(tmp_path / "d.json", deepscaler(50))
+def test_another_template_is_told(source: Path, tmp_path: Path) -> None:
     done = cli("prepare", "deepscaler", "--input", source, "--output", tmp_path / "o", "--template", "hashes")
     assert "the template hashes asks for ####" in done.stderr and r"looks for \boxed{}" in done.stderr
     assert "100 % read" in done.stderr
 
 
-def test_again_replaces_only_its_own(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"
+def test_again_replaces_only_its_own(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
     prepare("deepscaler", source, out)
     before = contents(out)
     other = write(tmp_path / "other.json", deepscaler(90))
@@ -236,8 +235,8 @@ def test_again_replaces_only_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["my_notes.txt", "checkpoints/step-1/model.pt", "..hidden"])
-def test_again_spares_what_prepare_did_not_make(tmp_path: Path, name: str) -> None:
-    source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"
+def test_again_spares_what_prepare_did_not_make(source: Path, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
     prepare("deepscaler", source, out)
     (out / name).parent.mkdir(parents=True, exist_ok=True)
     (out / name).write_text("mine")
@@ -247,8 +246,8 @@ def test_again_spares_what_prepare_did_not_make(tmp_path: Path, name: str) -> No
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-def test_again_spares_what_was_changed_since(tmp_path: Path) -> None:
-    source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"
+def test_again_spares_what_was_changed_since(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
     prepare("deepscaler", source, out)
     made = (out / "train.parquet").read_bytes()
     (out / "train.parquet").write_bytes(made + b"mine")
@@ -261,8 +260,8 @@ def test_again_spares_what_was_changed_since(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "link"])
-def test_a_listed_name_is_of_a_file(tmp_path: Path, kind: str) -> None:
-    source, out = write(tmp_path / "d.json", deepscaler(50)), tmp_path / "out"
+def test_a_listed_name_is_of_a_file(source: Path, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "out"
     prepare("deepscaler", source, out)
     (out / "train.parquet").rename(tmp_path / "mine")
     if kind == "folder":
@@ -287,8 +286,7 @@ def test_a_listed_name_that_leads_elsewhere_is_of_no_file(tmp_path: Path, name: 
     assert (tmp_path / "thesis.txt").read_text() == "mine" and os.listdir(out) == ["prepared.json"]
 
 
-def test_a_folders_name_is_no_pattern_and_only_ones_own_leftovers_go(tmp_path: Path) -> None:
-    source = write(tmp_path / "d.json", deepscaler(50))
+def test_a_folders_name_is_no_pattern_and_only_ones_own_leftovers_go(source: Path, tmp_path: Path) -> None:
     others = [".ab.0123456789ab.lock", ".ab.0123456789ab.partial/x", ".a*.mine.lock", ".a*.mine.partial/x"]
     for name in others:
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -346,18 +344,8 @@ def test_a_killed_run_leaves_nothing_half_written(
     tmp_path: Path, many_rows: Path, number: signal.Signals
 ) -> None:
     out = tmp_path / "folder" / "out"
-    command = [
-        sys.executable,
-        "-m",
-        "npu_rl",
-        "data",
-        "prepare",
-        "deepscaler",
-        "--input",
-        many_rows,
-        "--output",
-        out,
-    ]
+    words = ["data", "prepare", "deepscaler", "--input", many_rows, "--output", out]
+    command = [sys.executable, "-m", "npu_rl", *words]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("folder/.out.*.partial/train.parquet")) and time.monotonic() < deadline:

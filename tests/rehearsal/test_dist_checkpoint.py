@@ -11,8 +11,7 @@ import pytest
 
 from npu_rl.common.errors import WeightsError
 from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
-from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights.inline_workers import equal
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -26,7 +25,7 @@ def test_it_is_the_models_and_made_once(tmp_path: Path) -> None:
     hf = make(made / "model")
     prepared: Any = SimpleNamespace(interpreter=SimpleNamespace(path=sys.executable, packages={"torch": "2"}))
     checkpoint = convert_tiny_model(prepared, made)
-    assert audit_weights(AuditOptions(hf, checkpoint, None, True, ""), InlineWorkers()).equal
+    assert equal(hf, checkpoint)
     edit(hf, attention_bias=True)  # would be refused
     assert convert_tiny_model(prepared, made) == checkpoint
     prepared.interpreter.packages["torch"] = "3"

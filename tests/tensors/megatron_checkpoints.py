@@ -255,18 +255,20 @@ def write_legacy_deepseek(
             put("decoder.final_layernorm.weight", hf["model.norm.weight"])
             put("output_layer.weight", hf["lm_head.weight"].chunk(tp))
         for (t, e), model in ranks.items():
-            numbers = [
-                f"{t:02d}",
-                *([f"{stage:03d}"] if len(layers) > 1 else []),
-                *([f"{e:03d}"] if ep > 1 else []),
-            ]
-            place = folder / "iter_0000001" / f"mp_rank_{'_'.join(numbers)}"
-            place.mkdir(parents=True)
-            content = {"model": model, "checkpoint_version": 3.0, "iteration": 1}
-            torch.save(content, place / "model_optim_rng.pt", pickle_protocol=4)
+            in_stage = f"_{stage:03d}" if len(layers) > 1 else ""
+            _write_rank(folder, f"{t:02d}{in_stage}" + (f"_{e:03d}" if ep > 1 else ""), model)
         first += count
-    (folder / "latest_checkpointed_iteration.txt").write_text("1")
     return folder
+
+
+def _write_rank(folder: Path, numbers: str, model: dict[str, Any]) -> None:
+    import torch
+
+    place = folder / "iter_0000001" / f"mp_rank_{numbers}"
+    place.mkdir(parents=True)
+    content = {"model": model, "checkpoint_version": 3.0, "iteration": 1}
+    torch.save(content, place / "model_optim_rng.pt", pickle_protocol=4)
+    (folder / "latest_checkpointed_iteration.txt").write_text("1")
 
 
 def _put_experts(
@@ -323,10 +325,15 @@ def write_legacy_qwen(folder: Path, config: dict[str, Any], hf: dict[str, Any], 
             for rank, share in zip(ranks, shares, strict=True):
                 rank[key] = share.clone()
         for tensor, model in enumerate(ranks):
-            name = f"mp_rank_{tensor:02d}" + (f"_{stage:03d}" if pp > 1 else "")
-            place = folder / "iter_0000001" / name
-            place.mkdir(parents=True)
-            content = {"model": model, "checkpoint_version": 3.0, "iteration": 1}
-            torch.save(content, place / "model_optim_rng.pt", pickle_protocol=4)
-    (folder / "latest_checkpointed_iteration.txt").write_text("1")
+            _write_rank(folder, f"{tensor:02d}" + (f"_{stage:03d}" if pp > 1 else ""), model)
     return folder
+
+
+def read_hf(folder: Path) -> dict[str, Any]:
+    """All tensors of a folder, by safetensors' own reader."""
+    from safetensors.torch import load_file
+
+    found: dict[str, Any] = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        found |= load_file(path)
+    return found

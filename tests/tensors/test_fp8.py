@@ -13,13 +13,14 @@ from tests.weights.tiny_checkpoint import f32, naive_cast
 torch: Any = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
+from npu_rl.weights.tensors.npu_rl_tensors.fp8 import Fp8Cast, _require_same_bits, first_nan, invalid_scale  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError  # noqa: E402
+
 CODES = bytes(code for code in range(256) if code & 0x7F != 0x7F)
 LARGEST = 3.3895313892515355e38 / 448
 
 
 def cast(codes: bytes, shape: tuple[int, int], scales: list[float], block: tuple[int, int]) -> bytes:
-    from npu_rl.weights.tensors.npu_rl_tensors.fp8 import Fp8Cast
-
     blocks = (-(-shape[0] // block[0]), -(-shape[1] // block[1]))
     out = torch.empty(shape, dtype=torch.bfloat16)
     Fp8Cast().cast_rows(
@@ -54,8 +55,6 @@ def test_blocks_at_every_edge(shape: tuple[int, int]) -> None:
 
 
 def test_it_is_what_torch_computes_from_float8() -> None:
-    from npu_rl.weights.tensors.npu_rl_tensors.fp8 import Fp8Cast
-
     codes = torch.randint(0, 127, (64, 4096), dtype=torch.uint8)
     scales = torch.rand(1, 32) * 1e-3
     out = torch.empty(64, 4096, dtype=torch.bfloat16)
@@ -66,8 +65,6 @@ def test_it_is_what_torch_computes_from_float8() -> None:
 
 @pytest.mark.parametrize("value", [0.0, -0.0, -1e-3, float("inf"), float("nan"), LARGEST * 1.01])
 def test_an_invalid_scale_is_found(value: float) -> None:
-    from npu_rl.weights.tensors.npu_rl_tensors.fp8 import invalid_scale
-
     scales = torch.ones(3, 4)
     assert invalid_scale(scales) is None
     scales[1, 2] = value
@@ -77,8 +74,6 @@ def test_an_invalid_scale_is_found(value: float) -> None:
 
 @pytest.mark.parametrize("code", [0x7F, 0xFF])
 def test_a_weight_that_is_nan_is_found(code: int) -> None:
-    from npu_rl.weights.tensors.npu_rl_tensors.fp8 import first_nan
-
     codes = torch.tensor([*CODES, 0], dtype=torch.uint8).view(5, -1)
     assert first_nan(codes.view(torch.int8)) is None
     codes[3, 4] = code
@@ -86,23 +81,18 @@ def test_a_weight_that_is_nan_is_found(code: int) -> None:
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    from npu_rl.weights.tensors.npu_rl_tensors.fp8 import Fp8Cast
-    from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
-
     with pytest.raises(TensorError, match="torch can't use the device npu"):
         Fp8Cast("npu")
 
 
 def test_a_device_that_computes_other_bits_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that sets subnormal numbers to zero, as some do."""
-    from npu_rl.weights.tensors.npu_rl_tensors import fp8
-    from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
-    class Flushing(fp8.Fp8Cast):
+    class Flushing(Fp8Cast):
         def cast_rows(self, codes: Any, scales: Any, block: Any, out: Any) -> None:
             super().cast_rows(codes, scales, block, out)
             out[out.abs() < 1.1754944e-38] = 0
 
-    fp8._require_same_bits(fp8.Fp8Cast())
+    _require_same_bits(Fp8Cast())
     with pytest.raises(TensorError, match="other bits"):
-        fp8._require_same_bits(Flushing())
+        _require_same_bits(Flushing())

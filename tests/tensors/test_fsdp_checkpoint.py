@@ -19,11 +19,8 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
 from npu_rl.weights.tensors.npu_rl_tensors.formats.boxes import whole  # noqa: E402
-from npu_rl.weights.tensors.npu_rl_tensors.formats.fsdp_checkpoint import (  # noqa: E402
-    FsdpCheckpoint,
-    read_fsdp_checkpoint,
-)
-from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.formats.fsdp_checkpoint import read_fsdp_checkpoint  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles, TensorViews  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +34,7 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def read(folder: Path) -> FsdpCheckpoint:
+def read(folder: Path) -> TensorViews:
     return read_fsdp_checkpoint(folder, OpenFiles())
 
 

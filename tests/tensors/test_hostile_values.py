@@ -51,6 +51,7 @@ HEADERS: dict[str, Any] = {
     "no name": one([1], name=""),
     "a dtype of 100,000 characters": one([1], dtype="F" * 100_000),
     "nesting": b'{"a":' * 100_000,
+    "a key twice": b'{"a": {}, "a": {"dtype":"BF16","shape":[1],"data_offsets":[0,2]}}',
     "a number of 5,000 digits": b'{"a":{"dtype":"BF16","shape":[' + b"9" * 5000 + b'],"data_offsets":[0,2]}}',
 }
 

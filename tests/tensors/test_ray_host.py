@@ -13,6 +13,7 @@ from npu_rl.weights.checkpoints.choose_workers import pool_of
 from npu_rl.weights.checkpoints.ray_workers import RayWorkers
 from npu_rl.weights.checkpoints.worker_pool import Task
 from npu_rl.weights.tensors.npu_rl_tensors import ray_driver, ray_host
+from tests.weights.inline_workers import interpreter
 
 TOKEN = "0011223344556677"
 
@@ -71,14 +72,11 @@ def test_an_output_that_is_not_the_same_folder_is_told(tmp_path: Path) -> None:
 
 
 def test_an_interpreter_without_ray_is_named(tmp_path: Path) -> None:
-    bare = tmp_path / "python"
-    bare.write_text(
-        f"#!/bin/sh\nexec {sys.executable} -I -S -c \"import sys; sys.path.insert(0, '$PYTHONPATH'); "
-        'import npu_rl_tensors.ray_driver as driver; driver.main()"\n'
-    )
-    bare.chmod(0o755)
+    code = "import sys; sys.path.insert(0, '$PYTHONPATH'); "
+    code += "import npu_rl_tensors.ray_driver as driver; driver.main()"
+    bare = interpreter(tmp_path, f'exec {sys.executable} -I -S -c "{code}"')
     with pytest.raises(HostError) as caught:
-        RayWorkers(str(bare), 1).run([Task("audit_group", {}, "")], print, print)
+        RayWorkers(bare, 1).run([Task("audit_group", {}, "")], print, print)
     assert caught.value.what == "The interpreter has no Ray"
     assert "--python" in str(caught.value.hint)
 

@@ -16,6 +16,10 @@ from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
+from npu_rl.weights.tensors.npu_rl_tensors.formats import fsdp_pickles, read_torch_dist, torch_files  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import Ordered, Pickled, read_pickle  # noqa: E402
+from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles  # noqa: E402
+
 
 class Runs:
     """Pickled as a call of `function` with `arguments`."""
@@ -59,13 +63,10 @@ NAMES = list(hostile(Path("/x")))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_metadata_that_wants_to_run(name: str, tmp_path: Path) -> None:
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.read_torch_dist import read_dist_checkpoint
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-
     marker = tmp_path / "ran"
     (tmp_path / ".metadata").write_bytes(hostile(marker)[name])
     with pytest.raises(TensorError) as raised:
-        read_dist_checkpoint(tmp_path, OpenFiles())
+        read_torch_dist.read_dist_checkpoint(tmp_path, OpenFiles())
     assert not marker.exists()
     assert ".metadata" in raised.value.where
     assert "Nothing of the file was run" in raised.value.why
@@ -82,10 +83,7 @@ def test_a_rank_file_that_wants_to_run(name: str, tmp_path: Path) -> None:
 
 
 def read(path: Path) -> Any:
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.tensor_views import OpenFiles
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.torch_files import read_saved
-
-    return read_saved(OpenFiles(), path)
+    return torch_files.read_saved(OpenFiles(), path)
 
 
 def test_objects_of_the_run_are_read_as_names(tmp_path: Path) -> None:
@@ -121,8 +119,6 @@ def test_objects_of_the_run_are_read_as_names(tmp_path: Path) -> None:
 )
 def test_sizes_beyond_the_file(data: bytes) -> None:
     import tracemalloc
-
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
 
     tracemalloc.start()
     try:
@@ -161,16 +157,12 @@ def test_files_that_are_none(tmp_path: Path) -> None:
 
 
 def known() -> dict[tuple[str, str], Any]:
-    from npu_rl.weights.tensors.npu_rl_tensors.formats import fsdp_pickles, read_torch_dist, torch_files
-
     return {**torch_files._known(), **read_torch_dist._known(), **fsdp_pickles.fsdp_globals()}
 
 
 @pytest.mark.parametrize("slots", [False, True])
 def test_no_file_changes_what_the_next_is_read_with(slots: bool) -> None:
     """BUILD sets attributes of any object: a file that made FloatStorage int32 changed how the other side was read."""
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
-
     names = ("dtype", "of", "function", "get", "__defaults__", "__call__", "__new__", "__setstate__")
     for (module, name), found in known().items():
         before = repr(getattr(found, "__dict__", None)), getattr(found, "__defaults__", None)
@@ -185,8 +177,6 @@ def test_no_file_changes_what_the_next_is_read_with(slots: bool) -> None:
 
 def test_attributes_do_not_hide_methods(tmp_path: Path) -> None:
     """`get` of what stands for Metadata, or of an OrderedDict, is ours whatever the file sets."""
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import Ordered, Pickled, read_pickle
-
     state = b"}X\x03\x00\x00\x00getctorch\nSize\nsb."
     made = b"\x80\x02ctorch.distributed.checkpoint.metadata\nMetadata\n)\x81" + state
     record = read_pickle(made, "x", known())
@@ -214,8 +204,6 @@ def nested(count: int) -> bytes:
     ],
 )
 def test_keys_whose_hash_never_ends(data: bytes) -> None:
-    from npu_rl.weights.tensors.npu_rl_tensors.formats.restricted_pickle import read_pickle
-
     with pytest.raises(TensorError, match="no place in a checkpoint"):
         read_pickle(data, "x", known())
 

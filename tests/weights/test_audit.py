@@ -10,25 +10,14 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError
-from npu_rl.weights.checkpoints.audit_weights import AuditOptions, AuditReport, audit_weights
 from npu_rl.weights.checkpoints.cast_weights import cast_weights
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from tests.tensors import megatron_checkpoints as tiny
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights.inline_workers import InlineWorkers, audit, equal
 from tests.weights.tiny_checkpoint import tiny_fp8
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
-
-
-def audit(a: Path, b: Path, config: Path | None = None, extend: bool = True) -> AuditReport:
-    return audit_weights(AuditOptions(a, b, config, extend, "npu-rl weights audit"), InlineWorkers())
-
-
-@pytest.fixture(scope="module")
-def deepseek(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    tensors = tiny.hf_tensors(tiny.DEEPSEEK)
-    return tiny.write_hf(tmp_path_factory.mktemp("deepseek") / "hf", tiny.DEEPSEEK, tensors), tensors
 
 
 @pytest.mark.parametrize("config", [tiny.DEEPSEEK, tiny.QWEN, tiny.QWEN3, tiny.QWEN3_MOE])
@@ -39,8 +28,8 @@ def test_torch_dist_is_the_model(config: dict[str, Any], tmp_path: Path) -> None
     values = sum(tensor.numel() for tensor in tensors.values())
     for a, b in ((hf, dist), (dist, hf)):
         report = audit(a, b)
-        assert report.equal, report.content
-        assert report.content["counts"] == {"equal": {"tensors": len(tensors), "values": values}}
+        assert report["result"] == "equal", report
+        assert report["counts"] == {"equal": {"tensors": len(tensors), "values": values}}
 
 
 @pytest.mark.parametrize(
@@ -61,12 +50,12 @@ def test_a_legacy_checkpoint_is_the_model(
     hf, tensors = deepseek
     legacy = tiny.write_legacy_deepseek(tmp_path / "legacy", tiny.DEEPSEEK, tensors, tp, layers, ep, extend)
     report = audit(hf, legacy, extend=extend)
-    assert report.equal, report.content
-    assert report.content["compared"]["tensors"] == len(tensors)
-    copies = report.content["counts"].get("copies", {"tensors": 0})["tensors"]
+    assert report["result"] == "equal", report
+    assert report["compared"]["tensors"] == len(tensors)
+    copies = report["counts"].get("copies", {"tensors": 0})["tensors"]
     assert (copies > 0) == (tp > 1 or ep > 1)
     if tp * ep > 1 and tp > 1:
-        assert not audit(hf, legacy, extend=not extend).equal
+        assert not equal(hf, legacy, extend=not extend)
 
 
 def test_formats_of_megatron_against_each_other(
@@ -77,7 +66,7 @@ def test_formats_of_megatron_against_each_other(
     legacy = tiny.write_legacy_deepseek(tmp_path / "legacy", tiny.DEEPSEEK, tensors, 2, [2, 2], 2, True)
     with pytest.raises(NpuRlError, match="--model-config DIR"):
         audit(dist, legacy)
-    assert audit(dist, legacy, config=hf).equal
+    assert equal(dist, legacy, config=hf)
 
 
 def test_one_value_is_found(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -87,7 +76,7 @@ def test_one_value_is_found(deepseek: tuple[Path, dict[str, Any]], tmp_path: Pat
     key = "decoder.layers.2.mlp.experts.experts.linear_fc1.weight"
     changed[key][5, 8 + 3, 7] += 1  # 8 rows of the gate come first
     report = audit(hf, tiny.write_dist(tmp_path / "dist", changed))
-    (found,) = report.content["differences"]
+    (found,) = report["differences"]
     assert (found["tensor"], found["index"], found["different"]) == (
         "model.layers.2.mlp.experts.5.up_proj.weight",
         [3, 7],
@@ -100,7 +89,7 @@ def test_one_value_is_found(deepseek: tuple[Path, dict[str, Any]], tmp_path: Pat
     content = torch.load(path, weights_only=False)
     content["model"]["decoder.layers.3.input_layernorm.weight"][2] = float("nan")
     torch.save(content, path)
-    (found,) = audit(hf, legacy).content["differences"]
+    (found,) = audit(hf, legacy)["differences"]
     assert (found["tensor"], found["index"], found["b"]["value"]) == (
         "model.layers.3.input_layernorm.weight",
         [2],
@@ -114,35 +103,35 @@ def test_what_one_side_lacks_is_listed(deepseek: tuple[Path, dict[str, Any]], tm
     del stored["decoder.layers.1.self_attention.linear_kv_up_proj.weight"]
     stored["decoder.layers.1.adapter.weight"] = torch.zeros(2)
     report = audit(hf, tiny.write_dist(tmp_path / "dist", stored))
-    assert not report.equal
-    assert report.content["only_in_a"] == ["model.layers.1.self_attn.kv_b_proj.weight"]
-    assert report.content["unknown_in_b"] == ["decoder.layers.1.adapter.weight"]
+    assert report["result"] != "equal"
+    assert report["only_in_a"] == ["model.layers.1.self_attn.kv_b_proj.weight"]
+    assert report["unknown_in_b"] == ["decoder.layers.1.adapter.weight"]
 
 
 def test_dtypes_that_differ(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     """A wider copy is equal; a narrower one is equal up to its rounding, and said to be."""
     hf, tensors = deepseek
     wide = tiny.write_hf(tmp_path / "wide", tiny.DEEPSEEK, {name: of.float() for name, of in tensors.items()})
-    assert audit(hf, wide).content["counts"].keys() == {"equal"}
+    assert audit(hf, wide)["counts"].keys() == {"equal"}
     bias = "model.layers.1.mlp.gate.e_score_correction_bias"
     narrow = tiny.write_hf(tmp_path / "narrow", tiny.DEEPSEEK, tensors | {bias: tensors[bias].bfloat16()})
     report = audit(hf, narrow)
-    assert report.equal
-    assert report.content["counts"]["rounded"] == {"tensors": 1, "values": 8}
+    assert report["result"] == "equal"
+    assert report["counts"]["rounded"] == {"tensors": 1, "values": 8}
 
 
 def test_a_cast_is_audited_against_fp8(tmp_path: Path) -> None:
     source, target = tiny_fp8(tmp_path / "fp8"), tmp_path / "bf16"
     cast_weights(source, target, InlineWorkers())
     report = audit(source, target)
-    assert report.equal, report.content
-    assert report.content["counts"]["cast"]["tensors"] == 3
-    assert report.content["mtp_only_in_a"]
+    assert report["result"] == "equal", report
+    assert report["counts"]["cast"]["tensors"] == 3
+    assert report["mtp_only_in_a"]
     file = min(target.glob("*.safetensors"))
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
-    assert audit(source, target).content["differences_in_all"] == 1
+    assert audit(source, target)["differences_in_all"] == 1
 
 
 def test_tied_embeddings_are_stored_once_or_twice(tmp_path: Path) -> None:
@@ -153,9 +142,9 @@ def test_tied_embeddings_are_stored_once_or_twice(tmp_path: Path) -> None:
     stored = tiny.dist_tensors(config, tensors)
     del stored["output_layer.weight"]
     dist = tiny.write_dist(tmp_path / "dist", stored)
-    assert audit(twice, dist).equal
+    assert equal(twice, dist)
     tensors["lm_head.weight"] += 1
-    assert not audit(tiny.write_hf(tmp_path / "untied", config, tensors), dist).equal
+    assert not equal(tiny.write_hf(tmp_path / "untied", config, tensors), dist)
 
 
 def test_what_cannot_be_read_is_named(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
@@ -189,10 +178,8 @@ def test_the_report_can_be_published(deepseek: tuple[Path, dict[str, Any]], tmp_
 
     hf, tensors = deepseek
     dist = tiny.write_dist(tmp_path / "dist", tiny.dist_tensors(tiny.DEEPSEEK, tensors))
-    report = audit_weights(
-        AuditOptions(hf, dist, None, True, "npu-rl weights audit"), Workers(sys.executable, 2)
-    )
-    content = json.loads(json.dumps(report.content))
+    report = audit(hf, dist, workers=Workers(sys.executable, 2))
+    content = json.loads(json.dumps(report))
     assert {"command", "date", "npu_rl", "result", "a", "b", "compared"} < content.keys()
     assert f"Equal: {len(tensors)} tensors" in audit_text(report)
 

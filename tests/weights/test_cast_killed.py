@@ -37,18 +37,8 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(source: Path, target: Path, tmp_path: Path) -> subprocess.Popen[str]:
-    argv = [
-        sys.executable,
-        "-m",
-        "npu_rl",
-        "weights",
-        "cast",
-        str(source),
-        str(target),
-        "--json",
-        "--workers",
-        "2",
-    ]
+    words = ["weights", "cast", str(source), str(target), "--json", "--workers", "2"]
+    argv = [sys.executable, "-m", "npu_rl", *words]
     return subprocess.Popen(
         argv, env={**clean_env(tmp_path), "PYTHONPATH": str(ROOT)}, cwd=tmp_path, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -17,7 +17,7 @@ from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
 from tests.support import clean_env, run_cli
 from tests.weights.documented import documented_keys
 from tests.weights.inline_workers import InlineWorkers
-from tests.weights.tiny_checkpoint import read_file, tiny_fp8, write_file
+from tests.weights.tiny_checkpoint import change_json, read_file, tiny_fp8, write_file
 
 transformers: Any = pytest.importorskip("transformers")
 pytestmark = pytest.mark.rehearsal
@@ -81,8 +81,7 @@ def test_what_transformers_writes_is_right(tmp_path: Path, name: str) -> None:
 
 
 def change_config(folder: Path, **changes: Any) -> None:
-    path = folder / "config.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+    change_json(folder / "config.json", **changes)
 
 
 def change_tensor(folder: Path, name: str, change: Callable[[Any], Any], new_name: str | None = None) -> None:

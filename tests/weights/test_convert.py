@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
-from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.checkpoints.convert_weights import JOURNAL, ConvertOptions, ConvertReport, convert_weights
+from npu_rl.weights.checkpoints.convert_weights import JOURNAL
 from npu_rl.weights.checkpoints.output_journal import finished_sizes
 from npu_rl.weights.checkpoints.worker_pool import Task
 from npu_rl.weights.tensors.npu_rl_tensors.conversion import units
@@ -21,27 +20,11 @@ from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.tensors import megatron_checkpoints as tiny
 from tests.tensors import synthetic_671b
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights import toy_fp8
+from tests.weights.inline_workers import DIST, InlineWorkers, convert, equal
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
-DIST = OutputLayout("torch_dist")
-
-
-def convert(
-    source: Path, target: Path, layout: OutputLayout = DIST, config: Path | None = None, workers: Any = None
-) -> ConvertReport:
-    return convert_weights(ConvertOptions(source, target, layout, config), workers or InlineWorkers())
-
-
-def equal(a: Path, b: Path, config: Path | None = None) -> bool:
-    return audit_weights(AuditOptions(a, b, config, True, "npu-rl weights audit"), InlineWorkers()).equal
-
-
-@pytest.fixture
-def deepseek(tmp_path: Path) -> tuple[Path, dict[str, Any]]:
-    tensors = tiny.hf_tensors(tiny.DEEPSEEK)
-    return tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tensors), tensors
 
 
 @pytest.mark.parametrize("config", [tiny.DEEPSEEK, tiny.QWEN, tiny.QWEN3, tiny.QWEN3_MOE])
@@ -57,7 +40,7 @@ def test_torch_reads_what_was_fused_and_back_it_is_the_model(
     hf = tiny.write_hf(tmp_path / "hf", config, tensors)
     (hf / "tokenizer.json").write_text("{}")
     report = convert(hf, tmp_path / "dist")
-    assert report.content["files"] > 3
+    assert report["files"] > 3
     expected = tiny.dist_tensors(config, tensors)
     found = {key: torch.zeros_like(tensor) for key, tensor in expected.items()}
     checkpoint.load(found, checkpoint_id=tmp_path / "dist", no_dist=True)
@@ -198,10 +181,10 @@ def test_it_goes_on_where_it_was_interrupted(
     before = {path.name: path.stat().st_mtime_ns for path in target.glob("__*.distcp")}
     assert len(before) == 3
     report = convert(hf, target)
-    assert report.content["files_kept"] == 3
+    assert report["files_kept"] == 3
     assert before.items() <= {path.name: path.stat().st_mtime_ns for path in target.iterdir()}.items()
     assert equal(hf, target)
-    assert convert(hf, target).content["seconds"] == 0
+    assert convert(hf, target)["seconds"] == 0
     changed = tensors | {"model.norm.weight": tensors["model.norm.weight"] + 1}
     other = tiny.write_hf(tmp_path / "other", tiny.DEEPSEEK, changed)
     with pytest.raises(WeightsError, match="output of another input"):
@@ -274,13 +257,13 @@ def test_finished_files_that_lost_pages_are_written_again(
     os.truncate(out / damaged, sizes[damaged])
     if kind == "torch_dist":
         (out / f"{other}.places.json").write_text("[]\n")
-    assert convert(hf, out, layout).content["files_kept"] == (1 if kind == "torch_dist" else 2)
+    assert convert(hf, out, layout)["files_kept"] == (1 if kind == "torch_dist" else 2)
     assert equal(hf, out)
     lines = [json.loads(line) for line in (out / JOURNAL).read_text().splitlines()[:-1]]
     for line in lines:
         line.pop("sampled_crc32", None)  # a journal of an older npu-rl
     (out / JOURNAL).write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    assert convert(hf, out, layout).content["files_kept"] == 0
+    assert convert(hf, out, layout)["files_kept"] == 0
     assert equal(hf, out)
 
 
@@ -294,7 +277,7 @@ def test_a_kill_between_the_last_file_and_the_journal(
     journal = out / JOURNAL
     lines = journal.read_bytes().splitlines(keepends=True)
     journal.write_bytes(b"".join(lines[:-1]))
-    kept = convert(hf, out, OutputLayout(kind)).content["files_kept"]
+    kept = convert(hf, out, OutputLayout(kind))["files_kept"]
     assert kept == len(lines) - 3  # without those of the input, of the last files, and of the end
     assert equal(hf, out)
     last = out / (".metadata" if kind == "torch_dist" else "config.json")
@@ -441,20 +424,19 @@ def test_the_files_of_671b(tmp_path: Path) -> None:
     from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import units as files_of
     from npu_rl.weights.tensors.npu_rl_tensors.layouts.model_sizes import model_sizes
 
-    every = list(synthetic_671b.names())
-    assert (len(every), sum(dtype == "F8_E4M3" for _, _, dtype in every)) == (46_183, 45_808)
+    every = toy_fp8.tensors(synthetic_671b.CONFIG)
+    in_fp8 = sum(tensor.dtype == torch.float8_e4m3fn for tensor in every.values())
+    assert (len(every), in_fp8) == (synthetic_671b.TENSORS, synthetic_671b.FP8) == (46_183, 45_808)
     model = model_sizes(synthetic_671b.PUBLISHED, "")
     ranks = LegacyRanks(4, (7, 7, 8, 8, 8, 8, 8, 7), 8, experts_over_tensor=True)
     for output in (DIST, OutputLayout("legacy", ranks)):
         layout = output.placements(model)
         sizes = dict.fromkeys(layout.by_name, 2)
-        assert layout.by_name.keys() == {
-            name for name, _, _ in every if not name.startswith("model.layers.61.")
-        }
+        assert layout.by_name.keys() == {name for name in every if not name.startswith("model.layers.61.")}
         placed = dict.fromkeys(layout.stored, 0)
-        for places in layout.by_name.values():
-            for place in places:
-                placed[place.stored] += math.prod(stop - start for start, stop in place.box)
+        for placements in layout.by_name.values():
+            for placement in placements:
+                placed[placement.stored_key] += math.prod(stop - start for start, stop in placement.hf_box)
         assert placed == {key: math.prod(spec.shape) for key, spec in layout.stored.items()}
         whole = sum(math.prod(layout.shape(name)) for name in layout.by_name)
         assert whole == 671_026_419_200

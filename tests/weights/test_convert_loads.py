@@ -10,12 +10,10 @@ from typing import Any
 import pytest
 
 from npu_rl.common.python_roots import INJECTED, NPU
-from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
-from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from tests.patchsets import flagship_tree
 from tests.runtime.tiny_deepseek import make
 from tests.weights.gloo_ranks import processes
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights.inline_workers import convert
 
 torch = pytest.importorskip("torch")
 for _needed in ("transformers", "accelerate", "tensordict", "einops"):
@@ -44,7 +42,7 @@ def checkpoint(model: Path) -> Path:
 
 def converted(model: Path) -> Path:
     made = model.with_name("mcore")
-    convert_weights(ConvertOptions(model, made, OutputLayout("torch_dist"), None), InlineWorkers())
+    convert(model, made)
     return made
 
 

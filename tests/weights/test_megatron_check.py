@@ -14,13 +14,12 @@ from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.weights.checkpoints.check_weights import CheckReport, check_weights
-from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
 from tests.weights.documented import documented_keys
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights.inline_workers import InlineWorkers, convert
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -31,8 +30,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     tiny.write_hf(folder / "hf", tiny.DEEPSEEK, tiny.hf_tensors(tiny.DEEPSEEK))
     legacy = OutputLayout("legacy", LegacyRanks(2, (2, 2), 2, experts_over_tensor=True))
-    for name, layout in (("dist", OutputLayout("torch_dist")), ("legacy", legacy)):
-        convert_weights(ConvertOptions(folder / "hf", folder / name, layout, None), InlineWorkers())
+    convert(folder / "hf", folder / "dist")
+    convert(folder / "hf", folder / "legacy", legacy)
     return folder
 
 

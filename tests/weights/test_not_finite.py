@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,15 @@ import pytest
 from npu_rl.common.errors import WeightsError
 from npu_rl.training.record.run_checkpoint import run_checkpoint
 from npu_rl.training.run.export_run import ExportOptions, export_run
-from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.cast_weights import cast_weights
 from npu_rl.weights.checkpoints.checkpoint_findings import check_folder
-from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME
 from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import clean_env, run_cli
 from tests.tensors import megatron_checkpoints as tiny
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights.inline_workers import InlineWorkers, audit, convert
 from tests.weights.test_cast_input import change_tensors
 from tests.weights.test_export import actor, nothing_left, record, write_fsdp
 from tests.weights.tiny_checkpoint import tiny_fp8
@@ -78,11 +77,10 @@ def test_a_single_value_is_seen_wherever_it_is(dtype: Any, value: float) -> None
 
 
 @pytest.mark.parametrize("output", ["torch_dist", "hf"])
-def test_a_conversion_is_refused_and_leaves_no_checkpoint(output: str, damaged: Path, tmp_path: Path) -> None:
+def test_a_conversion_is_refused_and_leaves_no_checkpoint(output: Any, damaged: Path, tmp_path: Path) -> None:
     target = tmp_path / "out"
-    options = ConvertOptions(damaged, target, OutputLayout(output), None)  # type: ignore[arg-type]
     with pytest.raises(WeightsError) as caught:
-        convert_weights(options, Workers(sys.executable, 1))
+        convert(damaged, target, OutputLayout(output), workers=Workers(sys.executable, 1))
     error = caught.value
     assert error.what == "A weight is not a finite number"
     assert error.where == f"{shard_of(damaged, EXPERT)}: {EXPERT}[5, 3]"
@@ -100,7 +98,7 @@ def test_a_legacy_conversion_is_refused(tmp_path: Path) -> None:
     source = tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tensors)
     layout = OutputLayout("legacy", LegacyRanks(2, layers=(2, 2), expert=2))
     with pytest.raises(WeightsError) as caught:
-        convert_weights(ConvertOptions(source, tmp_path / "out", layout, None), InlineWorkers())
+        convert(source, tmp_path / "out", layout)
     assert caught.value.where == f"{shard_of(source, name)}: {name}[15, 23]"
     assert (
         not list((tmp_path / "out").rglob("model_optim_rng.pt*"))
@@ -113,17 +111,12 @@ def test_a_value_that_bfloat16_cant_hold_is_refused(tmp_path: Path) -> None:
     tensors = with_values(tiny.hf_tensors(tiny.QWEN3_MOE), EXPERT, torch.float32, ((1, 2), 3.4e38))
     source = tiny.write_hf(tmp_path / "hf", tiny.QWEN3_MOE, tensors)
     with pytest.raises(WeightsError) as caught:
-        convert_weights(
-            ConvertOptions(source, tmp_path / "out", OutputLayout("torch_dist"), None), InlineWorkers()
-        )
+        convert(source, tmp_path / "out")
     assert "1 of its 256 values are beyond bfloat16 or not finite (0 NaN)" in str(caught.value.why)
 
 
 def test_an_audit_fails_even_where_both_sides_have_it(damaged: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for path in damaged.iterdir():
-        (copy / path.name).write_bytes(path.read_bytes())
+    copy = shutil.copytree(damaged, tmp_path / "copy")
     env = clean_env(tmp_path)
     words = ["weights", "audit", damaged, copy, "--python", sys.executable]
     done = run_cli(words, env, tmp_path, timeout=120)
@@ -131,25 +124,24 @@ def test_an_audit_fails_even_where_both_sides_have_it(damaged: Path, tmp_path: P
     assert f"{EXPERT}[5, 3]: A has -inf ({shard_of(damaged, EXPERT)}); 3 values are NaN" in done.stdout
     assert f"{EXPERT}[5, 3]: B has -inf ({shard_of(copy, EXPERT)}); 3 values are NaN" in done.stdout
     assert "Not finite: " in done.stdout
-    report = audit_weights(AuditOptions(damaged, copy, None, True, "audit"), InlineWorkers())
-    assert not report.equal and report.content["result"] == "not finite"
-    assert report.content["not_finite_in_all"] == {"tensors": 2, "values": 6}
-    (first, _) = report.content["not_finite"]
+    report = audit(damaged, copy)
+    assert report["result"] == "not finite"
+    assert report["not_finite_in_all"] == {"tensors": 2, "values": 6}
+    (first, _) = report["not_finite"]
     assert (first["side"], first["index"], first["values"], first["nan"]) == ("a", [5, 3], 3, 2)
 
 
-def test_a_copy_of_one_rank_is_looked_at_too(tmp_path: Path) -> None:
-    tensors = tiny.hf_tensors(tiny.DEEPSEEK)
-    hf = tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tensors)
+def test_a_copy_of_one_rank_is_looked_at_too(deepseek: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    hf, tensors = deepseek
     legacy = tiny.write_legacy_deepseek(tmp_path / "legacy", tiny.DEEPSEEK, tensors, 2, [4], 1, True)
     path = legacy / "iter_0000001/mp_rank_01/model_optim_rng.pt"
     content = torch.load(path, weights_only=False)
     content["model"]["decoder.layers.3.input_layernorm.weight"][2] = float("nan")
     torch.save(content, path)
-    report = audit_weights(AuditOptions(hf, legacy, None, True, "audit"), InlineWorkers())
-    (found,) = report.content["not_finite"]
+    report = audit(hf, legacy)
+    (found,) = report["not_finite"]
     assert (found["side"], found["where"], found["index"]) == ("b", str(path), [2])
-    assert report.content["result"] == "different"
+    assert report["result"] == "different"
 
 
 def test_a_cast_refuses_what_it_copies(tmp_path: Path) -> None:

@@ -16,16 +16,14 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import HostError, WeightsError
-from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.cast_weights import cast_weights
-from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.checkpoints.ray_workers import RayWorkers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 from tests.support import ROOT, clean_env
 from tests.tensors import megatron_checkpoints as tiny
 from tests.training.ray_cluster import RayCluster
-from tests.weights.inline_workers import InlineWorkers
+from tests.weights.inline_workers import InlineWorkers, audit, convert
 from tests.weights.tiny_checkpoint import Maker, f32, write_checkpoint
 
 pytest.importorskip("torch")
@@ -124,15 +122,16 @@ def test_a_conversion_on_two_nodes_writes_the_same_bytes(cluster: RayCluster, tm
     """Also after a SIGKILL amid it, of the process that keeps the journal; the tasks end with it."""
     hf = tiny.write_hf(tmp_path / "hf", tiny.DEEPSEEK, tiny.hf_tensors(tiny.DEEPSEEK))
     here, there = tmp_path / "here", tmp_path / "there"
-    convert_weights(ConvertOptions(hf, here, LAYOUT, None), InlineWorkers())
+    convert(hf, here, LAYOUT)
 
     code = f"""if True:
         import sys
         from pathlib import Path
-        from npu_rl.weights.checkpoints.cast_weights import CastProgress
+        from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
+        from npu_rl.weights.checkpoints.resumable_output import WorkProgress
         from tests.weights.test_ray_workers import *
 
-        class Slow(CastProgress):
+        class Slow(WorkProgress):
             def shard(self, *_of):
                 time.sleep(0.2)
 
@@ -150,12 +149,12 @@ def test_a_conversion_on_two_nodes_writes_the_same_bytes(cluster: RayCluster, tm
     assert not (there / "latest_checkpointed_iteration.txt").exists()
     wait_until(lambda: not working(cluster), 60)
 
-    report = convert_weights(ConvertOptions(hf, there, LAYOUT, None), pool(cluster)).content
+    report = convert(hf, there, LAYOUT, workers=pool(cluster))
     same(here, there)
     assert report["files_kept"] == before
     assert len(report["hosts"]) == 2
     assert sum(host["tasks"] for host in report["hosts"]) == FILES - before
-    assert audit_weights(AuditOptions(hf, there, None, True, ""), pool(cluster)).equal
+    assert audit(hf, there, workers=pool(cluster))["result"] == "equal"
 
 
 def test_sigterm_leaves_no_task(cluster: RayCluster, fp8: Path, tmp_path: Path) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from npu_rl.common.bundled import bundled_recipes
 from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.judgement.judgement import Judgement
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.in_process import run_here
 from tests.support import clean_env
-from tests.weights.tiny_checkpoint import tiny_fp8
+from tests.weights.tiny_checkpoint import change_json, tiny_fp8
 
 # The quickstart's trainer is FSDP, which loads the weights of model.path.
 RECIPE = ("quickstart", "model.make=~")
@@ -30,14 +32,17 @@ SIZES = {  # of DeepSeek-V3, with fewer layers
 def sized_fp8(folder: Path) -> Path:
     """Return tiny weights in FP8 whose config.json has the sizes of a model."""
     source = tiny_fp8(folder)
-    config = source / "config.json"
-    config.write_text(json.dumps({**json.loads(config.read_text()), **SIZES}))
+    change_json(source / "config.json", **SIZES)
     return source
 
 
+def judged(name: str, *words: str, **options: Any) -> Judgement:
+    return judge(load_recipe(name, words), **options)
+
+
 def rules(*overrides: str) -> dict[str, str]:
-    loaded = load_recipe(RECIPE[0], [*RECIPE[1:], *overrides])
-    return {found.rule: str(found) for found in judge(loaded).findings if found.rule.startswith("weights-")}
+    findings = judged(*RECIPE, *overrides).findings
+    return {found.rule: str(found) for found in findings if found.rule.startswith("weights-")}
 
 
 def test_weights_in_fp8_are_sent_to_the_cast(tmp_path: Path) -> None:
@@ -66,8 +71,7 @@ def test_weights_from_another_checkpoint_are_not_judged_here(tmp_path: Path) -> 
     source = sized_fp8(tmp_path / "fp8")
     (tmp_path / "dist").mkdir()
     paths = [f"model.path={source}", f"model.checkpoint={tmp_path / 'dist'}"]
-    loaded = load_recipe("deepseek-r1-zero-256die", paths)
-    after = judge(loaded)
+    after = judged("deepseek-r1-zero-256die", *paths)
     assert not [found for found in after.key_findings if found.rule.startswith("weights-")]
     (unclean,) = (found for found in after.plan_findings if found.rule == "clean-model-config")
     assert unclean.fix.startswith(f"npu-rl weights cast {source} {source}-BF16 (reads ")
@@ -84,9 +88,7 @@ def test_where_bridges_build_the_actor_only_vllm_refuses_fp8(
     words = [f"model.path={source}", f"manifest={manifest}"]
     if manifest == "newest":
         words.append("overrides.actor_rollout_ref.actor.megatron.vanilla_mbridge=true")
-    loaded = load_recipe("today-dapo-deepseek-v3", words)
-    after = judge(loaded)
-    found = {one.rule: one.fix for one in after.errors}
+    found = {one.rule: one.fix for one in judged("today-dapo-deepseek-v3", *words).errors}
     assert not {"weights-config-quantization", "weights-config-mtp", "clean-model-config"} & found.keys()
     assert ("quantized-model" in found) is vllm_refuses
     if vllm_refuses:
@@ -94,8 +96,7 @@ def test_where_bridges_build_the_actor_only_vllm_refuses_fp8(
 
 
 def fix_of(rule: str, name: str, *words: str, here: bool = True, speed: float | None = None) -> str:
-    loaded = load_recipe(name, words)
-    findings = judge(loaded, here=here, storage_speed=speed).findings
+    findings = judged(name, *words, here=here, storage_speed=speed).findings
     (found,) = (found for found in findings if found.rule == rule)
     return found.fix
 
@@ -148,8 +149,7 @@ def test_weights_of_a_trainer_whose_keys_are_its_own() -> None:
         ("megatron_training.tokenizer_name_or_path", "Qwen2.5-7B"), ("actor_config.load", "ckpt"),
         ("rl_config.integrated_mode_config.ref_model_load_path", "ckpt"),
     )]  # fmt: skip
-    loaded = load_recipe("mindspeed-rl-grpo-qwen25-7b", words)
-    findings = judge(loaded, here=True).findings
+    findings = judged("mindspeed-rl-grpo-qwen25-7b", *words, here=True).findings
     fixes = {found.trainer_key: found.fix for found in findings}
     convert = "npu-rl weights convert /no/Qwen2.5-7B /no/ckpt --layout mindspeed-rl-grpo-qwen25-7b, or set "
     assert fixes["actor_config.load"].startswith(convert)
@@ -168,8 +168,7 @@ def test_a_rehearsal_needs_none_of_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", sorted(bundled_recipes()))
 def test_every_bundled_recipe_is_judged(name: str) -> None:
     """Those of trainers that are not verl's have no section `model`."""
-    loaded = load_recipe(name)
-    assert not [found for found in judge(loaded).findings if found.rule.startswith("weights-")]
+    assert not [found for found in judged(name).findings if found.rule.startswith("weights-")]
 
 
 def test_plan_refuses_and_says_it(tmp_path: Path) -> None:

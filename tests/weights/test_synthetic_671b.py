@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
 from npu_rl.weights.checkpoints.worker_pool import Workers
-from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
+from tests.weights.inline_workers import audit, convert
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
 
 from npu_rl.weights.tensors.npu_rl_tensors.audit import audit_group  # noqa: E402
 from tests.tensors import synthetic_671b  # noqa: E402
+from tests.weights import toy_fp8  # noqa: E402
 
 MTP = 788  # of the 46,183: the layer of multi-token prediction, which is left out
 LAST = "model.layers.60.mlp.experts.255.down_proj.weight"
@@ -25,13 +24,13 @@ LAST = "model.layers.60.mlp.experts.255.down_proj.weight"
 
 def test_every_tensor_is_converted_and_audited_and_a_changed_value_is_found(tmp_path: Path) -> None:
     """46,183 tensors without the scales, 45,808 of them in FP8: 45,395 are converted and compared, 788 are named."""
-    fp8, dist = synthetic_671b.write(tmp_path / "fp8"), tmp_path / "dist"
+    fp8, dist = toy_fp8.write(tmp_path / "fp8", synthetic_671b.CONFIG, shards=8), tmp_path / "dist"
     pool = Workers(sys.executable, 2)
-    converted = convert_weights(ConvertOptions(fp8, dist, OutputLayout("torch_dist"), None), pool).content
+    converted = convert(fp8, dist, workers=pool)
     assert converted["input"]["tensors"] == synthetic_671b.TENSORS == 46_183
     assert converted["input"]["fp8_tensors"] == synthetic_671b.FP8 == 45_808
     assert (converted["tensors"], len(converted["mtp_left_out"])) == (46_183 - MTP, MTP)
-    audited = audit_weights(AuditOptions(fp8, dist, None, True, ""), pool).content
+    audited = audit(fp8, dist, workers=pool)
     assert audited["result"] == "equal", audited["differences"]
     assert audited["compared"]["tensors"] + audited["one_sided_in_all"]["mtp_only_in_a"] == 46_183
     assert {state: of["tensors"] for state, of in audited["counts"].items()} == {"cast": 45_032, "equal": 363}

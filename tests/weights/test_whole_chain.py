@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,8 +12,10 @@ import pytest
 
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.record.run_record import RunRecord
-from tests.support import byte_code, clean_env, run_cli
+from tests.support import clean_env, run_cli
+from tests.tensors.megatron_checkpoints import read_hf
 from tests.weights import toy_fp8
+from tests.weights.gloo_ranks import processes
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -44,7 +43,9 @@ overrides:
 
 @pytest.fixture(scope="module")
 def fp8(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy_fp8.write(tmp_path_factory.mktemp("toy") / "fp8")
+    folder = toy_fp8.write(tmp_path_factory.mktemp("toy") / "fp8")
+    toy_fp8.write_tokenizer(folder)
+    return folder
 
 
 def npu_rl(words: list[str | Path], folder: Path) -> dict[str, Any]:
@@ -95,57 +96,23 @@ def test_from_fp8_to_the_export_of_a_run_without_a_step(fp8: Path, code_tree: Pa
 
 def load_and_save(code: Path, model: Path, checkpoint: Path, output: Path) -> None:
     """Two ranks, each with half of the experts."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port = listener.getsockname()[1]
     sizes = {"tensor": 1, "pipeline": 1, "context": 1, "expert": 2, "expert_tensor": 1}
-    env = {
-        **{name: os.environ[name] for name in ("PATH", "HOME", "LD_LIBRARY_PATH") if name in os.environ},
-        **byte_code(),
-        "PYTHONPATH": os.pathsep.join([str(code), str(INJECTED)]),
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "WORLD_SIZE": "2",
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-    }
     program = Path(__file__).with_name("run_megatron_load.py")
     words = [sys.executable, "-W", "ignore", program, model, checkpoint, output, json.dumps(sizes)]
     output.mkdir(parents=True)
-    logs = [output.parent / f"rank-{rank}.log" for rank in range(2)]
-    ranks = []
-    for rank, log in enumerate(logs):
-        with log.open("wb") as out:
-            command = list(map(str, words))
-            own = {**env, "RANK": str(rank)}
-            ranks.append(subprocess.Popen(command, env=own, stdout=out, stderr=subprocess.STDOUT))
-    try:
-        for rank, log in zip(ranks, logs, strict=True):
-            assert rank.wait(240) == 0, log.read_text(errors="replace")[-3000:]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
+    for done in processes(list(map(str, words)), 2, output.parent, [code, INJECTED]):
+        assert done.returncode == 0, done.stdout[-3000:]
 
 
 def require_same_bits(one: Path, other: Path) -> None:
     """By the library, without npu-rl's own reading."""
-    first, second = loaded(one), loaded(other)
+    first, second = read_hf(one), read_hf(other)
     assert first.keys() == second.keys() and len(first) == TENSORS
     for name, tensor in first.items():
         assert second[name].dtype == tensor.dtype, name
         assert torch.equal(second[name].view(torch.uint8), tensor.view(torch.uint8)), name
     biases = [tensor for name, tensor in first.items() if name.endswith("e_score_correction_bias")]
     assert {bias.dtype for bias in biases} == {torch.float32} and len(biases) == 7
-
-
-def loaded(folder: Path) -> dict[str, Any]:
-    from safetensors.torch import load_file
-
-    found: dict[str, Any] = {}
-    for path in sorted(folder.glob("*.safetensors")):
-        found |= load_file(path)
-    return found
 
 
 def test_from_fp8_to_the_files_of_256_ranks_and_back(fp8: Path, tmp_path: Path) -> None:

@@ -41,6 +41,10 @@ def read_file(path: Path) -> dict[str, Tensor]:
     return found
 
 
+def change_json(path: Path, **changes: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
 def f32(values: Sequence[float]) -> bytes:
     return struct.pack(f"<{len(values)}f", *values)
 

@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tests.tensors import megatron_checkpoints
+from tests.weights import tiny_checkpoint
 
-CONFIG: dict[str, Any] = {
-    "architectures": ["DeepseekV3ForCausalLM"],
-    "model_type": "deepseek_v3",
-    "torch_dtype": "bfloat16",
+CONFIG: dict[str, Any] = tiny_checkpoint.CONFIG | {
     "vocab_size": 64,
     "hidden_size": 136,
     "intermediate_size": 264,
@@ -31,23 +29,16 @@ CONFIG: dict[str, Any] = {
     "qk_nope_head_dim": 8,
     "v_head_dim": 8,
     "max_position_embeddings": 64,
-    "num_nextn_predict_layers": 1,
-    "quantization_config": {
-        "activation_scheme": "dynamic",
-        "fmt": "e4m3",
-        "quant_method": "fp8",
-        "weight_block_size": [128, 128],
-    },
 }
 
 
-def write(folder: Path, shards: int = 4) -> Path:
-    """Write it, with a tokenizer; the scales of each shard's weights lie in the next shard."""
+def write(folder: Path, config: dict[str, Any] = CONFIG, shards: int = 4) -> Path:
+    """Write it; the scales of each shard's weights lie in the next shard."""
     import torch
     from safetensors.torch import save_file
 
     groups: list[dict[str, torch.Tensor]] = [{} for _ in range(shards)]
-    every = tensors()
+    every = tensors(config)
     for number, (name, tensor) in enumerate(every.items()):
         shard = number * shards // len(every)
         groups[shard][name] = tensor
@@ -62,23 +53,22 @@ def write(folder: Path, shards: int = 4) -> Path:
         weight_map |= dict.fromkeys(group, file)
     index = {"metadata": {}, "weight_map": weight_map}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "config.json").write_text(json.dumps(CONFIG))
-    write_tokenizer(folder)
+    (folder / "config.json").write_text(json.dumps(config))
     return folder
 
 
-def tensors() -> dict[str, Any]:
+def tensors(config: dict[str, Any]) -> dict[str, Any]:
     """All tensors but the scales: projections in E4M3 with any code that is a number, the rest in BF16 and F32."""
     import torch
 
-    layers = CONFIG["num_hidden_layers"]
-    found = megatron_checkpoints.hf_tensors(CONFIG | {"num_hidden_layers": layers + 1})
-    at, hidden = f"model.layers.{layers}.", CONFIG["hidden_size"]
+    layers = config["num_hidden_layers"]
+    found = megatron_checkpoints.hf_tensors(config | {"num_hidden_layers": layers + 1})
+    at, hidden = f"model.layers.{layers}.", config["hidden_size"]
     for name in ("enorm", "hnorm", "shared_head.norm"):
         found[f"{at}{name}.weight"] = torch.randn(hidden).bfloat16()
     found[f"{at}eh_proj.weight"] = torch.randn(hidden, 2 * hidden).bfloat16()
     for name in ("embed_tokens", "shared_head.head"):
-        found[f"{at}{name}.weight"] = torch.randn(CONFIG["vocab_size"], hidden).bfloat16()
+        found[f"{at}{name}.weight"] = torch.randn(config["vocab_size"], hidden).bfloat16()
     numbers = torch.tensor([code for code in range(256) if code & 0x7F != 0x7F], dtype=torch.uint8)
     for name, tensor in found.items():
         if "_proj" in name and not name.endswith("eh_proj.weight"):

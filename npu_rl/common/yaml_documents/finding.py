@@ -67,3 +67,8 @@ class Finding:
             "where": self.where,
             "certain": self.certain,
         }
+
+
+def file_finding(rule: str, severity: Severity, where: object, message: str, fix: str = "") -> Finding:
+    """Return a finding about a file or folder, which is under no key of a recipe."""
+    return Finding(rule, severity, (), "", message, fix, str(where))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.data.data_check.reward_trial import Trial
 from npu_rl.data.datasets.prompt_templates import BOXED, HASHES
 from npu_rl.data.datasets.trainer_files import TrainerFile
@@ -65,21 +64,17 @@ def data_findings(loaded: LoadedRecipe, checked: Checked) -> list[Finding]:
     return sorted(found, key=lambda one: order.index(one.severity))
 
 
-def _finding(rule: str, severity: Severity, where: Path | str, message: str, fix: str = "") -> Finding:
-    return Finding(rule, severity, (), "", message, fix, str(where))
-
-
 def _column_findings(checked: Checked) -> Iterator[Finding]:
     for file in checked.files:
         for fault in file.faults:
-            yield _finding(
+            yield file_finding(
                 "data-columns", Severity.ERROR, file.path, fault, "make the file with npu-rl data prepare"
             )
         if file.incomplete:
             rows = ", ".join(map(str, file.incomplete[:5]))
             more = f" and {len(file.incomplete) - 5} more" if file.incomplete[5:] else ""
             message = f"rows without a prompt, a data source or a right answer: {rows}{more}"
-            yield _finding(
+            yield file_finding(
                 "data-incomplete", Severity.ERROR, file.path, message, "make the file without them"
             )
 
@@ -90,20 +85,20 @@ def _row_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding]:
     where = ", ".join(str(file.path) for file in checked.train)
     if batch and rows < batch:
         message = f"{rows} rows, and a step takes data.batch = {batch}: verl drops what fills no batch, which is all"
-        yield _finding("data-rows", Severity.ERROR, where, message, f"set data.batch to {rows} or less")
+        yield file_finding("data-rows", Severity.ERROR, where, message, f"set data.batch to {rows} or less")
     for file in checked.test:
         if file.rows == 0 and not file.faults:
-            yield _finding("data-rows", Severity.ERROR, file.path, "has no row")
+            yield file_finding("data-rows", Severity.ERROR, file.path, "has no row")
     for file in checked.files:
         if file.repeated:
             message = f"{file.repeated} prompts repeat an earlier one"
-            yield _finding("data-repeated", Severity.ADVICE, file.path, message)
+            yield file_finding("data-repeated", Severity.ADVICE, file.path, message)
     trained = set().union(*(file.keys for file in checked.train)) if checked.train else set()
     for file in checked.test:
         both = len(file.keys & trained)
         if both:
             message = f"{both} of {len(file.keys)} prompts are among those that are trained on"
-            yield _finding("data-leakage", Severity.ADVICE, file.path, message)
+            yield file_finding("data-leakage", Severity.ADVICE, file.path, message)
 
 
 def _reward_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding]:
@@ -118,17 +113,17 @@ def _reward_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding
         if errors and len(errors) == sum(len(trial.scores) for trial in trials):
             message = f"the reward can't score data source {source}: {errors[0][1]}"
             fix = "write one that it scores into data_source, or name a reward with reward.function"
-            yield _finding("data-source", Severity.ERROR, where, message, fix)
+            yield file_finding("data-source", Severity.ERROR, where, message, fix)
         elif errors:
             message = f"the reward raises for a response ({errors[0][0]}): {errors[0][1]}"
-            yield _finding("data-reward", Severity.ERROR, where, message)
+            yield file_finding("data-reward", Severity.ERROR, where, message)
         elif not any(trial.accepts(form) for trial in trials for form in _FORM_NAMES):
             message = (
                 f"no right response to data source {source} scores higher than a wrong one: tried "
                 r"\boxed{}, #### and plain text"
             )
             own = loaded.recipe.reward.function is not None
-            yield _finding("data-reward", Severity.ADVICE if own else Severity.ERROR, where, message)
+            yield file_finding("data-reward", Severity.ADVICE if own else Severity.ERROR, where, message)
 
 
 def _template_findings(checked: Checked) -> Iterator[Finding]:
@@ -137,7 +132,7 @@ def _template_findings(checked: Checked) -> Iterator[Finding]:
         if file.doubled:
             message = rf"{file.doubled} prompts spell \boxed with two backslashes, which a model may repeat"
             fix = "make the file with npu-rl data prepare, whose templates have one"
-            yield _finding("data-template", Severity.ADVICE, file.path, message, fix)
+            yield file_finding("data-template", Severity.ADVICE, file.path, message, fix)
     for source, trials in _by_source(checked).items():
         accepted = [form for form in _FORM_NAMES if any(trial.accepts(form) for trial in trials)]
         if not accepted:
@@ -153,7 +148,7 @@ def _template_findings(checked: Checked) -> Iterator[Finding]:
                 )
                 severity = Severity.ERROR if form else Severity.ADVICE
                 fix = "npu-rl data prepare makes prompts that ask for it"
-                yield _finding("data-template", severity, file.path, message, fix)
+                yield file_finding("data-template", severity, file.path, message, fix)
 
 
 def _length_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding]:
@@ -167,15 +162,17 @@ def _length_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding
             f"{data.prompt_length} tokens; the longest has {counts['longest']}"
         )
         if data.filter_overlong:
-            yield _finding("data-lengths", Severity.NOTE, file.path, f"{message}. verl leaves them out")
+            yield file_finding("data-lengths", Severity.NOTE, file.path, f"{message}. verl leaves them out")
         elif checked.cut_left:
             said = f"{message}. verl cuts them at their left ({checked.cut_left})"
-            yield _finding("data-lengths", Severity.ADVICE, file.path, said)
+            yield file_finding("data-lengths", Severity.ADVICE, file.path, said)
         elif data.overlong in (None, "error"):
             fix = "set data.filter_overlong=true, or raise data.prompt_length"
-            yield _finding("data-lengths", Severity.ERROR, file.path, f"{message}. verl raises there", fix)
+            yield file_finding(
+                "data-lengths", Severity.ERROR, file.path, f"{message}. verl raises there", fix
+            )
         else:
-            yield _finding(
+            yield file_finding(
                 "data-lengths", Severity.ADVICE, file.path, f"{message}. verl cuts them ({data.overlong})"
             )
 

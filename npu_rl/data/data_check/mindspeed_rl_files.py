@@ -6,6 +6,7 @@ import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
+from typing import IO
 
 from npu_rl.common import host_facts, python_roots
 from npu_rl.common.bounded import open_file, parse_yaml, read_file
@@ -21,7 +22,7 @@ PREFIXES = ("data", "test")
 """What the names of the files begin with. `data` is what the trainer's `data_path` ends with."""
 
 _TIMEOUT = 3600.0
-MAGIC = b"MMIDIDX\x00\x00"
+_MAGIC, _HEAD = b"MMIDIDX\x00\x00", struct.Struct("<QBQQ")
 _SCRIPT = "cli/preprocess_data.py"
 
 
@@ -79,11 +80,17 @@ def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) 
 def sequences(index: Path) -> int:
     """Return the number of sequences of an .idx file (mindspeed_rl/datasets/indexed_dataset.py@62e9928)."""
     with disk_errors(index), open_file(index) as file:
-        head = file.read(len(MAGIC) + 25)
-    if not head.startswith(MAGIC) or len(head) < len(MAGIC) + 17:
+        head = read_head(file)
+    if head is None:
         raise DataError("This is no index of a dataset", where=str(index))
-    count: int = struct.unpack_from("<Q", head, len(MAGIC) + 9)[0]
-    return count
+    return head[2]
+
+
+def read_head(file: IO[bytes]) -> tuple[int, int, int, int] | None:
+    """Return what an .idx file begins with: version, code of the dtype, sequences, documents. None: it is none."""
+    head = file.read(len(_MAGIC) + _HEAD.size)
+    whole = head.startswith(_MAGIC) and len(head) == len(_MAGIC) + _HEAD.size
+    return _HEAD.unpack(head[len(_MAGIC) :]) if whole else None
 
 
 def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work: Path) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 from npu_rl.common.bounded import open_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import DataError
-from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.data.data_check.mindspeed_rl_files import MAGIC
+from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
+from npu_rl.data.data_check.mindspeed_rl_files import read_head
 from npu_rl.data.datasets.trainer_files import TrainerFile
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute
@@ -21,7 +21,6 @@ UNCHECKED = {
 }
 """What is not checked of these files, and why."""
 
-_HEAD = struct.Struct("<QBQQ")  # version, code of the dtype, sequences, documents
 _SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 8, 7: 4, 8: 2}  # of DType in indexed_dataset.py:410@62e9928
 _DATA_PATH, _FIELDS = "data_path", "dataset_additional_keys"
 
@@ -65,7 +64,7 @@ def read_packed_files(loaded: LoadedRecipe, folder: Path) -> tuple[list[TrainerF
     for field in wanted:
         if field not in indexes:
             message = f"has no {prefix}_packed_{field}_document.idx, which the trainer reads"
-            found.append(_finding("data-columns", folder, message, _FIX))
+            found.append(file_finding("data-columns", Severity.ERROR, folder, message, _FIX))
     return files, found
 
 
@@ -77,16 +76,16 @@ def _read(index: Path) -> TrainerFile:
     """Read an index's header and last sequence, and hold the data's size against them."""
     found = TrainerFile(index)
     with disk_errors(index), open_file(index) as file:
-        head = file.read(len(MAGIC) + _HEAD.size)
-        if not head.startswith(MAGIC) or len(head) < len(MAGIC) + _HEAD.size:
+        head = read_head(file)
+        if head is None:
             found.faults.append("is no index of a dataset")
             return found
-        version, code, rows, documents = _HEAD.unpack(head[len(MAGIC) :])
-        found.rows = rows
+        version, code, rows, documents = head
+        begin, found.rows = file.tell(), rows
         if version != 1 or code not in _SIZES:
             found.faults.append(f"has version {version} and dtype {code}, which the trainer can't read")
             return found
-        size = len(head) + 12 * rows + 8 * documents
+        size = begin + 12 * rows + 8 * documents
         if index.stat().st_size != size:
             found.faults.append(
                 f"has {index.stat().st_size} bytes, and {rows} rows in {documents - 1} documents take {size}"
@@ -95,9 +94,9 @@ def _read(index: Path) -> TrainerFile:
         if not rows:
             found.faults.append("has no row")
             return found
-        file.seek(len(head) + 4 * (rows - 1))
+        file.seek(begin + 4 * (rows - 1))
         (length,) = struct.unpack("<i", file.read(4))
-        file.seek(len(head) + 4 * rows + 8 * (rows - 1))
+        file.seek(begin + 4 * rows + 8 * (rows - 1))
         (pointer,) = struct.unpack("<q", file.read(8))
     data = index.with_suffix(".bin")
     expected = pointer + length * _SIZES[code]
@@ -111,22 +110,20 @@ def _read(index: Path) -> TrainerFile:
 def _file_findings(files: list[TrainerFile]) -> Iterator[Finding]:
     for file in files:
         for fault in file.faults:
-            yield _finding("data-columns", file.path, fault, _FIX)
+            yield file_finding("data-columns", Severity.ERROR, file.path, fault, _FIX)
     counts = {file.path.name: file.rows for file in files if not file.faults}
     if len(set(counts.values())) > 1:
         rows = ", ".join(f"{name}: {count}" for name, count in counts.items())
-        yield _finding("data-rows", files[0].path.parent, f"the files differ in rows: {rows}", _FIX)
+        yield file_finding(
+            "data-rows", Severity.ERROR, files[0].path.parent, f"the files differ in rows: {rows}", _FIX
+        )
 
 
 def _path_findings(loaded: LoadedRecipe, key: str, named: object, made: Path) -> Iterator[Finding]:
     """Yield that `data_path` names another folder than the one that is checked."""
     if not isinstance(named, str) or not named or Path(absolute(named, loaded.path.parent)) != made:
         message = f"{key} names {named or 'nothing'}"
-        yield _finding("data-path", made.parent, message, f"set overrides.{key}={made}", Severity.ADVICE)
-
-
-def _finding(rule: str, where: Path, message: str, fix: str, severity: Severity = Severity.ERROR) -> Finding:
-    return Finding(rule, severity, (), "", message, fix, str(where))
+        yield file_finding("data-path", Severity.ADVICE, made.parent, message, f"set overrides.{key}={made}")
 
 
 def _field(path: Path, prefix: str) -> str:

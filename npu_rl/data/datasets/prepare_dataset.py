@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common.bounded import hash_file
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import DataError
 from npu_rl.data.datasets.input_rows import InputRows, Progress
 from npu_rl.data.datasets.known_datasets import Dataset, dataset_like, text_of
 from npu_rl.data.datasets.plain_rows import PlainRows
 from npu_rl.data.datasets.prompt_templates import Template
-from npu_rl.data.datasets.staged_folder import file_sha256
 from npu_rl.data.datasets.trainer_parquet import TrainerParquet
 
 TRAIN, TEST, REPORT = "train.parquet", "test.parquet", "prepared.json"
@@ -257,4 +257,4 @@ def _require_rows(wanted: Wanted, prepared: PreparedFiles) -> None:
 
 def _file_facts(path: Path, rows: int) -> dict[str, Any]:
     with disk_errors(path):
-        return {"rows": rows, "bytes": path.stat().st_size, "sha256": file_sha256(path)}
+        return {"rows": rows, "bytes": path.stat().st_size, "sha256": hash_file(path)}

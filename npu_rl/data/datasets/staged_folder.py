@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import chunks, open_file, read_json
+from npu_rl.common.bounded import hash_file, read_json
 from npu_rl.common.disk import alive, disk_errors, remove_tree, take_over
 from npu_rl.common.errors import UsageError
 
@@ -92,18 +91,9 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
         )
 
 
-def file_sha256(path: Path) -> str:
-    """Return the SHA-256 of a file. Raises OSError."""
-    digest = hashlib.sha256()
-    with open_file(path) as file:
-        for data in chunks(file):
-            digest.update(data)
-    return digest.hexdigest()
-
-
 def _differs(path: Path, facts: Any) -> bool:
     wanted = facts.get("sha256") if isinstance(facts, dict) else None
-    return not isinstance(wanted, str) or file_sha256(path) != wanted
+    return not isinstance(wanted, str) or hash_file(path) != wanted
 
 
 def _is_regular(path: Path) -> bool:

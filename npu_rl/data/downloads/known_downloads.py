@@ -120,12 +120,11 @@ def commands(one: Download, folder: Path, revision: str | None, mirror: str) -> 
     if one.hub:
         kind = ["--repo-type", "dataset"] if one.kind == "dataset" else []
         pinned = ["--revision", revision] if revision else []
-        argv = ["hf", "download", one.hub, *files, *kind, *pinned, "--local-dir", target]
-        yield "hub", shlex.join(argv)
+        from_hub = shlex.join(["hf", "download", one.hub, *files, *kind, *pinned, "--local-dir", target])
+        yield "hub", from_hub
     if one.modelscope:
         option = "--dataset" if one.kind == "dataset" else "--model"
         argv = ["modelscope", "download", option, one.modelscope, *files, "--local_dir", target]
         yield "modelscope", shlex.join(argv)
     if one.hub:
-        argv = ["hf", "download", one.hub, *files, *kind, *pinned, "--local-dir", target]
-        yield "mirror", f"HF_ENDPOINT={shlex.quote(mirror)} {shlex.join(argv)}"
+        yield "mirror", f"HF_ENDPOINT={shlex.quote(mirror)} {from_hub}"

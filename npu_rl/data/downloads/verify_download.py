@@ -16,13 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.common.bounded import chunks, open_file, parse_json, read_file, read_json
+from npu_rl.common.bounded import hash_file, open_file, parse_json, read_file, read_json
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import DataError
 
 _METADATA = Path(".cache") / "huggingface" / "download"
 _INDEX = "model.safetensors.index.json"
-_CHUNK = 1 << 22
 _LONGEST_HEADER = 100_000_000  # bytes; the library's own
 
 
@@ -128,18 +127,17 @@ def _hash_all(
     progress: Callable[[int, int], None],
 ) -> None:
     total = sum(path.stat().st_size for path in files.values())
-    done = [0]
+    done = 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        progress(done, total)
 
     def hashed(name: str) -> str:
-        path = files[name]
-        size = path.stat().st_size
-        digest = hashlib.sha256() if len(stated[name]) == 64 else hashlib.sha1(f"blob {size}\0".encode())
-        with open_file(path) as file:
-            for data in chunks(file, _CHUNK):
-                digest.update(data)
-                done[0] += len(data)
-                progress(done[0], total)
-        return digest.hexdigest()
+        blob = f"blob {files[name].stat().st_size}\0".encode()
+        digest = hashlib.sha256() if len(stated[name]) == 64 else hashlib.sha1(blob)
+        return hash_file(files[name], digest, advance)
 
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         for name, digest in zip(files, pool.map(hashed, files), strict=True):

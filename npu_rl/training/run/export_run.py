@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import os
 import time
@@ -11,16 +10,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import npu_rl
 from npu_rl.common.bounded import read_json
 from npu_rl.common.disk import alive, disk_errors, put_in_place, remove_tree, sync_folder, write_atomically
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.training.record.run_checkpoint import RunCheckpoint
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
-from npu_rl.weights.checkpoints.cast_weights import CastProgress
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import require_space
+from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by
 from npu_rl.weights.checkpoints.unfinished_files import remove_left_over, staging_folder
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
@@ -52,7 +50,7 @@ class ExportReport:
     content: dict[str, Any]
 
 
-def export_run(options: ExportOptions, workers: Workers, watch: CastProgress | None = None) -> ExportReport:
+def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | None = None) -> ExportReport:
     """Export a checkpoint. The folder gets its name once it is whole and audited; before, nothing has it.
 
     Raises:
@@ -60,7 +58,7 @@ def export_run(options: ExportOptions, workers: Workers, watch: CastProgress | N
         WeightsError: If the checkpoint is damaged or of an unknown layout, or the audit finds a difference.
         HostError: If the disk is too small or fails, or the interpreter has no torch.
     """
-    watch = watch or CastProgress()
+    watch = watch or WorkProgress()
     source, target = options.checkpoint, options.target
     with disk_errors(target):
         remove_left_over(target)
@@ -162,8 +160,7 @@ def _origin(options: ExportOptions) -> dict[str, Any]:
     """Return what names where the weights come from."""
     record = options.checkpoint.record
     return {
-        "npu_rl": npu_rl.__version__,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        **made_by(),
         "command": options.command,
         "run": record.name,
         "run_id": record.id,
@@ -215,10 +212,9 @@ def _audited(options: ExportOptions, staged: Path, workers: Workers) -> dict[str
     """Compare every value of the checkpoint with what was written; raise WeightsError for any difference."""
     source = options.checkpoint
     compared = AuditOptions(source.folder, staged, source.model, options.experts_over_tensor, options.command)
-    report = audit_weights(compared, workers)
-    content = report.content
+    content = audit_weights(compared, workers)
     content["b"]["path"] = str(options.target)
-    if report.equal and content["counts"].keys() <= {"equal", "copies"}:
+    if content["result"] == "equal" and content["counts"].keys() <= {"equal", "copies"}:
         return content
     first = next(iter(content["differences"]), None)
     sides = {name: count for name, count in content["one_sided_in_all"].items() if count}

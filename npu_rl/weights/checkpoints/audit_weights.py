@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import npu_rl
 from npu_rl.common.errors import UsageError
-from npu_rl.weights.checkpoints.cast_weights import CastProgress
+from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 
 LISTED = 1000  # names and differences of each kind that a report has
@@ -34,27 +32,19 @@ class AuditOptions:
     command: str
 
 
-@dataclass(frozen=True)
-class AuditReport:
-    """A finished audit. `content`: what `--json` prints."""
+def audit_weights(
+    options: AuditOptions, workers: Workers, watch: WorkProgress | None = None
+) -> dict[str, Any]:
+    """Compare two checkpoints, and return the report: what `--json` prints.
 
-    content: dict[str, Any]
-
-    @property
-    def equal(self) -> bool:
-        """Whether every value of A is finite and accounted for in B, and nothing else is there."""
-        return bool(self.content["result"] == "equal")
-
-
-def audit_weights(options: AuditOptions, workers: Workers, watch: CastProgress | None = None) -> AuditReport:
-    """Compare two checkpoints.
+    Its `result` is "equal" if every value of A is finite and accounted for in B, and nothing else is there.
 
     Raises:
         UsageError: If they are one folder.
         WeightsError: If one of them can't be read.
         HostError: If the interpreter has no torch, or a worker ends.
     """
-    watch = watch or CastProgress()
+    watch = watch or WorkProgress()
     if options.a.resolve() == options.b.resolve():
         raise UsageError("Both checkpoints are the same folder", where=str(options.a))
     started = time.monotonic()
@@ -87,12 +77,8 @@ def audit_weights(options: AuditOptions, workers: Workers, watch: CastProgress |
         Task("audit_group", {**arguments, "names": names}, f"{options.a}: {names[0]}") for names in groups
     ]
     workers.run(tasks, finished, watch.advance)
-    return AuditReport(
-        {
-            **_report(options, plan, counts, differences, not_finite, time.monotonic() - started),
-            **workers.describe(),
-        }
-    )
+    seconds = time.monotonic() - started
+    return _report(options, plan, counts, differences, not_finite, seconds) | workers.describe()
 
 
 def _report(
@@ -109,8 +95,7 @@ def _report(
     compared = [state for state in counts if "copies" not in state]
     return {
         "command": options.command,
-        "npu_rl": npu_rl.__version__,
-        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        **made_by(),
         "result": ("not finite" if not_finite else "equal") if equal else "different",
         **plan,
         "compared": {

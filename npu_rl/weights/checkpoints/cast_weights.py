@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import npu_rl
 from npu_rl.common.disk import disk_errors, sync_folder, write_atomically
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import require_apart, require_space, require_unchanged
 from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal
-from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
+from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by, write_files
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers, as_npu_rl_error
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import PlannedShard, cast_config, cast_rules
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint
@@ -96,24 +94,8 @@ class CastReport:
         }
 
 
-class CastProgress:
-    """What is told of a cast while it goes on; this one says nothing."""
-
-    def begin(self, total: int, done: int) -> None:
-        """Say how many bytes will be written, and how many of them are there."""
-
-    def damaged(self, names: Sequence[str]) -> None:
-        """Say which finished files are written again, since they are not what was written."""
-
-    def advance(self, count: int) -> None:
-        """Say that so many more bytes are written."""
-
-    def shard(self, name: str, done: int, total: int) -> None:
-        """Say that a shard is finished."""
-
-
 def cast_weights(
-    source: Path, target: Path, workers: Workers, device: str = "cpu", watch: CastProgress | None = None
+    source: Path, target: Path, workers: Workers, device: str = "cpu", watch: WorkProgress | None = None
 ) -> CastReport:
     """Cast a checkpoint, or continue a cast that was interrupted. Nothing of another cast is overwritten.
 
@@ -124,37 +106,27 @@ def cast_weights(
         WeightsError: For an input that is damaged or not in DeepSeek's FP8, and an output of another input.
         HostError: If the disk is too small or fails, or the interpreter has no torch.
     """
-    watch = watch or CastProgress()
     require_apart(source, target)
     started = time.monotonic()
     plan = plan_cast(source)
+    beside = plan.others.size(source)
     if not (target / NAME).is_file():
-        require_space(target, sum(plan.sizes.values()) + plan.others.size(source))
+        require_space(target, sum(plan.sizes.values()) + beside)
     with contextlib.closing(OutputJournal(target, source, plan.digest)) as journal:
         if journal.finished is not None:
             last = [name for name in (CONFIG, INDEX) if (source / name).is_file()]
             require_unchanged(target, plan.sizes, "cast", last)
             return CastReport(plan, source, target, len(plan.sizes), 0.0, workers.describe())
-        journal.require_free(plan.last)
-        done = journal.whole(plan.sizes)
-        watch.damaged(journal.damaged)
-        left = [name for name in plan.sizes if name not in done]
-        remove_unfinished(target, (*plan.sizes, *plan.last))
-        require_space(target, sum(plan.sizes[name] for name in left) + plan.others.size(source))
-        watch.begin(sum(plan.sizes.values()), sum(plan.sizes[name] for name in done))
 
-        def finished(value: Any) -> None:
-            journal.add(value)
-            watch.shard(value["shard"], len(journal.shards), len(plan.sizes))
+        def task(name: str) -> Task:
+            arguments = {"input": str(source), "output": str(target), "shard": name, "device": device}
+            return Task("cast_shard", arguments, str(source / name))
 
-        try:
-            workers.run(_tasks(source, target, left, device), finished, watch.advance)
-        finally:
-            remove_unfinished(target, plan.sizes)
-        journal.complete(plan.last)
+        watch = watch or WorkProgress()
+        done = write_files(journal, plan.sizes, plan.last, beside, task, workers, watch)
         _write_others(plan, source, target)
-        journal.finish({"npu_rl": npu_rl.__version__, "date": _now(), **plan.to_json()})
-    return CastReport(plan, source, target, len(done), time.monotonic() - started, workers.describe())
+        journal.finish({**made_by(), **plan.to_json()})
+    return CastReport(plan, source, target, done, time.monotonic() - started, workers.describe())
 
 
 def plan_cast(source: Path) -> CastPlan:
@@ -170,17 +142,6 @@ def plan_cast(source: Path) -> CastPlan:
 
 def _planned_size(checkpoint: HfCheckpoint, shard: PlannedShard) -> int:
     return len(shard.begin(checkpoint.header(shard.name))) + sum(tensor.size for tensor in shard.tensors)
-
-
-def _tasks(source: Path, target: Path, shards: Sequence[str], device: str) -> list[Task]:
-    return [
-        Task(
-            "cast_shard",
-            {"input": str(source), "output": str(target), "shard": name, "device": device},
-            str(source / name),
-        )
-        for name in shards
-    ]
 
 
 def _write_others(plan: CastPlan, source: Path, target: Path) -> None:
@@ -199,10 +160,6 @@ def _write_others(plan: CastPlan, source: Path, target: Path) -> None:
 
 def _write_json(path: Path, content: dict[str, Any]) -> None:
     write_atomically(path, (json.dumps(content, indent=2, ensure_ascii=False) + "\n").encode(), sync=True)
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
 @contextlib.contextmanager

@@ -78,11 +78,11 @@ def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | Non
     if checked.checkpoint is None or not checked.tensors:
         return CheckReport(checked, unchecked="the folder's weights can't be read")
     try:
-        answer = _ask_model(folder, workers)
+        answer = workers.run_here(Task("model_tensors", {"folder": str(folder)}, str(folder)))
     except HostError:
         raise
     except NpuRlError as error:
-        checked.add("weights-config-model", Severity.ERROR, folder / CONFIG, f"{error.what}. {error.why}")
+        checked.error("weights-config-model", folder / CONFIG, f"{error.what}. {error.why}")
         return CheckReport(checked, unchecked="transformers can't make the model of config.json")
     report = CheckReport(checked, answer["model"], answer["transformers"])
     if wanted is not None:
@@ -94,12 +94,6 @@ def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | Non
     _compare_tensors(checked, answer)
     _compare_tied(checked, answer, workers)
     return report
-
-
-def _ask_model(folder: Path, workers: Workers) -> dict[str, Any]:
-    answers: list[dict[str, Any]] = []
-    workers.run([Task("model_tensors", {"folder": str(folder)}, str(folder))], answers.append, lambda _: None)
-    return answers[0]
 
 
 def _compare_tensors(checked: CheckedFolder, answer: Mapping[str, Any]) -> None:
@@ -122,13 +116,13 @@ def _compare_tensors(checked: CheckedFolder, answer: Mapping[str, Any]) -> None:
     ]
     if missing:
         message = f"{len(missing)} of {len(expected)} tensors of {model} are missing: {listed(missing)}"
-        checked.add("weights-missing", Severity.ERROR, where, message)
+        checked.error("weights-missing", where, message)
     if unexpected:
         message = f"{model} has no place for {len(unexpected)} tensors: {listed(unexpected)}"
-        checked.add("weights-unexpected", Severity.ERROR, where, message)
+        checked.error("weights-unexpected", where, message)
     if shapes:
         message = f"{len(shapes)} tensors have another shape than in {model}: {listed(shapes)}"
-        checked.add("weights-shape", Severity.ERROR, where, message)
+        checked.error("weights-shape", where, message)
 
 
 def _compare_tied(checked: CheckedFolder, answer: Mapping[str, Any], workers: Workers) -> None:
@@ -143,7 +137,7 @@ def _compare_tied(checked: CheckedFolder, answer: Mapping[str, Any], workers: Wo
         if found["difference"]:
             message = f"tie_word_embeddings is true, and {found['difference']}"
             fix = "if the head is the model's, set tie_word_embeddings to false in config.json; else remove the tensor"
-            checked.add("weights-tied", Severity.ERROR, where, message, fix)
+            checked.error("weights-tied", where, message, fix)
             return
     message = f"tie_word_embeddings is true, so the stored {listed(stored)} may be ignored"
     checked.add("weights-tied", Severity.NOTE, where, message)

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, NAME, is_unfinished
 from npu_rl.weights.tensors.npu_rl_tensors.cast_plan import FP8, SCALE_SUFFIX, is_beyond
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, HfCheckpoint, listed
@@ -71,7 +72,17 @@ class CheckedFolder:
 
     def add(self, rule: str, severity: Severity, where: Path | str, message: str, fix: str = "") -> None:
         """Add a finding about a file of the folder."""
-        self.findings.append(Finding(rule, severity, (), "", message, fix, str(where)))
+        self.findings.append(file_finding(rule, severity, where, message, fix))
+
+    def error(self, rule: str, where: Path | str, message: str, fix: str = "") -> None:
+        """Add a finding that is an error."""
+        self.add(rule, Severity.ERROR, where, message, fix)
+
+    def unreadable(self, error: TensorError | NpuRlError) -> None:
+        """Add that a file can't be read as part of a checkpoint."""
+        why = (error.why or "").replace("\n", " ").rstrip(".")
+        message, fix = ". ".join(filter(None, (error.what, why))), (error.hint or "").rstrip(".")
+        self.error("weights-files", error.where or self.folder, message, fix)
 
 
 def check_folder(folder: Path) -> CheckedFolder:
@@ -79,13 +90,10 @@ def check_folder(folder: Path) -> CheckedFolder:
     checked = CheckedFolder(folder)
     if is_unfinished(folder):
         fix = "run the same `npu-rl weights cast` again"
-        checked.add(
-            "weights-cast-unfinished", Severity.ERROR, folder / NAME, "a cast into it is unfinished", fix
-        )
+        checked.error("weights-cast-unfinished", folder / NAME, "a cast into it is unfinished", fix)
     if is_unfinished(folder, CONVERT_NAME):
-        checked.add(
+        checked.error(
             "weights-convert-unfinished",
-            Severity.ERROR,
             folder / CONVERT_NAME,
             "a conversion into it is unfinished",
             "run the same `npu-rl weights convert` again",
@@ -95,7 +103,7 @@ def check_folder(folder: Path) -> CheckedFolder:
         checked.checkpoint = HfCheckpoint(folder)
         config = checked.checkpoint.config
     except TensorError as error:
-        _add_error(checked, error)
+        checked.unreadable(error)
         return checked
     _read_headers(checked, checked.checkpoint)
     _check_config(checked, config)
@@ -109,7 +117,7 @@ def _read_headers(checked: CheckedFolder, checkpoint: HfCheckpoint) -> None:
         try:
             header = checkpoint.header(shard)
         except TensorError as error:
-            _add_error(checked, error)
+            checked.unreadable(error)
             continue
         checked.bytes += header.size
         for entry in header.entries.values():
@@ -128,15 +136,13 @@ def _check_config(checked: CheckedFolder, config: dict[str, object]) -> None:
         )
         message = "quantization_config is set" + (in_bf16 if checked.fp8 else "")
         fix = _cast_command(checked.folder) if checked.fp8 else "remove quantization_config from it"
-        checked.add("weights-config-quantization", Severity.ERROR, place, message, fix)
+        checked.error("weights-config-quantization", place, message, fix)
     mtp = config.get("num_nextn_predict_layers")
     if mtp:
         message = (
             f"num_nextn_predict_layers is {mtp}: the trainer would build layers of multi-token prediction"
         )
-        checked.add(
-            "weights-config-mtp", Severity.ERROR, place, message, "set num_nextn_predict_layers to 0 in it"
-        )
+        checked.error("weights-config-mtp", place, message, "set num_nextn_predict_layers to 0 in it")
 
 
 def _check_dtypes(checked: CheckedFolder, checkpoint: HfCheckpoint, config: dict[str, object]) -> None:
@@ -156,7 +162,7 @@ def _check_dtypes(checked: CheckedFolder, checkpoint: HfCheckpoint, config: dict
     where = checked.folder
     if fp8 and not config.get("quantization_config"):
         message = f"{len(fp8)} tensors are in FP8, and config.json does not say so: {listed(sorted(fp8))}"
-        checked.add("weights-fp8", Severity.ERROR, where, message, _cast_command(where))
+        checked.error("weights-fp8", where, message, _cast_command(where))
     if rounded:
         message = f"{len(rounded)} biases of routers are not in F32, so they were rounded: {listed(sorted(rounded))}"
         checked.add("weights-router-bias", Severity.ADVICE, where, message)
@@ -190,10 +196,3 @@ def _check_files(checked: CheckedFolder, checkpoint: HfCheckpoint) -> None:
 
 def _cast_command(folder: Path) -> str:
     return f"npu-rl weights cast {shlex.quote(str(folder))} {shlex.quote(f'{folder}-BF16')}"
-
-
-def _add_error(checked: CheckedFolder, error: TensorError) -> None:
-    message = ". ".join(filter(None, (error.what, error.why.replace("\n", " ").rstrip("."))))
-    checked.add(
-        "weights-files", Severity.ERROR, error.where or checked.folder, message, error.hint.rstrip(".")
-    )

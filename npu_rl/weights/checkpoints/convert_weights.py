@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import datetime
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import npu_rl
 from npu_rl.common.disk import disk_errors
-from npu_rl.weights.checkpoints.cast_weights import CastProgress
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import (
     require_apart,
@@ -20,7 +17,7 @@ from npu_rl.weights.checkpoints.output_folder import (
     require_unchanged,
 )
 from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, OutputJournal
-from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
+from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by, write_files
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG
@@ -44,17 +41,12 @@ class ConvertOptions:
     experts_over_tensor: bool = True
 
 
-@dataclass(frozen=True)
-class ConvertReport:
-    """A finished conversion. `content`: what `--json` prints."""
-
-    content: dict[str, Any]
-
-
 def convert_weights(
-    options: ConvertOptions, workers: Workers, watch: CastProgress | None = None
-) -> ConvertReport:
+    options: ConvertOptions, workers: Workers, watch: WorkProgress | None = None
+) -> dict[str, Any]:
     """Convert a checkpoint, or continue a conversion that was interrupted. Nothing of another one is overwritten.
+
+    Returns the report: what `--json` prints.
 
     What makes the files a checkpoint (.metadata, the tracker, the index) is written last.
 
@@ -64,7 +56,6 @@ def convert_weights(
             input or layout.
         HostError: If the disk is too small or fails, or the interpreter has no torch.
     """
-    watch = watch or CastProgress()
     require_apart(options.source, options.target)
     started = time.monotonic()
     arguments = {
@@ -78,10 +69,9 @@ def convert_weights(
     files: dict[str, int] = plan["files"]
     others = _other_files(options)
     last = [*others.copied, *plan["last"]]
-    own = [*files, *last]
+    beside = others.size(options.config or options.source)
     if not (options.target / JOURNAL).is_file():
-        others_size = others.size(options.config or options.source)
-        require_space(options.target, sum(files.values()) + others_size)
+        require_space(options.target, sum(files.values()) + beside)
     with contextlib.closing(
         OutputJournal(options.target, options.source, plan["digest"], name=JOURNAL)
     ) as journal:
@@ -89,32 +79,17 @@ def convert_weights(
             # the files that the journal lacks, or that were removed afterwards, have no size
             known = {name: journal.shards.get(name, -1) for name in files}
             require_unchanged(options.target, known, "conversion", plan["last"])
-            return ConvertReport(_report(options, plan, journal, len(files), 0.0, workers))
-        require_no_links(options.target, own)
-        journal.require_free(last)
-        done = journal.whole(files)
-        watch.damaged(journal.damaged)
-        remove_unfinished(options.target, own)
-        left = [name for name in files if name not in done]
-        require_space(options.target, sum(files[name] for name in left))
-        watch.begin(sum(files.values()), sum(files[name] for name in done))
+            return _report(options, plan, journal, len(files), 0.0, workers)
+        require_no_links(options.target, [*files, *last])
 
-        def finished(value: Any) -> None:
-            journal.add(value)
-            watch.shard(value["shard"], len(journal.shards), len(files))
+        def task(name: str) -> Task:
+            return Task("convert_file", {**arguments, "file": name}, str(options.target / name))
 
-        tasks = [
-            Task("convert_file", {**arguments, "file": name}, str(options.target / name)) for name in left
-        ]
-        try:
-            workers.run(tasks, finished, watch.advance)
-        finally:
-            remove_unfinished(options.target, own)  # those of a failed task, and of a host that Ray has lost
-        journal.complete(last)
+        done = write_files(journal, files, last, beside, task, workers, watch or WorkProgress())
         others.copy(options.config or options.source, options.target)
         workers.run_here(Task("finish_conversion", arguments, str(options.target)))
-        journal.finish({"npu_rl": npu_rl.__version__, "date": _now(), "format": options.layout.format})
-        return ConvertReport(_report(options, plan, journal, len(done), time.monotonic() - started, workers))
+        journal.finish({**made_by(), "format": options.layout.format})
+        return _report(options, plan, journal, done, time.monotonic() - started, workers)
 
 
 def _report(
@@ -126,8 +101,7 @@ def _report(
     workers: Workers,
 ) -> dict[str, Any]:
     return {
-        "npu_rl": npu_rl.__version__,
-        "date": _now(),
+        **made_by(),
         "input": plan["input"],
         "output": {"path": str(options.target), **options.layout.to_json()},
         "digest": plan["digest"],
@@ -152,7 +126,3 @@ def _other_files(options: ConvertOptions) -> OtherFiles:
         return OtherFiles((), ())
     with disk_errors(model):
         return OtherFiles((*other_files(model, ()).copied, CONFIG), ())
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -10,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from npu_rl.common.bounded import chunks, open_file, read_file
+from npu_rl.common.bounded import hash_file, read_file
 from npu_rl.common.disk import disk_errors, write_atomically
 from npu_rl.common.errors import UsageError, WeightsError
 from npu_rl.weights.checkpoints.other_files import HASH_LIST
@@ -21,7 +20,6 @@ NAME = HASH_LIST
 
 _DIST_METADATA = ".metadata"  # without it the files of torch_dist are no checkpoint
 
-_CHUNK = 8 * 1024 * 1024
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
@@ -143,12 +141,8 @@ def _hash_files(
 
 
 def _hash_file(path: Path, progress: Callable[[int], None]) -> str:
-    sums = hashlib.sha256()
-    with disk_errors(path), open_file(path) as file:
-        for data in chunks(file, _CHUNK):
-            sums.update(data)
-            progress(len(data))
-    return sums.hexdigest()
+    with disk_errors(path):
+        return hash_file(path, progress=progress)
 
 
 def _read_list(path: Path) -> dict[str, str]:

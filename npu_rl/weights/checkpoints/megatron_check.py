@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Severity
@@ -37,15 +36,14 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
     _compare_journal(checked)
     if any(folder.glob("*.distcp")) and not (folder / _METADATA).is_file():
         message = "the file is missing, without which the *.distcp files are no checkpoint"
-        checked.add("weights-files", Severity.ERROR, folder / _METADATA, message)
+        checked.error("weights-files", folder / _METADATA, message)
         return checked
     try:
-        found = _ask(folder, workers)
+        found = workers.run_here(Task("megatron_files", {"folder": str(folder)}, str(folder)))
     except HostError:
         raise
     except NpuRlError as error:
-        message = ". ".join(filter(None, (error.what, (error.why or "").replace("\n", " ").rstrip("."))))
-        checked.add("weights-files", Severity.ERROR, error.where or folder, message)
+        checked.unreadable(error)
         return checked
     checked.megatron, checked.files = found["format"], found["files"]
     checked.bytes = found["bytes"]
@@ -63,14 +61,6 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
     return checked
 
 
-def _ask(folder: Path, workers: Workers) -> dict[str, Any]:
-    answers: list[dict[str, Any]] = []
-    workers.run(
-        [Task("megatron_files", {"folder": str(folder)}, str(folder))], answers.append, lambda _: None
-    )
-    return answers[0]
-
-
 def _compare_journal(checked: CheckedFolder) -> None:
     """Find the files that `weights convert` has finished and that are missing or of another size."""
     sizes = finished_sizes(checked.folder, CONVERT_NAME)
@@ -78,4 +68,4 @@ def _compare_journal(checked: CheckedFolder) -> None:
     if changed:
         message = f"{len(changed)} of {len(sizes)} converted files are missing or of another size: {listed(changed)}"
         fix = "copy them again, or convert into another folder"
-        checked.add("weights-files", Severity.ERROR, checked.folder, message, fix)
+        checked.error("weights-files", checked.folder, message, fix)

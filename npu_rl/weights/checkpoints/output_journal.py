@@ -34,6 +34,7 @@ class OutputJournal:
     """One line of JSON for the input, one for each finished shard, one before the other files, and one for the end.
 
     Attributes:
+        folder: The output's.
         shards: Size of each finished shard, by file name.
         damaged: Finished shards that are no longer what was written, once `whole` was asked.
         finished: The last line's content; None while the cast is unfinished.
@@ -46,6 +47,7 @@ class OutputJournal:
             UsageError: If the folder has other files but no journal, or another process writes into it.
             WeightsError: If the journal is of another input, or can't be read.
         """
+        self.folder = folder
         self._path = folder / name
         self.shards: dict[str, int] = {}
         self.damaged: list[str] = []
@@ -92,10 +94,10 @@ class OutputJournal:
         self._sums[name] = dict(line)
 
     def _is_whole(self, name: str) -> bool:
-        path, sums = self._path.parent / name, self._sums[name]
+        path, sums = self.folder / name, self._sums[name]
         if file_size(path) != self.shards[name] or sampled_crc32_of(path) != sums.get("sampled_crc32"):
             return False
-        if "places" not in sums or (self._path.parent / _LAST_OF_DIST).is_file():
+        if "places" not in sums or (self.folder / _LAST_OF_DIST).is_file():
             return True  # they are removed once .metadata has them
         try:
             return crc32(read_file(path.with_name(path.name + PLACES), _LARGEST_PLACES)) == int(
@@ -106,12 +108,12 @@ class OutputJournal:
 
     def require_free(self, names: Iterable[str]) -> None:
         """Raise UsageError for a file beside the shards that is there before this cast or conversion writes it."""
-        folder = self._path.parent
-        found = [] if self._completing else sorted({name for name in names if os.path.lexists(folder / name)})
+        present = {name for name in names if os.path.lexists(self.folder / name)}
+        found = [] if self._completing else sorted(present)
         if found:
             raise UsageError(
                 "The output folder has files of something else",
-                where=str(folder),
+                where=str(self.folder),
                 why=", ".join(found[:5])
                 + (f" and {len(found) - 5} more" if found[5:] else "")
                 + ": the output has files of these names, and has not written them yet.",

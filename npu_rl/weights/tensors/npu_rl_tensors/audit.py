@@ -14,12 +14,11 @@ from .checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoin
 from .conversion.units import in_groups
 from .formats.boxes import Box, index_in, split
 from .formats.tensor_views import OpenFiles, TensorView
-from .hf_checkpoint import CONFIG, read_object
+from .hf_checkpoint import CONFIG, EMBEDDINGS, HEAD, read_object
 from .not_finite import PIECE, NotFinite, not_finite
 from .tensor_error import TensorError
 
 _GROUP = 256 * 1024 * 1024  # bytes of A that are one task
-_EMBEDDINGS, _HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
@@ -30,8 +29,7 @@ def plan_audit(arguments: dict[str, Any], _progress: Callable[[int], None]) -> d
     Args:
         arguments: `a` and `b`, folders; `config`, the folder of a config.json, or None; `experts_over_tensor`.
     """
-    pair = opened(_key(arguments))
-    a, b = pair.a, pair.b
+    a, b = opened(_key(arguments))
     both = [name for name in a.tensors if name in b.tensors]
     return {
         "a": a.describe(),
@@ -54,22 +52,21 @@ def audit_group(arguments: dict[str, Any], progress: Callable[[int], None]) -> d
         arguments: As of `plan_audit`, and `names`.
         progress: Called with bytes of A.
     """
-    pair = opened(_key(arguments))
+    sides = opened(_key(arguments))
     counts: dict[str, dict[str, int]] = {}
     differences = []
     odd: list[dict[str, Any]] = []
     for name in arguments["names"]:
-        a, b = pair.a.tensors[name], pair.b.tensors[name]
+        a, b = (side.tensors[name] for side in sides)
         found = compare(a, b, progress)
         state = found.state
-        if state == "equal" and (name in pair.a.cast) != (name in pair.b.cast):
+        if state == "equal" and (name in sides[0].cast) != (name in sides[1].cast):
             state = "cast"
         _count(counts, state, a.numel)
         if found.different:
             differences.append(found.to_json(name, a, b))
-        for letter, view, of in (("a", a, found.not_finite[0]), ("b", b, found.not_finite[1])):
-            _add_not_finite(odd, letter, name, view, of)
-        for letter, side, first in (("a", pair.a, a), ("b", pair.b, b)):
+        for letter, side, first, of in zip("ab", sides, (a, b), found.not_finite, strict=True):
+            _add_not_finite(odd, letter, name, first, of)
             for copy in side.copies.get(name, ()):
                 again = compare(first, copy, lambda _count: None)
                 _count(counts, "copies" if again.state == "equal" else "different_copies", copy.numel)
@@ -211,38 +208,27 @@ def _count(counts: dict[str, dict[str, int]], state: str, values: int) -> None:
     of["values"] += values
 
 
-@dataclass(frozen=True)
-class _Pair:
-    a: CheckpointViews
-    b: CheckpointViews
-
-
 def _key(arguments: Mapping[str, Any]) -> tuple[str, str, str | None, bool]:
     return arguments["a"], arguments["b"], arguments["config"], arguments["experts_over_tensor"]
 
 
 @lru_cache(maxsize=1)
-def opened(key: tuple[str, str, str | None, bool]) -> _Pair:
+def opened(key: tuple[str, str, str | None, bool]) -> tuple[CheckpointViews, CheckpointViews]:
     """Return both sides; a worker keeps the last."""
     a, b, config, experts_over_tensor = key
     folders = [Path(a), Path(b)]
-    model = Path(config) if config else _model_folder(folders)
+    model = Path(config) if config else next((one for one in folders if checkpoint_format(one) == "hf"), None)
     content = None if model is None else read_object(model / CONFIG)
     where = "" if model is None else str(model / CONFIG)
     files = OpenFiles()
-    found = [open_checkpoint(one, content, where, experts_over_tensor, files) for one in folders]
+    one, other = (open_checkpoint(folder, content, where, experts_over_tensor, files) for folder in folders)
     if content is not None and content.get("tie_word_embeddings"):
-        found = _with_tied_head(*found)
-    return _Pair(*found)
+        _add_tied_head(one, other)
+        _add_tied_head(other, one)
+    return one, other
 
 
-def _model_folder(folders: list[Path]) -> Path | None:
-    return next((one for one in folders if checkpoint_format(one) == "hf"), None)
-
-
-def _with_tied_head(a: CheckpointViews, b: CheckpointViews) -> list[CheckpointViews]:
-    """Where only one side stores the head of a model whose head is its embeddings, the other has it nonetheless."""
-    for side, other in ((a, b), (b, a)):
-        if _HEAD in other.tensors and _HEAD not in side.tensors and _EMBEDDINGS in side.tensors:
-            side.tensors[_HEAD] = side.tensors[_EMBEDDINGS]
-    return [a, b]
+def _add_tied_head(side: CheckpointViews, other: CheckpointViews) -> None:
+    """Where only the other side stores the head of a model whose head is its embeddings, this has it nonetheless."""
+    if HEAD in other.tensors and HEAD not in side.tensors and EMBEDDINGS in side.tensors:
+        side.tensors[HEAD] = side.tensors[EMBEDDINGS]

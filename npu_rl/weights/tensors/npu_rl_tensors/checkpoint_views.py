@@ -4,46 +4,34 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .formats.fsdp_checkpoint import is_fsdp_checkpoint, read_fsdp_checkpoint
+from .formats.fsdp_checkpoint import fsdp_digest, is_fsdp_checkpoint, read_fsdp_checkpoint
 from .formats.hf_views import hf_views
 from .formats.legacy_checkpoint import is_legacy_checkpoint, iteration_folder, rank_numbers
 from .formats.read_torch_dist import METADATA, is_dist_checkpoint
-from .formats.tensor_views import OpenFiles, TensorView
+from .formats.tensor_views import OpenFiles, TensorViews
 from .hf_checkpoint import INDEX, SINGLE, HfCheckpoint
-from .layouts.mapped_checkpoint import MappedCheckpoint, map_dist_checkpoint, map_legacy_checkpoint
+from .layouts.mapped_checkpoint import map_dist_checkpoint, map_legacy_checkpoint
 from .layouts.model_sizes import model_sizes
 from .tensor_error import TensorError
 
 Format = Literal["hf", "fsdp", "torch_dist", "legacy"]
 
 
-@dataclass(frozen=True)
-class CheckpointViews:
+@dataclass(frozen=True, kw_only=True)
+class CheckpointViews(TensorViews):
     """A checkpoint by Hugging Face names.
 
     Attributes:
-        tensors: By name.
-        copies: Further copies of the same values, by name.
-        cast: Names of those that are stored in FP8.
-        mtp: Names of those of multi-token prediction.
-        unknown: What is stored, and no tensor of the model.
-        objects: Names of what is stored and no tensor.
         digest: Of what describes the tensors: index and headers, .metadata, or the names and sizes of the ranks' files.
     """
 
     folder: Path
     format: Format
-    tensors: dict[str, TensorView]
     digest: str
-    copies: Mapping[str, list[TensorView]] = field(default_factory=dict)
-    cast: frozenset[str] = frozenset()
-    mtp: frozenset[str] = frozenset()
-    unknown: tuple[str, ...] = ()
-    objects: tuple[str, ...] = ()
 
     def describe(self) -> dict[str, Any]:
         """Return what a report says of it."""
@@ -101,43 +89,25 @@ def open_checkpoint(
     kind = checkpoint_format(folder)
     if kind == "hf":
         checkpoint = HfCheckpoint(folder)
-        found = hf_views(checkpoint, files)
-        return CheckpointViews(
-            folder, kind, found.tensors, checkpoint.digest(), cast=found.cast, mtp=found.mtp
-        )
-    if kind == "fsdp":
-        sharded = read_fsdp_checkpoint(folder, files)
-        return CheckpointViews(
-            folder, kind, sharded.tensors, sharded.digest, copies=sharded.copies, objects=sharded.objects
-        )
-    if config is None:
+        found, digest = hf_views(checkpoint, files), checkpoint.digest()
+    elif kind == "fsdp":
+        found, digest = read_fsdp_checkpoint(folder, files), fsdp_digest(folder, files)
+    elif config is None:
         raise TensorError(
             "The model of a Megatron checkpoint is not known",
             where=str(folder),
             why="Neither side is a Hugging Face folder, which would have a config.json.",
             hint="Name the folder of one: --model-config DIR",
         )
-    model = model_sizes(config, config_path)
-    if kind == "torch_dist":
-        mapped = map_dist_checkpoint(folder, model, files)
+    elif kind == "torch_dist":
+        found = map_dist_checkpoint(folder, model_sizes(config, config_path), files)
         content = files.read(folder / METADATA, 0, files.size(folder / METADATA))
         digest = hashlib.sha256(content).hexdigest()
     else:
-        mapped = map_legacy_checkpoint(folder, model, None, experts_over_tensor, files)
+        model = model_sizes(config, config_path)
+        found = map_legacy_checkpoint(folder, model, None, experts_over_tensor, files)
         digest = _rank_digest(folder)
-    return _views(folder, kind, mapped, digest)
-
-
-def _views(folder: Path, kind: Format, mapped: MappedCheckpoint, digest: str) -> CheckpointViews:
-    return CheckpointViews(
-        folder,
-        kind,
-        mapped.tensors,
-        digest,
-        copies=mapped.copies,
-        unknown=mapped.unknown,
-        objects=mapped.objects,
-    )
+    return CheckpointViews(**vars(found), folder=folder, format=kind, digest=digest)
 
 
 def _rank_digest(folder: Path) -> str:

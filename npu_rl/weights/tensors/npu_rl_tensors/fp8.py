@@ -86,6 +86,30 @@ def first_nan(codes: torch.Tensor) -> tuple[int, int] | None:
     return row, column
 
 
+def require_numbers(codes: torch.Tensor, first: int, where: str) -> None:
+    """Raise TensorError if a code is NaN. `first`: row of the weight that they begin with."""
+    nan = first_nan(codes)
+    if nan is not None:
+        raise TensorError(
+            "A weight is not a number",
+            where=f"{where}[{first + nan[0]}, {nan[1]}]",
+            hint="The file is damaged, or its training has failed. Compare its hash with the source's.",
+        )
+
+
+def require_valid(scales: torch.Tensor, weight: str, where: str) -> None:
+    """Raise TensorError for a scale of a weight that is not above 0 or overflows BF16."""
+    invalid = invalid_scale(scales)
+    if invalid is not None:
+        row, column, value = invalid
+        raise TensorError(
+            f"Invalid scale {value}",
+            where=f"{where}[{row}, {column}]",
+            why=f"The weights of {weight} in this block would be multiplied by it.",
+            hint="The file is damaged, or was quantized wrongly. Compare its hash with the source's.",
+        )
+
+
 def _open(device: str) -> torch.device:
     """Return a device of this machine. torch_npu adds its own to torch when it is imported."""
     try:

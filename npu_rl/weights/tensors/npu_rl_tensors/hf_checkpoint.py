@@ -16,6 +16,7 @@ from .untrusted_values import is_file_name, odd_name
 CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 
 _SAMPLE = 64 * 1024  # bytes at the beginning, in the middle and at the end of a shard's data
 _LISTED = 5
@@ -118,25 +119,18 @@ class HfCheckpoint:
                 raise TensorError("The file has no tensors", where=str(self.folder / SINGLE))
             return dict.fromkeys(self._headers[SINGLE].entries, SINGLE)
         weight_map = read_object(path).get("weight_map")
-        if (
-            not isinstance(weight_map, dict)
-            or not weight_map
-            or not all(isinstance(name, str) for name in weight_map.values())
-            or not all(
-                is_file_name(name) and name.endswith(".safetensors") for name in set(weight_map.values())
-            )
+        if not (
+            isinstance(weight_map, dict)
+            and weight_map
+            and all(isinstance(name, str) for name in weight_map.values())
+            and all(is_file_name(name) and name.endswith(".safetensors") for name in set(weight_map.values()))
         ):
-            raise TensorError(
-                "Invalid index of shards",
-                where=str(path),
-                why="Its `weight_map` does not map each tensor to a file of this folder.",
-            )
+            raise _invalid_index(path, "Its `weight_map` does not map each tensor to a file of this folder.")
         if len(weight_map) > MOST_TENSORS:
-            why = f"It names {len(weight_map):,} tensors, more than {MOST_TENSORS:,}."
-            raise TensorError("Invalid index of shards", where=str(path), why=why)
+            raise _invalid_index(path, f"It names {len(weight_map):,} tensors, more than {MOST_TENSORS:,}.")
         odd = odd_name(weight_map)
         if odd is not None:
-            raise TensorError("Invalid index of shards", where=str(path), why=f"It names a tensor {odd}.")
+            raise _invalid_index(path, f"It names a tensor {odd}.")
         self._require_shards(path, weight_map)
         return weight_map
 
@@ -189,6 +183,10 @@ def listed(names: list[str]) -> str:
     """Return the first names, and how many more there are."""
     more = len(names) - _LISTED
     return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _invalid_index(path: Path, why: str) -> TensorError:
+    return TensorError("Invalid index of shards", where=str(path), why=why)
 
 
 def _framed(data: bytes) -> bytes:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 _STEP, _SAMPLE = 256, 8  # bytes
@@ -44,38 +46,38 @@ class SampledSum:
         self._at += len(view)
 
 
-class SummedFile:
+class SummedFile(io.BufferedWriter):
     """A new file that is written from its beginning to its end. `sum`: of what was written."""
 
-    def __init__(self, path: Path, *, buffering: int = -1) -> None:
-        self._file: Any = path.open("xb", buffering=buffering)
-        self.name = str(path)
+    def __init__(self, path: Path) -> None:
+        super().__init__(io.FileIO(path, "x"))
         self.sum = SampledSum()
 
-    def write(self, data: bytes | memoryview) -> int:
-        """Write as much of the data as the system takes, and return how much that is."""
-        count: int = self._file.write(data)
-        self.sum.update(memoryview(data).cast("B")[:count])
+    def write(self, data: Any) -> int:
+        """Write all of the data."""
+        with _named(self):
+            count = super().write(data)
+        self.sum.update(data)
         return count
-
-    def tell(self) -> int:
-        """Return how many bytes were written."""
-        position: int = self._file.tell()
-        return position
 
     def flush(self) -> None:
         """Hand everything to the system."""
-        self._file.flush()
+        with _named(self):
+            super().flush()
 
-    def fileno(self) -> int:
-        """Return the handle."""
-        number: int = self._file.fileno()
-        return number
 
-    def __enter__(self) -> SummedFile:
-        return self
+def sync(file: Any) -> None:
+    """Return once everything that was written is on the disk."""
+    with _named(file):
+        file.flush()
+        os.fsync(file.fileno())
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._file.close()
+
+@contextlib.contextmanager
+def _named(file: Any) -> Iterator[None]:
+    """Name the file in the system's errors, which know a handle only: of a full disk the input was named."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(file.name)
+        raise

@@ -9,9 +9,7 @@ from typing import Any
 from .audit import compare
 from .formats.hf_views import hf_views
 from .formats.tensor_views import OpenFiles, TensorView
-from .hf_checkpoint import HfCheckpoint
-
-EMBEDDINGS, HEAD = "model.embed_tokens.weight", "lm_head.weight"
+from .hf_checkpoint import EMBEDDINGS, HEAD, HfCheckpoint
 
 
 def tied_head(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:

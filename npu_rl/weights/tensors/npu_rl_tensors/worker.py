@@ -24,20 +24,20 @@ Progress = Callable[[int], None]
 """Say that so many more bytes are done."""
 
 TASKS = {
-    "audit_group": "audit:audit_group",
-    "convert_file": "conversion.tasks:convert_file",
-    "export_shard": "export:export_shard",
-    "finish_conversion": "conversion.tasks:finish_conversion",
-    "finish_export": "export:finish_export",
-    "plan_conversion": "conversion.tasks:plan_conversion",
-    "cast_shard": "cast:cast_shard",
-    "megatron_files": "megatron_files:megatron_files",
-    "model_tensors": "model_tensors:model_tensors",
-    "tied_head": "tied_head:tied_head",
-    "plan_audit": "audit:plan_audit",
-    "plan_export": "export:plan_export",
+    "audit_group": "audit",
+    "convert_file": "conversion.tasks",
+    "export_shard": "export",
+    "finish_conversion": "conversion.tasks",
+    "finish_export": "export",
+    "plan_conversion": "conversion.tasks",
+    "cast_shard": "cast",
+    "megatron_files": "megatron_files",
+    "model_tensors": "model_tensors",
+    "tied_head": "tied_head",
+    "plan_audit": "audit",
+    "plan_export": "export",
 }
-"""Module and function of each task: it takes its arguments and Progress, and returns what JSON can hold."""
+"""Module of each task, a function of that name: it takes its arguments and Progress, and returns what JSON can hold."""
 
 _NO_MEMORY = TensorError(
     "There is not enough memory",
@@ -90,9 +90,9 @@ def prepare(threads: int) -> None:
 
 def work(request: dict[str, Any], say: Callable[..., None]) -> None:
     """Run one task, and say its progress and its result or error."""
-    module, _, function = TASKS[request["task"]].partition(":")
+    name = request["task"]
     try:
-        task = getattr(import_module(f".{module}", __package__), function)
+        task = getattr(import_module(f".{TASKS[name]}", __package__), name)
         value = task(request["arguments"], lambda count: say("progress", bytes=count))
     except TensorError as error:
         say("error", **vars(error))

@@ -14,12 +14,12 @@ import torch
 
 from ..checkpoint_views import CheckpointViews, checkpoint_format, open_checkpoint
 from ..formats.tensor_views import OpenFiles
-from ..hf_checkpoint import CONFIG, read_object
+from ..hf_checkpoint import CONFIG, HEAD, read_object
 from ..layouts.model_sizes import ModelDims, model_sizes
 from ..layouts.placements import TensorMap
 from ..part_file import part_of
 from ..tensor_error import TensorError
-from ..tied_head import HEAD, head_difference
+from ..tied_head import head_difference
 from . import write_checkpoint
 from .units import OutputFile, OutputLayout, check_names, extra_states, units
 
@@ -166,6 +166,6 @@ def _dtypes(views: CheckpointViews, layout: TensorMap, output: OutputLayout) -> 
     if output.format == "hf":
         return {name: views.tensors[name].dtype for name in layout.by_name}
     return {
-        name: torch.float32 if layout.stored[places[0].stored].precise else torch.bfloat16
-        for name, places in layout.by_name.items()
+        name: torch.float32 if layout.stored[placements[0].stored_key].precise else torch.bfloat16
+        for name, placements in layout.by_name.items()
     }

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from ..formats.boxes import Box, extent, split
+from ..formats.boxes import Box, extent, origin, shifted, split
+from ..hf_checkpoint import HEAD
 from ..layouts.model_sizes import ModelDims
 from ..layouts.name_tables import entries
 from ..layouts.placements import (
@@ -57,12 +58,12 @@ class Chunk:
     """A box of a Hugging Face tensor, which is written as one piece of `placement`."""
 
     placement: Placement
-    box: Box
+    hf_box: Box
 
     @property
     def values(self) -> int:
         """The number of values."""
-        return math.prod(extent(self.box))
+        return math.prod(extent(self.hf_box))
 
 
 @dataclass(frozen=True)
@@ -104,11 +105,10 @@ def units(output: OutputLayout, layout: TensorMap, item_sizes: Mapping[str, int]
 def _dist_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
     held: list[Chunk] = []
     size, number = 0, 0
-    for name, places in layout.by_name.items():
-        for place in places:
-            for part in split(extent(place.box), CHUNK):
-                box = tuple((a + low, a + high) for (a, _), (low, high) in zip(place.box, part, strict=True))
-                chunk = Chunk(place, box)
+    for name, placements in layout.by_name.items():
+        for placement in placements:
+            for part in split(extent(placement.hf_box), CHUNK):
+                chunk = Chunk(placement, shifted(part, origin(placement.hf_box)))
                 bytes_ = chunk.values * item_sizes[name]
                 if held and size + bytes_ > UNIT:
                     yield _dist_unit(number, held, item_sizes)
@@ -126,9 +126,9 @@ def _dist_unit(number: int, chunks: list[Chunk], item_sizes: Mapping[str, int]) 
 def _legacy_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[OutputFile]:
     by_rank: dict[str, list[str]] = {}
     sizes = dict.fromkeys(layout.stored, 0)
-    for name, places in layout.by_name.items():
-        for place in places:
-            sizes[place.stored] += math.prod(extent(place.box)) * item_sizes[name]
+    for name, placements in layout.by_name.items():
+        for placement in placements:
+            sizes[placement.stored_key] += math.prod(extent(placement.hf_box)) * item_sizes[name]
     for key in layout.stored:
         by_rank.setdefault(key.partition("/")[0], []).append(key)
     for rank, keys in by_rank.items():
@@ -214,7 +214,7 @@ def check_names(
         if name not in layout.by_name
         and name not in mtp
         and not name.endswith(".rotary_emb.inv_freq")
-        and not (model.tie_word_embeddings and name == "lm_head.weight")
+        and not (model.tie_word_embeddings and name == HEAD)
     ]
     more += unknown
     if more:

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
-from ..formats.boxes import Box, extent, slices, split, whole
+from ..formats.boxes import Box, extent, origin, shifted, slices, split, whole
 from ..formats.tensor_views import TensorView
 from ..hf_checkpoint import CONFIG, INDEX
-from ..layouts.mapped_checkpoint import stored_box
+from ..layouts.mapped_checkpoint import box_in_stored
 from ..layouts.placements import TensorMap
 from ..not_finite import require_finite
-from ..part_file import SummedFile, part_of
+from ..part_file import SummedFile, part_of, sync
 from ..regular_file import read_regular
 from ..safetensors_file import HEADER_LIMIT, header_bytes, parse_json
 from ..tensor_error import TensorError
@@ -46,14 +45,14 @@ def write_dist_file(
     places = []
     with SummedFile(path) as out:
         for chunk in unit.chunks:
-            place = chunk.placement
-            data = _read(views[place.name], chunk.box, dtypes[place.name])
-            at = stored_box(place, chunk.box)
+            placement = chunk.placement
+            data = _read(views[placement.name], chunk.hf_box, dtypes[placement.name])
+            at = box_in_stored(placement, shifted(chunk.hf_box, origin(placement.hf_box), -1))
             start = out.tell()
             torch.save(data.reshape(extent(at)), out)
-            places.append([place.stored, list(at), start, out.tell() - start])
+            places.append([placement.stored_key, list(at), start, out.tell() - start])
             progress(data.numel() * data.element_size())
-        _synced(out)
+        sync(out)
     content = _json(places)
     _write_bytes(path.with_name(path.name + PLACES), content)
     return {"sampled_crc32": out.sum.crc32, "places": zlib.crc32(content)}
@@ -71,18 +70,18 @@ def write_rank_file(
     fill = layout.by_stored()
     model: dict[str, torch.Tensor] = {}
     for key in unit.stored:
-        spec, places = layout.stored[key], fill[key]
-        target = torch.empty(spec.view, dtype=dtypes[places[0].name])
-        for place in places:
-            data = _read(views[place.name], place.box, target.dtype)
-            data = data.transpose(-1, -2) if place.transposed else data
-            target[slices(place.at)] = data.reshape(extent(place.at))
+        spec, placements = layout.stored[key], fill[key]
+        target = torch.empty(spec.view, dtype=dtypes[placements[0].name])
+        for placement in placements:
+            data = _read(views[placement.name], placement.hf_box, target.dtype)
+            data = data.transpose(-1, -2) if placement.transposed else data
+            target[slices(placement.stored_box)] = data.reshape(extent(placement.stored_box))
             progress(data.numel() * data.element_size())
         model[key.partition("/")[2]] = target.view(spec.shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     with SummedFile(path) as out:
         torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1}, out, pickle_protocol=4)
-        _synced(out)
+        sync(out)
     return {"sampled_crc32": out.sum.crc32}
 
 
@@ -103,7 +102,7 @@ def write_hf_file(
                 data = _read(views[name], box, dtypes[name])
                 out.write(memoryview(data.reshape(-1).view(torch.uint8).numpy()))
                 progress(data.numel() * data.element_size())
-        _synced(out)
+        sync(out)
     return {"sampled_crc32": out.sum.crc32}
 
 
@@ -132,9 +131,9 @@ def write_dist_metadata(
         TensorStorageMetadata,
     )
 
-    by_stored = {place.stored: dtypes[name] for name, places in layout.by_name.items() for place in places}
+    by_key = {one.stored_key: dtypes[name] for name, placed in layout.by_name.items() for one in placed}
     described: dict[str, Any] = {
-        key: TensorStorageMetadata(TensorProperties(dtype=by_stored[key]), torch.Size(spec.shape), [])
+        key: TensorStorageMetadata(TensorProperties(dtype=by_key[key]), torch.Size(spec.shape), [])
         for key, spec in layout.stored.items()
     }
     storage: dict[Any, Any] = {}
@@ -171,7 +170,7 @@ def remove_places(folder: Path, files: list[str]) -> None:
 
 
 def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[str, int, int]]:
-    """Write empty objects; ShardedObject.unique_key@core_v0.12.1 names them by place and extent.
+    """Write empty objects; ShardedObject.unique_key@core_v0.12.1 names them by index and shape.
 
     The content is a list of one: `_mcore_to_torch_sharded_object` in dist_checkpointing/strategies/torch.py saves what
     all ShardedObjects of a key hold, and `load` fails with "object of type 'NoneType' has no len()" for a bare None.
@@ -182,11 +181,11 @@ def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[
     found = []
     part = part_of(path)
     with part.open("xb") as out:
-        for key, place, of in states:
-            name = f"{key}/shard_{'.'.join(map(str, place))}_{'.'.join(map(str, of))}"
+        for key, index, shape in states:
+            name = f"{key}/shard_{'.'.join(map(str, index))}_{'.'.join(map(str, shape))}"
             found.append((name, out.tell(), len(content)))
             out.write(content)
-        _synced(out)
+        sync(out)
     part.replace(path)
     return found
 
@@ -227,10 +226,5 @@ def _write_bytes(path: Path, content: bytes) -> None:
     part = part_of(path)
     with part.open("xb") as out:
         out.write(content)
-        _synced(out)
+        sync(out)
     part.replace(path)
-
-
-def _synced(out: BinaryIO | Any) -> None:
-    out.flush()
-    os.fsync(out.fileno())

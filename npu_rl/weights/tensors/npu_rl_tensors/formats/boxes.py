@@ -19,6 +19,11 @@ def extent(box: Box) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in box)
 
 
+def origin(box: Box) -> tuple[int, ...]:
+    """Return where a box begins."""
+    return tuple(start for start, _ in box)
+
+
 def overlap(one: Box, other: Box) -> Box | None:
     """Return what two boxes share, or None."""
     shared = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +19,7 @@ import torch
 from ..hf_checkpoint import read_object
 from ..tensor_error import TensorError
 from ..untrusted_values import is_shape, odd_name, shown
-from .boxes import Box, any_overlap, extent, overlap, shifted, slices, whole
+from .boxes import Box, any_overlap, extent, whole
 from .fsdp_pickles import (
     LocalShard,
     Mesh,
@@ -32,7 +31,7 @@ from .fsdp_pickles import (
     fsdp_globals,
 )
 from .restricted_pickle import Pickled
-from .tensor_views import OpenFiles, TensorView
+from .tensor_views import OpenFiles, TensorView, TensorViews, read_assembled
 from .torch_files import SavedTensor, read_saved
 
 CONFIG = "fsdp_config.json"
@@ -43,48 +42,29 @@ _SAMPLE = (
 _AGAIN = "Copy it again from where it was written, or choose another step."
 
 
-@dataclass(frozen=True)
-class FsdpCheckpoint:
-    """The content of a checkpoint.
-
-    Attributes:
-        tensors: By name.
-        copies: Further copies of the same values, by name: replicas of a hybrid mesh, and buffers of the other ranks.
-        objects: Names of what is no tensor.
-        digest: Of the files' sizes and ends.
-    """
-
-    tensors: dict[str, TensorView]
-    copies: dict[str, list[TensorView]]
-    objects: tuple[str, ...]
-    digest: str
-
-
 def is_fsdp_checkpoint(folder: Path) -> bool:
     """Return whether a folder looks like one."""
     return (folder / CONFIG).is_file() or any(folder.glob("model_world_size_*_rank_*.pt"))
 
 
-def read_fsdp_checkpoint(folder: Path, files: OpenFiles) -> FsdpCheckpoint:
+def read_fsdp_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
     """Read what a checkpoint has; no tensor is read yet.
 
     Raises:
         TensorError: If a rank's file is missing, was cut off or names code, or the ranks don't fit together.
     """
     ranks = [_read_rank(path, files) for path in _rank_files(folder)]
-    names = list(ranks[0].tensors)
     for rank in ranks[1:]:
         odd = sorted(rank.tensors.keys() ^ ranks[0].tensors.keys())
         if odd:
             raise _invalid(rank.path, f"Only one of it and {ranks[0].path.name} has {odd[0]}.")
     tensors: dict[str, TensorView] = {}
     copies: dict[str, list[TensorView]] = {}
-    for name in names:
-        found = _assembled(name, [(rank.path, rank.tensors[name]) for rank in ranks], files)
-        tensors[name] = found[0]
-        if found[1:]:
-            copies[name] = found[1:]
-    return FsdpCheckpoint(tensors, copies, ranks[0].objects, _digest(ranks, files))
+    for name in ranks[0].tensors:
+        tensors[name], *further = _assembled(name, [(rank.path, rank.tensors[name]) for rank in ranks], files)
+        if further:
+            copies[name] = further
+    return TensorViews(tensors, copies, objects=ranks[0].objects)
 
 
 # -- the ranks' files ----------------------------------------------------------------------------------
@@ -144,13 +124,14 @@ def _read_rank(path: Path, files: OpenFiles) -> _Rank:
     return _Rank(path, tensors, tuple(objects))
 
 
-def _digest(ranks: list[_Rank], files: OpenFiles) -> str:
+def fsdp_digest(folder: Path, files: OpenFiles) -> str:
+    """Return a digest of the names, sizes and ends of the ranks' files."""
     sums = hashlib.sha256()
-    for rank in ranks:
-        size = files.size(rank.path)
-        sums.update(f"{rank.path.name} {size}\n".encode())
+    for path in _rank_files(folder):
+        size = files.size(path)
+        sums.update(f"{path.name} {size}\n".encode())
         start = max(0, size - _SAMPLE)
-        sums.update(files.read(rank.path, start, size - start))
+        sums.update(files.read(path, start, size - start))
     return sums.hexdigest()
 
 
@@ -321,23 +302,8 @@ def _view(
 ) -> TensorView:
     if len(parts) == 1:
         return parts[0].tensor.view(files, name)
-    held: list[tuple[Box, Callable[[Box], torch.Tensor]]] = [
-        (part.box, part.tensor.view(files, name).read) for part in parts
-    ]
-    return TensorView(name, shape, dtype, f"{parts[0].path} and others", partial(_read, tuple(held), dtype))
-
-
-def _read(
-    parts: tuple[tuple[Box, Callable[[Box], torch.Tensor]], ...], dtype: torch.dtype, box: Box
-) -> torch.Tensor:
-    result = torch.empty(extent(box), dtype=dtype)
-    origin = [start for start, _ in box]
-    for own, read in parts:
-        shared = overlap(own, box)
-        if shared is not None:
-            local = shifted(shared, [start for start, _ in own], -1)
-            result[slices(shifted(shared, origin, -1))] = read(local)
-    return result
+    held = [(part.box, part.tensor.view(files, name).read) for part in parts]
+    return TensorView(name, shape, dtype, f"{parts[0].path} and others", partial(read_assembled, held, dtype))
 
 
 def _invalid(path: Path, why: str) -> TensorError:

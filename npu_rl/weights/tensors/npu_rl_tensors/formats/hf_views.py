@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from pathlib import Path
 
 import torch
 
-from ..cast_plan import CastRules, cast_rules
-from ..fp8 import Fp8Cast, first_nan, invalid_scale
+from ..cast_plan import SCALE_SUFFIX, CastRules, cast_rules
+from ..fp8 import Fp8Cast, require_numbers, require_valid
 from ..hf_checkpoint import HfCheckpoint
 from ..safetensors_file import TensorEntry
 from ..tensor_error import TensorError
 from .boxes import Box, row_major, slices, whole
-from .tensor_views import OpenFiles, TensorView, read_strided
+from .tensor_views import OpenFiles, TensorView, TensorViews, read_strided
 
 _DTYPES = {
     "F64": torch.float64,
@@ -33,23 +33,8 @@ FLOATS = {word: dtype for word, dtype in _DTYPES.items() if dtype.is_floating_po
 """Floats that are wider than FP8, by safetensors' words."""
 
 
-@dataclass(frozen=True)
-class HfViews:
-    """The tensors of a folder.
-
-    Attributes:
-        tensors: By name, in the order of the files, without scales.
-        cast: Names of those that are in FP8 and read as BF16.
-        mtp: Names of those of multi-token prediction, which are in `tensors`, too.
-    """
-
-    tensors: dict[str, TensorView]
-    cast: frozenset[str]
-    mtp: frozenset[str]
-
-
-def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> HfViews:
-    """Return the tensors of a folder.
+def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> TensorViews:
+    """Return the tensors of a folder in the order of the files, without scales.
 
     Raises:
         TensorError: If a shard, a dtype, or the scales of a weight are not as they should be.
@@ -58,23 +43,23 @@ def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> HfViews:
     list(
         rules.plan(checkpoint)
     )  # raises for a weight or scale whose dtype, shape or partner is not as it should be
-    scales = _Scales(checkpoint, files)
+    scales = lru_cache(maxsize=8)(partial(read_scales, checkpoint, files))
     tensors: dict[str, TensorView] = {}
     cast: set[str] = set()
     mtp: set[str] = set()
     paths = {shard: checkpoint.folder / shard for shard in checkpoint.shards}
     for shard, entry in checkpoint.entries():
-        if entry.name.endswith("_scale_inv"):
+        if entry.name.endswith(SCALE_SUFFIX):
             continue
         path = paths[shard]
         if rules.is_mtp(entry.name):
             mtp.add(entry.name)
-        if f"{entry.name}_scale_inv" in checkpoint.weight_map:
+        if entry.name + SCALE_SUFFIX in checkpoint.weight_map:
             tensors[entry.name] = _cast_view(path, entry, rules, scales, files)
             cast.add(entry.name)
         else:
             tensors[entry.name] = plain_view(path, entry, files)
-    return HfViews(tensors, frozenset(cast), frozenset(mtp))
+    return TensorViews(tensors, cast=frozenset(cast), mtp=frozenset(mtp))
 
 
 def plain_view(path: Path, entry: TensorEntry, files: OpenFiles) -> TensorView:
@@ -93,7 +78,11 @@ def plain_view(path: Path, entry: TensorEntry, files: OpenFiles) -> TensorView:
 
 
 def _cast_view(
-    path: Path, entry: TensorEntry, rules: CastRules, scales: _Scales, files: OpenFiles
+    path: Path,
+    entry: TensorEntry,
+    rules: CastRules,
+    scales: Callable[[str], torch.Tensor],
+    files: OpenFiles,
 ) -> TensorView:
     cast = Fp8Cast()
 
@@ -104,36 +93,19 @@ def _cast_view(
         rows = ((first, stop), (0, columns))
         codes = read_strided(files, path, entry.start, torch.int8, (columns, 1), rows)
         out = torch.empty(codes.shape, dtype=torch.bfloat16)
-        blocks = scales.read(entry.name)[first // height : -(-stop // height)]
-        nan = first_nan(codes)
-        if nan is not None:
-            raise TensorError(
-                "A weight is not a number", where=f"{path}: {entry.name}[{first + nan[0]}, {nan[1]}]"
-            )
+        blocks = scales(entry.name)[first // height : -(-stop // height)]
+        require_numbers(codes, first, f"{path}: {entry.name}")
         cast.cast_rows(codes, blocks, rules.block, out)
         return out[slices(((box[0][0] - first, stop - first), box[1]))].contiguous()
 
     return TensorView(entry.name, entry.shape, torch.bfloat16, str(path), read)
 
 
-class _Scales:
-    """The scales of the weights that were read last."""
-
-    def __init__(self, checkpoint: HfCheckpoint, files: OpenFiles) -> None:
-        self._checkpoint, self._files = checkpoint, files
-        self.read = lru_cache(maxsize=8)(self._read)
-
-    def _read(self, weight: str) -> torch.Tensor:
-        name = f"{weight}_scale_inv"
-        entry = self._checkpoint.entry(name)
-        path = self._checkpoint.folder / self._checkpoint.weight_map[name]
-        found = plain_view(path, entry, self._files).read(whole(entry.shape))
-        invalid = invalid_scale(found)
-        if invalid is not None:
-            row, column, value = invalid
-            raise TensorError(
-                f"Invalid scale {value}",
-                where=f"{path}: {name}[{row}, {column}]",
-                why=f"The weights of {weight} in this block would be multiplied by it.",
-            )
-        return found
+def read_scales(checkpoint: HfCheckpoint, files: OpenFiles, weight: str) -> torch.Tensor:
+    """Return the scales of a weight. Raises TensorError for an invalid one."""
+    name = weight + SCALE_SUFFIX
+    entry = checkpoint.entry(name)
+    path = checkpoint.folder / checkpoint.weight_map[name]
+    found = plain_view(path, entry, files).read(whole(entry.shape))
+    require_valid(found, weight, f"{path}: {name}")
+    return found

@@ -9,7 +9,6 @@ deepseek-v3-cann saves has the same folders, and in each a `model.pt` with a lis
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +16,13 @@ from ..layouts.placements import RANK_FILE
 from ..regular_file import read_regular
 from ..tensor_error import TensorError
 from ..untrusted_values import odd_name
-from .tensor_views import OpenFiles, TensorView
+from .tensor_views import OpenFiles, TensorView, TensorViews
 from .torch_files import SavedTensor, read_saved
 
 TRACKER = "latest_checkpointed_iteration.txt"
 _LONGEST = 64  # bytes of the tracker
 _FILES = (RANK_FILE, "model.pt")
 _FOLDER = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3}))?(?:_(\d{3}))?")
-
-
-@dataclass(frozen=True)
-class RankFile:
-    """The tensors of the model in one rank's file, by name. `others`: names under "model" that are no tensors."""
-
-    path: Path
-    tensors: dict[str, TensorView]
-    others: tuple[str, ...]
 
 
 def is_legacy_checkpoint(folder: Path) -> bool:
@@ -87,15 +77,15 @@ def rank_numbers(folder: Path) -> dict[tuple[int, ...], Path]:
     return found
 
 
-def read_rank_file(path: Path, files: OpenFiles) -> RankFile:
-    """Read what a rank's file has; no tensor is read yet.
+def read_rank_file(path: Path, files: OpenFiles) -> TensorViews:
+    """Read what a rank's file has under "model"; no tensor is read yet.
 
     Raises:
         TensorError: If it is none, was cut off, or names what has no place in it.
     """
     model = _model(read_saved(files, path), path)
     tensors: dict[str, TensorView] = {}
-    others: list[str] = []
+    objects: list[str] = []
     odd = odd_name(model)
     if odd is not None:
         raise _invalid(path, f"It names a tensor {odd}.")
@@ -103,8 +93,8 @@ def read_rank_file(path: Path, files: OpenFiles) -> RankFile:
         if isinstance(value, SavedTensor):
             tensors[name] = value.view(files, name)
         else:
-            others.append(name)
-    return RankFile(path, tensors, tuple(others))
+            objects.append(name)
+    return TensorViews(tensors, objects=tuple(objects))
 
 
 def _model(content: Any, path: Path) -> dict[str, Any]:

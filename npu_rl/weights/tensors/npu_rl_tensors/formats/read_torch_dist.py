@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from ..regular_file import read_regular
 from ..safetensors_file import parse_json
 from ..tensor_error import TensorError
 from ..untrusted_values import is_file_name, is_shape, is_size, odd_name, shown
-from .boxes import Box, any_overlap, extent, overlap, shifted, slices
+from .boxes import Box, any_overlap, origin, overlap
 from .restricted_pickle import Globals, Inert, Pickled, read_pickle
-from .tensor_views import OpenFiles, TensorView
+from .tensor_views import OpenFiles, Part, TensorView, TensorViews, read_assembled
 from .torch_files import SavedTensor, read_saved, torch_globals
 
 METADATA = ".metadata"
@@ -49,28 +49,13 @@ class _Chunk:
         return tuple((at, at + size) for at, size in zip(self.origin, self.shape, strict=True))
 
 
-@dataclass(frozen=True)
-class DistCheckpoint:
-    """The content of a checkpoint.
-
-    Attributes:
-        tensors: By key.
-        objects: Keys of what is no tensor of the model, such as the extra states of Transformer Engine's layers, and
-            the optimizer's state.
-    """
-
-    folder: Path
-    tensors: dict[str, TensorView]
-    objects: tuple[str, ...]
-
-
 def is_dist_checkpoint(folder: Path) -> bool:
     """Return whether a folder looks like one."""
     return (folder / METADATA).is_file()
 
 
-def read_dist_checkpoint(folder: Path, files: OpenFiles) -> DistCheckpoint:
-    """Read what a checkpoint has; no tensor is read yet.
+def read_dist_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
+    """Read what a checkpoint has, by key; no tensor is read yet.
 
     Raises:
         TensorError: If its metadata is damaged, names what has no place in it, or doesn't fit its files: a chunk that
@@ -84,7 +69,7 @@ def read_dist_checkpoint(folder: Path, files: OpenFiles) -> DistCheckpoint:
             objects.append(key)
         else:
             tensors[key] = _tensor(key, entry, places.get(key, []), folder, files)
-    return DistCheckpoint(folder, tensors, tuple(objects))
+    return TensorViews(tensors, objects=tuple(objects))
 
 
 def require_whole_files(folder: Path, files: OpenFiles) -> None:
@@ -209,21 +194,28 @@ def _tensor(
         sizes[chunk.get("offsets")] = chunk.get("sizes")
     chunks: list[_Chunk] = []
     for index, place in places:
-        origin = index.get("offset")
-        origin = (0,) * len(shape) if origin is None else origin
-        if not _is_shape(origin) or origin not in sizes:
+        begin = index.get("offset")
+        begin = (0,) * len(shape) if begin is None else begin
+        if not _is_shape(begin) or begin not in sizes:
             raise _invalid(path, f"A chunk of {key} that lies in a file is none of the tensor's.")
-        chunks.append(_placed(key, origin, sizes.pop(origin), place, folder))
+        chunks.append(_placed(key, begin, sizes.pop(begin), place, folder))
     if sizes:
         raise _invalid(
             path, f"{len(sizes)} chunks of {key} lie in no file, such as that at {list(next(iter(sizes)))}."
         )
     _check_cover(key, shape, chunks, path)
 
-    by_origin = {chunk.origin: chunk for chunk in chunks}
+    parts: dict[tuple[int, ...], Part] = {
+        chunk.origin: (chunk.box, partial(_read_chunk, key, dtype, chunk, files)) for chunk in chunks
+    }
 
     def read(box: Box) -> torch.Tensor:
-        return _read(key, dtype, by_origin, box, files)
+        first = parts.get(origin(box))
+        if first is not None and overlap(first[0], box) == box:
+            return read_assembled(
+                [first], dtype, box
+            )  # one of hundreds of experts: the others are not looked at
+        return read_assembled(parts.values(), dtype, box)
 
     return TensorView(key, shape, dtype, str(path), read)
 
@@ -273,33 +265,7 @@ def _check_cover(key: str, shape: tuple[int, ...], chunks: list[_Chunk], path: P
         )
 
 
-def _read(
-    key: str, dtype: torch.dtype, chunks: dict[tuple[int, ...], _Chunk], box: Box, files: OpenFiles
-) -> torch.Tensor:
-    parts = list(_parts(chunks, box))
-    if len(parts) == 1 and parts[0][1] == box:
-        chunk, shared = parts[0]
-        return _saved(key, dtype, chunk, files).read(shifted(shared, chunk.origin, -1))
-    result = torch.empty(extent(box), dtype=dtype)
-    origin = [start for start, _ in box]
-    for chunk, shared in parts:
-        data = _saved(key, dtype, chunk, files).read(shifted(shared, chunk.origin, -1))
-        result[slices(shifted(shared, origin, -1))] = data
-    return result
-
-
-def _parts(chunks: dict[tuple[int, ...], _Chunk], box: Box) -> Iterator[tuple[_Chunk, Box]]:
-    first = chunks.get(tuple(start for start, _ in box))
-    if first is not None and overlap(first.box, box) == box:
-        yield first, box  # one of hundreds of experts: not worth looking at the others
-        return
-    for chunk in chunks.values():
-        shared = overlap(chunk.box, box)
-        if shared is not None:
-            yield chunk, shared
-
-
-def _saved(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles) -> TensorView:
+def _read_chunk(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles, box: Box) -> torch.Tensor:
     found = read_saved(files, chunk.file, chunk.start, chunk.length)
     if not isinstance(found, SavedTensor) or found.shape != chunk.shape or found.dtype != dtype:
         raise TensorError(
@@ -308,7 +274,7 @@ def _saved(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles) -> Ten
             why=f"By {METADATA}, a chunk of {key} lies there: {list(chunk.shape)} in {dtype}.",
             hint="They may be of two checkpoints. Copy or download both again.",
         )
-    return found.view(files, key)
+    return found.view(files, key).read(box)
 
 
 def _invalid(path: Path, why: str) -> TensorError:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,10 @@ import torch
 
 from ..regular_file import open_handle
 from ..tensor_error import TensorError
-from .boxes import Box, extent, row_major
+from .boxes import Box, extent, origin, overlap, row_major, shifted, slices
+
+Part = tuple[Box, Callable[[Box], torch.Tensor]]
+"""A box of a tensor, and what reads a box within it, counted from its own first value."""
 
 _OPEN = 64  # files kept open at once
 _WASTE = 2  # a box is read with what lies between its runs while that is at most this many times its size
@@ -47,6 +50,29 @@ class TensorView:
     def bytes(self) -> int:
         """The bytes of its values."""
         return self.numel * int(self.dtype.itemsize)
+
+
+@dataclass(frozen=True)
+class TensorViews:
+    """The tensors of a checkpoint, whatever its format.
+
+    Attributes:
+        tensors: By name.
+        copies: Further copies of the same values, by name: in a legacy checkpoint each rank has the norms, in one of
+            FSDP there are replicas of a hybrid mesh, and buffers of the other ranks.
+        cast: Names of those that are stored in FP8 and read as BF16.
+        mtp: Names of those of multi-token prediction, which are in `tensors`, too.
+        unknown: Stored tensors that the model has no place for.
+        objects: Names of what is stored and no tensor of the model: extra states of Transformer Engine's layers, the
+            optimizer's state, arguments of the run.
+    """
+
+    tensors: dict[str, TensorView]
+    copies: Mapping[str, list[TensorView]] = field(default_factory=dict)
+    cast: frozenset[str] = frozenset()
+    mtp: frozenset[str] = frozenset()
+    unknown: tuple[str, ...] = ()
+    objects: tuple[str, ...] = ()
 
 
 class OpenFiles:
@@ -90,6 +116,22 @@ class OpenFiles:
                 os.close(self._handles.popitem(last=False)[1])
             self._handles[name] = open_handle(name)
         return self._handles[name]
+
+
+def read_assembled(parts: Iterable[Part], dtype: torch.dtype, box: Box) -> torch.Tensor:
+    """Return a box of a tensor from its parts, which cover it; a part that has all of it is not copied again."""
+    result: torch.Tensor | None = None
+    for own, read in parts:
+        shared = overlap(own, box)
+        if shared is None:
+            continue
+        data = read(shifted(shared, origin(own), -1))
+        if shared == box:
+            return data
+        if result is None:
+            result = torch.empty(extent(box), dtype=dtype)
+        result[slices(shifted(shared, origin(box), -1))] = data
+    return torch.empty(extent(box), dtype=dtype) if result is None else result
 
 
 def read_strided(

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import io
 import math
+import struct
 import zipfile
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, cast
+from typing import Any
 
 import torch
 
@@ -142,12 +143,7 @@ class _Archive:
         header = self._files.read(self._path, self._start + at, _LOCAL_HEADER)
         if header[:4] != _LOCAL_MAGIC:
             raise _damaged(self._where, f"{name} does not begin where the archive's list has it.")
-        begin = (
-            at
-            + _LOCAL_HEADER
-            + int.from_bytes(header[26:28], "little")
-            + int.from_bytes(header[28:30], "little")
-        )
+        begin = at + _LOCAL_HEADER + sum(struct.unpack("<HH", header[26:30]))  # of name and extra field
         if begin + entry.file_size > self._length:
             raise _damaged(self._where, f"{name} ends after the file's end.")
         return self._start + begin, entry.file_size
@@ -162,24 +158,17 @@ class _Archive:
         return self.bytes(name, most=100).decode("ascii", "replace") if name in self._entries else None
 
 
-def _part(files: OpenFiles, path: Path, start: int, length: int) -> IO[bytes]:
+def _part(files: OpenFiles, path: Path, start: int, length: int) -> Any:
     """Return a part of a file; what is small, such as a norm, is read at once."""
-    if length <= _SMALL:
-        return io.BytesIO(files.read(path, start, length))
-    return cast("IO[bytes]", _Part(files, path, start, length))
+    small = length <= _SMALL
+    return io.BytesIO(files.read(path, start, length)) if small else _Part(files, path, start, length)
 
 
-class _Part(io.RawIOBase):
-    """A part of a file, for zipfile."""
+class _Part:
+    """A part of a file, as far as zipfile needs it."""
 
     def __init__(self, files: OpenFiles, path: Path, start: int, length: int) -> None:
         self._files, self._path, self._start, self._length, self._at = files, path, start, length, 0
-
-    def seekable(self) -> bool:
-        return True
-
-    def readable(self) -> bool:
-        return True
 
     def tell(self) -> int:
         return self._at

@@ -3,40 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
 
-from ..formats.boxes import Box, extent, overlap, shifted, slices
+from ..formats.boxes import Box, origin, shifted
 from ..formats.legacy_checkpoint import iteration_folder, rank_numbers, read_rank_file
 from ..formats.read_torch_dist import read_dist_checkpoint
-from ..formats.tensor_views import OpenFiles, TensorView
+from ..formats.tensor_views import OpenFiles, TensorView, TensorViews, read_assembled
 from ..tensor_error import TensorError
 from .model_sizes import ModelDims
 from .placements import LegacyRanks, Placement, StoredTensor, TensorMap, dist_layout, legacy_layout, rank_name
 
 
-@dataclass(frozen=True)
-class MappedCheckpoint:
-    """A checkpoint by Hugging Face names.
-
-    Attributes:
-        tensors: Those that are there whole.
-        copies: Further copies of the same values, by name: in a legacy checkpoint each rank has the norms, say.
-        lacking: Stored tensors that the layout has and the checkpoint does not.
-        unknown: Stored tensors that the layout has no place for.
-        objects: Names of what is no tensor.
-    """
-
-    tensors: dict[str, TensorView]
-    copies: dict[str, list[TensorView]]
-    lacking: tuple[str, ...]
-    unknown: tuple[str, ...]
-    objects: tuple[str, ...]
-
-
-def map_dist_checkpoint(folder: Path, model: ModelDims, files: OpenFiles) -> MappedCheckpoint:
+def map_dist_checkpoint(folder: Path, model: ModelDims, files: OpenFiles) -> TensorViews:
     """Return a `torch_dist` checkpoint by Hugging Face names, with a key per layer or one for all.
 
     Raises:
@@ -50,7 +31,7 @@ def map_dist_checkpoint(folder: Path, model: ModelDims, files: OpenFiles) -> Map
 
 def map_legacy_checkpoint(
     folder: Path, model: ModelDims, ranks: LegacyRanks | None, experts_over_tensor: bool, files: OpenFiles
-) -> MappedCheckpoint:
+) -> TensorViews:
     """Return a legacy checkpoint by Hugging Face names.
 
     Args:
@@ -70,7 +51,7 @@ def map_legacy_checkpoint(
     for number, path in numbers.items():
         rank = read_rank_file(path, files)
         stored |= {f"{rank_name(number)}/{name}": view for name, view in rank.tensors.items()}
-        objects += [f"{rank_name(number)}/{name}" for name in rank.others]
+        objects += [f"{rank_name(number)}/{name}" for name in rank.objects]
     if ranks is None:
         ranks = _ranks(numbers, stored, experts_over_tensor, folder)
     wanted = {
@@ -126,7 +107,8 @@ def _ranks(
 
 def _mapped(
     stored: Mapping[str, TensorView], layout: TensorMap, objects: tuple[str, ...], where: str
-) -> MappedCheckpoint:
+) -> TensorViews:
+    """Return the tensors that are there whole."""
     for key, expected in layout.stored.items():
         view = stored.get(key)
         if view is not None and view.shape != expected.shape:
@@ -137,73 +119,59 @@ def _mapped(
             )
     tensors: dict[str, TensorView] = {}
     copies: dict[str, list[TensorView]] = {}
-    for name, places in layout.by_name.items():
-        lost = [place.stored for place in places if place.stored not in stored]
-        if 0 < len(lost) < len(places):
+    for name, placements in layout.by_name.items():
+        keys = [placement.stored_key for placement in placements]
+        lost = [key for key in keys if key not in stored]
+        if lost == keys:
+            continue
+        if lost:
             raise TensorError(
                 "Tensors are missing on some of the ranks",
                 where=where,
-                why=f"{name} lies in {len(places)} of them, and {len(lost)} are not there, such as {lost[0]}.",
+                why=f"{name} lies in {len(keys)} of them, and {len(lost)} are not there, such as {lost[0]}.",
                 hint="Copy the ranks' files again from where they were written.",
             )
-        if len({stored[place.stored].dtype for place in places if place.stored in stored}) > 1:
-            such = ", ".join(f"{place.stored} in {stored[place.stored].dtype}" for place in places[:2])
+        if len({stored[key].dtype for key in keys}) > 1:
+            such = ", ".join(f"{key} in {stored[key].dtype}" for key in keys[:2])
             raise TensorError(
                 "The parts of a tensor have several dtypes",
                 where=where,
-                why=f"{name} lies in {len(places)}, such as {such}.",
+                why=f"{name} lies in {len(keys)}, such as {such}.",
                 hint="They may be of two checkpoints. Copy the ranks' files again from where they were written.",
             )
-        by_copy: dict[int, list[Placement]] = {}
-        for place in places:
-            by_copy.setdefault(place.replica, []).append(place)
-        for replica, own in sorted(by_copy.items()):
-            if any(place.stored not in stored for place in own):
-                continue
-            view = _view(name, layout.shape(name), own, stored, layout.stored)
-            if replica == 0:
-                tensors[name] = view
-            else:
-                copies.setdefault(name, []).append(view)
-    return MappedCheckpoint(
-        tensors,
-        copies,
-        tuple(key for key in layout.stored if key not in stored),
-        tuple(key for key in stored if key not in layout.stored),
-        objects,
-    )
+        by_replica: dict[int, list[Placement]] = {}
+        for placement in placements:
+            by_replica.setdefault(placement.replica, []).append(placement)
+        tensors[name], *further = (
+            _view(name, layout.shape(name), own, stored, layout.stored)
+            for _, own in sorted(by_replica.items())
+        )
+        if further:
+            copies[name] = further
+    unknown = tuple(key for key in stored if key not in layout.stored)
+    return TensorViews(tensors, copies, unknown=unknown, objects=objects)
 
 
 def _view(
     name: str,
     shape: tuple[int, ...],
-    places: list[Placement],
+    placements: list[Placement],
     stored: Mapping[str, TensorView],
     shapes: Mapping[str, StoredTensor],
 ) -> TensorView:
-    first = stored[places[0].stored]
-
-    def read(box: Box) -> torch.Tensor:
-        result: torch.Tensor | None = None
-        for place in places:
-            shared = overlap(place.box, box)
-            if shared is None:
-                continue
-            data = read_placed(place, shared, stored[place.stored], shapes[place.stored])
-            if shared == box:
-                return data
-            if result is None:
-                result = torch.empty(extent(box), dtype=first.dtype)
-            result[slices(shifted(shared, [start for start, _ in box], -1))] = data
-        return torch.empty(extent(box), dtype=first.dtype) if result is None else result
-
-    where = first.where if len({place.stored for place in places}) == 1 else f"{first.where} and others"
-    return TensorView(name, shape, first.dtype, where, read)
+    first = stored[placements[0].stored_key]
+    parts = [
+        (one.hf_box, partial(_read_placed, one, stored[one.stored_key], shapes[one.stored_key]))
+        for one in placements
+    ]
+    one_key = len({placement.stored_key for placement in placements}) == 1
+    where = first.where if one_key else f"{first.where} and others"
+    return TensorView(name, shape, first.dtype, where, partial(read_assembled, parts, first.dtype))
 
 
-def read_placed(place: Placement, box: Box, view: TensorView, shape: StoredTensor) -> torch.Tensor:
-    """Return a box of a Hugging Face tensor, which lies within `place`, from the stored tensor."""
-    at = stored_box(place, box)
+def _read_placed(placement: Placement, view: TensorView, shape: StoredTensor, box: Box) -> torch.Tensor:
+    """Return a box of a placement, counted from its first value, from the stored tensor."""
+    at = box_in_stored(placement, box)
     if shape.view != shape.shape:
         if view.reshape is None:
             raise TensorError(
@@ -212,13 +180,12 @@ def read_placed(place: Placement, box: Box, view: TensorView, shape: StoredTenso
         view = view.reshape(shape.view)
     data = view.read(at)
     data = data.reshape(data.shape[len(at) - len(box) :])
-    return data.transpose(-1, -2).contiguous() if place.transposed else data
+    return data.transpose(-1, -2).contiguous() if placement.transposed else data
 
 
-def stored_box(place: Placement, box: Box) -> Box:
-    """Return where a box of a Hugging Face tensor, which lies within `place`, is in the stored tensor's view."""
-    inner = shifted(box, [start for start, _ in place.box], -1)
-    if place.transposed:
-        inner = (*inner[:-2], inner[-1], inner[-2])
-    lead = len(place.at) - len(inner)
-    return (*place.at[:lead], *shifted(inner, [start for start, _ in place.at[lead:]]))
+def box_in_stored(placement: Placement, box: Box) -> Box:
+    """Return where a box of a placement, counted from its first value, is in the stored tensor's view."""
+    if placement.transposed:
+        box = (*box[:-2], box[-1], box[-2])
+    lead = len(placement.stored_box) - len(box)
+    return (*placement.stored_box[:lead], *shifted(box, origin(placement.stored_box[lead:])))

@@ -53,11 +53,6 @@ class Weight:
     last: bool = False
 
 
-def hf_shapes(model: ModelDims) -> dict[str, tuple[int, ...]]:
-    """Return the tensors that the Hugging Face model must have."""
-    return {source.name: source.shape for entry in entries(model, "core-0.12") for source in entry.sources}
-
-
 def entries(model: ModelDims, style: Style) -> Iterator[Weight]:
     """Yield all tensors of Megatron's model."""
     table = (model.vocab_size, model.hidden_size)

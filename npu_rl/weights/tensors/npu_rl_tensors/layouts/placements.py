@@ -18,21 +18,21 @@ LEGACY = (DEEPSEEK, "Qwen2ForCausalLM")
 
 @dataclass(frozen=True)
 class Placement:
-    """A box of a Hugging Face tensor and where it lies.
+    """A box of a Hugging Face tensor and where its values are stored.
 
     Attributes:
         name: Of the Hugging Face tensor.
-        box: In it.
-        stored: Which stored tensor.
-        at: The same values there; axes of size 1 may come before the tensor's own.
+        hf_box: The box in the whole Hugging Face tensor.
+        stored_key: Key of the stored tensor, in TensorMap.stored.
+        stored_box: The same values in the stored tensor; axes of size 1 may come before the tensor's own.
         transposed: Whether the last two axes are exchanged there.
         replica: 0, or which further copy of these values it is.
     """
 
     name: str
-    box: Box
-    stored: str
-    at: Box
+    hf_box: Box
+    stored_key: str
+    stored_box: Box
     transposed: bool
     replica: int
 
@@ -61,17 +61,17 @@ class TensorMap:
     def by_stored(self) -> dict[str, list[Placement]]:
         """Return the placements that fill each stored tensor."""
         found: dict[str, list[Placement]] = {key: [] for key in self.stored}
-        for places in self.by_name.values():
-            for place in places:
-                found[place.stored].append(place)
+        for placements in self.by_name.values():
+            for placement in placements:
+                found[placement.stored_key].append(placement)
         return found
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a Hugging Face tensor."""
-        boxes = [place.box for place in self.by_name[name]]
+        boxes = [placement.hf_box for placement in self.by_name[name]]
         return tuple(max(box[axis][1] for box in boxes) for axis in range(len(boxes[0])))
 
-    def place(
+    def add(
         self,
         key: str,
         weight: Weight,
@@ -123,7 +123,7 @@ def dist_layout(model: ModelDims, *, uniform: bool | None = None) -> TensorMap:
     found = TensorMap()
     for entry in entries(model, "core-0.12"):
         key, index, stack = dist_key(entry, entry.key, model, uniform)
-        found.place(key, entry, [(s.name, _rows(s, s.start, s.stop)) for s in entry.sources], index, stack)
+        found.add(key, entry, [(s.name, _rows(s, s.start, s.stop)) for s in entry.sources], index, stack)
     return found
 
 
@@ -216,7 +216,7 @@ def _shared(found: TensorMap, entry: Weight, key: str, stage: int, ranks: Legacy
             pieces = parts_of(entry, tensor, ranks.tensor)
             replica = group if entry.split != "whole" else group * ranks.tensor + tensor
             name = f"{rank_name(ranks.numbers(tensor, stage, group))}/{key}"
-            found.place(name, entry, pieces, replica=replica)
+            found.add(name, entry, pieces, replica=replica)
 
 
 def _expert(
@@ -236,7 +236,7 @@ def _expert(
         columns = pieces[0][1][1][1] - pieces[0][1][1][0]
         shape = (columns, local * rows) if entry.split == "rows" else (local * columns, rows)
         name = f"{rank_name(ranks.numbers(tensor, stage, owner))}/{key}"
-        found.place(name, entry, pieces, (index,), (local,), shape)
+        found.add(name, entry, pieces, (index,), (local,), shape)
 
 
 def parts_of(entry: Weight, part: int, parts: int) -> list[tuple[str, Box]]:
