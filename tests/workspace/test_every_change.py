@@ -137,7 +137,7 @@ def huge(path: Path) -> None:
 
 def replace_by(path: str, make: Callable[[Path], object]) -> Make:
     def change(w: Path) -> None:
-        (w / path).unlink()
+        (w / path).rename(w / "elsewhere")
         make(w / path)
 
     return change
@@ -224,6 +224,7 @@ CORE = "code/alpha/core.py"
 TAG = f"cpython-{os.sys.version_info[0]}{os.sys.version_info[1]}"  # type: ignore[attr-defined]
 PYC = "code/beta/__pycache__/b.cpython-311.pyc"
 GIT = ".npu-rl/git/code"
+GAMMA_TYPE = (("src/gamma", "type"), ("src/gamma/build.txt", "type"))
 PACK = "(a pack)"  # its name stands in the receipt only
 
 TABLE = (
@@ -231,6 +232,7 @@ TABLE = (
     drift("an edit that kept size and times", edit_with_old_times, CORE, "modified"),
     drift("another file moved over it with its times", moved_over, CORE, "modified"),
     drift("a line more", lambda w: append(w / CORE), CORE, "modified"),
+    drift("a file of a terabyte", lambda w: os.truncate(w / CORE, 1 << 40), CORE, "modified"),
     drift("a file cut short", lambda w: os.truncate(w / CORE, 10), CORE, "modified"),
     drift("a file emptied", lambda w: os.truncate(w / CORE, 0), CORE, "modified"),
     drift("an empty file that grew", lambda w: append(w / "code/alpha/__init__.py"), "code/alpha/__init__.py", "modified"),
@@ -253,13 +255,19 @@ TABLE = (
     drift("a link gone", lambda w: (w / "code/alpha/link.py").unlink(), "code/alpha/link.py", "missing", REPAIRS),
     drift("a file of src gone", lambda w: (w / "src/gamma/build.txt").unlink(), "src/gamma/build.txt", "missing", REPAIRS),
     # mode and type
-    drift("a mode more", lambda w: (w / CORE).chmod(0o755), CORE, "mode"),
+    drift("a mode more", lambda w: (w / CORE).chmod(0o744), CORE, "mode"),
     drift("a mode less", lambda w: (w / "code/alpha/run.sh").chmod(0o644), "code/alpha/run.sh", "mode"),
     drift("a link to the same content", link_to_itself_elsewhere(CORE), CORE, "type"),
     drift("a file in place of a link", replace_by("code/alpha/link.py", lambda p: put(p, b"core.py")), "code/alpha/link.py", "type"),
     drift("a folder in place of a file", replace_by(CORE, lambda p: p.mkdir()), CORE, "type"),
     drift("a pipe in place of a file", replace_by(CORE, os.mkfifo), CORE, "type"),
     drift("a socket in place of a file", replace_by(CORE, bind), CORE, "type"),
+    Change(
+        "a package in place of a file", replace_by(CORE, lambda p: put(p / "inside.py")),
+        ((CORE, "type"), (f"{CORE}/inside.py", "untracked")), REFUSES,
+    ),
+    Change("a file in place of a root of src", replace_by("src/gamma", put), GAMMA_TYPE, REFUSES),
+    Change("a pipe in place of a root of src", replace_by("src/gamma", os.mkfifo), GAMMA_TYPE, REFUSES),
     drift("a link in place of code", link_to_itself_elsewhere("code"), "code", "type"),
     drift("a link in place of src", link_to_itself_elsewhere("src"), "src/gamma", "type"),
     drift("a link in place of a root of src", link_to_itself_elsewhere("src/gamma"), "src/gamma", "type"),
@@ -285,6 +293,7 @@ TABLE = (
     drift("flags that no Python knows", compiled("TIMESTAMP", flags(5)), PYC, "untracked", REPAIRS),
     drift("byte code cut short", compiled("TIMESTAMP", lambda p: os.truncate(p, 15)), PYC, "untracked", REPAIRS),
     drift("byte code by a link", compiled("TIMESTAMP", lambda p: p.symlink_to(p.rename(p.parents[3] / "x"))), PYC, "untracked", REPAIRS),
+    drift("a pipe for byte code", compiled("TIMESTAMP", lambda p: os.mkfifo(replaced(p))), PYC, "untracked", REPAIRS),
     drift("a cache by a link", cache_elsewhere, "code/beta/__pycache__", "untracked"),
     drift("a source in a cache", lambda w: put(w / "code/beta/__pycache__/b.py"), "code/beta/__pycache__/b.py", "untracked"),
     drift("an extension in a cache", lambda w: put(w / "code/beta/__pycache__/b.so"), "code/beta/__pycache__/b.so", "untracked"),
