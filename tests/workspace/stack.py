@@ -19,16 +19,13 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import NpuRlError
+from npu_rl.stack.git.objects import FILE, object_id
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.stack.sources.git_remote import Network
-from npu_rl.stack.sources.progress import Silent
 from npu_rl.workspace.folder.file_check import stat_of
-from npu_rl.workspace.folder.setup import Request
-from npu_rl.workspace.folder.setup import run as run_setup
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report, verify
+from tests.in_process import run_here
 from tests.support import File, Repo, clean_env, ok, run_cli, run_program
 
 CORE = "".join(f"line_{n} = {n}\n" for n in range(1, 61))
@@ -103,15 +100,6 @@ diff --git a/build.txt b/build.txt
 
 
 @dataclass(frozen=True)
-class Done:
-    """How a setup ended, in the words of a process."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@dataclass(frozen=True)
 class Stack:
     """home: where everything is. env: for commands. Locks lie beside `old.yaml` and `new.yaml`."""
 
@@ -143,27 +131,11 @@ class Stack:
     ) -> subprocess.CompletedProcess[str]:
         return self.run("setup", "-m", manifest or self.old, "-w", workspace, *options, env=env)
 
-    def lay(self, workspace: Path, manifest: Path | None = None, *options: str) -> Done:
-        """A setup in this process, which spares the start of another; `options`: perhaps --discard."""
-        told: list[str] = []
-        path = manifest or self.old
-        with pytest.MonkeyPatch.context() as patched:
-            for name, value in self.env.items():
-                patched.setenv(name, value)
-            request = Request(
-                self.lock(path),
-                WorkspacePaths(workspace),
-                path,
-                Network(),
-                Silent(),
-                discard="--discard" in options,
-            )
-            try:
-                outcome = run_setup(request, told.append)
-            except NpuRlError as error:
-                return Done(error.exit_code, "", "\n".join([*told, str(error)]))
-        said = "is ready" if outcome.changed else "nothing to do"
-        return Done(0, f"{said} {outcome.kept or ''}", "\n".join(told))
+    def lay(
+        self, workspace: Path, manifest: Path | None = None, *options: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A setup in this process, which spares the start of another."""
+        return run_here(["setup", "-m", manifest or self.old, "-w", workspace, *options], self.env)
 
     def make(self, workspace: Path, manifest: Path | None = None) -> WorkspacePaths:
         """A new workspace."""
@@ -303,6 +275,13 @@ def verify_json(stack: Stack, workspace: Path, *options: str) -> tuple[int, dict
     return done.returncode, json.loads(done.stdout)
 
 
+def activated(paths: WorkspacePaths, command: str, shell: str = "bash", **env: str) -> str:
+    """The output of a command in a shell that sourced `activate`."""
+    script = f'set -eu; source "{paths.root}/activate"; cd /; {command}'
+    bare = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **env}
+    return ok(run_program([shell, "-c", script], env=bare)).stdout
+
+
 def git_in(folder: Path, env: Mapping[str, str], *args: str) -> str:
     """git as a person runs it there."""
     said = {**env, "GIT_CONFIG_NOSYSTEM": "1", "GIT_EDITOR": "true"}
@@ -310,6 +289,17 @@ def git_in(folder: Path, env: Mapping[str, str], *args: str) -> str:
         said[f"GIT_{who}_NAME"], said[f"GIT_{who}_EMAIL"] = "Me", "me@example.com"
     done = ok(run_program(["git", *args], env=said, cwd=folder))
     return done.stdout.rstrip("\n")
+
+
+def forge_file(paths: WorkspacePaths, path: str, data: bytes) -> None:
+    """Change a file of `code`, and its id in the receipt."""
+    (paths.code / path).write_bytes(data)
+    forged = [path, FILE, object_id("blob", data)]
+
+    def change(body: dict[str, Any]) -> None:
+        body["files"]["code"] = [forged if row[0] == path else row for row in body["files"]["code"]]
+
+    receipt_with(paths, change)
 
 
 def record_as_proven(paths: WorkspacePaths, path: str) -> None:

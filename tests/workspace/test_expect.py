@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -22,19 +22,11 @@ def digest(stack: Stack) -> str:
     return found
 
 
-def sealed(body: dict[str, Any]) -> str:
-    """A lock with its digest made anew: it has no key."""
-    body.pop("digest", None)
-    body["digest"] = hashlib.sha256(
-        json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-    ).hexdigest()
-    return json.dumps(body, indent=1, ensure_ascii=False) + "\n"
-
-
 def forge_lock(paths: WorkspacePaths) -> None:
-    body = json.loads(paths.lock.read_text())
-    body["env"]["LD_PRELOAD"] = "/evil.so"
-    paths.lock.write_text(sealed(body))
+    """A lock with another environment, and its digest made anew: it has no key."""
+    lock = lock_model.read(paths.lock)
+    forged = dataclasses.replace(lock, env={**lock.env, "LD_PRELOAD": "/evil.so"})
+    paths.lock.write_text(lock_model.dump(forged), encoding="utf-8")
 
 
 def forge_receipt(paths: WorkspacePaths) -> None:

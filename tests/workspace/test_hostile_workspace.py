@@ -17,11 +17,10 @@ from typing import Any
 
 import pytest
 
-from npu_rl.cli import app
-from npu_rl.common.errors import NpuRlError
 from npu_rl.workspace.folder import swap
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.hostile.limits import limited_cli
+from tests.in_process import run_here
 from tests.support import assert_told, ok
 from tests.workspace.stack import Stack, found, receipt_with, snapshot
 
@@ -65,20 +64,11 @@ def in_time(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def said(stack: Stack, capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
+def said(stack: Stack, *words: str | Path) -> tuple[int, str]:
     """Exit code and error of a command in this process: anything but our own errors is a traceback."""
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in stack.env.items():
-            patched.setenv(name, value)
-        try:
-            with in_time(30):
-                app.app([*map(str, words)], standalone_mode=False)
-            code, error = 0, ""
-        except NpuRlError as refused:
-            code, error = refused.exit_code, str(refused)
-        except SystemExit as ended:
-            code, error = int(ended.code or 0), ""
-    return code, error + capsys.readouterr().err
+    with in_time(30):
+        done = run_here(words, stack.env)
+    return done.returncode, done.stderr
 
 
 def interrupt(paths: WorkspacePaths, incoming: WorkspacePaths) -> None:
@@ -233,26 +223,23 @@ def test_a_receipt_with_the_right_digest_and_odd_content(
     stack: Stack,
     template: WorkspacePaths,
     drifted: WorkspacePaths,
-    capsys: pytest.CaptureFixture[str],
     odd: str,
 ) -> None:
     shutil.copy(template.receipt, drifted.receipt)
     receipt_with(drifted, BODIES[odd])
     for command in ("verify", "diff"):
-        code, error = said(stack, capsys, command, "-w", drifted.root)
+        code, error = said(stack, command, "-w", drifted.root)
         assert code == 3
         assert "receipt" in error
 
 
 @pytest.mark.parametrize("command", ["status", "setup", "discard"])
-def test_other_commands_with_an_odd_receipt(
-    stack: Stack, paths: WorkspacePaths, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_other_commands_with_an_odd_receipt(stack: Stack, paths: WorkspacePaths, command: str) -> None:
     for odd in ("root absolute", "hunk no copies", "file below a file", "made a text"):
         receipt_with(paths, BODIES[odd])
         paths.stat.unlink(missing_ok=True)
         words = ["setup", "-m", stack.old, *(["--discard"] if command == "discard" else [])]
-        code, error = said(stack, capsys, *(words if command != "status" else ["status"]), "-w", paths.root)
+        code, error = said(stack, *(words if command != "status" else ["status"]), "-w", paths.root)
         assert code == (0 if command == "discard" else 3), error
 
 
@@ -345,7 +332,6 @@ def test_any_place_any_command(
     paths: WorkspacePaths,
     incoming: WorkspacePaths,
     victim: Path,
-    capsys: pytest.CaptureFixture[str],
     pending: bool,
     name: str,
     plant: Callable[[Path, Path], None],
@@ -366,7 +352,7 @@ def test_any_place_any_command(
             (paths.git / "code/objects/ab/cdef").write_text("")
     before = untouched(victim)
     for words in (["verify"], ["diff"], ["setup", "-m", stack.new], ["setup", "-m", stack.new, "--discard"]):
-        said(stack, capsys, *words, "-w", paths.root)
+        said(stack, *words, "-w", paths.root)
         assert untouched(victim) == before, words
 
 
@@ -437,7 +423,7 @@ def name_programs(paths: WorkspacePaths, folder: Path) -> Path:
 
 @pytest.mark.parametrize("command", ["verify", "status", "diff", "recipes check", "plan", "setup", "discard"])
 def test_nothing_that_a_workspace_names_is_run(
-    stack: Stack, paths: WorkspacePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path, command: str
 ) -> None:
     """Its interpreter, and what the configuration of its repositories names; also with an object that is missing."""
     marker = name_programs(paths, tmp_path / "evil")
@@ -458,7 +444,7 @@ def test_nothing_that_a_workspace_names_is_run(
         "plan": ["plan", RECIPE],
     }.get(command, [command])
     path = f"{tmp_path / 'evil'}{os.pathsep}{stack.env['PATH']}"  # a name without a slash would be found, too
-    said(replace(stack, env={**stack.env, "PATH": path}), capsys, *words, "-w", paths.root)
+    said(replace(stack, env={**stack.env, "PATH": path}), *words, "-w", paths.root)
     assert not marker.exists(), marker.read_text()
 
 

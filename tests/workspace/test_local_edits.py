@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.disk import remove_tree
 from npu_rl.workspace.folder import local_edits
 from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.local_commits import own_files
@@ -217,17 +218,11 @@ def test_the_list_is_whole_or_says_how_much_more(stack: Stack, paths: WorkspaceP
     assert "and 5 more" in done.stderr
 
 
-def test_a_deleted_file_is_no_work_and_comes_back(stack: Stack, paths: WorkspacePaths) -> None:
-    shutil.rmtree(paths.code / "beta")
-    assert stack.lay(paths.root).returncode == 0
+@pytest.mark.parametrize("gone", ["code/beta/b.py", "code/beta", "src/gamma/build.txt", "code"])
+def test_what_was_deleted_is_no_work_and_comes_back(stack: Stack, paths: WorkspacePaths, gone: str) -> None:
+    remove_tree(paths.root / gone)
+    assert "is ready" in ok(stack.lay(paths.root)).stdout
     assert found(paths, deep=True) == []
-    assert not paths.kept.exists()
-
-
-def test_bytecode_is_no_work(stack: Stack, paths: WorkspacePaths) -> None:
-    (paths.code / "beta/__pycache__").mkdir()
-    (paths.code / "beta/__pycache__/b.cpython-311.pyc").write_bytes(b"whatever")
-    assert stack.lay(paths.root, stack.new).returncode == 0
     assert not paths.kept.exists()
 
 

@@ -249,10 +249,10 @@ LOOKING = (
 
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
 def test_a_command_that_looks_says_that_a_swap_is_pending(
-    stack: Stack, interrupted: WorkspacePaths, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+    stack: Stack, interrupted: WorkspacePaths, command: tuple[str, ...]
 ) -> None:
     before = snapshot(interrupted.root)
-    code, error = said(stack, capsys, *command, "-w", interrupted.root)
+    code, error = said(stack, *command, "-w", interrupted.root)
     assert code == 3
     assert "The setup of this workspace was interrupted" in error
     assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in error

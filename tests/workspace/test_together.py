@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -94,15 +95,18 @@ def test_a_workspace_that_is_held_is_waited_for(stack: Stack, paths: WorkspacePa
     assert look(paths).lock.manifest == "new"
 
 
-def test_waiting_has_an_end(paths: WorkspacePaths) -> None:
+@pytest.mark.parametrize("hold", [exclusive, settled])
+def test_waiting_has_an_end(paths: WorkspacePaths, hold: Callable[..., AbstractContextManager[None]]) -> None:
+    """And a command that only looks makes no file to wait by."""
     told: list[str] = []
-    with FileLock(str(paths.hidden / "busy.lock")):
-        with pytest.raises(WorkspaceError, match="is using this workspace"):
-            with exclusive(paths, told.append, wait=0.1):
-                pass
+    busy = paths.hidden / "busy.lock"
+    with FileLock(str(busy)), pytest.raises(WorkspaceError, match="is using this workspace"):
+        with hold(paths, told.append, wait=0.1):
+            pass
+    busy.unlink()
+    with hold(paths, told.append, wait=0.1):
+        assert busy.exists() == (hold is exclusive)
     assert len(told) == 1
-    with exclusive(paths, told.append, wait=0.1):
-        assert len(told) == 1
 
 
 def test_a_first_setup_that_is_refused_takes_nothing_from_one_that_waits(
@@ -132,18 +136,6 @@ def test_what_was_there_before_a_refused_setup_stays(tmp_path: Path) -> None:
                 raise RuntimeError
         after = sorted(str(p) for p in paths.root.parent.rglob("*") if p.name != "busy.lock")
         assert after == before
-
-
-def test_a_command_that_looks_writes_nothing_to_wait(paths: WorkspacePaths) -> None:
-    told: list[str] = []
-    with FileLock(str(paths.hidden / "busy.lock")):
-        with pytest.raises(WorkspaceError, match="is using this workspace"):
-            with settled(paths, told.append, wait=0.1):
-                pass
-    assert len(told) == 1
-    (paths.hidden / "busy.lock").unlink()
-    with settled(paths, told.append, wait=0.1):
-        assert not (paths.hidden / "busy.lock").exists()
 
 
 def test_a_first_setup_that_begins_meanwhile_is_waited_for(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests
-from npu_rl.common.errors import LockError, NpuRlError, WorkspaceError
+from npu_rl.common.errors import LockError, WorkspaceError
 from npu_rl.stack.lock import lock_model
 from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -150,6 +149,7 @@ def test_each_kind_with_its_component(paths: WorkspacePaths) -> None:
     (code / "alpha/extra/__init__.py").write_text("")
     (code / "alpha-1.0.dist-info/METADATA").write_text("Name: other\n")
     (code / "alpha/out.log").write_text("a log\n")
+    (code / "npu_rl_runtime/switches.py").write_text("")
     edit(paths.root / "src/gamma/csrc/k.cpp", "int k;", "int j;")
     report = look(paths)
     assert [(d.path, d.kind, d.component) for d in report.drift] == [
@@ -160,17 +160,11 @@ def test_each_kind_with_its_component(paths: WorkspacePaths) -> None:
         ("code/alpha/same_a.py", "type", "alpha"),
         ("code/beta/__init__.py", "missing", "beta"),
         ("code/beta/b.py", "modified", "beta"),
+        ("code/npu_rl_runtime/switches.py", "modified", "npu_rl_runtime"),
         ("code/random.py", "untracked", None),
         ("src/gamma/csrc/k.cpp", "modified", "gamma"),
     ]
     assert report.ignored == {"code/alpha/out.log": "log"}
-
-
-def test_the_runtime_is_proven_too(paths: WorkspacePaths) -> None:
-    (paths.code / "npu_rl_runtime/switches.py").write_text("")
-    assert [(d.path, d.component) for d in look(paths).drift] == [
-        ("code/npu_rl_runtime/switches.py", "npu_rl_runtime")
-    ]
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -220,17 +214,6 @@ def test_missing_code_folder_is_reported_file_by_file(paths: WorkspacePaths) -> 
 # -- quick is not blind --------------------------------------------------------------------------------
 
 
-def test_edit_with_the_same_size_and_times_is_found(paths: WorkspacePaths) -> None:
-    assert found(paths) == []
-    path = paths.code / "alpha/core.py"
-    before = path.stat()
-    path.write_text(path.read_text().replace("line_1 = 1", "line_1 = 7"))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-    assert found(paths) == [("code/alpha/core.py", "modified")]
-    assert found(paths) == [("code/alpha/core.py", "modified")]  # and it stays found
-
-
 def test_edits_right_after_setup_are_found(stack: Stack, tmp_path: Path) -> None:
     for count in range(5):
         paths = stack.make(tmp_path / f"w{count}")
@@ -238,7 +221,8 @@ def test_edits_right_after_setup_are_found(stack: Stack, tmp_path: Path) -> None
         before = path.stat()
         path.write_text("A = 7\n")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert found(paths) == [("code/alpha/same_a.py", "modified")]
+        for _ in range(2):  # and it stays found
+            assert found(paths) == [("code/alpha/same_a.py", "modified")]
 
 
 def test_a_second_look_reads_nothing(paths: WorkspacePaths) -> None:
@@ -280,23 +264,21 @@ def test_deep_trusts_no_record(paths: WorkspacePaths) -> None:
     assert found(paths) == [("code/beta/b.py", "modified")]
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"roots": []}', '{"receipt": 1, "roots": {"code": 1}}', "\0\0"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "3", '{"roots": 3}', '{"receipt": 1, "roots": {"code": 1}}',
+     '{"receipt": RECEIPT, "roots": [1]}', '{"receipt": RECEIPT, "roots": {"code": [1]}}',
+     '{"receipt": RECEIPT, "roots": null}', "\0\0", "\udcff"],
+)  # fmt: skip
 def test_a_damaged_record_is_made_anew(paths: WorkspacePaths, text: str) -> None:
-    paths.stat.write_text(text)
+    digest = json.dumps(read_receipt(paths).digest)
+    paths.stat.write_bytes(text.replace("RECEIPT", digest).encode("utf-8", "surrogateescape"))
     report = look(paths)
     assert report.ok
     assert report.hashed == report.files
 
 
 # -- receipt and lock ----------------------------------------------------------------------------------
-
-
-def forge(paths: WorkspacePaths, change: str, to: str) -> None:
-    """A receipt changed by somebody who knows how its digest is made."""
-    head, rest = paths.receipt.read_text()[:11], paths.receipt.read_text()[75:]
-    assert change in rest
-    rest = rest.replace(change, to)
-    paths.receipt.write_text(head + hashlib.sha256(rest.encode()).hexdigest() + rest)
 
 
 @pytest.mark.parametrize(
@@ -320,18 +302,9 @@ def test_a_damaged_receipt_is_refused(stack: Stack, paths: WorkspacePaths, damag
     assert_told(done, str(paths.receipt), "npu-rl setup", code=3)
 
 
-def test_a_forged_receipt_does_not_give_the_locked_tree(paths: WorkspacePaths) -> None:
-    changed = b"B = 666\n"
-    old = hashlib.sha1(b"blob 6\0B = 1\n").hexdigest()
-    (paths.code / "beta/b.py").write_bytes(changed)
-    forge(paths, old, hashlib.sha1(b"blob %d\0" % len(changed) + changed).hexdigest())
-    for deep in (False, True):
-        with pytest.raises(WorkspaceError, match="does not describe the locked tree of code"):
-            look(paths, deep=deep)
-
-
 def test_a_forged_patch_text_is_found(paths: WorkspacePaths) -> None:
-    forge(paths, "Ten is eleven", "Ten is twelve")
+    edit(paths.receipt, "Ten is eleven", "Ten is twelve")
+    receipt_with(paths, lambda body: None)  # its digest is made anew
     with pytest.raises(WorkspaceError, match="lacks the text of a locked patch"):
         look(paths)
 
@@ -365,10 +338,6 @@ def test_what_changed_a_moment_ago_is_read_again_next_time(paths: WorkspacePaths
 
 
 # -- hunks ---------------------------------------------------------------------------------------------
-
-
-def test_hunks_of_a_clean_workspace_are_in_place(paths: WorkspacePaths) -> None:
-    assert states(paths) == WHOLE
 
 
 def test_a_change_elsewhere_in_the_file_hits_no_hunk(paths: WorkspacePaths) -> None:
@@ -507,12 +476,6 @@ def test_a_setup_that_swaps_meanwhile_is_waited_for(stack: Stack, paths: Workspa
         assert process.returncode == 0, process.communicate()[1]
     assert look(paths).lock.manifest == "new"
     assert answers == {"old", "new"}
-
-
-def test_errors_are_of_the_one_family(paths: WorkspacePaths) -> None:
-    paths.receipt.unlink()
-    with pytest.raises(NpuRlError):
-        look(paths)
 
 
 def test_a_pack_that_goes_away_while_it_is_looked_at_is_missing(stack: Stack, paths: WorkspacePaths) -> None:
