@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import SourceError
-from tests.resolve.world import World, component, pull, request, sdist, takes
+from tests.resolve.world import World, component, pull, request, takes
+from tests.sources.archives import sdist
 from tests.sources.package_index import PackageIndex
 from tests.support import Repo
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
-import tarfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -174,17 +172,6 @@ def takes(*pairs: tuple[str, str]) -> list[dict[str, str]]:
 def text(lines: Sequence[object]) -> str:
     """Lines as a file's content."""
     return "".join(f"{line}\n" for line in lines)
-
-
-def sdist(name: str, version: str, files: Mapping[str, str]) -> bytes:
-    """A source release as a package index has it."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for path, content in {"setup.py": "raise SystemExit('executed')\n", **files}.items():
-            info = tarfile.TarInfo(f"{name}-{version}/{path}")
-            info.size = len(content.encode())
-            tar.addfile(info, io.BytesIO(content.encode()))
-    return buffer.getvalue()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import gzip
 import json
 import os
 import shutil
@@ -22,6 +21,7 @@ from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource, Lo
 from npu_rl.stack.sources.deliver import Deliverer, Delivery
 from npu_rl.stack.sources.parallel import in_parallel
 from npu_rl.stack.store import Store
+from tests.sources.archives import sdist
 from tests.sources.mirrors import (
     Notes,
     Upstream,
@@ -33,7 +33,6 @@ from tests.sources.mirrors import (
     reached,
 )
 from tests.sources.package_index import PackageIndex
-from tests.sources.test_sdist import member, tar_bytes
 from tests.support import Repo, clean_env, hostile_user, http_git, need_http, run_cli, serve
 from tests.test_store import DAMAGE
 
@@ -53,13 +52,13 @@ def lock_of(**components: LockedComponent) -> Lock:
     return Lock(1, "m", "t", "cpu", "", {}, components, "", "")
 
 
-def sdist(upstream: Upstream, **extra: bytes) -> bytes:
+def release(upstream: Upstream, **extra: bytes) -> bytes:
     """The package as its sdist would have it at the tip, with a generated file more."""
     names = upstream.repo.git("ls-tree", "-r", "--name-only", "main", "package").splitlines()
     here = Git(upstream.repo.path)
     files = {name: here.run("cat-file", "blob", f"main:{name}").stdout for name in names}
     files |= {"PKG-INFO": b"Name: up\n", "package/_version.py": b"version = 1\n", **extra}
-    return gzip.compress(tar_bytes(*(member(f"up-1.0/{name}", data) for name, data in files.items())))
+    return sdist("up", "1.0", files)
 
 
 PYPI = LockedSource(pypi="up==1.0", drop=("package/_version.py",))
@@ -115,7 +114,7 @@ def test_a_mirror_with_other_content_is_refused_and_followed(deliver: Delivering
 
 
 def test_git_first_then_pypi(deliver: Delivering, tmp_path: Path, index: PackageIndex) -> None:
-    index.add("up", "up-1.0.tar.gz", sdist(deliver.upstream))
+    index.add("up", "up-1.0.tar.gz", release(deliver.upstream))
     delivery = deliver(GONE, PYPI)
     assert delivery.source == "up==1.0"
     assert "trying the next source" in deliver.notes.notes[0]
@@ -131,7 +130,7 @@ def test_pypi_first_then_git(deliver: Delivering, index: PackageIndex) -> None:
 
 
 def test_pypi_first_and_git_is_not_asked(deliver: Delivering, index: PackageIndex) -> None:
-    index.add("up", "up-1.0.tar.gz", sdist(deliver.upstream))
+    index.add("up", "up-1.0.tar.gz", release(deliver.upstream))
     assert deliver(PYPI, GONE).source == "up==1.0"
     assert (deliver.notes.begun, deliver.notes.notes) == (["up: up==1.0"], [])
 
@@ -139,7 +138,7 @@ def test_pypi_first_and_git_is_not_asked(deliver: Delivering, index: PackageInde
 def test_an_sdist_with_other_content_is_refused_and_followed(
     deliver: Delivering, index: PackageIndex
 ) -> None:
-    index.add("up", "up-1.0.tar.gz", sdist(deliver.upstream, **{"package/more.py": b"evil\n"}))
+    index.add("up", "up-1.0.tar.gz", release(deliver.upstream, **{"package/more.py": b"evil\n"}))
     assert deliver(PYPI, deliver.here).source == deliver.here.git
     assert f"where {component(deliver.upstream, PYPI).tree[:12]} is locked" in deliver.notes.notes[0]
 
@@ -385,7 +384,7 @@ def test_offline_with_a_warm_store(site: Site, upstream: Upstream) -> None:
 
 
 def test_the_same_tree_in_a_hostile_environment(site: Site, upstream: Upstream, tmp_path: Path) -> None:
-    hostile, _ = hostile_user(tmp_path)
+    hostile, marks = hostile_user(tmp_path)
     rule = _rule(f"{upstream.served}/")
     assert site.setup("w1", "--rewrite", rule).returncode == 0
     other = {**hostile, "NPU_RL_STORE": str(tmp_path / "s2")}
@@ -396,6 +395,7 @@ def test_the_same_tree_in_a_hostile_environment(site: Site, upstream: Upstream, 
     finally:
         os.umask(old)
     assert (done.returncode, proof.returncode) == (0, 0), done.stderr + proof.stderr
+    assert not list(marks.iterdir()), "a program or a trace of the user's ran"
     bytes_of = [
         {p.relative_to(tmp_path / w): p.read_bytes() for p in (tmp_path / w / "code/package").rglob("*.py")}
         for w in ("w1", "w2")

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import logging
 import os
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,23 +16,18 @@ from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.stack.sources.pypi import DownloadedSdist, download_sdist, find_sdist
 from npu_rl.stack.sources.sdist import read_sdist
 
+from .archives import sdist
 from .package_index import Cut, PackageIndex, Redirect, Status
 
 SECRET = "hunter2-s3cret"
 
 
-def sdist(name: str = "demo", version: str = "1.0", **files: str) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for path, text in {"setup.py": "", f"{name}/__init__.py": "", **files}.items():
-            info = tarfile.TarInfo(f"{name}-{version}/{path}")
-            info.size = len(text.encode())
-            tar.addfile(info, io.BytesIO(text.encode()))
-    return gzip.compress(buffer.getvalue())
+def demo(**files: str) -> bytes:
+    return sdist("demo", "1.0", {"setup.py": "", "demo/__init__.py": "", **files})
 
 
-DATA = sdist()
-OTHER = sdist(other="1")
+DATA = demo()
+OTHER = demo(other="1")
 SHA = hashlib.sha256(DATA).hexdigest()
 OTHER_SHA = hashlib.sha256(OTHER).hexdigest()
 
@@ -542,7 +534,7 @@ def test_code_in_an_sdist_is_never_run(index: PackageIndex, download: Client, tm
     marker = tmp_path / "marker"
     code = f"open({str(marker)!r}, 'w')\n"
     backend = '[build-system]\nrequires = []\nbuild-backend = "setup"\nbackend-path = ["."]\n'
-    data = sdist(**{"setup.py": code, "conftest.py": code, "pyproject.toml": backend})
+    data = demo(**{"setup.py": code, "conftest.py": code, "pyproject.toml": backend})
     index.add("demo", "demo-1.0.tar.gz", data)
     got = download(at(index), sha256=hashlib.sha256(data).hexdigest())
     files = {f.path: f.data for f in read_sdist(got.path)}

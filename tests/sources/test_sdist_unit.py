@@ -17,9 +17,9 @@ from npu_rl.stack.lock.lock_model import LockedComponent, LockedSource, LockedTa
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
 from npu_rl.stack.store import Store, Unit
+from tests.sources.archives import member, tar_bytes
 from tests.sources.mirrors import Notes, forge, network, objects_of
 from tests.sources.package_index import Cut, PackageIndex
-from tests.sources.test_sdist import member, tar_bytes
 
 FILES = {
     "setup.py": (b"raise SystemExit('never run')\n", False),

@@ -282,13 +282,6 @@ def test_umask_does_not_change_the_tree(stack: Stack, tmp_path: Path, mask: int)
     assert git_in(tmp_path / "w/code", stack.env, "status", "--porcelain") == ""
 
 
-def test_hostile_git_configuration_changes_nothing_and_runs_nothing(stack: Stack, tmp_path: Path) -> None:
-    env, marks = hostile_user(tmp_path / "user")
-    ok(stack.setup(tmp_path / "w", env={**env, "NPU_RL_STORE": str(tmp_path / "store")}))
-    assert found(WorkspacePaths(tmp_path / "w"), deep=True) == []
-    assert not list(marks.iterdir())
-
-
 # -- afterwards ----------------------------------------------------------------------------------------
 
 
