@@ -148,6 +148,22 @@ def run_program(
     )  # fmt: skip
 
 
+_DROP = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for capability in range(64):
+    libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: the next program does not get them back
+if libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)):
+    raise OSError(ctypes.get_errno(), "capset")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def unprivileged(words: Sequence[str | Path]) -> list[str | Path]:
+    """A program as one whom permissions stop: for root, that takes giving its capabilities up."""
+    return [*([sys.executable, "-c", _DROP] if os.geteuid() == 0 else []), *words]
+
+
 def modules_after(words: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> set[str]:
     """Names of the modules that `npu-rl WORDS`, from nothing, has loaded when it has succeeded."""
     code = (

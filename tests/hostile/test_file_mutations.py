@@ -371,8 +371,9 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     from npu_rl.training.run.node_reports import _read_report
 
     run = fresh(folder) / "r"
-    attempt = run / "attempts" / "1"
+    attempt = run / "attempts" / "2"
     (attempt / "workers").mkdir(parents=True)
+    attempt.with_name("1").mkdir()
     model = run / "checkpoints" / "global_step_4" / "actor" / "huggingface"
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}")
@@ -380,12 +381,13 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_bytes(b"4")
     files: dict[str, Any] = {
         "run.json": {"name": "r", "id": "0" * 32, "tree": "0" * 40, "overrides": ["a=1"], "steps": 6},
-        "attempts/1/command.json": {"launcher": 1, "command": ["a"], "started": "x"},
+        "attempts/2/command.json": {"launcher": 1, "command": ["a"], "started": "x"},
+        "attempts/1/end.json": {"code": 0, "first_step": 1, "last_step": 6, "outcome": "done"},
         "lock.json": {"digest": "0" * 64},
-        "attempts/1/host.json": {"hostname": "h"},
-        "attempts/1/driver.json": {"pid": 4194304 - 1},
-        "attempts/1/nodes.json": {"nodes": [], "refused": {"a": 1}},
-        "attempts/1/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
+        "attempts/2/host.json": {"hostname": "h"},
+        "attempts/2/driver.json": {"pid": 4194304 - 1},
+        "attempts/2/nodes.json": {"nodes": [], "refused": {"a": 1}},
+        "attempts/2/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
     }
     chosen = m.random.choice(list(files))
     for name, body in files.items():
@@ -394,7 +396,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     (attempt / "driver.log").write_bytes(m.bytes(log * 3))
     for name in m.random.sample(("01", "1\u00b2", "2", "0", "x", "-1", "9" * 12), 2):
         (run / "attempts" / name).mkdir(exist_ok=True)
-    for name in (*files, "attempts/1/workers"):
+    for name in (*files, "attempts/2/workers"):
         if (run / name).exists():
             m.file(run / name, 0.05)
     m.file(attempt / "driver.log", hole=1 << 20)  # a log may be long

@@ -36,7 +36,7 @@ from tests.hostile.test_bounds import seal
 from tests.hostile.test_file_mutations import fresh
 from tests.resolve.world import World, component
 from tests.sources.package_index import PackageIndex
-from tests.support import ok, run_cli
+from tests.support import clean_env, ok, run_cli
 
 FIRST = 18  # cases in the first tier
 
@@ -97,7 +97,10 @@ NUMBERS = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\neleven\nt
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("mutations")
     with pytest.MonkeyPatch.context() as patch:
-        world = next(_world(root, patch))
+        env = clean_env(root)
+        for name, value in env.items():
+            patch.setenv(name, value)
+        world = World(root, env)
         up = world.repo()
         base = up.commit({"pkg/a.py": NUMBERS, "pkg/sub/b.py": "b\n"})
         up.commit({"pkg/sub/b.py": "b2\n", "docs/x": "x\n"}, on="pull", parents=["main"])
@@ -122,15 +125,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         with PackageIndex() as index:
             yield Stage(world, folder, workspace, index, trees, patched)
         trees.close()
-
-
-def _world(root: Path, patch: pytest.MonkeyPatch) -> Iterator[World]:
-    from tests.support import clean_env
-
-    env = clean_env(root)
-    for name, value in env.items():
-        patch.setenv(name, value)
-    yield World(root, env)
 
 
 # -- the kinds of input --------------------------------------------------------------------------------
@@ -287,29 +281,6 @@ def a_record_of_stats(stage: Stage, m: Mutator) -> None:
     text = m.json(json.loads(raw))
     paths = hidden(stage, m, "stat.json", text if m.random.random() < 0.8 else m.bytes(raw))
     verify(paths, _ignore)
-
-
-def a_run_record(stage: Stage, m: Mutator) -> None:
-    from npu_rl.training.monitor.metrics import curve
-    from npu_rl.training.record.attempt import attempts_in
-    from npu_rl.training.record.run_record import RunRecord
-
-    run = stage.folder / "runs" / "r"
-    shutil.rmtree(run, ignore_errors=True)
-    (run / "attempts" / "1").mkdir(parents=True)
-    files = {
-        "run.json": {"name": "r", "tree": "0" * 40, "overrides": ["a=1"], "digest": "x", "steps": 6},
-        "attempts/1/end.json": {"code": 0, "first_step": 1, "last_step": 6, "outcome": "done"},
-        "attempts/1/command.json": {"launcher": 1, "command": ["a"], "environment": {}},
-        "attempts/1/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
-    }
-    chosen = m.random.choice(list(files))
-    for name, body in files.items():
-        text = m.json(body) if name == chosen else json.dumps(body).encode()
-        (run / name).write_bytes(text + b"\n")
-    record = RunRecord.load(stage.folder / "runs", "r")
-    str(attempts_in(record.folder))
-    curve(record.folder)
 
 
 def an_sdist(stage: Stage, m: Mutator) -> None:
@@ -501,7 +472,6 @@ KINDS: tuple[Callable[[Stage, Mutator], None], ...] = (
     a_receipt,
     a_journal,
     a_record_of_stats,
-    a_run_record,
     an_sdist,
     a_patch,
     a_series,

@@ -26,7 +26,7 @@ from npu_rl.workspace.folder.file_check import stat_of
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report, verify
 from tests.in_process import run_here
-from tests.support import File, Repo, clean_env, ok, run_cli, run_program
+from tests.support import File, Repo, clean_env, ok, run_cli, run_program, unprivileged
 
 CORE = "".join(f"line_{n} = {n}\n" for n in range(1, 61))
 ODD = ("alpha/two words.py", "alpha/größe_名.py", "alpha/line\nbreak.txt")
@@ -130,6 +130,13 @@ class Stack:
         env: Mapping[str, str] | None = None,
     ) -> subprocess.CompletedProcess[str]:
         return self.run("setup", "-m", manifest or self.old, "-w", workspace, *options, env=env)
+
+    def start(self, *args: str | Path, **env: str) -> subprocess.Popen[str]:
+        """The command in a process that goes on meanwhile."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "npu_rl", *args], env={**self.env, **env},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
 
     def lay(
         self, workspace: Path, manifest: Path | None = None, *options: str
@@ -235,12 +242,8 @@ env: {{STACK_NAME: "{name} 'quoted'"}}
 
 def without_privileges(stack: Stack, *args: str | Path) -> subprocess.CompletedProcess[str]:
     """The command, bound by permissions like anybody, even if the tests run as root."""
-    prefix: list[str] = []
-    if os.getuid() == 0:
-        prefix = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner", "--inh-caps", "-all"]
-        if shutil.which("setpriv") is None or subprocess.run([*prefix, "true"], check=False).returncode:
-            pytest.skip("root, and no working setpriv to run without its privileges")
-    return run_program([*prefix, sys.executable, "-m", "npu_rl", *map(str, args)], env=stack.env)
+    words = unprivileged([sys.executable, "-m", "npu_rl", *args])
+    return run_program(words, env=stack.env)
 
 
 def receipt_with(paths: WorkspacePaths, change: Callable[[dict[str, Any]], object]) -> None:

@@ -151,9 +151,3 @@ def test_a_link_in_place_of_the_hidden_folder_is_refused(
         done = stack.run(*words, "-w", paths.root)
         assert_told(done, "is a symbolic link", code=3)
     assert snapshot(tmp_path / "elsewhere") == before
-
-
-def test_a_home_that_nobody_has(stack: Stack, tmp_path: Path) -> None:
-    done = stack.run("verify", "-w", "~nosuchuser/x")
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr

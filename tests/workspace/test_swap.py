@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -280,10 +278,7 @@ def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: WorkspaceP
     """The journal is there, and so is who wrote it: `verify` waits, and judges what was put in place."""
     told: list[str] = []
     with exclusive(interrupted, told.append):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "npu_rl", "verify", "-w", str(interrupted.root)],
-            env=dict(stack.env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        process = stack.start("verify", "-w", interrupted.root)
         assert process.stderr is not None
         assert "Another npu-rl command is using" in process.stderr.readline()
         assert swap.finish(interrupted, keep)[0]
