@@ -12,7 +12,7 @@ import pytest
 
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from tests.support import clean_env, git, rewrites, run_cli
+from tests.support import git, index_env, rewrites, run_cli
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
 
@@ -53,7 +53,6 @@ PLUGINS = {"today": _SINCE_0_18, "newest": ["ascend_model=vllm_ascend:register_m
 """The general plugins of vllm-ascend's setup.py, where they are not the one of the older versions."""
 # The tree of vllm-ascend after both requests, as its branch has it in f20869ef.
 VLLM_ASCEND = "3b27db44f47b275263daad1afab7041a1f43f3f8"
-PIP = [name for name in os.environ if name.startswith("PIP_")]
 
 
 @pytest.fixture(scope="module", params=sorted(MANIFESTS))
@@ -62,14 +61,9 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def env(name: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def env(name: str, upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which every git URL of the manifest leads to a folder of `NPU_RL_UPSTREAMS`."""
-    named = os.environ.get("NPU_RL_UPSTREAMS")
-    if not named:
-        pytest.skip("NPU_RL_UPSTREAMS names no folder with the real upstreams (OWNER+NAME/repo, bare)")
-    env = clean_env(tmp_path_factory.mktemp("deepseek"), keep=PIP)
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return {**env, "NPU_RL_REWRITE": rewrites(Path(named), name)}
+    return {**index_env(tmp_path_factory.mktemp("deepseek")), "NPU_RL_REWRITE": rewrites(upstreams, name)}
 
 
 @pytest.fixture(scope="module")
