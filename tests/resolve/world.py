@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,10 @@ class World:
         network = Network.from_environment(load_rewrites())
         path = str(self.root / "project" / f"{name}.yaml")
         return relock.Options(path, network, Silent(), self.told.append, 2, output)
+
+    def offline(self) -> relock.Options:
+        options = self.options()
+        return replace(options, network=replace(options.network, offline=True))
 
     def lock(self, *update: str, name: str = "m") -> Lock:
         """`npu-rl lock`; what it wrote, read back."""

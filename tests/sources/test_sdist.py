@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import struct
 import tarfile
@@ -74,18 +75,20 @@ def test_only_a_tar_gz_is_an_sdist(tmp_path: Path, name: str) -> None:
     assert "An sdist is a .tar.gz (PEP 625)" in message
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, lambda data: data], ids=["bz2", "xz", "plain"])
+def zipped(data: bytes) -> bytes:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("p-1.0/setup.py", data)
+    return memory.getvalue()
+
+
+@pytest.mark.parametrize(
+    "pack", [bz2.compress, lzma.compress, bytes, zipped], ids=["bz2", "xz", "plain", "zip"]
+)
 def test_another_format_under_the_right_name_is_damage(
     tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
     assert "damaged" in refusal(write(tmp_path, pack(tar_bytes(*PLAIN))))
-
-
-def test_a_zip_under_the_right_name_is_damage(tmp_path: Path) -> None:
-    path = tmp_path / "p-1.0.tar.gz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("p-1.0/setup.py", b"import os\n")
-    assert "damaged" in refusal(path)
 
 
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])

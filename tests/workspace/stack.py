@@ -6,18 +6,16 @@ New: another commit of `alpha` with the second patch only, no `beta`, no `gamma`
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from npu_rl.stack.git.objects import FILE, object_id
 from npu_rl.stack.lock import lock_model
@@ -121,6 +119,10 @@ class Stack:
         self, *args: str | Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
         return run_cli(args, {**self.env, **(env or {})}, cwd)
+
+    def run_unprivileged(self, *args: str | Path) -> subprocess.CompletedProcess[str]:
+        """The command, bound by permissions like anybody, even if the tests run as root."""
+        return run_program(unprivileged([sys.executable, "-m", "npu_rl", *args]), env=self.env)
 
     def setup(
         self,
@@ -240,12 +242,6 @@ env: {{STACK_NAME: "{name} 'quoted'"}}
     return text.format(home=f"file://{home}", name=name, alpha=alpha, patches=patches)
 
 
-def without_privileges(stack: Stack, *args: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command, bound by permissions like anybody, even if the tests run as root."""
-    words = unprivileged([sys.executable, "-m", "npu_rl", *args])
-    return run_program(words, env=stack.env)
-
-
 def receipt_with(paths: WorkspacePaths, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the receipt, with its digest made anew: it has no key."""
     body = json.loads(paths.receipt.read_text())
@@ -310,6 +306,14 @@ def record_as_proven(paths: WorkspacePaths, path: str) -> None:
     record = json.loads(paths.stat.read_text())
     record["roots"]["code"][path] = stat_of((paths.code / path).lstat())
     paths.stat.write_text(json.dumps(record))
+
+
+@contextlib.contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """Nothing of the folder is another afterwards, by `snapshot`."""
+    before = snapshot(folder)
+    yield
+    assert snapshot(folder) == before
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:

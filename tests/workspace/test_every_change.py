@@ -450,8 +450,7 @@ def test_setup_puts_aside_what_a_person_made(
     name = {"an unknown entry point": "untracked 'code/zz-1.0.DIST-INFO/METADATA'"}.get(name, name)
     next(change for change in TABLE if change.name == name).make(paths.root)
     content = (paths.root / kept).read_bytes()
-    done = stack.lay(paths.root)
-    assert_told(done, "that setup would replace", code=3)
+    assert_told(stack.lay(paths.root), "that setup would replace", code=3)
     assert (paths.root / kept).read_bytes() == content
     assert stack.lay(paths.root, None, "--discard").returncode == 0
     (folder,) = paths.kept.iterdir()
@@ -470,8 +469,7 @@ def test_commits_in_a_damaged_repository_are_never_lost(
     put(paths.code / "beta/b.py", b"B = 1\n")
     own = {p.name for p in (paths.git / "code/objects").rglob("*") if p.is_file()}
     next(change for change in TABLE if change.name == damage).make(paths.root)
-    done = stack.lay(paths.root)
-    assert_told(done, "code: ", code=3)
+    assert_told(stack.lay(paths.root), "code: ", code=3)
     assert stack.lay(paths.root, None, "--discard").returncode == 0
     (folder,) = paths.kept.iterdir()
     assert {p.name for p in (folder / "git/code/objects").rglob("*") if p.is_file()} == own

@@ -52,8 +52,7 @@ def test_the_lock_it_was_laid_from_is_held_against_the_lock(stack: Stack, paths:
     """The environment of a run comes from lock.json, and its tree may be right all the same."""
     forge_lock(paths)
     for options in ((), ("--deep",)):
-        done = stack.run("verify", "-w", paths.root, *options)
-        assert_told(done, "does not match its lock", code=3)
+        assert_told(stack.run("verify", "-w", paths.root, *options), "does not match its lock", code=3)
     assert stack.lay(paths.root).returncode == 0
     assert stack.run("verify", "-w", paths.root).returncode == 0
 
@@ -103,5 +102,4 @@ def test_with_the_anchor_every_byte_is_read(stack: Stack, paths: WorkspacePaths,
 def test_what_is_no_digest_is_a_mistake_of_usage(
     stack: Stack, paths: WorkspacePaths, command: list[str], wrong: str
 ) -> None:
-    done = stack.run(*command, "-w", paths.root, "--expect", wrong)
-    assert_told(done, "Invalid lock digest", code=2)
+    assert_told(stack.run(*command, "-w", paths.root, "--expect", wrong), "Invalid lock digest", code=2)

@@ -21,7 +21,7 @@ from npu_rl.workspace.folder import swap
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.hostile.limits import limited_cli
 from tests.in_process import run_here
-from tests.support import assert_told, ok
+from tests.support import assert_told, ok, script
 from tests.workspace.stack import Stack, found, receipt_with, snapshot
 
 STAGING, OLD, KEPT = "staging-0123456789ab", "old-0123456789ab", "2020-01-01T00-00-00"
@@ -150,8 +150,7 @@ def test_the_file_that_holds_a_workspace_leads_nowhere(
     (paths.hidden / "busy.lock").unlink()
     (paths.hidden / "busy.lock").symlink_to(victim / ".bashrc")
     before = untouched(victim)
-    done = stack.lay(paths.root, stack.new)
-    assert_told(done, "busy.lock is not a regular file", code=3)
+    assert_told(stack.lay(paths.root, stack.new), "busy.lock is not a regular file", code=3)
     (paths.hidden / "busy.lock").unlink()
     os.link(victim / ".bashrc", paths.hidden / "busy.lock")
     assert stack.lay(paths.root, stack.new).returncode == 0
@@ -402,9 +401,8 @@ CONFIG = """\
 def name_programs(paths: WorkspacePaths, folder: Path) -> Path:
     """Let every setting of the workspace's repositories name a program; the file it makes when it is run."""
     folder.mkdir()
-    marker, program = folder / "ran", folder / "program"
-    program.write_text(f"#!/bin/sh\necho ran $0 $* >> {marker}\ncat\n")
-    program.chmod(0o755)
+    marker = folder / "ran"
+    program = script(folder / "program", f"echo ran $0 $* >> {marker}\ncat")
     for hook in ("post-index-change", "post-checkout", "reference-transaction", "fsmonitor-watchman"):
         shutil.copy(program, folder / hook)
     for name in ("attributes", "more"):

@@ -20,17 +20,7 @@ from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.require_locked import require_locked
 from tests.support import assert_told, modules_after, ok, run_program
-from tests.workspace.stack import (
-    CORE,
-    ODD,
-    Stack,
-    found,
-    look,
-    receipt_with,
-    record_as_proven,
-    verify_json,
-    without_privileges,
-)
+from tests.workspace.stack import CORE, ODD, Stack, found, look, receipt_with, record_as_proven, verify_json
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -298,8 +288,7 @@ def test_a_damaged_receipt_is_refused(stack: Stack, paths: WorkspacePaths, damag
             "nesting": "[" * 100_000,
         }[damage]
     )
-    done = stack.run("verify", "-w", paths.root)
-    assert_told(done, str(paths.receipt), "npu-rl setup", code=3)
+    assert_told(stack.run("verify", "-w", paths.root), str(paths.receipt), "npu-rl setup", code=3)
 
 
 def test_a_forged_patch_text_is_found(paths: WorkspacePaths) -> None:
@@ -323,8 +312,7 @@ def test_a_lock_edited_by_hand(stack: Stack, paths: WorkspacePaths) -> None:
 
 
 def test_a_folder_that_is_no_workspace(stack: Stack, tmp_path: Path) -> None:
-    done = stack.run("verify", "-w", tmp_path)
-    assert_told(done, "is not a workspace", code=3)
+    assert_told(stack.run("verify", "-w", tmp_path), "is not a workspace", code=3)
 
 
 def test_what_changed_a_moment_ago_is_read_again_next_time(paths: WorkspacePaths) -> None:
@@ -422,8 +410,7 @@ def test_a_copy_without_git_is_proven_from_the_receipt(
 def test_a_copy_has_no_diff_but_says_so(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
     copy = copied(paths, tmp_path / "copy")
     edit(copy.code / "beta/b.py", "B = 1", "B = 2")
-    done = stack.run("diff", "-w", copy.root)
-    assert_told(done, "no git objects", code=3)
+    assert_told(stack.run("diff", "-w", copy.root), "no git objects", code=3)
 
 
 def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
@@ -435,7 +422,7 @@ def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
     paths.root.chmod(0o555)
     before = {p: p.lstat().st_mtime_ns for p in paths.root.rglob("*")}
     for command, code in (["verify"], 3), (["verify", "--deep"], 3), (["status"], 0), (["diff"], 0):
-        done = without_privileges(stack, *command, "-w", paths.root)
+        done = stack.run_unprivileged(*command, "-w", paths.root)
         assert done.returncode == code, done.stderr
     assert "+B = 2" in done.stdout
     assert {p: p.lstat().st_mtime_ns for p in paths.root.rglob("*")} == before
@@ -443,7 +430,7 @@ def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
 
 def test_a_file_that_may_not_be_read_is_an_error(stack: Stack, paths: WorkspacePaths) -> None:
     (paths.code / "beta/b.py").chmod(0)
-    done = without_privileges(stack, "verify", "--deep", "-w", paths.root)
+    done = stack.run_unprivileged("verify", "--deep", "-w", paths.root)
     assert_told(done, "No permission", "beta/b.py", code=3)
 
 
