@@ -331,8 +331,7 @@ def a_patch(stage: Stage, m: Mutator) -> None:
     parse_header(parsed.preamble.decode("utf-8", "replace")) if hasattr(parsed, "preamble") else None
     patch = lock_model.LockedPatch("x", "./x.patch", "0" * 64, "", 0, (), strip=strip, directory=directory)
     place = fresh(stage.folder / "patch") / "x.patch"
-    place.write_bytes(data)
-    m.file(place, 0.3)
+    m.write(place, data, 0.3)
     locked = replace(patch, sha256=hashlib.sha256(data).hexdigest())
     locked_text(locked, place.parent, Store(stage.folder / "patches"), stage.trees, {})
     run_patch(stage.trees, stage.patched, patch, data, "c", (".",), m.random.choice((AS_LOCKED, Tolerance())))
