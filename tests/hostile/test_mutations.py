@@ -19,16 +19,21 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.objects import EMPTY_TREE, FILE, Entry
 from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.pip_config import PipSettings
 from npu_rl.stack.sources.progress import Silent
+from npu_rl.stack.sources.url_rewriting import load_rewrites
 from npu_rl.stack.store import Store
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.verification.verify import verify
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import ALL, SEED, run_cases
@@ -141,8 +146,6 @@ def sealed(body: dict[str, Any], m: Mutator) -> str:
 
 
 def a_manifest(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.manifest.load_manifest import load_manifest
-
     sample = m.random.choice([*bundled_manifests().values(), stage.world.root / "project" / "m.yaml"])
     place = stage.folder / "m.yaml"
     if sample.name == "m.yaml" and m.random.random() < 0.7:
@@ -153,10 +156,8 @@ def a_manifest(stage: Stage, m: Mutator) -> None:
 
 
 def a_recipe(stage: Stage, m: Mutator) -> None:
-    from npu_rl.recipes.judgement.judge import judge
     from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
     from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
-    from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     sample = m.random.choice(list(bundled_recipes().values()))
     place = stage.folder / "r.yaml"
@@ -175,10 +176,6 @@ def a_recipe(stage: Stage, m: Mutator) -> None:
 
 
 def an_override(stage: Stage, m: Mutator) -> None:
-    from npu_rl.recipes.judgement.judge import AssembledTree, judge
-    from npu_rl.recipes.recipe.load_recipe import load_recipe
-    from npu_rl.stack.manifest.load_manifest import load_manifest
-
     names = [
         "optimizer.lr",
         "steps",
@@ -243,7 +240,6 @@ def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> WorkspacePaths:
 
 def a_receipt(stage: Stage, m: Mutator) -> None:
     from npu_rl.workspace.folder.local_edits import find_edits
-    from npu_rl.workspace.verification.verify import verify
 
     raw = (stage.workspace / ".npu-rl" / "receipt.json").read_bytes()
     body = json.loads(raw)
@@ -275,8 +271,6 @@ def a_journal(stage: Stage, m: Mutator) -> None:
 
 
 def a_record_of_stats(stage: Stage, m: Mutator) -> None:
-    from npu_rl.workspace.verification.verify import verify
-
     raw = (stage.workspace / ".npu-rl" / "stat.json").read_bytes()
     text = m.json(json.loads(raw))
     paths = hidden(stage, m, "stat.json", text if m.random.random() < 0.8 else m.bytes(raw))
@@ -385,8 +379,6 @@ def a_bundle(stage: Stage, m: Mutator) -> None:
 
 
 def a_configuration(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.sources.url_rewriting import load_rewrites
-
     body = {"rewrite": {"https://github.com/": "https://mirror.example/", "git://": "/srv/git/"}}
     text = m.json(body)
     place = stage.folder / "config.yaml"
@@ -399,7 +391,6 @@ def a_configuration(stage: Stage, m: Mutator) -> None:
 
 
 def a_variable(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.sources.url_rewriting import load_rewrites
     from npu_rl.stack.store import default_root
     from npu_rl.training.run.prepare import runs_folder
 
@@ -434,7 +425,6 @@ def a_pip_configuration(stage: Stage, m: Mutator) -> None:
 
 def a_model_configuration(stage: Stage, m: Mutator) -> None:
     from npu_rl.recipes.plan.plan import plan_of
-    from npu_rl.recipes.recipe.load_recipe import load_recipe
     from npu_rl.recipes.sizing.model_config import shape_of
 
     body = {

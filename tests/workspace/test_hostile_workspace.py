@@ -280,52 +280,30 @@ PENDING = (
 )  # fmt: skip
 
 
-def link_to_folder(place: Path, victim: Path) -> None:
-    place.symlink_to(victim)
-
-
-def link_to_file(place: Path, victim: Path) -> None:
-    place.symlink_to(victim / ".bashrc")
-
-
-def hard_link(place: Path, victim: Path) -> None:
-    os.link(victim / ".bashrc", place)
-
-
-def pipe(place: Path, victim: Path) -> None:
-    os.mkfifo(place)
-
-
-def folder(place: Path, victim: Path) -> None:
-    (place / "x").mkdir(parents=True)
-
-
-def no_text(place: Path, victim: Path) -> None:
-    place.write_bytes(b"\0\xff\xfe{")
-
-
-def deep(place: Path, victim: Path) -> None:
-    place.write_text("[" * 100_000)
-
-
 def large(place: Path, victim: Path) -> None:
     with place.open("wb") as file:
         file.truncate(2**40)
 
 
-KINDS = (link_to_folder, link_to_file, hard_link, pipe, folder, no_text, deep, large)
-FEW = (link_to_folder, pipe)
+FEW: dict[str, Callable[[Path, Path], object]] = {
+    "link to a folder": lambda place, victim: place.symlink_to(victim),
+    "pipe": lambda place, victim: os.mkfifo(place),
+}
+KINDS = FEW | {
+    "link to a file": lambda place, victim: place.symlink_to(victim / ".bashrc"),
+    "hard link": lambda place, victim: os.link(victim / ".bashrc", place),
+    "folder": lambda place, victim: (place / "x").mkdir(parents=True),
+    "no text": lambda place, victim: place.write_bytes(b"\0\xff\xfe{"),
+    "deep": lambda place, victim: place.write_text("[" * 100_000),
+    "large": large,
+}
 CASES = [
     (False, place, kind) for place in CLEAN for kind in (KINDS if place.endswith((".json", ".lock")) else FEW)
 ]
 CASES += [(True, place, kind) for place in PENDING for kind in (KINDS if "journal" in place else FEW)]
 
 
-@pytest.mark.parametrize(
-    ("pending", "name", "plant"),
-    CASES,
-    ids=[f"{'pending-' if p else ''}{n}-{k.__name__}" for p, n, k in CASES],
-)
+@pytest.mark.parametrize(("pending", "name", "kind"), CASES)
 def test_any_place_any_command(
     stack: Stack,
     paths: WorkspacePaths,
@@ -333,7 +311,7 @@ def test_any_place_any_command(
     victim: Path,
     pending: bool,
     name: str,
-    plant: Callable[[Path, Path], None],
+    kind: str,
 ) -> None:
     if pending:
         interrupt(paths, incoming)
@@ -343,7 +321,7 @@ def test_any_place_any_command(
     else:
         place.unlink(missing_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
-    plant(place, victim)
+    KINDS[kind](place, victim)
     if name.startswith(".npu-rl/git"):  # git is asked only where there is something to ask
         (paths.code / "beta/b.py").write_text("changed\n")
         with contextlib.suppress(OSError):
