@@ -148,6 +148,22 @@ def run_program(
     )  # fmt: skip
 
 
+_DROP = """
+import ctypes, os, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+for capability in range(64):
+    libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: the next program does not get them back
+if libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)):
+    raise OSError(ctypes.get_errno(), "capset")
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def unprivileged(words: Sequence[str | Path]) -> list[str | Path]:
+    """A program as one whom permissions stop: for root, that takes giving its capabilities up."""
+    return [*([sys.executable, "-c", _DROP] if os.geteuid() == 0 else []), *words]
+
+
 def modules_after(words: Sequence[str | Path], env: Mapping[str, str], cwd: Path) -> set[str]:
     """Names of the modules that `npu-rl WORDS`, from nothing, has loaded when it has succeeded."""
     code = (
@@ -199,6 +215,21 @@ def cpu_seconds() -> float:
     """What this process and its children that have ended computed: about the same on a busy machine."""
     own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+@contextlib.contextmanager
+def cpu_below(seconds: float) -> Iterator[None]:
+    """What is done computes for less than this."""
+    started = cpu_seconds()
+    yield
+    assert cpu_seconds() - started < seconds
+
+
+def script(path: Path, text: str) -> Path:
+    """A program of the shell."""
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
 
 
 # -- repositories --------------------------------------------------------------------------------------
@@ -420,9 +451,7 @@ def hostile_user(folder: Path) -> tuple[dict[str, str], Path]:
     marks, home, hooks = folder / "marks", folder / "home", folder / "template" / "hooks"
     for place in (marks, home / ".config" / "git", hooks):
         place.mkdir(parents=True, exist_ok=True)
-    program = folder / "evil"
-    program.write_text(f'#!/bin/sh\necho "$0 $*" >>{marks}/ran\ncat\n')
-    program.chmod(0o755)
+    program = script(folder / "evil", f'echo "$0 $*" >>{marks}/ran\ncat')
     for name in ("post-checkout", "reference-transaction", "post-index-change", "fsmonitor-watchman"):
         shutil.copy(program, hooks / name)
     for place in (folder / "attributes", home / ".config/git/attributes"):
@@ -583,27 +612,40 @@ def http_git(folder: Path, **settings: object) -> Iterator[HttpGit]:
     need_http()
     state = HttpGit(**settings)  # type: ignore[arg-type]
     handler = type("Handler", (_HttpGitHandler,), {"state": state, "folder": folder})
+    with http_server(handler) as state.port:
+        try:
+            yield state
+        finally:
+            state._end.set()
+
+
+class QuietHandler(BaseHTTPRequestHandler):
+    """One that keeps connections open and writes nothing to the terminal."""
+
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@contextlib.contextmanager
+def http_server(handler: type[QuietHandler]) -> Iterator[int]:
+    """A server on 127.0.0.1 with these answers; its port."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     server.daemon_threads = True
-    state.port = server.server_port
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     try:
-        yield state
+        yield server.server_port
     finally:
-        state._end.set()
         server.shutdown()
         server.server_close()
         thread.join()
 
 
-class _HttpGitHandler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class _HttpGitHandler(QuietHandler):
     state: HttpGit
     folder: Path
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
 
     def do_GET(self) -> None:
         self._answer(b"")

@@ -68,6 +68,15 @@ def parse(line: str) -> None:
         command.make_context(name, words)
 
 
+def parse_quoted(line: str) -> None:
+    """Have the parser take a command line as far as it goes: what is quoted may lack what a whole one needs."""
+    try:
+        parse(line)
+    except Exception as error:
+        if type(error).__name__ != "MissingParameter":
+            raise
+
+
 @pytest.mark.parametrize("line", lines(typed_commands))
 def test_every_command_line_is_understood(line: str) -> None:
     parse(line)
@@ -75,11 +84,7 @@ def test_every_command_line_is_understood(line: str) -> None:
 
 @pytest.mark.parametrize("line", lines(quoted_commands))
 def test_every_command_that_is_quoted_is_understood_as_far_as_it_goes(line: str) -> None:
-    try:
-        parse(line)
-    except Exception as error:
-        if type(error).__name__ != "MissingParameter":
-            raise
+    parse_quoted(line)
 
 
 @pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language in ("sh", "console")))

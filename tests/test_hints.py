@@ -17,7 +17,7 @@ from tests.support import ROOT as CHECKOUT
 
 ROOT = Path(npu_rl.__file__).parent
 # Where messages about recipes are.
-ROOMS = ("training", "judgement", "plan", "memory", "sizing", "trainer_keys", "recipes", "trainer_code")
+ROOMS = ("training", "recipes")
 # Sections of a recipe whose keys are open, and so not in the schema.
 OPEN = (
     "env.",

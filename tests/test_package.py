@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
@@ -71,12 +70,7 @@ def test_the_sdist_installs_and_sets_the_quickstart_up(quickstart_workspace: Pat
     env = index_env(tmp_path, quickstart_workspace.parent / "store")
 
     def run(*words: str | Path) -> str:
-        done = ok(
-            subprocess.run(
-                list(map(str, words)), cwd=tmp_path, env=env, capture_output=True, text=True, timeout=240
-            )
-        )
-        return done.stdout
+        return ok(run_program(words, cwd=tmp_path, env=env, timeout=240)).stdout
 
     def install(*words: str | Path) -> None:
         run(sys.executable, "-m", "pip", *words[:-1], "-q", "--no-compile", words[-1])

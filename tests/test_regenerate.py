@@ -18,7 +18,7 @@ from npu_rl.stack.resolve.upstream_repository import Context
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Silent
 from npu_rl.stack.store import Store
-from tests.support import ROOT, clean_env, ok, run_cli, run_program
+from tests.support import ROOT, assert_told, clean_env, ok, run_cli, run_program
 
 PARTS = (".ci", "npu_rl", "manifests", "patchsets", "recipes", "docs")
 
@@ -80,8 +80,7 @@ def test_a_change_of_a_source_makes_its_page_stale(checkout: Path, tmp_path: Pat
 
 
 def test_a_file_that_is_not_generated_is_refused(tmp_path: Path) -> None:
-    done = regenerate(ROOT, tmp_path, "--check", "README.md")
-    assert done.returncode == 2 and "not a generated file: README.md" in done.stderr
+    assert_told(regenerate(ROOT, tmp_path, "--check", "README.md"), "not a generated file: README.md", code=2)
 
 
 def test_a_lock_of_a_changed_manifest_is_stale(checkout: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from npu_rl.common.errors import HostError
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.store import DAY, Store, Unit, default_root, pack_loose, unit_key
 from npu_rl.stack.store_folder import MARK
-from tests.support import ROOT, assert_told, clean_env, ok, run_cli, run_program
+from tests.support import ROOT, assert_told, clean_env, ok, run_cli, run_program, unprivileged
 
 KEY = unit_key("test", ["a"])
 
@@ -565,8 +565,7 @@ def test_a_store_where_a_file_is(place: str, tmp_path: Path) -> None:
     with pytest.raises(HostError):
         Store(tmp_path / place)
     done = run_cli(["store", "gc"], {**clean_env(tmp_path), "NPU_RL_STORE": str(tmp_path / place)})
-    assert done.returncode == 3
-    assert "Traceback" not in done.stderr
+    assert_told(done, code=3)
 
 
 def test_where_the_store_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -607,30 +606,13 @@ def test_a_read_only_store_still_serves(store: Store, tmp_path: Path) -> None:
         folder.chmod(0o555)
     (store.temporary / "q-dead.lock").chmod(0o444)
     try:
-        done = _without_privileges([sys.executable, "-c", READ_ONLY, str(store.root), KEY], tmp_path)
+        words = unprivileged([sys.executable, "-c", READ_ONLY, store.root, KEY])
+        done = run_program(words, env=clean_env(tmp_path), cwd=ROOT)
     finally:
         for folder in folders:
             if folder.exists():
                 folder.chmod(0o755)
     assert done.stdout.splitlines() == ["1", "b'kept'", "0", "No permission"], done.stderr
-
-
-DROP = """
-import ctypes, os, struct, sys
-libc = ctypes.CDLL(None, use_errno=True)
-for capability in range(64):
-    libc.prctl(24, capability, 0, 0, 0)  # PR_CAPBSET_DROP: the next program does not get them back
-if libc.capset(struct.pack("Ii", 0x20080522, 0), bytes(24)):
-    raise OSError(ctypes.get_errno(), "capset")
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
-def _without_privileges(command: list[str], tmp_path: Path) -> subprocess.CompletedProcess[str]:
-    """Run as somebody whom permissions stop: for root, that takes giving its capabilities up."""
-    if os.geteuid() == 0:
-        command = [sys.executable, "-c", DROP, *command]
-    return run_program(command, env=clean_env(tmp_path), cwd=ROOT)
 
 
 # -- removing ------------------------------------------------------------------------------------------
@@ -647,10 +629,10 @@ def test_remove_tree_removes_whatever_its_permissions(tmp_path: Path) -> None:
     for folder in (deep, deep.parent, deep.parent.parent):
         folder.chmod(0)
     before = tmp_path.stat().st_mode
-    ok(_without_privileges(
-        [sys.executable, "-c", "import sys; from pathlib import Path; from npu_rl.common.disk import remove_tree; "
-         "remove_tree(Path(sys.argv[1]))", str(tmp_path / "a")], tmp_path
-    ))  # fmt: skip
+    code = "import sys; from pathlib import Path; from npu_rl.common.disk import remove_tree; "
+    code += "remove_tree(Path(sys.argv[1]))"
+    words = unprivileged([sys.executable, "-c", code, tmp_path / "a"])
+    ok(run_program(words, env=clean_env(tmp_path), cwd=ROOT))
     assert not (tmp_path / "a").exists()
     assert (outside / "file").exists(), "a link was followed"
     assert tmp_path.stat().st_mode == before, "a folder beside was opened"

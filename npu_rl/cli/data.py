@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
@@ -11,6 +12,9 @@ import typer
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, Python, Tokenizer, Workspace, dataset_names
+from npu_rl.cli.show import LiveWatcher, amount, print_json, say, tell
+from npu_rl.common.errors import UsageError
+from npu_rl.common.user_path import user_path
 
 if TYPE_CHECKING:
     from npu_rl.data.datasets.prepare_dataset import PreparedFiles, Wanted
@@ -105,8 +109,6 @@ def prepare(
     As verl loads them. Rows without a problem or an answer and repeated ones are left out, and listed by
     index in prepared.json.
     """
-    from npu_rl.cli.show import print_json
-    from npu_rl.common.user_path import user_path
     from npu_rl.data.datasets.prepare_dataset import REPORT, prepare_dataset, report
     from npu_rl.data.datasets.staged_folder import staged_folder
 
@@ -130,7 +132,6 @@ def prepare(
 
 
 def _refuse_workspace(workspace: Path | None) -> None:
-    from npu_rl.common.errors import UsageError
 
     if workspace is not None:
         raise UsageError(
@@ -144,8 +145,6 @@ def _token_counter(
     tokenizer: Path | None, limit: int, python: str | None
 ) -> Callable[[list[Path]], dict[str, Any]] | None:
     """Return what counts the prompts' tokens; None without a tokenizer."""
-    import sys
-
     from npu_rl.data.data_check.prompt_lengths import prompt_lengths
 
     if tokenizer is None and not (limit or python):
@@ -159,8 +158,6 @@ def _converter(
 ) -> Callable[[list[Path]], dict[str, int]]:
     """Return what makes MindSpeed-RL's files, with the preprocessor of the workspace's tree."""
     from npu_rl.cli import proving
-    from npu_rl.cli.show import tell
-    from npu_rl.common.errors import UsageError
     from npu_rl.data.data_check.mindspeed_rl_files import preprocess, template_of
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.folder.discovery import open_workspace
@@ -182,8 +179,6 @@ def _converter(
 
 def _tokenizer_folder(tokenizer: Path | None, option: str) -> Path:
     """Return the folder of --tokenizer, which has one. Raises UsageError where it is missing, for the option's sake."""
-    from npu_rl.common.errors import UsageError
-    from npu_rl.common.user_path import user_path
     from npu_rl.data.data_check.prompt_lengths import require_tokenizer
 
     if tokenizer is None:
@@ -196,8 +191,6 @@ def _tokenizer_folder(tokenizer: Path | None, option: str) -> Path:
 def _wanted(
     dataset: str, template: str | None, input: Path, test: Path | None, valid: float, seed: int
 ) -> Wanted:
-    from npu_rl.common.errors import UsageError
-    from npu_rl.common.user_path import user_path
     from npu_rl.data.datasets.known_datasets import DATASETS
     from npu_rl.data.datasets.prepare_dataset import Wanted
     from npu_rl.data.datasets.prompt_templates import TEMPLATES
@@ -230,10 +223,6 @@ def _wanted(
 
 def _with_progress(wanted: Wanted, work: Callable[[Callable[[float], None]], PreparedFiles]) -> PreparedFiles:
     """Do the work with a bar on a terminal, and with a line per quarter elsewhere."""
-    import sys
-
-    from npu_rl.cli.show import LiveWatcher, tell
-
     name, said = wanted.dataset.name, [0]
 
     def tell_quarter(done: float) -> None:
@@ -249,7 +238,6 @@ def _with_progress(wanted: Wanted, work: Callable[[Callable[[float], None]], Pre
 
 
 def _say_prepared(wanted: Wanted, prepared: PreparedFiles, folder: Path) -> None:
-    from npu_rl.cli.show import amount, say, tell
     from npu_rl.data.datasets.prepare_dataset import REASONS, REPORT
 
     for name, facts in prepared.files.items():

@@ -9,6 +9,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, Overrides, Python, Tokenizer, Workspace
+from npu_rl.cli.show import error_count, print_json, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
@@ -41,7 +42,6 @@ def check(
     looks. Exit 1 if the training could not use the data.
     """
     from npu_rl.cli import judged, proving
-    from npu_rl.cli.show import print_json, tell
     from npu_rl.common.user_path import user_path
     from npu_rl.common.yaml_documents.finding import Severity
     from npu_rl.data.data_check.check_data import Checked, data_findings
@@ -112,7 +112,6 @@ def _file_row(file: Any) -> dict[str, Any]:
 
 def _say(checked: Checked, findings: list[Finding]) -> None:
     from npu_rl.cli import judged
-    from npu_rl.cli.show import error_count, say
     from npu_rl.common.yaml_documents.finding import Severity
 
     for file in checked.files:

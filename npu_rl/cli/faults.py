@@ -9,6 +9,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, ManifestIfAny, Python, Workspace, network
 from npu_rl.cli.show import print_json, say, tell
+from npu_rl.common.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
     from npu_rl.recipes.faults.verdict import Verdict
@@ -36,8 +37,6 @@ def faults(
     or with MANIFEST a lock's from the store. Exit 1 if a fault with a wrong result is open, a file can't be read, or a
     witness disagrees.
     """
-    from npu_rl.common.errors import UsageError
-
     if manifest is not None and (workspace is not None or run):
         conflicting = "--workspace" if workspace is not None else "--run"
         raise UsageError(
@@ -72,7 +71,6 @@ def faults(
 
 def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
     """Return the verdicts on the tree of a manifest's lock, whose files come from the store."""
-    from npu_rl.common.errors import SourceError
     from npu_rl.recipes.faults.fault import known_faults
     from npu_rl.recipes.faults.verdict import judge_files
     from npu_rl.stack.lock import lock_model

@@ -9,6 +9,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import DatasetName, Json
+from npu_rl.cli.show import LiveWatcher, amount, error_count, print_json, say, tell
 from npu_rl.common.printable import counted
 
 if TYPE_CHECKING:
@@ -100,7 +101,6 @@ def _get(
 def _print_commands(one: Download, folder: Path, revision: str | None, mirror: str, json: bool) -> None:
     import shlex
 
-    from npu_rl.cli.show import print_json, say
     from npu_rl.data.downloads.known_downloads import commands
 
     listed = dict(commands(one, folder, revision, mirror))
@@ -133,7 +133,6 @@ def _print_commands(one: Download, folder: Path, revision: str | None, mirror: s
 def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> None:
     import sys
 
-    from npu_rl.cli.show import LiveWatcher, print_json, tell
     from npu_rl.data.downloads.verify_download import verify_download
 
     if sys.stderr.isatty():
@@ -169,7 +168,6 @@ def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> No
 
 
 def _say_verified(found: VerifiedDownload) -> None:
-    from npu_rl.cli.show import amount, error_count, say
 
     for fault in found.faults:
         say(f"error: {fault}")

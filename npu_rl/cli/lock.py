@@ -10,6 +10,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite, network
 from npu_rl.cli.show import say, tell, watcher
+from npu_rl.common.errors import ManifestError, UsageError
 from npu_rl.common.printable import counted
 
 if TYPE_CHECKING:
@@ -50,7 +51,6 @@ def lock(
 
     Every ref, pull request, merge, patch and tree, written to NAME.lock.json. Exit 1 if --check finds it stale.
     """
-    from npu_rl.common.errors import UsageError
     from npu_rl.stack.resolve import relock
 
     if check and update:
@@ -67,7 +67,6 @@ def lock(
 def _demand_environment(manifest: str) -> None:
     """Raise ManifestError for a variable that no run could have; tell of one that is likely a typing error."""
     from npu_rl.cli.manifest_environment import notes_and_errors
-    from npu_rl.common.errors import ManifestError
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     loaded = load_manifest(manifest)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, NamedManifest
+from npu_rl.cli.show import error_count, print_json, say, tell
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.verification_record import VerificationRecord, VerifiedStep
@@ -33,7 +34,6 @@ def list_manifests(json: Json = False) -> None:
 
     With what was verified of each against its upstreams, and at which levels its recipes were rehearsed.
     """
-    from npu_rl.cli.show import print_json, say
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.common.errors import LockError
     from npu_rl.stack.git.objects import short
@@ -104,7 +104,6 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     What its host has to have, and its components with their pins, merges and patches, as the lock beside the manifest
     has them.
     """
-    from npu_rl.cli.show import print_json, say, tell
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.folder.lock_summary import manifest_changed, stack_json, stack_lines
@@ -153,7 +152,6 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
     conflict, or one breaks a bound that no override names.
     """
     from npu_rl.cli.manifest_environment import notes_and_errors
-    from npu_rl.cli.show import error_count, print_json, say, tell
     from npu_rl.common.masking import masked_text
     from npu_rl.common.printable import counted
     from npu_rl.stack.manifest.load_manifest import load_manifest

@@ -9,6 +9,7 @@ import typer
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json
+from npu_rl.cli.show import print_json, print_report, say, say_text
 
 if TYPE_CHECKING:
     from npu_rl.stack.patches.patch_table import PatchRow
@@ -33,8 +34,6 @@ def _names() -> list[str]:
 )
 def list_patches(json: Json = False) -> None:
     """List the bundled patches."""
-    from npu_rl.cli.show import print_json, say
-
     rows = _rows()
     if json:
         print_json([row.to_json() for row in rows])
@@ -60,7 +59,6 @@ def show(
     json: Json = False,
 ) -> None:
     """Print a bundled patch, header first."""
-    from npu_rl.cli.show import print_json, say_text
     from npu_rl.common.bundled import data_root
 
     wanted = patch.removesuffix(".patch")
@@ -78,7 +76,6 @@ def show(
 
 def table(as_json: bool) -> None:
     """Print every bundled patch as the Markdown table of patchsets/README.md."""
-    from npu_rl.cli.show import print_report
     from npu_rl.stack.patches.patch_table import patch_table
 
     rows = _rows()

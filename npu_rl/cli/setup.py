@@ -9,6 +9,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, Workspace, network
+from npu_rl.cli.show import amount, print_json, say, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
@@ -45,7 +46,6 @@ def setup(
     """
     import time
 
-    from npu_rl.cli.show import print_json, tell, watcher
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.folder.discovery import named_folder, require_trust
@@ -101,7 +101,6 @@ def _absolute(python: str | None) -> str | None:
 
 
 def _keep_choice(paths: WorkspacePaths, python: str) -> None:
-    from npu_rl.cli.show import tell
     from npu_rl.workspace.folder.chosen_interpreter import keep_choice
 
     try:
@@ -115,7 +114,6 @@ def _keep_choice(paths: WorkspacePaths, python: str) -> None:
 
 
 def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> None:
-    from npu_rl.cli.show import amount, say
     from npu_rl.workspace.folder.lock_summary import stack_lines
 
     if not outcome.changed:
@@ -132,7 +130,6 @@ def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> 
 
 
 def _say_faults(paths: WorkspacePaths) -> None:
-    from npu_rl.cli.show import say
     from npu_rl.recipes.faults.fault_counts import faults_line
 
     line = faults_line(paths.code)
@@ -141,7 +138,6 @@ def _say_faults(paths: WorkspacePaths) -> None:
 
 
 def _say_ids(lock: Lock, digest: str) -> None:
-    from npu_rl.cli.show import say
 
     say(f"tree {lock.tree}  commit {lock.commit}")
     say(f"lock {digest}")

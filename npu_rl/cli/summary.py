@@ -10,6 +10,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace, network
+from npu_rl.cli.show import print_json, say, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.workspace.summary.summary_sources import StackObjects
@@ -41,7 +42,6 @@ def summary(
     Classes, methods, functions, attributes and imports that each patch and pull request adds, removes or replaces,
     from the code before and after it. Of a workspace, or of a manifest's lock.
     """
-    from npu_rl.cli.show import print_json, say
     from npu_rl.common.errors import UsageError
     from npu_rl.workspace.summary.stack_summary import stack_summary
     from npu_rl.workspace.summary.summary_text import markdown_lines, summary_lines
@@ -62,7 +62,6 @@ def summary(
 def _objects(
     manifest: str | None, workspace: Path | None, jobs: int, offline: bool, rewrite: list[str] | None
 ) -> AbstractContextManager[StackObjects]:
-    from npu_rl.cli.show import tell, watcher
     from npu_rl.workspace.summary import summary_sources
 
     if manifest is None:

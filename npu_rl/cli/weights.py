@@ -10,6 +10,7 @@ import typer
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, NewFolder, Python, Ray, Workers, Workspace
+from npu_rl.cli.show import print_report, tell
 
 if TYPE_CHECKING:
     from npu_rl.weights.checkpoints.cast_weights import CastReport
@@ -57,7 +58,6 @@ def cast(
     DeepSeek's FP8, shard by shard, with index and config.json rewritten.
     Tensors of multi-token prediction are left out.
     """
-    from npu_rl.cli.show import print_report
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
@@ -76,7 +76,6 @@ def cast(
 
 def interpreter(python: str | None, workspace: Path | None) -> str:
     """Return the given interpreter, else the one chosen for the workspace, else the one that runs npu-rl."""
-    from npu_rl.cli.show import tell
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
 

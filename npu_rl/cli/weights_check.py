@@ -10,6 +10,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, Overrides, Python, Workers, Workspace
+from npu_rl.cli.show import error_count, print_json, say
 
 if TYPE_CHECKING:
     from npu_rl.weights.checkpoints.check_weights import CheckReport
@@ -48,7 +49,6 @@ def check(
     of a Megatron checkpoint its files.
     """
     from npu_rl.cli import judged
-    from npu_rl.cli.show import print_json
     from npu_rl.cli.weights import interpreter
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
@@ -92,7 +92,6 @@ def _hashes(folder: Path, count: int, write: bool) -> HashComparison:
 
 def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool) -> None:
     from npu_rl.cli import judged
-    from npu_rl.cli.show import error_count, say
 
     if report is not None:
         figures = report.to_json()

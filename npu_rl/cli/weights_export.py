@@ -10,7 +10,9 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Workers, Workspace
+from npu_rl.cli.show import print_report, tell
 from npu_rl.cli.weights import interpreter
+from npu_rl.common.user_path import user_path
 
 if TYPE_CHECKING:
     from npu_rl.training.run.export_run import ExportReport
@@ -45,9 +47,7 @@ def export(
     """
     import sys
 
-    from npu_rl.cli.show import print_report
     from npu_rl.cli.weights_progress import watching
-    from npu_rl.common.user_path import user_path
     from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
     from npu_rl.training.run.export_run import ExportOptions, export_run
     from npu_rl.weights.checkpoints.choose_workers import pool_of
@@ -69,9 +69,7 @@ def _runs(workspace: Path | None) -> Path | None:
     """Return the folder of run records: NPU_RL_RUNS, else the workspace's, if there is one."""
     import os
 
-    from npu_rl.cli.show import tell
     from npu_rl.common.environment_variables import RUNS
-    from npu_rl.common.user_path import user_path
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
 
     named = os.environ.get(RUNS.name)

@@ -258,7 +258,8 @@ class Store:
             ]
             foreign = {unit.key: first_foreign_in_unit(unit.path) for unit in old}
             gone = [unit for unit in old if foreign[unit.key] is None]
-            freed = sum(_bytes_in(unit.path) for unit in gone)
+            files = (path for unit in gone for path in unit.path.rglob("*"))
+            freed = sum(path.stat().st_size for path in files if path.is_file())
             if not dry_run:
                 for unit in gone:
                     self.discard(unit)
@@ -271,10 +272,6 @@ def _last_used(unit: Path) -> float:
         return (unit / "unit.json").stat().st_mtime
     except (FileNotFoundError, NotADirectoryError):
         return 0.0
-
-
-def _bytes_in(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
 def intact(unit: Unit) -> bool:

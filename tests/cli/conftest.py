@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import ROOT
+from tests.support import ROOT, clean_env, run_program
 from tests.workspace.conftest import paths, stack, template
 
 __all__ = ["paths", "stack", "template"]
@@ -25,16 +25,7 @@ class Installed:
     def run(
         self, *args: str | Path, env: Mapping[str, str], cwd: Path | None = None
     ) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [self.program, *map(str, args)],
-            env=dict(env),
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return run_program([self.program, *args], env=env, cwd=cwd, timeout=60)
 
 
 @pytest.fixture(scope="session")
@@ -61,8 +52,6 @@ def packages() -> list[str]:
 
 def bare_env(tmp_path: Path) -> dict[str, str]:
     """As `clean_env`, but without PYTHONPATH: what is installed has to be found as it is."""
-    from tests.support import clean_env
-
     env = clean_env(tmp_path)
     del env["PYTHONPATH"]
     return env

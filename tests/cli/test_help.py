@@ -138,13 +138,11 @@ def test_an_older_spelling_does_the_same(tmp_path: Path, older: list[str], now: 
 
 @pytest.mark.parametrize("wrong", [["verfy"], ["recipes", "chekc"]])
 def test_a_command_that_is_none_gets_the_one_that_was_meant(tmp_path: Path, wrong: list[str]) -> None:
-    done = run_cli(wrong, clean_env(tmp_path))
-    assert_told(done, "Did you mean", code=2)
+    assert_told(run_cli(wrong, clean_env(tmp_path)), "Did you mean", code=2)
 
 
 def test_verbose_without_a_command_is_a_usage_error(tmp_path: Path) -> None:
-    done = run_cli(["-v"], clean_env(tmp_path))
-    assert_told(done, "Missing command", code=2)
+    assert_told(run_cli(["-v"], clean_env(tmp_path)), "Missing command", code=2)
 
 
 # -- groups --------------------------------------------------------------------------------------------
@@ -182,8 +180,7 @@ def test_patches_show_prints_the_file(tmp_path: Path) -> None:
     (file,) = (data_root() / "patchsets").rglob("0001-attention-scale.patch")
     for name in ("0001-attention-scale", "0001-attention-scale.patch", "attention-scale"):
         assert run_cli(["patches", "show", name], clean_env(tmp_path)).stdout == file.read_text()
-    done = run_cli(["patches", "show", "attention-scael"], clean_env(tmp_path))
-    assert_told(done, "attention-scale")
+    assert_told(run_cli(["patches", "show", "attention-scael"], clean_env(tmp_path)), "attention-scale")
 
 
 # -- completion ----------------------------------------------------------------------------------------

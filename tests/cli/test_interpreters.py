@@ -24,7 +24,7 @@ from npu_rl.workspace.folder import chosen_interpreter
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.own_trainer import TREE, write_recipe
-from tests.support import ROOT, Repo, clean_env
+from tests.support import ROOT, Repo, clean_env, script
 from tests.workspace.stack import receipt_with
 
 CODE = {
@@ -141,8 +141,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     (home / "tokenizer/tokenizer.json").write_text("{}")
     marker = home / "evil" / "python"
     marker.parent.mkdir()
-    marker.write_text(f'#!/bin/sh\necho "$PYTHONPATH" >> {marker.with_name("started")}\nexit 1\n')
-    marker.chmod(0o755)
+    script(marker, f'echo "$PYTHONPATH" >> {marker.with_name("started")}\nexit 1')
     names = {"w": "w", "m": "own.yaml", "r": recipe.name, "d": "d", "t": "tokenizer", "g": "rows.json"}
     made = Place(WorkspacePaths(home / "w"), marker, {name: str(home / path) for name, path in names.items()})
     with pytest.MonkeyPatch.context() as patched:

@@ -14,7 +14,7 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.workspace.folder.receipt import Receipt
 from tests.config.documents import write
 from tests.recipes.examples import MINIMAL
-from tests.support import clean_env, ok, run_cli
+from tests.support import assert_told, clean_env, ok, run_cli
 
 
 @pytest.fixture
@@ -63,8 +63,7 @@ def test_copy_change_and_show(npu_rl) -> None:  # type: ignore[no-untyped-def]
     path.write_text(path.read_text().replace("steps: 60", "steps: 3"))
     assert "steps: 3  # quickstart.yaml:" in npu_rl("recipes", "show", "quickstart.yaml").stdout
     assert "steps: 60" in npu_rl("recipes", "show", "quickstart").stdout, "a name is the bundled one"
-    again = npu_rl("recipes", "copy", "quickstart")
-    assert again.returncode == 2 and "is there already" in again.stderr
+    assert_told(npu_rl("recipes", "copy", "quickstart"), "is there already", code=2)
     assert "steps: 3" in path.read_text()
 
 

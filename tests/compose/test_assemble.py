@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from npu_rl.common.errors import ComposeError, ManifestError
 from tests.resolve.world import PATCH, Composition, World, component, pull, request, takes
-from tests.support import Files
+from tests.support import Files, ok, run_program
 
 
 def code(made: Composition) -> dict[str, str]:
@@ -193,11 +192,7 @@ print([p.name for p in points])
 print([p.load()() for p in points][0])
 print(sorted(p.name for p in metadata.entry_points(group='z.group')))
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-B", "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+    return ok(run_program([sys.executable, "-I", "-B", "-c", program])).stdout.splitlines()
 
 
 # -- a lock of another machine -------------------------------------------------------------------------

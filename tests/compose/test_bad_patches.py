@@ -148,7 +148,6 @@ def refuse(world: World, patch: str | bytes, **more: object) -> str:
     assert sorted(p.name for p in (store / "units").iterdir()) == units
     assert not list((store / "tmp").iterdir())
     assert before.components["up"].patches[0].name == "0001-good"
-    message = message
     assert "0002-bad" in message
     assert "next:" in message or "why:" in message
     return message

@@ -12,7 +12,7 @@ from npu_rl.common.errors import ComposeError, LockError, ManifestError, PatchEr
 from npu_rl.stack.lock.lock_model import Lock, dump
 from npu_rl.stack.store import Store
 from tests.compose.test_bad_patches import CONTENT, GOOD, edit, hunk
-from tests.resolve.world import World, component, takes
+from tests.resolve.world import Composition, World, component, takes
 from tests.support import File, Files
 
 
@@ -25,6 +25,14 @@ def locked(world: World, *patches: object, entry: dict[str, Any] | None = None) 
     return world.locked({"up": {**(entry or upstream(world)), "patches": list(patches)}})
 
 
+def patched(
+    world: World, patch: str | bytes, entry: dict[str, Any] | None = None, **options: Any
+) -> Composition:
+    """What comes of one patch, written to `x.patch`."""
+    world.write("x.patch", patch)
+    return world.compose(locked(world, {"path": "./x.patch", **options}, entry=entry))
+
+
 def names(lock: Lock) -> list[str]:
     return [patch.name for patch in lock.components["up"].patches]
 
@@ -33,8 +41,8 @@ def names(lock: Lock) -> list[str]:
 
 
 def test_files_are_made_deleted_and_made_executable(world: World) -> None:
-    world.write(
-        "x.patch",
+    made = patched(
+        world,
         "--- /dev/null\n+++ b/pkg/new/n.py\n@@ -0,0 +1,2 @@\n+one\n+two\n\\ No newline at end of file\n"
         "diff --git a/pkg/run.sh b/pkg/run.sh\nnew file mode 100755\n--- /dev/null\n+++ b/pkg/run.sh\n"
         "@@ -0,0 +1 @@\n+#!/bin/sh\n"
@@ -44,7 +52,6 @@ def test_files_are_made_deleted_and_made_executable(world: World) -> None:
         "diff --git a/pkg/a.py b/pkg/a.py\nold mode 100644\nnew mode 100755\n"
         + GOOD,
     )  # fmt: skip
-    made = world.compose(locked(world, "./x.patch"))
     ours = {p: (made.modes[p], c) for p, c in made.code.items() if p.startswith("pkg/")}
     assert ours == {
         "pkg/a.py": ("100755", CONTENT.replace("line 3\n", "LINE 3\n", 1).encode()),
@@ -68,12 +75,8 @@ def test_a_folder_may_become_a_file_in_one_patch(world: World) -> None:
 def test_bytes_stay_bytes(world: World) -> None:
     """CRLF lines, letters that are no UTF-8, a last line without an end."""
     entry = upstream(world, **{"pkg/dos.txt": b"one\r\ntwo\r\ncaf\xe9"})
-    world.write(
-        "x.patch",
-        b"--- a/pkg/dos.txt\n+++ b/pkg/dos.txt\n@@ -1,3 +1,3 @@\n one\r\n-two\r\n+zwei\r\n caf\xe9\n"
-        b"\\ No newline at end of file\n",
-    )
-    made = world.compose(locked(world, "./x.patch", entry=entry))
+    patch = b"--- a/pkg/dos.txt\n+++ b/pkg/dos.txt\n@@ -1,3 +1,3 @@\n one\r\n-two\r\n+zwei\r\n caf\xe9\n"
+    made = patched(world, patch + b"\\ No newline at end of file\n", entry)
     assert made.code["pkg/dos.txt"] == b"one\r\nzwei\r\ncaf\xe9"
 
 
@@ -152,8 +155,7 @@ def test_another_offset_than_the_locked_one_is_refused(world: World) -> None:
 )
 def test_strip_and_directory(world: World, path: str, options: dict[str, object]) -> None:
     patch = GOOD.replace("a/pkg/a.py", path).replace("b/pkg/a.py", path)
-    world.write("x.patch", patch)
-    made = world.compose(locked(world, {"path": "./x.patch", **options}))
+    made = patched(world, patch, **options)
     assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "LINE 3\n", 1)
     assert [h["file"] for h in made.hunks] == ["pkg/a.py"]
 
@@ -174,9 +176,8 @@ def test_what_is_excluded_is_left_out_unjudged(world: World) -> None:
 
 
 def test_an_exclude_that_leaves_nothing_out(world: World) -> None:
-    world.write("x.patch", EXTRA + GOOD)
     with pytest.raises(LockError, match="matches no file: doc/") as error:
-        locked(world, {"path": "./x.patch", "exclude": ["setup.py", "docs/*", "doc/*"]})
+        patched(world, EXTRA + GOOD, exclude=["setup.py", "docs/*", "doc/*"])
     assert "setup.py" not in str(error.value)
 
 
@@ -216,9 +217,8 @@ def test_a_patch_that_is_not_there(world: World) -> None:
 
 
 def test_a_patch_too_large_to_be_one(world: World) -> None:
-    world.write("x.patch", GOOD + "-- \n" + "x\n" * (9 * 1024 * 1024))
     with pytest.raises(PatchError, match="is too large"):
-        locked(world, "./x.patch")
+        patched(world, GOOD + "-- \n" + "x\n" * (9 * 1024 * 1024))
 
 
 def test_two_patches_of_one_name_stay_two(world: World) -> None:
@@ -247,6 +247,10 @@ def recipe(world: World, files: Files, **more: Any) -> dict[str, Any]:
     return component(repo, repo.id("main"), take=takes(("fixes", "recipe/fixes")), **more)
 
 
+FIXES = {"from": "recipe", "path": "fixes"}
+FIX = {"from": "recipe", "path": "fixes/x.patch"}
+
+
 def both(world: World, files: Files, *patches: object, **more: Any) -> Lock:
     entry = {**upstream(world), "patches": list(patches)}
     return world.locked({"recipe": recipe(world, files, **more), "up": entry})
@@ -273,7 +277,7 @@ def test_a_folder_of_another_component(world: World, series: str | None) -> None
     }
     if series is not None:
         files["fixes/series"] = series
-    lock = both(world, files, {"from": "recipe", "path": "fixes"})
+    lock = both(world, files, FIXES)
     assert names(lock) == (["a", "b"] if series is None else ["b", "a"])
     assert world.compose(lock).code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "third\n", 1)
 
@@ -284,12 +288,7 @@ def test_a_patch_of_a_patched_component(world: World) -> None:
     at = lines.index("+LINE 3") + 1
     fix = edit("fixes/x.patch", hunk(at - 1, f" {lines[at - 2]}", "-+LINE 3", "++patched", f" {lines[at]}"))
     world.write("fix-the-fix.patch", fix)
-    lock = both(
-        world,
-        {"fixes/x.patch": GOOD},
-        {"from": "recipe", "path": "fixes/x.patch"},
-        patches=["./fix-the-fix.patch"],
-    )
+    lock = both(world, {"fixes/x.patch": GOOD}, FIX, patches=["./fix-the-fix.patch"])
     assert b"patched\n" in world.compose(lock).code["pkg/a.py"]
 
 
@@ -315,7 +314,7 @@ def test_what_another_component_has_not(world: World, files: Files, path: str, s
 
 
 def test_the_other_component_comes_first(world: World) -> None:
-    entry = {**upstream(world), "patches": [{"from": "recipe", "path": "fixes/x.patch"}]}
+    entry = {**upstream(world), "patches": [FIX]}
     message = world.refused({"up": entry, "recipe": recipe(world, {"fixes/x.patch": GOOD})})
     assert "which comes after it in the manifest" in message
     assert "Move recipe before up" in message
@@ -323,7 +322,7 @@ def test_the_other_component_comes_first(world: World) -> None:
 
 def test_the_tree_may_be_patched_out_of_a_component(world: World) -> None:
     entries = {"up": upstream(world), "recipe": recipe(world, {"fixes/x.patch": GOOD})}
-    lock = world.locked(entries, tree={"patches": [{"from": "recipe", "path": "fixes/x.patch"}]})
+    lock = world.locked(entries, tree={"patches": [FIX]})
     made = world.compose(lock)
     assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "LINE 3\n", 1)
     assert made.code["recipe/fixes/x.patch"].decode() == GOOD
@@ -363,7 +362,7 @@ def test_subfolders_of_a_components_patches(world: World) -> None:
     }
     files["fixes/z/off.patch.txt"] = "x\n"
     files["fixes/link.patch"] = File("a/00.patch", mode="120000")
-    entry["patches"] = [{"from": "recipe", "path": "fixes"}]
+    entry["patches"] = [FIXES]
     lock = world.locked({"recipe": recipe(world, files), "up": entry})
     patches = lock.components["up"].patches
     assert len(patches) == 30
@@ -388,7 +387,7 @@ def test_patches_with_crlf_are_named_all_at_once(world: World) -> None:
         "one.patch": dos(GOOD),
     }
     world.write("own.patch", dos(GOOD))
-    entry = {**upstream(world), "patches": [{"from": "recipe", "path": "fixes"}, "./own.patch"]}
+    entry = {**upstream(world), "patches": [FIXES, "./own.patch"]}
     tree = {"patches": [{"from": "recipe", "path": "one.patch"}]}
     with pytest.raises(PatchError, match="Patches have CRLF line ends") as error:
         world.locked({"recipe": recipe(world, files), "up": entry}, tree=tree)
@@ -405,7 +404,7 @@ def test_patches_with_crlf_are_named_all_at_once(world: World) -> None:
 def test_eol_lf_makes_crlf_patches_apply(world: World) -> None:
     """The lock has the hash of the file as it is in the component, and the rule."""
     files = {"fixes/a.patch": dos(GOOD), "fixes/b.patch": SECOND}
-    lock = both(world, files, {"from": "recipe", "path": "fixes", "eol": "lf"})
+    lock = both(world, files, {**FIXES, "eol": "lf"})
     first = lock.components["up"].patches[0]
     assert (first.eol, first.sha256) == ("lf", hashlib.sha256(dos(GOOD)).hexdigest())
     made = world.compose(lock)
@@ -422,22 +421,17 @@ def test_a_file_with_crlf_is_patched_as_it_is(world: World) -> None:
         lock = locked(world, {"path": "./x.patch", **options}, entry=entry)
         assert lock.components["up"].patches[0].eol == "keep"
         assert world.compose(lock).code["pkg/dos.txt"] == b"one\r\n2\r\n"
-    world.write("x.patch", patch.replace(b"\r", b"").replace(b"\n", b"\r\n"))
     with pytest.raises(PatchError, match="Only white space differs"):
-        locked(world, {"path": "./x.patch", "eol": "lf"}, entry=entry)
+        patched(world, patch.replace(b"\r", b"").replace(b"\n", b"\r\n"), entry, eol="lf")
 
 
 def test_advice_for_a_patch_inside_a_pinned_component_can_be_followed(world: World) -> None:
     with pytest.raises(PatchError, match="in the middle of a line") as error:
-        both(world, {"fixes/x.patch": GOOD.rstrip("\n")}, {"from": "recipe", "path": "fixes"})
+        both(world, {"fixes/x.patch": GOOD.rstrip("\n")}, FIXES)
     assert error.value.where == "recipe:fixes/x.patch:7"
     assert "fixes/x.patch is a file of recipe at its pin: to change it, copy it" in str(error.value.hint)
     with pytest.raises(PatchError, match="listed twice") as error:
-        both(
-            world,
-            {"fixes/x.patch": GOOD, "fixes/series": "x.patch\nx.patch\n"},
-            {"from": "recipe", "path": "fixes"},
-        )
+        both(world, {"fixes/x.patch": GOOD, "fixes/series": "x.patch\nx.patch\n"}, FIXES)
     assert "fixes is a file of recipe at its pin" in str(error.value.hint)
     world.write("x.patch", GOOD)
     assert names(both(world, {"fixes/x.patch": GOOD.rstrip("\n")}, "./x.patch")) == ["x"]
@@ -449,7 +443,7 @@ def test_advice_for_a_patch_inside_a_pinned_component_can_be_followed(world: Wor
 def test_a_final_newline_is_added_and_recorded(world: World) -> None:
     """The lock has the hash of the file as it is in the component, and the rule; so has the commit."""
     damaged = GOOD.rstrip("\n")
-    rule = {"from": "recipe", "path": "fixes", "repair": "final-newline"}
+    rule = {**FIXES, "repair": "final-newline"}
     lock = both(world, {"fixes/a.patch": damaged, "fixes/b.patch": SECOND}, rule)
     first, second = lock.components["up"].patches
     assert (first.repair, first.sha256) == ("final-newline", hashlib.sha256(damaged.encode()).hexdigest())
@@ -464,13 +458,12 @@ def test_a_final_newline_is_added_and_recorded(world: World) -> None:
 def test_a_patch_that_lacks_more_than_its_newline_is_refused(world: World) -> None:
     cut = GOOD[: GOOD.rindex("\n", 0, -1)]
     with pytest.raises(PatchError, match="cut off in hunk 1"):
-        both(world, {"fixes/x.patch": cut}, {"from": "recipe", "path": "fixes", "repair": "final-newline"})
+        both(world, {"fixes/x.patch": cut}, {**FIXES, "repair": "final-newline"})
 
 
 def replacing(world: World, sha256: str, **more: object) -> dict[str, Any]:
     world.write("mine.patch", GOOD)
-    replaced = {"from": "recipe", "path": "fixes/x.patch", "sha256": sha256}
-    return {"path": "./mine.patch", "replaces": {**replaced, **more}}
+    return {"path": "./mine.patch", "replaces": {**FIX, "sha256": sha256, **more}}
 
 
 def test_a_patch_takes_the_place_of_a_damaged_one(world: World) -> None:
@@ -507,9 +500,8 @@ def test_a_replaced_patch_has_to_be_there(world: World) -> None:
 def test_a_patch_in_the_paths_of_the_code_tree(world: World) -> None:
     """What `npu-rl diff` writes: the error says where the file comes from, and a patch of the tree takes it."""
     entry = {**upstream(world), "take": takes(("pkg", "pkg"), ("setup.py", "tools/install.py"))}
-    world.write("x.patch", edit("tools/install.py", "@@ -1 +1 @@\n-s\n+t\n"))
     with pytest.raises(PatchError, match=r"The paths in .* are not those of up") as error:
-        locked(world, "./x.patch", entry=entry)
+        patched(world, edit("tools/install.py", "@@ -1 +1 @@\n-s\n+t\n"), entry)
     assert "tools/install.py of the code tree is setup.py of up." in str(error.value)
     made = world.compose(world.locked({"up": entry}, tree={"patches": ["./x.patch"]}))
     assert made.code["tools/install.py"] == b"t\n"

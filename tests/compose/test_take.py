@@ -10,7 +10,7 @@ import pytest
 from npu_rl.common.errors import ComposeError, LockError, NpuRlError, PatchError, SourceError
 from npu_rl.stack.lock import lock_model
 from tests.resolve.world import PATCH, World, component, pull, request, takes
-from tests.support import File, Repo, run_cli
+from tests.support import File, Repo, ok, run_cli
 
 
 def plain(world: World) -> Repo:
@@ -97,8 +97,7 @@ def test_verify_tells_the_places_of_a_hunk_apart(world: World) -> None:
     entry = component(plain(world), take=takes(("pkg", "pkg"), ("pkg/a.py", "b.py")), patches=["./x.patch"])
     world.locked({"up": entry})
     manifest, place = world.root / "project" / "m.yaml", world.root / "w"
-    done = run_cli(["setup", "-m", manifest, "-w", place], world.env)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["setup", "-m", manifest, "-w", place], world.env))
     (place / "code" / "b.py").write_text("one\ntwo\n")
     done = run_cli(["verify", "-w", place, "--json"], world.env)
     report = json.loads(done.stdout)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from npu_rl.stack.git import command_log
 from npu_rl.stack.git.command import Git, GitError, ObjectReader, init_bare
 from npu_rl.stack.git.environment import Credentials
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from tests.support import clean_env, run_cli
+from tests.support import clean_env, ok, run_cli, run_program
 from tests.workspace.conftest import paths, stack, template
 
 __all__ = ["paths", "stack", "template"]
@@ -134,8 +133,7 @@ def test_v_prints_each_git_command(tmp_path: Path, paths: WorkspacePaths, place:
     words = ["-v", "diff"] if place == "before" else ["diff", "-v"]
     env = clean_env(tmp_path)
     quiet = run_cli(["diff", "-w", str(paths.root)], env)
-    done = run_cli([*words, "-w", str(paths.root)], env)
-    assert done.returncode == 0
+    done = ok(run_cli([*words, "-w", str(paths.root)], env))
     assert done.stdout == quiet.stdout and "new.py" in done.stdout
     assert quiet.stderr == ""
     assert re.search(r"^git: 0\.\d{3} s, exit 0: git ", done.stderr, re.MULTILINE)
@@ -184,7 +182,7 @@ def test_an_unexpected_error_names_the_log_and_stands_in_it(tmp_path: Path) -> N
         "cli.main()\n"
     )
     env = {**clean_env(tmp_path), "MY_SERVICE_TOKEN": TOKEN}
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
+    done = run_program([sys.executable, "-c", code], env=env)
     assert done.returncode == 1
     log = tmp_path / "home/.local/state/npu-rl/git.log"
     assert (

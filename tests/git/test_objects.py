@@ -149,7 +149,7 @@ def test_a_malformed_tree_is_refused(data: bytes) -> None:
         parse_tree(data)
 
 
-@pytest.mark.parametrize("paths", [["a", "a/b"], ["a/b", "a"], ["a", "a"]])
+@pytest.mark.parametrize("paths", [["a", "a/b"], ["a/b", "a"], ["a", "a"], ["a/b", "a/b"]])
 def test_a_path_that_is_a_file_and_a_folder_is_refused(paths: list[str]) -> None:
     with pytest.raises(MalformedObject, match="a"):
         list(nested((path, Entry(FILE, BLOB)) for path in paths))

@@ -87,6 +87,11 @@ class Mutator:
             path.write_bytes(b"")
             os.truncate(path, hole)
 
+    def write(self, path: Path, data: bytes, chance: float = 0.1, hole: int = 1_600_000_000) -> None:
+        """Write a file, and put something else in its place now and then."""
+        path.write_bytes(data)
+        self.file(path, chance, hole)
+
     def value(self, tree: Any) -> Any:
         """A copy of a tree of JSON values with one to three changes somewhere."""
         holder = [copy.deepcopy(tree)]

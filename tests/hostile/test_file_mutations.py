@@ -85,8 +85,7 @@ def parquet_rows(folder: Path, m: Mutator) -> None:
     from npu_rl.data.datasets.input_rows import InputRows
 
     place = fresh(folder) / "rows.parquet"
-    place.write_bytes(m.bytes(_parquet()))
-    m.file(place)
+    m.write(place, m.bytes(_parquet()))
     assert list(InputRows(place, lambda _: None))
 
 
@@ -98,8 +97,7 @@ def a_trainers_parquet(folder: Path, m: Mutator) -> None:
     place = fresh(folder) / "train.parquet"
     place.write_bytes(m.bytes(_parquet()))
     report = {"data_source": "openai/gsm8k", "dataset": "gsm8k", "asks_for": "x", "lengths": {"max": 9}}
-    (folder / "prepared.json").write_bytes(encoded(m, {**report, "files": {"train.parquet": {"rows": 20}}}))
-    m.file(folder / "prepared.json")
+    m.write(folder / "prepared.json", encoded(m, {**report, "files": {"train.parquet": {"rows": 20}}}))
     m.file(place)
     parts = ("make=null", f"train=[{place}]", f"test=[{place}]")
     list(prepared_data_findings(load_recipe("quickstart", [f"data.{part}" for part in parts]), folder))
@@ -113,8 +111,7 @@ def json_rows(folder: Path, m: Mutator) -> None:
     lines = m.random.random() < 0.5
     place = fresh(folder) / ("rows.jsonl" if lines else "rows.json")
     text = b"\n".join(encoded(m, row) for _ in range(4)) if lines else encoded(m, [row] * 4)
-    place.write_bytes(m.bytes(text) if m.random.random() < 0.3 else text)
-    m.file(place)
+    m.write(place, m.bytes(text) if m.random.random() < 0.3 else text)
     assert list(InputRows(place, lambda _: None))
 
 
@@ -125,10 +122,8 @@ def a_prepared_folder(folder: Path, m: Mutator) -> None:
     target = folder / "out"
     target.mkdir()
     (target / "train.parquet").write_bytes(b"x")
-    (target / "prepared.json").write_bytes(
-        encoded(m, {"files": {"train.parquet": {"sha256": sha256(b"x").hexdigest()}}})
-    )
-    m.file(target / "prepared.json", 0.3)
+    listed = {"train.parquet": {"sha256": sha256(b"x").hexdigest()}}
+    m.write(target / "prepared.json", encoded(m, {"files": listed}), 0.3)
     with staged_folder(target, "prepared.json", again=True) as staged:
         (staged / "prepared.json").write_text("{}")
 
@@ -142,10 +137,8 @@ def packed_files(folder: Path, m: Mutator) -> None:
     fresh(folder)
     head = MAGIC + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<iiqqqqq", 3, 4, 0, 12, 0, 1, 2)
     index = folder / "data_packed_input_ids_document.idx"
-    index.write_bytes(m.bytes(head))
-    index.with_suffix(".bin").write_bytes(bytes(28))
-    m.file(index)
-    m.file(index.with_suffix(".bin"))
+    m.write(index, m.bytes(head))
+    m.write(index.with_suffix(".bin"), bytes(28))
     (folder / "cli").mkdir()
     (folder / "cli" / "preprocess_data.py").write_text("")
     config = folder / "configs" / "datasets" / "deepscaler.yaml"
@@ -160,8 +153,7 @@ def a_verification_record(folder: Path, m: Mutator) -> None:
     from npu_rl.stack.lock.verification_record import read_record
 
     place = fresh(folder) / "m.verified.json"
-    place.write_bytes(encoded(m, json.loads(_VERIFIED.read_text())))
-    m.file(place)
+    m.write(place, encoded(m, json.loads(_VERIFIED.read_text())))
     assert read_record(place) or not os.path.lexists(place)
 
 
@@ -195,8 +187,7 @@ def _hf_folder(folder: Path, m: Mutator) -> None:
         weight_map |= {f"a{number}": shard, f"b{number}": shard}
         raw = encoded(m, header) if chosen == "header" else json.dumps(header).encode()
         data = len(raw).to_bytes(8, "little") + raw + bytes(32)
-        (folder / shard).write_bytes(m.bytes(data) if chosen == "file" else data)
-        m.file(folder / shard, 0.05)
+        m.write(folder / shard, m.bytes(data) if chosen == "file" else data, 0.05)
     index = {"metadata": {"total_size": 64}, "weight_map": weight_map}
     name = "model.safetensors.index.json"
     (folder / name).write_bytes(encoded(m, index) if chosen == "index" else json.dumps(index).encode())
@@ -213,8 +204,7 @@ def safetensors_headers(folder: Path, m: Mutator) -> None:
     from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import HfCheckpoint
 
     _hf_folder(fresh(folder), m)
-    (folder / "tokenizer.json").write_bytes(b"{}")
-    m.file(folder / "tokenizer.json", 0.05)
+    m.write(folder / "tokenizer.json", b"{}", 0.05)
     target = folder / "copy"
     target.mkdir()
     with disk_errors(folder):
@@ -237,8 +227,7 @@ def an_output_journal(folder: Path, m: Mutator) -> None:
         lines.append({"finished": {"files": 1}})
     chosen = m.random.randrange(len(lines))
     texts = [encoded(m, line) if i == chosen else json.dumps(line).encode() for i, line in enumerate(lines)]
-    (folder / NAME).write_bytes(b"\n".join(texts) + b"\n")
-    m.file(folder / NAME)
+    m.write(folder / NAME, b"\n".join(texts) + b"\n")
     is_unfinished(folder)
     finished_sizes(folder, NAME)
     journal = OutputJournal(folder, Path("/x"), "d")
@@ -253,8 +242,7 @@ def a_hash_list(folder: Path, m: Mutator) -> None:
     (folder / "a.safetensors").write_bytes(bytes(8))
     (folder / "b.json").write_bytes(b"{}")
     write_hashes(folder, 1, lambda _: None)
-    (folder / NAME).write_bytes(m.bytes((folder / NAME).read_bytes()))
-    m.file(folder / NAME, 0.2)
+    m.write(folder / NAME, m.bytes((folder / NAME).read_bytes()), 0.2)
     verify_hashes(folder, 2, lambda _: None)
 
 
@@ -303,8 +291,7 @@ def checkpoint_folders(folder: Path, m: Mutator) -> None:
     from npu_rl.training.record.saved_steps import RoleFiles, SavedLayout, saved_steps
 
     fresh(folder)
-    (folder / "latest_checkpointed_iteration.txt").write_bytes(m.bytes(b"4"))
-    m.file(folder / "latest_checkpointed_iteration.txt")
+    m.write(folder / "latest_checkpointed_iteration.txt", m.bytes(b"4"))
     for step in (f"global_step_{text}" for text in ("2", "4", "²", "9" * 12, "04", "-1")):
         (folder / step).mkdir()
     ranks, dist = folder / "global_step_2" / "actor", folder / "global_step_4" / "actor"
@@ -313,8 +300,7 @@ def checkpoint_folders(folder: Path, m: Mutator) -> None:
     names = [ranks / f"{name}_world_size_1_rank_0.pt" for name in ("model", "optim", "extra_state")]
     names += [folder / "global_step_2" / "data.pt", folder / "global_step_4" / "data.pt"]
     for path in names:
-        path.write_bytes(m.bytes(_archive()) if m.random.random() < 0.5 else _archive())
-        m.file(path)
+        m.write(path, m.bytes(_archive()) if m.random.random() < 0.5 else _archive())
     _dist_folder(dist / "dist_ckpt", m, _archive())
     latest_step(folder)
     recorded_step(folder)
@@ -330,8 +316,7 @@ def legacy_trackers(folder: Path, m: Mutator) -> None:
     (folder / "iter_0000004" / "mp_rank_00").mkdir(parents=True)
     (folder / "iter_0000004" / "mp_rank_00" / "model_optim_rng.pt").write_bytes(_archive())
     tracker = folder / "latest_checkpointed_iteration.txt"
-    tracker.write_bytes(m.bytes(b"4\n"))
-    m.file(tracker)
+    m.write(tracker, m.bytes(b"4\n"))
     with disk_errors(folder):
         rank_numbers(iteration_folder(folder))
 
@@ -371,8 +356,9 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     from npu_rl.training.run.node_reports import _read_report
 
     run = fresh(folder) / "r"
-    attempt = run / "attempts" / "1"
+    attempt = run / "attempts" / "2"
     (attempt / "workers").mkdir(parents=True)
+    attempt.with_name("1").mkdir()
     model = run / "checkpoints" / "global_step_4" / "actor" / "huggingface"
     model.mkdir(parents=True)
     (model / "config.json").write_text("{}")
@@ -380,12 +366,13 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_bytes(b"4")
     files: dict[str, Any] = {
         "run.json": {"name": "r", "id": "0" * 32, "tree": "0" * 40, "overrides": ["a=1"], "steps": 6},
-        "attempts/1/command.json": {"launcher": 1, "command": ["a"], "started": "x"},
+        "attempts/2/command.json": {"launcher": 1, "command": ["a"], "started": "x"},
+        "attempts/1/end.json": {"code": 0, "first_step": 1, "last_step": 6, "outcome": "done"},
         "lock.json": {"digest": "0" * 64},
-        "attempts/1/host.json": {"hostname": "h"},
-        "attempts/1/driver.json": {"pid": 4194304 - 1},
-        "attempts/1/nodes.json": {"nodes": [], "refused": {"a": 1}},
-        "attempts/1/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
+        "attempts/2/host.json": {"hostname": "h"},
+        "attempts/2/driver.json": {"pid": 4194304 - 1},
+        "attempts/2/nodes.json": {"nodes": [], "refused": {"a": 1}},
+        "attempts/2/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
     }
     chosen = m.random.choice(list(files))
     for name, body in files.items():
@@ -394,7 +381,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     (attempt / "driver.log").write_bytes(m.bytes(log * 3))
     for name in m.random.sample(("01", "1\u00b2", "2", "0", "x", "-1", "9" * 12), 2):
         (run / "attempts" / name).mkdir(exist_ok=True)
-    for name in (*files, "attempts/1/workers"):
+    for name in (*files, "attempts/2/workers"):
         if (run / name).exists():
             m.file(run / name, 0.05)
     m.file(attempt / "driver.log", hole=1 << 20)  # a log may be long
@@ -424,8 +411,7 @@ def a_hydra_file(folder: Path, m: Mutator) -> None:
     }
     chosen = m.random.choice([*files, config / "main.yaml"])
     for path, text in files.items():
-        path.write_bytes(m.bytes(text) if path == chosen else text)
-        m.file(path, 0.05)
+        m.write(path, m.bytes(text) if path == chosen else text, 0.05)
     try:
         found = entry_point(folder, "pkg.main")
         compose_files(found.folder, "main", folder)
@@ -462,12 +448,10 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     paths = [managers / "naive.py", folder / "npu_rl_runtime" / "used.py", folder / "verl" / "envs.py"]
     paths.append(folder / "vllm_ascend" / "config.py")
     for path in paths:
-        path.write_bytes(m.bytes(source) if m.random.random() < 0.7 else source)
-        m.file(path)
+        m.write(path, m.bytes(source) if m.random.random() < 0.7 else source)
     patch = folder / "patchset" / "0001-a.patch"
     patch.parent.mkdir()
-    patch.write_bytes(m.bytes(b"Subject: a\n\nSwitch: NPU_RL_ROUTER_BIAS\n\ndiff --git a/x b/x\n"))
-    m.file(patch)
+    m.write(patch, m.bytes(b"Subject: a\n\nSwitch: NPU_RL_ROUTER_BIAS\n\ndiff --git a/x b/x\n"))
     known_switches(folder, ["own"])
     patched_switches(headers_of(patch.parent))
     definitions_in(paths[0])
@@ -566,8 +550,7 @@ def a_drifted_file(folder: Path, m: Mutator) -> None:
 
     place = fresh(folder) / "code" / "a.py"
     place.parent.mkdir()
-    place.write_bytes(m.bytes(b"x = 1\n"))
-    m.file(place, 0.9, hole=1 << 20)
+    m.write(place, m.bytes(b"x = 1\n"), 0.9, hole=1 << 20)
     assert _describe_all(folder, [Drift("code/a.py", "modified", None)])
 
 

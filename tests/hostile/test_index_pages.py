@@ -63,13 +63,14 @@ PAGES: dict[str, Callable[[], Iterable[bytes]]] = {
 
 
 @contextlib.contextmanager
-def serving(answer: Callable[[], Iterable[bytes]]) -> Iterator[str]:
-    """A server that answers whatever is asked with these bytes; its address."""
+def serving(answer: Callable[[], Iterable[bytes]], *, asked: bool = True) -> Iterator[str]:
+    """A server that answers whatever is asked, or before it is `asked`, with these bytes; its address."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def talk(connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
-            connection.recv(65536)
+            if asked:
+                connection.recv(65536)
             for piece in answer():
                 connection.sendall(piece)
 

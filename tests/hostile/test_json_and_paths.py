@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import socket
 import subprocess
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from npu_rl.common.bounded import parse_json, read_file, read_json
-from npu_rl.common.errors import NpuRlError, SourceError, UsageError
+from npu_rl.common.errors import NpuRlError, SourceError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.trainer_code.config_tree import ModuleFault
 from npu_rl.recipes.trainer_code.hydra_entry import entry_point
-from npu_rl.stack.git.objects import FILE, Entry, MalformedObject, format_tree, nested
+from npu_rl.stack.git.objects import FILE, Entry, format_tree
 from npu_rl.stack.sources.sdist import read_sdist
-from npu_rl.stack.sources.url_rewriting import load_rewrites
 from npu_rl.workspace.folder.file_check import read_stats
 from tests.code_trees import check_recipe
+from tests.hostile.test_index_pages import serving
 from tests.resolve.world import World, component
 from tests.support import assert_told, clean_env, run_cli
 
@@ -67,12 +64,6 @@ def test_a_home_that_is_not_there(variable: str | None, args: list[str], tmp_pat
     if variable is not None:
         env[variable] = "~nosuchuser/x"
     assert_told(run_cli(args, env, tmp_path), "~nosuchuser", "home directory", code=2)
-
-
-@pytest.mark.parametrize("paths", [["a/b", "a/b"], ["a", "a/b"], ["a/b", "a"], ["/".join(["d"] * 900)]])
-def test_a_tree_that_two_readers_would_read_differently(paths: list[str]) -> None:
-    with pytest.raises(MalformedObject):
-        list(nested((path, Entry(FILE, "0" * 40)) for path in paths))
 
 
 def upstream_tree(folder: Path, entries: list[tuple[str, str, str]]) -> str:
@@ -167,48 +158,14 @@ def test_a_text_file_is_no_bundle(world: World, tmp_path: Path) -> None:
 def test_a_remote_that_says_err_is_told_in_words(read_first: bool, world: World) -> None:
     """One that hangs up before git has asked ended git by a signal: "exit status -13"."""
     message = b"ERR this repository is closed"
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def answer() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                connection, _ = listener.accept()
-                with connection, contextlib.suppress(OSError):
-                    if read_first:
-                        connection.recv(65536)
-                    connection.sendall(b"%04x" % (len(message) + 4) + message)
-
-    thread = threading.Thread(target=answer, daemon=True)
-    thread.start()
-    url = f"git://127.0.0.1:{listener.getsockname()[1]}/x"
-    up = component(world.repo(), "0" * 39 + "1", sources=[{"git": url}])
-    manifest = world.manifest({"up": up})
-    done = run_cli(["lock", "-m", manifest], world.env)
-    listener.shutdown(socket.SHUT_RDWR)
-    listener.close()
-    thread.join()
+    answer = [b"%04x" % (len(message) + 4) + message]
+    with serving(lambda: answer, asked=read_first) as url:
+        up = component(world.repo(), "0" * 39 + "1", sources=[{"git": url.replace("http:", "git:") + "/x"}])
+        done = run_cli(["lock", "-m", world.manifest({"up": up})], world.env)
     assert_told(done)
     assert "exit status" not in done.stderr, done.stderr
     if read_first:
         assert "this repository is closed" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "[" * 5000,
-        "rewrite: 2001-13-45\n",
-        "rewrite: &a [*a]\n",
-        "\0",
-        "a: b: c",
-        "!!x 1",
-    ],
-)
-def test_a_configuration_that_is_none(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "config.yaml").write_text(text)
-    monkeypatch.setenv("NPU_RL_CONFIG", str(tmp_path / "config.yaml"))
-    with pytest.raises(UsageError, match="configuration file"):
-        load_rewrites()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from npu_rl.workspace.folder.file_check import read_stats
 from npu_rl.workspace.folder.local_commits import own_files, own_history
 from npu_rl.workspace.summary.definitions import definitions_in
 from tests.hostile.limits import measured_cli
-from tests.support import clean_env, cpu_seconds
+from tests.support import clean_env, cpu_below
 
 
 @pytest.mark.parametrize("piece", ["[],", "{},", "0,", '{"a":0},'])
@@ -39,14 +39,13 @@ def test_json_of_too_many_values(piece: str, tmp_path: Path) -> None:
     """64 MiB of `{},` took 1.7 GB."""
     text = "[" + piece * JSON_VALUES + "0]"
     (tmp_path / "x.json").write_text(text)
-    started = cpu_seconds()
-    with pytest.raises(ValueError, match="more than 5,000,000 values"):
-        read_json(tmp_path / "x.json")
-    with pytest.raises(ValueError, match="more than 5,000,000 values"):
-        safetensors_file.parse_json(text.encode())
-    with pytest.raises(ValueError, match="more than 5,000,000 values"):
-        parse_json(text)
-    assert cpu_seconds() - started < 5
+    with cpu_below(5):
+        with pytest.raises(ValueError, match="more than 5,000,000 values"):
+            read_json(tmp_path / "x.json")
+        with pytest.raises(ValueError, match="more than 5,000,000 values"):
+            safetensors_file.parse_json(text.encode())
+        with pytest.raises(ValueError, match="more than 5,000,000 values"):
+            parse_json(text)
 
 
 def test_a_header_of_as_many_tensors_as_a_checkpoint_may_have_is_read() -> None:
@@ -118,29 +117,32 @@ def test_a_python_file_that_is_too_large_has_no_syntax_tree() -> None:
     ids=lambda source: source[:12],
 )
 def test_a_python_file_that_costs_more_than_its_size_says(source: str) -> None:
-    started = cpu_seconds()
-    assert syntax_tree(source.encode()) is None or source.startswith("x: ")
-    assert cpu_seconds() - started < 8
+    with cpu_below(8):
+        assert syntax_tree(source.encode()) is None or source.startswith("x: ")
 
 
-@pytest.mark.parametrize("part", ["a", '"a"', "'b' ", "a-very-long-name"])
-def test_a_toml_key_of_many_parts(part: str) -> None:
-    """200 kB of `a.a.a...` took `lock` 3.3 GB and more than 100 s."""
-    started = cpu_seconds()
-    with pytest.raises(ValueError, match="more than 33 parts"):
-        parse_toml(".".join([part] * 20_000) + " = 1")
-    assert parse_toml(".".join([part] * 32) + " = 1")
-    assert parse_toml('text = """' + "One. Two. Three... a.b " * 1000 + '"""')
-    assert cpu_seconds() - started < 5
+@pytest.mark.parametrize(
+    "key",
+    ["a", '"a"', "'b' ", "a-very-long-name", '"\\""' + ".a", "a          .b", "a" * 101 + ".b"],
+)
+def test_a_toml_key_of_many_parts(key: str) -> None:
+    """200 kB of `a.a.a...` took `lock` 3.3 GB and more than 100 s, in other spellings 40 s and 10 GB."""
+    with cpu_below(5):
+        with pytest.raises(ValueError, match="a key has more than 33 parts"):
+            parse_toml(".".join([key] * 20_000) + " = 1")
+        with pytest.raises(ValueError):
+            parse_toml((("a" * 100 + ".") * 31 + "!") * 60)
+        assert parse_toml(".".join([key] * (16 if "." in key else 32)) + " = 1")
+        assert parse_toml('text = """' + "One. Two. Three... a.b " * 1000 + '"""')
+        assert parse_toml('dependencies = ["a==1.2.3", ' + '"b>=1.0.0,<2.0.0", ' * 40 + "]")
 
 
 def test_a_requirements_file_of_blanks_or_many_lines() -> None:
-    started = cpu_seconds()
-    assert read_requirement_file("a==1\n" + " " * 250_000 + "b==2\n").bounds == ("a==1", "b==2")
-    assert read_requirement_file("a==1  # why\n#b==1\nc==1#d\n").bounds == ("a==1",)
-    long = read_requirement_file("a;python_version>'N'\n" * 12_000)
-    assert long.unread[-1] == "line 2001 and what follows: more than 2000 lines"
-    assert cpu_seconds() - started < 10
+    with cpu_below(10):
+        assert read_requirement_file("a==1\n" + " " * 250_000 + "b==2\n").bounds == ("a==1", "b==2")
+        assert read_requirement_file("a==1  # why\n#b==1\nc==1#d\n").bounds == ("a==1",)
+        long = read_requirement_file("a;python_version>'N'\n" * 12_000)
+        assert long.unread[-1] == "line 2001 and what follows: more than 2000 lines"
 
 
 def test_a_tree_of_many_such_files(tmp_path: Path) -> None:
@@ -164,18 +166,6 @@ def test_a_tree_as_deep_as_may_be_is_printed() -> None:
     assert ast.unparse(tree).count(".a") == PYTHON_DEPTH // 2 - 2
 
 
-@pytest.mark.parametrize("key", ['"\\""' + ".a", "a          .b", "a" * 101 + ".b"])
-def test_a_toml_key_of_many_parts_in_other_spellings(key: str) -> None:
-    """An escaped quote, ten blanks or 101 letters in each part passed: 260 kB took 40 s and 10 GB."""
-    started = cpu_seconds()
-    with pytest.raises(ValueError, match="a key has more than"):
-        parse_toml(".".join([key] * 5_000) + " = 1")
-    with pytest.raises(ValueError):
-        parse_toml((("a" * 100 + ".") * 31 + "!") * 60)
-    assert parse_toml('dependencies = ["a==1.2.3", ' + '"b>=1.0.0,<2.0.0", ' * 40 + "]")
-    assert cpu_seconds() - started < 3
-
-
 def test_the_sum_of_what_a_component_declares() -> None:
     text = b"a==1\n" + b"# a.b\n" * 40_000
     files = {f"{n}.txt": text for n in range(9)}
@@ -191,11 +181,10 @@ def test_a_journal_of_millions_of_lines(tmp_path: Path) -> None:
     OutputJournal(tmp_path, tmp_path, "d").close()
     with (tmp_path / NAME).open("ab") as file:
         file.write(b"[]\n" * 10_000_000)
-    started = cpu_seconds()
-    assert finished_sizes(tmp_path, NAME) == {}
-    with pytest.raises(WeightsError, match="more than 200000 lines"):
-        OutputJournal(tmp_path, tmp_path, "d")
-    assert cpu_seconds() - started < 3
+    with cpu_below(3):
+        assert finished_sizes(tmp_path, NAME) == {}
+        with pytest.raises(WeightsError, match="more than 200000 lines"):
+            OutputJournal(tmp_path, tmp_path, "d")
 
 
 def test_refs_and_reflogs_of_a_repository(tmp_path: Path) -> None:
@@ -207,10 +196,9 @@ def test_refs_and_reflogs_of_a_repository(tmp_path: Path) -> None:
     (logs / "0").write_text(line * ((1 << 20) // len(line)))
     for number in range(1, 500):
         os.link(logs / "0", logs / str(number))
-    started = cpu_seconds()
-    found = list(own_files(tmp_path))
-    assert 0 < len(found) < 500 and all("/logs/" in path for path in found)
-    assert cpu_seconds() - started < 8
+    with cpu_below(8):
+        found = list(own_files(tmp_path))
+        assert 0 < len(found) < 500 and all("/logs/" in path for path in found)
     (repository / "refs/heads").mkdir(parents=True)
     for number in range(40):
         os.truncate(os.open(repository / f"refs/heads/x{number}", os.O_CREAT | os.O_WRONLY), 60 << 20)

@@ -19,16 +19,21 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
+from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.objects import EMPTY_TREE, FILE, Entry
 from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.pip_config import PipSettings
 from npu_rl.stack.sources.progress import Silent
+from npu_rl.stack.sources.url_rewriting import load_rewrites
 from npu_rl.stack.store import Store
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.verification.verify import verify
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import ALL, SEED, run_cases
@@ -36,7 +41,7 @@ from tests.hostile.test_bounds import seal
 from tests.hostile.test_file_mutations import fresh
 from tests.resolve.world import World, component
 from tests.sources.package_index import PackageIndex
-from tests.support import ok, run_cli
+from tests.support import clean_env, ok, run_cli
 
 FIRST = 18  # cases in the first tier
 
@@ -97,7 +102,10 @@ NUMBERS = b"one\ntwo\nthree\nfour\nfive\nsix\nseven\neight\nnine\nten\neleven\nt
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     root = tmp_path_factory.mktemp("mutations")
     with pytest.MonkeyPatch.context() as patch:
-        world = next(_world(root, patch))
+        env = clean_env(root)
+        for name, value in env.items():
+            patch.setenv(name, value)
+        world = World(root, env)
         up = world.repo()
         base = up.commit({"pkg/a.py": NUMBERS, "pkg/sub/b.py": "b\n"})
         up.commit({"pkg/sub/b.py": "b2\n", "docs/x": "x\n"}, on="pull", parents=["main"])
@@ -124,15 +132,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         trees.close()
 
 
-def _world(root: Path, patch: pytest.MonkeyPatch) -> Iterator[World]:
-    from tests.support import clean_env
-
-    env = clean_env(root)
-    for name, value in env.items():
-        patch.setenv(name, value)
-    yield World(root, env)
-
-
 # -- the kinds of input --------------------------------------------------------------------------------
 
 
@@ -147,8 +146,6 @@ def sealed(body: dict[str, Any], m: Mutator) -> str:
 
 
 def a_manifest(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.manifest.load_manifest import load_manifest
-
     sample = m.random.choice([*bundled_manifests().values(), stage.world.root / "project" / "m.yaml"])
     place = stage.folder / "m.yaml"
     if sample.name == "m.yaml" and m.random.random() < 0.7:
@@ -159,10 +156,8 @@ def a_manifest(stage: Stage, m: Mutator) -> None:
 
 
 def a_recipe(stage: Stage, m: Mutator) -> None:
-    from npu_rl.recipes.judgement.judge import judge
     from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
     from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
-    from npu_rl.recipes.recipe.load_recipe import load_recipe
 
     sample = m.random.choice(list(bundled_recipes().values()))
     place = stage.folder / "r.yaml"
@@ -181,10 +176,6 @@ def a_recipe(stage: Stage, m: Mutator) -> None:
 
 
 def an_override(stage: Stage, m: Mutator) -> None:
-    from npu_rl.recipes.judgement.judge import AssembledTree, judge
-    from npu_rl.recipes.recipe.load_recipe import load_recipe
-    from npu_rl.stack.manifest.load_manifest import load_manifest
-
     names = [
         "optimizer.lr",
         "steps",
@@ -249,7 +240,6 @@ def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> WorkspacePaths:
 
 def a_receipt(stage: Stage, m: Mutator) -> None:
     from npu_rl.workspace.folder.local_edits import find_edits
-    from npu_rl.workspace.verification.verify import verify
 
     raw = (stage.workspace / ".npu-rl" / "receipt.json").read_bytes()
     body = json.loads(raw)
@@ -281,35 +271,10 @@ def a_journal(stage: Stage, m: Mutator) -> None:
 
 
 def a_record_of_stats(stage: Stage, m: Mutator) -> None:
-    from npu_rl.workspace.verification.verify import verify
-
     raw = (stage.workspace / ".npu-rl" / "stat.json").read_bytes()
     text = m.json(json.loads(raw))
     paths = hidden(stage, m, "stat.json", text if m.random.random() < 0.8 else m.bytes(raw))
     verify(paths, _ignore)
-
-
-def a_run_record(stage: Stage, m: Mutator) -> None:
-    from npu_rl.training.monitor.metrics import curve
-    from npu_rl.training.record.attempt import attempts_in
-    from npu_rl.training.record.run_record import RunRecord
-
-    run = stage.folder / "runs" / "r"
-    shutil.rmtree(run, ignore_errors=True)
-    (run / "attempts" / "1").mkdir(parents=True)
-    files = {
-        "run.json": {"name": "r", "tree": "0" * 40, "overrides": ["a=1"], "digest": "x", "steps": 6},
-        "attempts/1/end.json": {"code": 0, "first_step": 1, "last_step": 6, "outcome": "done"},
-        "attempts/1/command.json": {"launcher": 1, "command": ["a"], "environment": {}},
-        "attempts/1/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
-    }
-    chosen = m.random.choice(list(files))
-    for name, body in files.items():
-        text = m.json(body) if name == chosen else json.dumps(body).encode()
-        (run / name).write_bytes(text + b"\n")
-    record = RunRecord.load(stage.folder / "runs", "r")
-    str(attempts_in(record.folder))
-    curve(record.folder)
 
 
 def an_sdist(stage: Stage, m: Mutator) -> None:
@@ -360,8 +325,7 @@ def a_patch(stage: Stage, m: Mutator) -> None:
     parse_header(parsed.preamble.decode("utf-8", "replace")) if hasattr(parsed, "preamble") else None
     patch = lock_model.LockedPatch("x", "./x.patch", "0" * 64, "", 0, (), strip=strip, directory=directory)
     place = fresh(stage.folder / "patch") / "x.patch"
-    place.write_bytes(data)
-    m.file(place, 0.3)
+    m.write(place, data, 0.3)
     locked = replace(patch, sha256=hashlib.sha256(data).hexdigest())
     locked_text(locked, place.parent, Store(stage.folder / "patches"), stage.trees, {})
     run_patch(stage.trees, stage.patched, patch, data, "c", (".",), m.random.choice((AS_LOCKED, Tolerance())))
@@ -415,8 +379,6 @@ def a_bundle(stage: Stage, m: Mutator) -> None:
 
 
 def a_configuration(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.sources.url_rewriting import load_rewrites
-
     body = {"rewrite": {"https://github.com/": "https://mirror.example/", "git://": "/srv/git/"}}
     text = m.json(body)
     place = stage.folder / "config.yaml"
@@ -429,7 +391,6 @@ def a_configuration(stage: Stage, m: Mutator) -> None:
 
 
 def a_variable(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.sources.url_rewriting import load_rewrites
     from npu_rl.stack.store import default_root
     from npu_rl.training.run.prepare import runs_folder
 
@@ -464,7 +425,6 @@ def a_pip_configuration(stage: Stage, m: Mutator) -> None:
 
 def a_model_configuration(stage: Stage, m: Mutator) -> None:
     from npu_rl.recipes.plan.plan import plan_of
-    from npu_rl.recipes.recipe.load_recipe import load_recipe
     from npu_rl.recipes.sizing.model_config import shape_of
 
     body = {
@@ -501,7 +461,6 @@ KINDS: tuple[Callable[[Stage, Mutator], None], ...] = (
     a_receipt,
     a_journal,
     a_record_of_stats,
-    a_run_record,
     an_sdist,
     a_patch,
     a_series,

@@ -14,7 +14,7 @@ from npu_rl.data.datasets.input_rows import InputRows
 from npu_rl.data.datasets.parquet_pages import InvalidPage, read_pages
 from npu_rl.data.datasets.trainer_files import read_trainer_file
 from tests.hostile.limits import measured_cli
-from tests.support import clean_env, cpu_seconds
+from tests.support import clean_env, cpu_below
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -92,10 +92,8 @@ def test_rows_that_a_few_bytes_repeat(tmp_path: Path) -> None:
     """Rows without any text cost time, too: 3,000,000 of them were read one by one."""
     count = 70_000
     for number, column in enumerate((repeated("x" * 1000, count), pa.nulls(count, pa.string()))):
-        started = cpu_seconds()
-        with pytest.raises(DataError, match="far more than it has"):
+        with cpu_below(1), pytest.raises(DataError, match="far more than it has"):
             next(rows_of(packed(tmp_path / str(number), {"q": column})))
-        assert cpu_seconds() - started < 1
     messages = pa.array([[{"role": None, "content": None}] * 1_000_000], CHAT)
     truth = pa.array([{"ground_truth": "1"}])
     chat = {"prompt": messages, "data_source": ["x"], "reward_model": truth}

@@ -164,12 +164,8 @@ def on_terminal(args: list[str | Path], env: Mapping[str, str]) -> bytes:
 
 def test_a_diff_is_bytes_in_a_pipe_and_tame_on_a_terminal(hostile: tuple[World, Path, Path]) -> None:
     world, _, workspace = hostile
-    raw = subprocess.run(
-        [sys.executable, "-m", "npu_rl", "diff", "-w", str(workspace)],
-        env=world.env,
-        capture_output=True,
-        check=True,
-    ).stdout
+    shown = [sys.executable, "-m", "npu_rl", "diff", "-w", workspace]
+    raw = subprocess.run(shown, env=world.env, capture_output=True, check=True).stdout
     assert ESCAPES.replace("\r", "").encode() in raw.replace(b"\r", b"")
     seen = on_terminal(["diff", "-w", workspace], world.env).decode().replace("\r\n", "\n")
     assert "\\x1b]0;owned" in seen

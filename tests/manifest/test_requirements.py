@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -16,7 +14,7 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.manifest.schema import Host
 from npu_rl.stack.requirements.bound_check import compare_bounds
-from tests.support import clean_env, rewrites, run_cli
+from tests.support import index_env, ok, rewrites, run_cli, run_program
 
 STACKS = sorted(name for name in bundled_manifests() if name.startswith("deepseek"))
 OF_TODAY = ("newest", "today")
@@ -96,8 +94,7 @@ def test_set_a_is_refused(tmp_path: Path) -> None:
 @pytest.mark.upstreams
 @pytest.mark.pypi
 def test_set_a_is_refused_by_the_real_files(tmp_path: Path, upstreams: Path) -> None:
-    env = clean_env(tmp_path, keep=[name for name in os.environ if name.startswith("PIP_")])
-    env.update(HOME=os.environ.get("HOME", env["HOME"]), NPU_RL_REWRITE=rewrites(upstreams, "newest"))
+    env = {**index_env(tmp_path), "NPU_RL_REWRITE": rewrites(upstreams, "newest")}
     of_set_a(tmp_path)
     locked = run_cli(["lock", "-m", "./mine.yaml"], env, tmp_path, timeout=600)
     assert locked.returncode == 0 and all(line in locked.stderr for line in BROKEN), locked.stderr
@@ -139,11 +136,8 @@ def test_the_set_resolves(name: str, machine: str, tmp_path: Path) -> None:
     (tmp_path / "all.in").write_text("\n".join(manifest.requirements))
     (tmp_path / "host.txt").write_text("\n".join(names(tuple(of_the_host(manifest.host)))))
     platform = ["--python-version", "3.11", "--python-platform", f"{machine}-unknown-linux-gnu"]
-    done = subprocess.run(
-        [uv, "pip", "compile", "all.in", "--excludes", "host.txt", *platform, "--no-header"],
-        capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    compiling = [uv, "pip", "compile", "all.in", "--excludes", "host.txt", *platform, "--no-header"]
+    ok(run_program(compiling, cwd=tmp_path, timeout=300))
 
 
 def test_the_versions_of_mindspeed_rl_stand_and_antlr_is_explained() -> None:

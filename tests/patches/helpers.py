@@ -40,6 +40,19 @@ def git_diff(old: bytes | None, new: bytes | None, *options: str, path: str = PA
         return done.stdout
 
 
+def work_tree_diff(folder: Path, name: str, old: str, new: str, *options: str, python: bool = False) -> bytes:
+    """`git diff` of a file that has changed since it was added; `python`: with git's pattern for that language."""
+    git(folder, "init", "-q")
+    (folder / ".git/info").mkdir(exist_ok=True)
+    (folder / ".git/info/attributes").write_text("*.py diff=python\n" if python else "")
+    (folder / name).write_text(old)
+    git(folder, "add", name)
+    (folder / name).write_text(new)
+    done = git(folder, "diff", "--no-color", *options)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def git_apply(
     content: bytes | None, patch: bytes, *options: str, path: str = PATH
 ) -> tuple[bool, bytes | None]:

@@ -15,7 +15,7 @@ from npu_rl.stack.hunks.hunk_headings import misplaced, moved_to_twin
 from npu_rl.stack.hunks.hunk_match import locate
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Hunk
-from tests.patches.helpers import git
+from tests.patches.helpers import work_tree_diff
 
 BODY = ("    x = prepare()", "    x = finish(x)", "    if x:", "        x = 2", "    return x", "")
 
@@ -40,21 +40,12 @@ def python(order: list[int], seed: int) -> list[str]:
 
 def diffs(old: list[str], new: list[str], context: int) -> list[bytes]:
     """The diff as git writes it: with its pattern for every language, and with that for Python."""
-    found = []
+    sides = ["\n".join(lines) + "\n" for lines in (old, new)]
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        git(folder, "init", "-q")
-        place = folder / "a.py"
-        place.write_text("\n".join(old) + "\n")
-        git(folder, "add", "a.py")
-        place.write_text("\n".join(new) + "\n")
-        for attributes in ("", "*.py diff=python\n"):
-            (folder / ".git/info").mkdir(exist_ok=True)
-            (folder / ".git/info/attributes").write_text(attributes)
-            done = git(folder, "diff", f"-U{context}", "--no-color")
-            assert done.returncode == 0, done.stderr
-            found.append(done.stdout)
-    return found
+        return [
+            work_tree_diff(Path(name), "a.py", *sides, f"-U{context}", python=python)
+            for python in (False, True)
+        ]
 
 
 def hunks(diff: bytes) -> tuple[Hunk, ...]:

@@ -70,30 +70,25 @@ def test_lines_added_above_shift_what_is_below() -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "changed"),
-    [("ten", "TEN\n", 0), ("ten and a half", "", 0), ("added", "Added\n", 2), ("eighteen", "18\n", 3)],
-)
-def test_a_changed_own_line_is_altered(old: str, new: str, changed: int) -> None:
-    records = records_of(BASE, ONE, TWO)
-    found = states(records, edit(TWO, (old, new)))
-    assert found[changed] == ("altered", records[changed].line)
-    assert all(s in ("in place", "shifted") for i, (s, _) in enumerate(found) if i != changed)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "missing"),
+    ("old", "new", "hunk", "state"),
     [
-        ("ten\nten and a half", "line 10\n", 0),
-        ("line 24", "line 24\nline 25\n", 1),
-        ("added", "", 2),
-        ("eighteen", "line 18\n", 3),
+        ("ten", "TEN\n", 0, "altered"),
+        ("ten and a half", "", 0, "altered"),
+        ("added", "Added\n", 2, "altered"),
+        ("eighteen", "18\n", 3, "altered"),
+        ("ten\nten and a half", "line 10\n", 0, "missing"),
+        ("line 24", "line 24\nline 25\n", 1, "missing"),
+        ("added", "", 2, "missing"),
+        ("eighteen", "line 18\n", 3, "missing"),
     ],
 )
-def test_a_hunk_taken_back_is_missing(old: str, new: str, missing: int) -> None:
+def test_a_changed_own_line_is_altered_and_a_hunk_taken_back_missing(
+    old: str, new: str, hunk: int, state: str
+) -> None:
     records = records_of(BASE, ONE, TWO)
     found = states(records, edit(TWO, (old, new)))
-    assert found[missing] == ("missing", records[missing].line)
-    assert all(s in ("in place", "shifted") for i, (s, _) in enumerate(found) if i != missing)
+    assert found[hunk] == (state, records[hunk].line)
+    assert all(s in ("in place", "shifted") for i, (s, _) in enumerate(found) if i != hunk)
 
 
 def test_taken_back_and_moved_is_still_missing() -> None:

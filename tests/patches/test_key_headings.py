@@ -19,7 +19,7 @@ from npu_rl.stack.hunks.key_headings import with_key_paths
 from npu_rl.stack.hunks.key_paths import Names, read_keys
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Hunk
-from tests.patches.helpers import git
+from tests.patches.helpers import work_tree_diff
 
 EXAMPLES = int(os.environ.get("NPU_RL_HEADINGS", "25"))
 NAMES = st.sampled_from(["actor", "critic", "optim", "lr", "a b", "x-y", "{{ x }}", "#", "ä"])
@@ -176,12 +176,10 @@ def test_what_git_writes_is_accepted_in_its_place_only(
     )
     new = lines.copy()
     new[at] = lines[at].replace("lr", "LR").replace("eps", "EPS").replace("clip", "CLIP")
-    git(folder, "init", "-q")
     place = folder / f"a.{kind}"
-    place.write_text(old)
-    git(folder, "add", place.name)
-    place.write_text("\n".join(new))
-    (one,) = parse_patch(git(folder, "diff", f"-U{context}").stdout, name="x").hunks
+    (one,) = parse_patch(
+        work_tree_diff(folder, place.name, old, "\n".join(new), f"-U{context}"), name="x"
+    ).hunks
     assert misplaced(old.encode(), one, one.old_index + 1, place.name) is None
     other = configuration(order, kind, 2)
     found = locate(other.encode(), one)
@@ -206,14 +204,10 @@ def test_twins_below_one_key_are_told_apart_by_key_paths(tmp_path: Path, kind: s
 
     old = text(["actor", "ref"])
     place = tmp_path / f"a.{kind}"
-    git(tmp_path, "init", "-q")
-    place.write_text(old)
-    git(tmp_path, "add", place.name)
     at = [n for n, line in enumerate(old.split("\n")) if line.strip(' ",').startswith("e")][1]
     lines = old.split("\n")
     lines[at] = lines[at].replace("1", "2")
-    place.write_text("\n".join(lines))
-    by_git = git(tmp_path, "diff").stdout
+    by_git = work_tree_diff(tmp_path, place.name, old, "\n".join(lines))
     named = with_key_paths(by_git, old.encode(), place.name)
     assert named.count(b"@@ all.ref.optim\n") == 1
     assert by_git.splitlines()[5:] == named.splitlines()[5:]
@@ -363,13 +357,10 @@ def test_a_patch_of_diff_fits_in_no_twin(name: str, before: str, section: str, t
         last = '  "z": 1\n}\n' if name == "x.json" else ""
         return before.replace("{{", "{") + "".join(parts) + last
 
-    old, place = text("actor", "ref"), tmp_path / name
-    git(tmp_path, "init", "-q")
-    place.write_text(old)
-    git(tmp_path, "add", name)
+    old = text("actor", "ref")
     second = old.rindex("k6")
-    place.write_text(old[:second] + old[second:].replace("1", "2", 1))
-    (one,) = parse_patch(with_key_paths(git(tmp_path, "diff").stdout, old.encode(), name), name="x").hunks
+    by_git = work_tree_diff(tmp_path, name, old, old[:second] + old[second:].replace("1", "2", 1))
+    (one,) = parse_patch(with_key_paths(by_git, old.encode(), name), name="x").hunks
     assert misplaced(old.encode(), one, one.old_index + 1, name) is None
     swapped = text("ref", "actor").encode()
     found = locate(swapped, one)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from npu_rl.common.bundled import data_root
 from npu_rl.stack.patches.patch_table import PatchRow, patch_rows, patch_table
-from tests.support import ROOT, run_cli
+from tests.support import ROOT, ok, run_cli
 
 
 def test_the_committed_table_is_the_generated_one() -> None:
@@ -32,8 +32,7 @@ def test_a_bar_in_a_cell_does_not_end_it() -> None:
 
 
 def test_the_command_prints_it(tmp_path: Path) -> None:
-    done = run_cli(["list", "--patches"], dict(os.environ), tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = ok(run_cli(["list", "--patches"], dict(os.environ), tmp_path))
     assert done.stdout == patch_table(patch_rows(data_root() / "patchsets"))
     rows = json.loads(run_cli(["list", "--patches", "--json"], dict(os.environ), tmp_path).stdout)
     assert {"adaptation": ["hf-rollout-repeats-once"], "version": "verl 0.5.0"}.items() <= next(

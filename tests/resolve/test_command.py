@@ -17,7 +17,7 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.stack.resolve import relock
 from npu_rl.stack.sources.progress import Silent
 from tests.resolve.world import World, component, pull, request, takes
-from tests.support import ROOT, Repo, clean_env, hostile_user, run_cli
+from tests.support import ROOT, Repo, assert_told, clean_env, hostile_user, ok, run_cli, run_program
 
 PATCH = """\
 Subject: Answer
@@ -77,8 +77,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     world = World(root, clean_env(root))
     up = world.upstream({"pkg/a.py": "one\ntwo\n"})
     own = Installation(world, up)
-    done = own.run("lock", "-m", own.manifest, "-o", own.lock)
-    assert done.returncode == 0, done.stderr
+    ok(own.run("lock", "-m", own.manifest, "-o", own.lock))
     return own
 
 
@@ -96,9 +95,7 @@ def test_check_passes_and_fails(installed: Installation) -> None:
     for (path, edit, named), name in zip(edits, ("own", own.manifest, "own"), strict=True):
         text = path.read_text()
         path.write_text(edit(text))
-        done = own.run("lock", "-m", name, "--check")
-        assert done.returncode == 1
-        assert "The lock does not match its manifest" in done.stderr and named in done.stderr
+        assert_told(own.run("lock", "-m", name, "--check"), "The lock does not match its manifest", named)
         path.write_text(text)
     assert own.lock.read_bytes() == before
 
@@ -106,15 +103,12 @@ def test_check_passes_and_fails(installed: Installation) -> None:
 def test_a_bundled_manifest_comes_with_its_lock(installed: Installation) -> None:
     own = installed
     before = own.lock.read_bytes()
-    done = own.run("lock", "-m", "own")
-    assert done.returncode == 2
-    assert "own is a bundled manifest" in done.stderr and "--output" in done.stderr
+    assert_told(own.run("lock", "-m", "own"), "own is a bundled manifest", "--output", code=2)
     assert own.lock.read_bytes() == before
     elsewhere = own.root / "mine.json"
     assert own.run("lock", "-m", "own", "--output", elsewhere).returncode == 0
     assert elsewhere.read_bytes() == before
-    done = own.run("setup", "-m", "own", "--lock", elsewhere, "-w", own.root / "w")
-    assert done.returncode == 0, done.stderr
+    ok(own.run("setup", "-m", "own", "--lock", elsewhere, "-w", own.root / "w"))
     assert (own.root / "w" / "code" / "pkg" / "a.py").read_text() == "one\n42\n"
 
 
@@ -127,11 +121,11 @@ def test_output_must_be_a_place_for_a_file(installed: Installation, place: str) 
 
 def test_check_without_a_lock(installed: Installation) -> None:
     done = installed.run("lock", "-m", "own", "--check", "--update", "up")
-    assert done.returncode == 2 and "nothing to --update" in done.stderr
+    assert_told(done, "nothing to --update", code=2)
     kept = installed.lock.rename(installed.root / "kept.json")
     done = installed.run("lock", "-m", "own", "--check")
     kept.rename(installed.lock)
-    assert done.returncode == 1 and "This manifest has no lock" in done.stderr
+    assert_told(done, "This manifest has no lock")
 
 
 def test_a_failed_lock_leaves_the_old_one(world: World) -> None:
@@ -140,7 +134,7 @@ def test_a_failed_lock_leaves_the_old_one(world: World) -> None:
     before = (world.root / "project" / "m.lock.json").read_bytes()
     world.manifest({"up": component(up, take=takes(("absent", "x")))})
     done = run_cli(["lock", "-m", world.root / "project" / "m.yaml"], world.env)
-    assert done.returncode == 1 and "up has no path absent at this pin" in done.stderr
+    assert_told(done, "up has no path absent at this pin")
     assert sorted(p.name for p in (world.root / "project").iterdir()) == ["m.lock.json", "m.yaml"]
     assert (world.root / "project" / "m.lock.json").read_bytes() == before
 
@@ -160,19 +154,14 @@ def test_the_same_lock_everywhere(world: World) -> None:
     world.write("x.patch", patch)
     world.manifest({"up": component(up, merge=[request(1)], patches=["./x.patch"], dist=DIST)})
     manifest = world.root / "project" / "m.yaml"
-    plain = run_cli(["lock", "-m", manifest], world.env)
-    assert plain.returncode == 0, plain.stderr
+    ok(run_cli(["lock", "-m", manifest], world.env))
     first = (world.root / "project" / "m.lock.json").read_bytes()
 
     variables, marks = hostile_user(world.root / "hostile")
     store = str(world.root / "other-store")
     env = {**world.env, **variables, "NPU_RL_STORE": store, "PYTHONHASHSEED": "7"}
-    again = subprocess.run(
-        ["/bin/sh", "-c", 'umask 077; exec "$@"', "sh", sys.executable, "-m", "npu_rl", "lock",
-         "-m", str(manifest), "-o", str(world.root / "again.json")],
-        env=env, cwd=world.root, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert again.returncode == 0, again.stderr
+    locking = [sys.executable, "-m", "npu_rl", "lock", "-m", manifest, "-o", world.root / "again.json"]
+    ok(run_program(["sh", "-c", 'umask 077; exec "$@"', "sh", *locking], env=env, cwd=world.root))
     assert (world.root / "again.json").read_bytes() == first
     assert not (marks / "ran").exists(), "a program of the user ran"
     lock = lock_model.read(world.root / "again.json")

@@ -11,6 +11,7 @@ import pytest
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.in_process import run_here
 from tests.resolve.world import World, component, takes
+from tests.support import ok
 
 OLD = "old\n"
 
@@ -125,10 +126,8 @@ def test_a_list_may_be_begun_by_append(chain: World) -> None:
 
 
 def test_every_command_prints_every_patch(chain: World) -> None:
-    locked = run_here(["lock", "-m", chain.root / "project/grand.yaml"], chain.env, chain.root)
-    assert locked.returncode == 0, locked.stderr
-    done = run_here(["setup", "-m", chain.root / "project/grand.yaml", "-w", "w"], chain.env, chain.root)
-    assert done.returncode == 0, done.stderr
+    locked = ok(run_here(["lock", "-m", chain.root / "project/grand.yaml"], chain.env, chain.root))
+    done = ok(run_here(["setup", "-m", chain.root / "project/grand.yaml", "-w", "w"], chain.env, chain.root))
     status = run_here(["status", "-w", "w"], chain.env, chain.root)
     for out in (locked.stdout, done.stdout, status.stdout):
         assert [line.strip() for line in out.splitlines() if " patch " in line] == [

@@ -9,7 +9,7 @@ import pytest
 
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from tests.support import clean_env, git, rewrites, run_cli
+from tests.support import clean_env, git, ok, rewrites, run_cli
 
 pytestmark = pytest.mark.upstreams
 
@@ -37,8 +37,7 @@ def test_the_lock_is_up_to_date_and_the_workspace_proven(
 ) -> None:
     done = run_cli(["lock", "-m", name, "--check"], env, tmp_path, timeout=600)
     assert done.returncode == 0 and "is up to date" in done.stdout, done.stderr
-    done = run_cli(["setup", "-m", name, "-w", tmp_path / "w"], env, tmp_path, timeout=600)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["setup", "-m", name, "-w", tmp_path / "w"], env, tmp_path, timeout=600))
     done = run_cli(["verify", "-w", tmp_path / "w", "--deep", "--json"], env, timeout=600)
     report = json.loads(done.stdout)
     lock = lock_model.read(lock_model.lock_path(load_manifest(name).path))

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import LockError, SourceError, UsageError
+from npu_rl.stack.resolve import relock
 from tests.resolve.world import World, component, pull, request
 from tests.support import serve
 
@@ -188,20 +189,16 @@ def test_update_needs_a_good_lock(world: World, state: str) -> None:
         world.lock("up")
 
 
-def test_offline_asks_nobody(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offline_asks_nobody(world: World) -> None:
     up = world.repo()
     oid = up.commit({"pkg/a.py": "base\n"})
     world.locked({"up": component(up, oid)})
-    options = world.options()
-    offline = type(options)(**{**vars(options), "network": type(options.network)(offline=True)})
-    from npu_rl.stack.resolve import relock
-
     with serve(Path(world.root)) as daemon:
         world.manifest({"up": component(up, oid, sources=[{"git": daemon.url("upstream/up.git")}])})
         with pytest.raises(SourceError, match="--offline does not allow"):
-            relock.check(offline)
+            relock.check(world.offline())
         with pytest.raises(SourceError, match="--offline does not allow"):
-            relock.write(offline, [])
+            relock.write(world.offline(), [])
         assert daemon.requests == 0
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from npu_rl.common.errors import SourceError
-from tests.resolve.world import World, component, pull, request, sdist, takes
+from npu_rl.stack.resolve import relock
+from tests.resolve.world import World, component, pull, request, takes
+from tests.sources.archives import sdist
 from tests.sources.package_index import PackageIndex
 from tests.support import Repo
 
@@ -175,12 +176,8 @@ def test_a_release_that_is_not_there(world: World, index: PackageIndex) -> None:
 def test_offline_asks_no_index(world: World, index: PackageIndex) -> None:
     publish(index)
     world.manifest({"demo": release()})
-    from npu_rl.stack.resolve import relock
-
-    options = world.options()
-    offline = replace(options, network=replace(options.network, offline=True))
     with pytest.raises(SourceError, match="--offline does not allow"):
-        relock.write(offline, [])
+        relock.write(world.offline(), [])
     assert index.requests == []
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -12,7 +10,7 @@ import pytest
 
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from tests.support import clean_env, git, rewrites, run_cli
+from tests.support import git, index_env, ok, rewrites, run_cli, run_program
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
 
@@ -53,7 +51,6 @@ PLUGINS = {"today": _SINCE_0_18, "newest": ["ascend_model=vllm_ascend:register_m
 """The general plugins of vllm-ascend's setup.py, where they are not the one of the older versions."""
 # The tree of vllm-ascend after both requests, as its branch has it in f20869ef.
 VLLM_ASCEND = "3b27db44f47b275263daad1afab7041a1f43f3f8"
-PIP = [name for name in os.environ if name.startswith("PIP_")]
 
 
 @pytest.fixture(scope="module", params=sorted(MANIFESTS))
@@ -62,27 +59,20 @@ def name(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="module")
-def env(name: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def env(name: str, upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which every git URL of the manifest leads to a folder of `NPU_RL_UPSTREAMS`."""
-    named = os.environ.get("NPU_RL_UPSTREAMS")
-    if not named:
-        pytest.skip("NPU_RL_UPSTREAMS names no folder with the real upstreams (OWNER+NAME/repo, bare)")
-    env = clean_env(tmp_path_factory.mktemp("deepseek"), keep=PIP)
-    env["HOME"] = os.environ.get("HOME", env["HOME"])  # the user's pip configuration names the mirror
-    return {**env, "NPU_RL_REWRITE": rewrites(Path(named), name)}
+    return {**index_env(tmp_path_factory.mktemp("deepseek")), "NPU_RL_REWRITE": rewrites(upstreams, name)}
 
 
 @pytest.fixture(scope="module")
 def workspace(name: str, env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("workspace")
-    done = run_cli(["setup", "-m", name, "-w", folder / "w"], env, folder, timeout=600)
-    assert done.returncode == 0, done.stderr
+    ok(run_cli(["setup", "-m", name, "-w", folder / "w"], env, folder, timeout=600))
     return folder / "w"
 
 
 def test_the_committed_lock_is_up_to_date(name: str, env: dict[str, str], tmp_path: Path) -> None:
-    done = run_cli(["lock", "-m", name, "--check"], env, tmp_path, timeout=600)
-    assert done.returncode == 0, done.stderr
+    done = ok(run_cli(["lock", "-m", name, "--check"], env, tmp_path, timeout=600))
     assert "is up to date" in done.stdout
 
 
@@ -106,8 +96,7 @@ EXTENDED = {
 
 def test_the_workspace_is_proven(name: str, env: dict[str, str], workspace: Path) -> None:
     lock = lock_model.read(lock_model.lock_path(load_manifest(name).path))
-    done = run_cli(["verify", "-w", workspace, "--deep", "--json"], env, timeout=600)
-    assert done.returncode == 0, done.stderr + done.stdout
+    done = ok(run_cli(["verify", "-w", workspace, "--deep", "--json"], env, timeout=600))
     report = json.loads(done.stdout)
     assert (report["ok"], report["tree"], report["commit"]) == (True, lock.tree, lock.commit)
     assert len(report["patches"]) == len(list(lock.patches()))
@@ -138,9 +127,7 @@ for group in ('vllm.platform_plugins', 'vllm.general_plugins'):
     print(*sorted(f'{{p.name}}={{p.value}}' for p in entry_points(group=group)))
 print(*[version(dist) for dist in {list(versions)!r}])
 """
-    done = subprocess.run(
-        [sys.executable, "-I", "-B", "-c", program], capture_output=True, text=True, check=False
-    )
+    done = run_program([sys.executable, "-I", "-B", "-c", program])
     assert done.stdout.splitlines() == [
         "ascend=vllm_ascend:register",
         " ".join(sorted(PLUGINS.get(name, ["ascend_enhanced_model=vllm_ascend:register_model"]))),

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
-import tarfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +90,10 @@ class World:
         path = str(self.root / "project" / f"{name}.yaml")
         return relock.Options(path, network, Silent(), self.told.append, 2, output)
 
+    def offline(self) -> relock.Options:
+        options = self.options()
+        return replace(options, network=replace(options.network, offline=True))
+
     def lock(self, *update: str, name: str = "m") -> Lock:
         """`npu-rl lock`; what it wrote, read back."""
         made, path = relock.write(self.options(name), list(update))
@@ -174,17 +176,6 @@ def takes(*pairs: tuple[str, str]) -> list[dict[str, str]]:
 def text(lines: Sequence[object]) -> str:
     """Lines as a file's content."""
     return "".join(f"{line}\n" for line in lines)
-
-
-def sdist(name: str, version: str, files: Mapping[str, str]) -> bytes:
-    """A source release as a package index has it."""
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
-        for path, content in {"setup.py": "raise SystemExit('executed')\n", **files}.items():
-            info = tarfile.TarInfo(f"{name}-{version}/{path}")
-            info.size = len(content.encode())
-            tar.addfile(info, io.BytesIO(content.encode()))
-    return buffer.getvalue()
 
 
 @pytest.fixture

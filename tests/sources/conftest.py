@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.stack.git.command import init_bare
 from npu_rl.stack.store import Store
 from tests.sources.mirrors import Upstream, left_behind, make_upstream
 from tests.sources.package_index import index
@@ -24,3 +25,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store = Store(tmp_path / "store")
     yield store
     assert left_behind(store) == [], "something was left in the store's tmp"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path) -> Path:
+    """An empty repository."""
+    init_bare(tmp_path / "scratch")
+    return tmp_path / "scratch"

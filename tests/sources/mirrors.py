@@ -17,7 +17,7 @@ from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.url_rewriting import Rewrites
 from npu_rl.stack.store import Store, Unit
-from tests.support import Repo
+from tests.support import Repo, script
 
 NOISE = random.Random(7).randbytes(200_000)  # does not compress: a pack that can break in the middle
 
@@ -98,8 +98,7 @@ def reached(repo: Repo, *roots: str) -> set[str]:
 def logging_git(folder: Path) -> Path:
     """A git in a folder for PATH, which writes down what it was called with; the file it writes to."""
     folder.mkdir()
-    (folder / "git").write_text(f'#!/bin/sh\necho "$*" >>{folder}/log\nexec {shutil.which("git")} "$@"\n')
-    (folder / "git").chmod(0o755)
+    script(folder / "git", f'echo "$*" >>{folder}/log\nexec {shutil.which("git")} "$@"')
     return folder / "log"
 
 

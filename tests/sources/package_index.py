@@ -8,16 +8,17 @@ import hashlib
 import json
 import os
 import socket
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import escape
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
 import pytest
+
+from tests.support import QuietHandler, http_server
 
 
 @pytest.fixture
@@ -92,29 +93,18 @@ class PackageIndex:
     def __enter__(self) -> PackageIndex:
         index = self
 
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
+        class Handler(QuietHandler):
             def do_GET(self) -> None:
                 index.answer(self)
 
             do_HEAD = do_GET
 
-            def log_message(self, format: str, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.server.daemon_threads = True
-        self._thread = threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True)
-        self._thread.start()
+        self._serving = http_server(Handler)
+        self.port = self._serving.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.server.shutdown()
-        self.server.server_close()
-        self._thread.join()
+    def __exit__(self, *error: Any) -> None:
+        self._serving.__exit__(*error)
 
     def add(self, project: str, filename: str, data: bytes, **options: object) -> Listed:
         listed = Listed(filename, data, **options)  # type: ignore[arg-type]
@@ -123,7 +113,7 @@ class PackageIndex:
 
     @property
     def host(self) -> str:
-        return f"127.0.0.1:{self.server.server_address[1]}"
+        return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import HostError, SourceError, UsageError
-from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitStopped
 from npu_rl.stack.sources.git_fetch import GitRequest, fetch_bundle, fetch_commits, fetch_from, missing
 from npu_rl.stack.sources.git_remote import ls_remote
@@ -30,13 +30,7 @@ from tests.sources.mirrors import (
     objects_of,
     reached,
 )
-from tests.support import HttpGit, Repo, http_git, serve
-
-
-@pytest.fixture
-def scratch(tmp_path: Path) -> Path:
-    init_bare(tmp_path / "scratch")
-    return tmp_path / "scratch"
+from tests.support import HttpGit, Repo, http_git, script, serve
 
 
 @contextmanager
@@ -343,10 +337,7 @@ def test_a_full_disk_is_not_the_mirrors_fault(
     upstream: Upstream, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = upstream.request(upstream.tip)
-    (tmp_path / "git").write_text(
-        "#!/bin/sh\necho 'fatal: write error: No space left on device' >&2; exit 128\n"
-    )
-    (tmp_path / "git").chmod(0o755)
+    script(tmp_path / "git", "echo 'fatal: write error: No space left on device' >&2; exit 128")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(HostError, match="The disk is full"):
         fetch_from(store, request, upstream.repo.url, network(retries=3), Silent())

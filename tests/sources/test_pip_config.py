@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -10,6 +9,7 @@ import pytest
 
 from npu_rl.common.errors import HostError
 from npu_rl.stack.sources.pip_config import DEFAULT_INDEX, PipSettings, read_pip_settings
+from tests.support import ok, run_program
 
 
 class Machine:
@@ -219,9 +219,7 @@ def test_pip_itself_agrees(machine: Machine, tmp_path: Path) -> None:
         "print(json.dumps(found))"
     )
     environ = {**machine.environ, "PIP_TRUSTED_HOST": "a b", "PIP_EXTRA_INDEX_URL": "https://x/s https://y/s"}
-    told = subprocess.run(
-        [sys.executable, "-c", probe], env=environ, capture_output=True, text=True, check=True, cwd=tmp_path
-    ).stdout
+    told = ok(run_program([sys.executable, "-c", probe], env=environ, cwd=tmp_path)).stdout
     ours = read_pip_settings(environ)
     assert json.loads(told) == [
         list(ours.extra_index_urls),

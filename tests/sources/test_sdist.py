@@ -17,30 +17,17 @@ from hypothesis import strategies as st
 
 from npu_rl.common.errors import SourceError
 from npu_rl.stack.sources.sdist import SdistFile, SdistLimits, read_sdist, select
+from tests.sources.archives import member, tar_bytes
 
 
-def member(
-    name: str, data: bytes = b"", mode: int = 0o644, kind: bytes = tarfile.REGTYPE, link: str = ""
-) -> tuple[tarfile.TarInfo, bytes]:
-    info = tarfile.TarInfo(name)
-    info.mode, info.type, info.linkname, info.size = mode, kind, link, len(data)
-    return info, data
-
-
-def tar_bytes(*members: tuple[tarfile.TarInfo, bytes], format: int = tarfile.PAX_FORMAT) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(
-        fileobj=buffer, mode="w", format=format, encoding="utf-8", errors="surrogateescape"
-    ) as tar:
-        for info, data in members:
-            tar.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
+def write(folder: Path, data: bytes) -> Path:
+    path = folder / "p-1.0.tar.gz"
+    path.write_bytes(data)
+    return path
 
 
 def write_tar(folder: Path, *members: tuple[tarfile.TarInfo, bytes]) -> Path:
-    path = folder / "p-1.0.tar.gz"
-    path.write_bytes(gzip.compress(tar_bytes(*members)))
-    return path
+    return write(folder, gzip.compress(tar_bytes(*members)))
 
 
 def refusal(path: Path, **options: object) -> str:
@@ -88,27 +75,26 @@ def test_only_a_tar_gz_is_an_sdist(tmp_path: Path, name: str) -> None:
     assert "An sdist is a .tar.gz (PEP 625)" in message
 
 
-@pytest.mark.parametrize("pack", [bz2.compress, lzma.compress, lambda data: data], ids=["bz2", "xz", "plain"])
+def zipped(data: bytes) -> bytes:
+    memory = io.BytesIO()
+    with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("p-1.0/setup.py", data)
+    return memory.getvalue()
+
+
+@pytest.mark.parametrize(
+    "pack", [bz2.compress, lzma.compress, bytes, zipped], ids=["bz2", "xz", "plain", "zip"]
+)
 def test_another_format_under_the_right_name_is_damage(
     tmp_path: Path, pack: Callable[[bytes], bytes]
 ) -> None:
-    path = tmp_path / "p-1.0.tar.gz"
-    path.write_bytes(pack(tar_bytes(*PLAIN)))
-    assert "damaged" in refusal(path)
-
-
-def test_a_zip_under_the_right_name_is_damage(tmp_path: Path) -> None:
-    path = tmp_path / "p-1.0.tar.gz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("p-1.0/setup.py", b"import os\n")
-    assert "damaged" in refusal(path)
+    assert "damaged" in refusal(write(tmp_path, pack(tar_bytes(*PLAIN))))
 
 
 @pytest.mark.parametrize("format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_long_names(tmp_path: Path, format: int) -> None:
     long = "p-1.0/" + "/".join(["folder" * 10] * 5) + "/file.py"
-    path = tmp_path / "p-1.0.tar.gz"
-    path.write_bytes(gzip.compress(tar_bytes(member(long, b"x"), format=format)))
+    path = write(tmp_path, gzip.compress(tar_bytes(member(long, b"x"), format=format)))
     assert [f.path for f in read_sdist(path)] == [long.removeprefix("p-1.0/")]
 
 
@@ -187,11 +173,9 @@ def test_names_that_git_allows_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
-    path = tmp_path / "p-1.0.tar.gz"
     data = tar_bytes(member("p/a\udcff.py", b"x"), format=tarfile.GNU_FORMAT)
     assert b"\xff" in data
-    path.write_bytes(gzip.compress(data))
-    assert "not UTF-8" in refusal(path)
+    assert "not UTF-8" in refusal(write(tmp_path, gzip.compress(data)))
 
 
 KINDS = {
@@ -267,45 +251,35 @@ def test_a_bomb_is_stopped_early(tmp_path: Path) -> None:
 def test_a_huge_header_is_refused(tmp_path: Path) -> None:
     info = tarfile.TarInfo("././@LongLink")
     info.type, info.size = tarfile.GNUTYPE_LONGNAME, 500 * 1024 * 1024
-    path = tmp_path / "p-1.0.tar.gz"
-    path.write_bytes(gzip.compress(info.tobuf() + bytes(2048)))
-    assert "damaged" in refusal(path)
+    assert "damaged" in refusal(write(tmp_path, gzip.compress(info.tobuf() + bytes(2048))))
 
 
 def test_every_truncation_is_noticed(tmp_path: Path) -> None:
     """Cut in the plain tar, at each block and between, and in the compressed file."""
     whole = tar_bytes(member("p/a", b"a" * 700), member("p/b", b"b" * 512))
     end = 512 + 1024 + 512 + 512  # where the end mark begins
-    path = tmp_path / "p-1.0.tar.gz"
-    for size in range(0, end + 512, 128):
-        path.write_bytes(gzip.compress(whole[:size]))
-        assert "damaged or truncated" in refusal(path), size
-    path.write_bytes(gzip.compress(whole[: end + 512]))
-    assert len(list(read_sdist(path))) == 2
     packed = gzip.compress(whole)
-    for size in (0, 5, len(packed) // 2, len(packed) - 9, len(packed) - 1):
-        path.write_bytes(packed[:size])
-        assert "damaged or truncated" in refusal(path), size
+    cut = [gzip.compress(whole[:size]) for size in range(0, end + 512, 128)]
+    cut += [packed[:size] for size in (0, 5, len(packed) // 2, len(packed) - 9, len(packed) - 1)]
+    for number, data in enumerate(cut):
+        assert "damaged or truncated" in refusal(write(tmp_path, data)), number
+    assert len(list(read_sdist(write(tmp_path, gzip.compress(whole[: end + 512]))))) == 2
 
 
 def test_damage_is_noticed(tmp_path: Path) -> None:
     whole = bytearray(tar_bytes(member("p/a", b"a" * 512), member("p/b", b"b" * 512)))
-    path = tmp_path / "p-1.0.tar.gz"
     whole[1024 + 3] ^= 1  # the second header: its checksum no longer fits
-    path.write_bytes(gzip.compress(bytes(whole)))
-    assert "damaged" in refusal(path)
+    assert "damaged" in refusal(write(tmp_path, gzip.compress(bytes(whole))))
     packed = bytearray(gzip.compress(tar_bytes(member("p/a", b"a" * 512))))
     packed[-6] ^= 1  # the CRC of the gzip stream
-    path.write_bytes(bytes(packed))
-    assert "damaged" in refusal(path)
+    assert "damaged" in refusal(write(tmp_path, bytes(packed)))
 
 
 def test_data_after_the_end_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "p-1.0.tar.gz"
-    path.write_bytes(gzip.compress(tar_bytes(member("p/a")) + tar_bytes(member("p/b"))))
-    assert "more data after the end" in refusal(path)
-    path.write_bytes(gzip.compress(tar_bytes(member("p/a")) + bytes(100_000)))
-    assert [f.path for f in read_sdist(path)] == ["a"]
+    more = write(tmp_path, gzip.compress(tar_bytes(member("p/a")) + tar_bytes(member("p/b"))))
+    assert "more data after the end" in refusal(more)
+    padded = write(tmp_path, gzip.compress(tar_bytes(member("p/a")) + bytes(100_000)))
+    assert [f.path for f in read_sdist(padded)] == ["a"]
 
 
 def test_a_negative_size_is_refused(tmp_path: Path) -> None:
@@ -313,9 +287,7 @@ def test_a_negative_size_is_refused(tmp_path: Path) -> None:
     header[124:136] = b"\xff" * 8 + struct.pack(">i", -512)
     header[148:156] = b" " * 8
     header[148:156] = f"{sum(header):06o}\0 ".encode()
-    path = tmp_path / "p-1.0.tar.gz"
-    path.write_bytes(gzip.compress(bytes(header) + bytes(1024)))
-    assert "damaged" in refusal(path)
+    assert "damaged" in refusal(write(tmp_path, gzip.compress(bytes(header) + bytes(1024))))
 
 
 def test_other_files(tmp_path: Path) -> None:
@@ -385,8 +357,7 @@ def test_no_name_in_a_tar_yields_an_unsafe_path(tmp_path: Path, found: list[str]
         data = tar_bytes(*(member(f"p/{n}") for n in found))
     except (UnicodeEncodeError, ValueError):
         return  # not a name tarfile can write
-    path = tmp_path / "p-1.0.tar.gz"
-    path.write_bytes(gzip.compress(data, 1))
+    path = write(tmp_path, gzip.compress(data, 1))
     try:
         files = list(read_sdist(path))
     except SourceError:
@@ -398,8 +369,7 @@ def test_no_name_in_a_tar_yields_an_unsafe_path(tmp_path: Path, found: list[str]
 @given(st.binary(max_size=2048), st.integers(0, 4096))
 def test_any_damage_is_a_source_error(tmp_path: Path, noise: bytes, at: int) -> None:
     whole = tar_bytes(member("p/a", b"a" * 700), member("p/b", b"b"))
-    path = tmp_path / "p-1.0.tar.gz"
-    path.write_bytes(gzip.compress(whole[:at] + noise + whole[at + len(noise) :], 1))
+    path = write(tmp_path, gzip.compress(whole[:at] + noise + whole[at + len(noise) :], 1))
     try:
         files = list(read_sdist(path))
     except SourceError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
 from pathlib import Path
@@ -10,16 +11,17 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import SourceError
-from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitStopped
 from npu_rl.stack.git.objects import Entry, nested, object_id
 from npu_rl.stack.lock.lock_model import LockedComponent, LockedSource, LockedTake
 from npu_rl.stack.sources.git_fetch import GitRequest
+from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
 from npu_rl.stack.store import Store, Unit
+from tests.sources.archives import member, tar_bytes
 from tests.sources.mirrors import Notes, forge, network, objects_of
 from tests.sources.package_index import Cut, PackageIndex
-from tests.sources.test_sdist import member, tar_bytes
 
 FILES = {
     "setup.py": (b"raise SystemExit('never run')\n", False),
@@ -54,44 +56,52 @@ def index(index: PackageIndex) -> PackageIndex:
     return index
 
 
-def request_for(tree: str) -> tuple[GitRequest, LockedComponent]:
-    component = LockedComponent((SOURCE,), (LockedTake("p", "p", "40000", tree),), tree, tree)
-    return GitRequest("up", (tree,)), component
+def fetched(
+    store: Store,
+    *more: str,
+    source: LockedSource = SOURCE,
+    tree: str = expected_tree(),
+    here: Network = network(),  # noqa: B008
+) -> tuple[Unit, int]:
+    """The unit of a locked tree (and of `more` objects) and how much was received; a refusal leaves none."""
+    component = LockedComponent((source,), (LockedTake("p", "p", "40000", tree),), tree, tree)
+    request = GitRequest("up", (tree, *more))
+    try:
+        unit, received = fetch_sdist(store, request, source, component, here, Notes())
+    except SourceError:
+        assert store.find(request.key) is None
+        raise
+    assert store.find(request.key) == unit
+    return unit, received
 
 
-def test_an_sdist_becomes_one_tree(index: PackageIndex, store: Store, tmp_path: Path) -> None:
-    init_bare(tmp_path / "r")
-    repository, notes = Git(tmp_path / "r"), Notes()
+def test_an_sdist_becomes_one_tree(index: PackageIndex, store: Store, scratch: Path) -> None:
+    repository, notes = Git(scratch), Notes()
     done = import_sdist(repository, "up", SOURCE, ["p"], network(), notes, store)
     assert done.tree == expected_tree()
     assert done.sdist.sha256 == hashlib.sha256(archive()).hexdigest()
     assert notes.begun == ["up: up==1.0"]
     assert notes.fractions[-1] == 1.0
-    assert [p.name for p in (tmp_path / "r" / "objects").glob("??")] == [], "one pack, no loose objects"
-    assert not list((tmp_path / "r").rglob("npu-rl-*")), "the archive is gone"
+    assert [p.name for p in (scratch / "objects").glob("??")] == [], "one pack, no loose objects"
+    assert not list(scratch.rglob("npu-rl-*")), "the archive is gone"
     repository.run("fsck", "--strict", "--no-dangling")
 
 
-def test_a_unit_from_an_sdist(index: PackageIndex, store: Store, tmp_path: Path) -> None:
-    whole = expected_tree()
-    request, component = request_for(whole)
-    unit, received = fetch_sdist(store, request, SOURCE, component, network(), Notes())
+def test_a_unit_from_an_sdist(index: PackageIndex, store: Store, scratch: Path) -> None:
+    unit, received = fetched(store)
     assert received == len(archive())
     assert unit.facts()["source"] == "up==1.0"
-    assert store.find(request.key) == unit
-    init_bare(tmp_path / "r")
-    assert whole in objects_of(unit, tmp_path / "r")
+    assert expected_tree() in objects_of(unit, scratch)
 
 
 @pytest.mark.parametrize("facts", [{"filename": "../../../up-1.0.tar.gz"}, {"blob": "--batch"}], ids=str)
 def test_a_kept_archive_with_forged_facts_is_downloaded_again(
-    facts: dict[str, Any], index: PackageIndex, store: Store, tmp_path: Path
+    facts: dict[str, Any], index: PackageIndex, store: Store, scratch: Path, tmp_path: Path
 ) -> None:
-    init_bare(tmp_path / "r")
     source = LockedSource(pypi="up==1.0", drop=SOURCE.drop, sha256=hashlib.sha256(archive()).hexdigest())
 
     def received() -> int:
-        return import_sdist(Git(tmp_path / "r"), "up", source, ["p"], network(), Notes(), store).received
+        return import_sdist(Git(scratch), "up", source, ["p"], network(), Notes(), store).received
 
     assert (received(), received()) == (len(archive()), 0)
     (unit,) = [Unit(path.name, path) for path in store.units.iterdir()]
@@ -100,24 +110,22 @@ def test_a_kept_archive_with_forged_facts_is_downloaded_again(
     assert not list(tmp_path.rglob("up-1.0.tar.gz")), "it was written outside of a temporary folder"
 
 
-@pytest.mark.parametrize("what", ["another tree", "more than it has"])
+@pytest.mark.parametrize(
+    ("tree", "more", "said"),
+    [("1" * 40, (), "111111111111 is locked"), (expected_tree(), ("2" * 40,), "only git has")],
+    ids=["another tree", "more than it has"],
+)
 def test_an_sdist_that_does_not_stand_for_the_lock(
-    what: str, index: PackageIndex, store: Store, tmp_path: Path
+    tree: str, more: tuple[str, ...], said: str, index: PackageIndex, store: Store
 ) -> None:
-    request, component = request_for("1" * 40 if what == "another tree" else expected_tree())
-    if what == "more than it has":
-        request = GitRequest("up", (*request.wants, "2" * 40))
     with pytest.raises(SourceError, match=r"up==1\.0 does not stand for what is locked") as caught:
-        fetch_sdist(store, request, SOURCE, component, network(), Notes())
-    assert ("111111111111 is locked" if what == "another tree" else "only git has") in str(caught.value)
-    assert store.find(request.key) is None
+        fetched(store, *more, tree=tree)
+    assert said in str(caught.value)
 
 
 def test_a_wrong_hash(index: PackageIndex, store: Store) -> None:
-    request, component = request_for(expected_tree())
-    source = LockedSource(pypi="up==1.0", sha256="0" * 64, drop=SOURCE.drop)
     with pytest.raises(SourceError, match="No index delivered") as caught:
-        fetch_sdist(store, request, source, component, network(), Notes())
+        fetched(store, source=dataclasses.replace(SOURCE, sha256="0" * 64))
     assert "wrong sha256" in str(caught.value)
 
 
@@ -129,37 +137,33 @@ def test_a_wrong_hash(index: PackageIndex, store: Store) -> None:
     ],
 )
 def test_a_path_that_the_sdist_lacks(
-    source: LockedSource, keep: list[str], lacking: str, index: PackageIndex, store: Store, tmp_path: Path
+    source: LockedSource, keep: list[str], lacking: str, index: PackageIndex, store: Store, scratch: Path
 ) -> None:
-    init_bare(tmp_path / "r")
     with pytest.raises(SourceError, match=f"does not have {lacking}"):
-        import_sdist(Git(tmp_path / "r"), "up", source, keep, network(), Notes(), store)
+        import_sdist(Git(scratch), "up", source, keep, network(), Notes(), store)
 
 
 def test_a_transfer_that_breaks_off_is_tried_again_as_often_as_the_network_allows(
     index: PackageIndex, store: Store
 ) -> None:
-    request, component = request_for(expected_tree())
     path = "/files/up/up-1.0.tar.gz"
     index.faults[path] = [Cut(500)] * 9
     with pytest.raises(SourceError):
-        fetch_sdist(store, request, SOURCE, component, network(retries=0), Notes())
+        fetched(store, here=network(retries=0))
     assert index.requests.count(path) == 1
 
 
 def test_an_unsafe_archive(index: PackageIndex, store: Store) -> None:
     index.projects["up"][0].data = archive({**FILES, "../evil": (b"", False)})
-    request, component = request_for(expected_tree())
     with pytest.raises(SourceError):
-        fetch_sdist(store, request, SOURCE, component, network(), Notes())
+        fetched(store)
 
 
 def test_work_can_be_given_up(index: PackageIndex, store: Store) -> None:
-    request, component = request_for(expected_tree())
     here = network()
     here.stop.set()
     with pytest.raises(GitStopped):
-        fetch_sdist(store, request, SOURCE, component, here, Notes())
+        fetched(store, here=here)
 
 
 @pytest.mark.parametrize(

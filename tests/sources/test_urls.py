@@ -189,6 +189,10 @@ def test_a_password_that_no_url_may_have_is_not_shown(target: str, config: Path)
         ("rewrite:\n  https://a/: 'https://me:s3cret@b/\n", "line"),
         ("rewrite: {a: !!python/object:os.system s3cret}\n", "line"),
         ("\x00s3cret", "not text"),
+        ("[" * 5000, ""),
+        ("rewrite: 2001-13-45\n", ""),
+        ("rewrite: &a [*a]\n", ""),
+        ("!!x 1", ""),
     ],
 )
 def test_a_bad_configuration_file_is_named_and_not_quoted(text: str, why: str, config: Path) -> None:

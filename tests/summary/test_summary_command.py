@@ -150,15 +150,13 @@ def test_markdown(stack: World) -> None:
     "args", [("--json", "--markdown"), ("-m", "quickstart", "-w", "w")], ids=["formats", "stacks"]
 )
 def test_what_excludes_each_other_is_refused(world: World, args: tuple[str, ...]) -> None:
-    told = run(world, "summary", *args)
-    assert told.returncode == 2 and "Give one of them" in told.stderr
+    assert_told(run(world, "summary", *args), "Give one of them", code=2)
 
 
 def test_a_workspace_without_git_objects_says_so(stack: World) -> None:
     assert run(stack, "setup", "-m", "project/m.yaml", "-w", "w").returncode == 0
     shutil.rmtree(stack.root / "w/.npu-rl/git")
-    told = run(stack, "summary", "-w", "w")
-    assert told.returncode == 3 and "no git objects" in told.stderr
+    assert_told(run(stack, "summary", "-w", "w"), "no git objects", code=3)
 
 
 def test_a_stack_without_patches(world: World) -> None:

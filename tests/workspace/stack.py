@@ -6,30 +6,25 @@ New: another commit of `alpha` with the second patch only, no `beta`, no `gamma`
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from npu_rl.common.errors import NpuRlError
+from npu_rl.stack.git.objects import FILE, object_id
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.stack.sources.git_remote import Network
-from npu_rl.stack.sources.progress import Silent
 from npu_rl.workspace.folder.file_check import stat_of
-from npu_rl.workspace.folder.setup import Request
-from npu_rl.workspace.folder.setup import run as run_setup
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report, verify
-from tests.support import File, Repo, clean_env, ok, run_cli, run_program
+from tests.in_process import run_here
+from tests.support import File, Repo, clean_env, ok, run_cli, run_program, unprivileged
 
 CORE = "".join(f"line_{n} = {n}\n" for n in range(1, 61))
 ODD = ("alpha/two words.py", "alpha/größe_名.py", "alpha/line\nbreak.txt")
@@ -103,15 +98,6 @@ diff --git a/build.txt b/build.txt
 
 
 @dataclass(frozen=True)
-class Done:
-    """How a setup ended, in the words of a process."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@dataclass(frozen=True)
 class Stack:
     """home: where everything is. env: for commands. Locks lie beside `old.yaml` and `new.yaml`."""
 
@@ -134,6 +120,10 @@ class Stack:
     ) -> subprocess.CompletedProcess[str]:
         return run_cli(args, {**self.env, **(env or {})}, cwd)
 
+    def run_unprivileged(self, *args: str | Path) -> subprocess.CompletedProcess[str]:
+        """The command, bound by permissions like anybody, even if the tests run as root."""
+        return run_program(unprivileged([sys.executable, "-m", "npu_rl", *args]), env=self.env)
+
     def setup(
         self,
         workspace: Path,
@@ -143,27 +133,18 @@ class Stack:
     ) -> subprocess.CompletedProcess[str]:
         return self.run("setup", "-m", manifest or self.old, "-w", workspace, *options, env=env)
 
-    def lay(self, workspace: Path, manifest: Path | None = None, *options: str) -> Done:
-        """A setup in this process, which spares the start of another; `options`: perhaps --discard."""
-        told: list[str] = []
-        path = manifest or self.old
-        with pytest.MonkeyPatch.context() as patched:
-            for name, value in self.env.items():
-                patched.setenv(name, value)
-            request = Request(
-                self.lock(path),
-                WorkspacePaths(workspace),
-                path,
-                Network(),
-                Silent(),
-                discard="--discard" in options,
-            )
-            try:
-                outcome = run_setup(request, told.append)
-            except NpuRlError as error:
-                return Done(error.exit_code, "", "\n".join([*told, str(error)]))
-        said = "is ready" if outcome.changed else "nothing to do"
-        return Done(0, f"{said} {outcome.kept or ''}", "\n".join(told))
+    def start(self, *args: str | Path, **env: str) -> subprocess.Popen[str]:
+        """The command in a process that goes on meanwhile."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "npu_rl", *args], env={**self.env, **env},
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def lay(
+        self, workspace: Path, manifest: Path | None = None, *options: str
+    ) -> subprocess.CompletedProcess[str]:
+        """A setup in this process, which spares the start of another."""
+        return run_here(["setup", "-m", manifest or self.old, "-w", workspace, *options], self.env)
 
     def make(self, workspace: Path, manifest: Path | None = None) -> WorkspacePaths:
         """A new workspace."""
@@ -261,16 +242,6 @@ env: {{STACK_NAME: "{name} 'quoted'"}}
     return text.format(home=f"file://{home}", name=name, alpha=alpha, patches=patches)
 
 
-def without_privileges(stack: Stack, *args: str | Path) -> subprocess.CompletedProcess[str]:
-    """The command, bound by permissions like anybody, even if the tests run as root."""
-    prefix: list[str] = []
-    if os.getuid() == 0:
-        prefix = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search,-fowner", "--inh-caps", "-all"]
-        if shutil.which("setpriv") is None or subprocess.run([*prefix, "true"], check=False).returncode:
-            pytest.skip("root, and no working setpriv to run without its privileges")
-    return run_program([*prefix, sys.executable, "-m", "npu_rl", *map(str, args)], env=stack.env)
-
-
 def receipt_with(paths: WorkspacePaths, change: Callable[[dict[str, Any]], object]) -> None:
     """Change the receipt, with its digest made anew: it has no key."""
     body = json.loads(paths.receipt.read_text())
@@ -303,6 +274,13 @@ def verify_json(stack: Stack, workspace: Path, *options: str) -> tuple[int, dict
     return done.returncode, json.loads(done.stdout)
 
 
+def activated(paths: WorkspacePaths, command: str, shell: str = "bash", **env: str) -> str:
+    """The output of a command in a shell that sourced `activate`."""
+    script = f'set -eu; source "{paths.root}/activate"; cd /; {command}'
+    bare = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **env}
+    return ok(run_program([shell, "-c", script], env=bare)).stdout
+
+
 def git_in(folder: Path, env: Mapping[str, str], *args: str) -> str:
     """git as a person runs it there."""
     said = {**env, "GIT_CONFIG_NOSYSTEM": "1", "GIT_EDITOR": "true"}
@@ -312,11 +290,30 @@ def git_in(folder: Path, env: Mapping[str, str], *args: str) -> str:
     return done.stdout.rstrip("\n")
 
 
+def forge_file(paths: WorkspacePaths, path: str, data: bytes) -> None:
+    """Change a file of `code`, and its id in the receipt."""
+    (paths.code / path).write_bytes(data)
+    forged = [path, FILE, object_id("blob", data)]
+
+    def change(body: dict[str, Any]) -> None:
+        body["files"]["code"] = [forged if row[0] == path else row for row in body["files"]["code"]]
+
+    receipt_with(paths, change)
+
+
 def record_as_proven(paths: WorkspacePaths, path: str) -> None:
     """Forge the record of the last proof: the file of `code` as it is now."""
     record = json.loads(paths.stat.read_text())
     record["roots"]["code"][path] = stat_of((paths.code / path).lstat())
     paths.stat.write_text(json.dumps(record))
+
+
+@contextlib.contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """Nothing of the folder is another afterwards, by `snapshot`."""
+    before = snapshot(folder)
+    yield
+    assert snapshot(folder) == before
 
 
 def snapshot(folder: Path) -> dict[str, tuple[int, int, bytes]]:

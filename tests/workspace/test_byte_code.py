@@ -18,7 +18,7 @@ from npu_rl.common.python_roots import INJECTED
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import ok, run_program
-from tests.workspace.stack import Stack, found, look
+from tests.workspace.stack import Stack, activated, found, look
 
 KEY = byte_code.run_key("0123456789abcdef" * 4, "/python", "state")
 EVIL = "print('EVIL RAN')\n"
@@ -32,11 +32,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     return home
-
-
-def activated(paths: WorkspacePaths, command: str, shell: str = "bash", **env: str) -> str:
-    """The output of a command in a shell that sourced `activate`."""
-    return run([shell, "-c", f'set -eu; source "{paths.root}/activate"; cd /; {command}'], env)
 
 
 def run(argv: list[str], env: Mapping[str, str]) -> str:

@@ -17,12 +17,11 @@ from typing import Any
 
 import pytest
 
-from npu_rl.cli import app
-from npu_rl.common.errors import NpuRlError
 from npu_rl.workspace.folder import swap
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.hostile.limits import limited_cli
-from tests.support import assert_told, ok
+from tests.in_process import run_here
+from tests.support import assert_told, ok, script
 from tests.workspace.stack import Stack, found, receipt_with, snapshot
 
 STAGING, OLD, KEPT = "staging-0123456789ab", "old-0123456789ab", "2020-01-01T00-00-00"
@@ -65,20 +64,11 @@ def in_time(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def said(stack: Stack, capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[int, str]:
+def said(stack: Stack, *words: str | Path) -> tuple[int, str]:
     """Exit code and error of a command in this process: anything but our own errors is a traceback."""
-    with pytest.MonkeyPatch.context() as patched:
-        for name, value in stack.env.items():
-            patched.setenv(name, value)
-        try:
-            with in_time(30):
-                app.app([*map(str, words)], standalone_mode=False)
-            code, error = 0, ""
-        except NpuRlError as refused:
-            code, error = refused.exit_code, str(refused)
-        except SystemExit as ended:
-            code, error = int(ended.code or 0), ""
-    return code, error + capsys.readouterr().err
+    with in_time(30):
+        done = run_here(words, stack.env)
+    return done.returncode, done.stderr
 
 
 def interrupt(paths: WorkspacePaths, incoming: WorkspacePaths) -> None:
@@ -160,8 +150,7 @@ def test_the_file_that_holds_a_workspace_leads_nowhere(
     (paths.hidden / "busy.lock").unlink()
     (paths.hidden / "busy.lock").symlink_to(victim / ".bashrc")
     before = untouched(victim)
-    done = stack.lay(paths.root, stack.new)
-    assert_told(done, "busy.lock is not a regular file", code=3)
+    assert_told(stack.lay(paths.root, stack.new), "busy.lock is not a regular file", code=3)
     (paths.hidden / "busy.lock").unlink()
     os.link(victim / ".bashrc", paths.hidden / "busy.lock")
     assert stack.lay(paths.root, stack.new).returncode == 0
@@ -233,26 +222,23 @@ def test_a_receipt_with_the_right_digest_and_odd_content(
     stack: Stack,
     template: WorkspacePaths,
     drifted: WorkspacePaths,
-    capsys: pytest.CaptureFixture[str],
     odd: str,
 ) -> None:
     shutil.copy(template.receipt, drifted.receipt)
     receipt_with(drifted, BODIES[odd])
     for command in ("verify", "diff"):
-        code, error = said(stack, capsys, command, "-w", drifted.root)
+        code, error = said(stack, command, "-w", drifted.root)
         assert code == 3
         assert "receipt" in error
 
 
 @pytest.mark.parametrize("command", ["status", "setup", "discard"])
-def test_other_commands_with_an_odd_receipt(
-    stack: Stack, paths: WorkspacePaths, capsys: pytest.CaptureFixture[str], command: str
-) -> None:
+def test_other_commands_with_an_odd_receipt(stack: Stack, paths: WorkspacePaths, command: str) -> None:
     for odd in ("root absolute", "hunk no copies", "file below a file", "made a text"):
         receipt_with(paths, BODIES[odd])
         paths.stat.unlink(missing_ok=True)
         words = ["setup", "-m", stack.old, *(["--discard"] if command == "discard" else [])]
-        code, error = said(stack, capsys, *(words if command != "status" else ["status"]), "-w", paths.root)
+        code, error = said(stack, *(words if command != "status" else ["status"]), "-w", paths.root)
         assert code == (0 if command == "discard" else 3), error
 
 
@@ -294,61 +280,38 @@ PENDING = (
 )  # fmt: skip
 
 
-def link_to_folder(place: Path, victim: Path) -> None:
-    place.symlink_to(victim)
-
-
-def link_to_file(place: Path, victim: Path) -> None:
-    place.symlink_to(victim / ".bashrc")
-
-
-def hard_link(place: Path, victim: Path) -> None:
-    os.link(victim / ".bashrc", place)
-
-
-def pipe(place: Path, victim: Path) -> None:
-    os.mkfifo(place)
-
-
-def folder(place: Path, victim: Path) -> None:
-    (place / "x").mkdir(parents=True)
-
-
-def no_text(place: Path, victim: Path) -> None:
-    place.write_bytes(b"\0\xff\xfe{")
-
-
-def deep(place: Path, victim: Path) -> None:
-    place.write_text("[" * 100_000)
-
-
 def large(place: Path, victim: Path) -> None:
     with place.open("wb") as file:
         file.truncate(2**40)
 
 
-KINDS = (link_to_folder, link_to_file, hard_link, pipe, folder, no_text, deep, large)
-FEW = (link_to_folder, pipe)
+FEW: dict[str, Callable[[Path, Path], object]] = {
+    "link to a folder": lambda place, victim: place.symlink_to(victim),
+    "pipe": lambda place, victim: os.mkfifo(place),
+}
+KINDS = FEW | {
+    "link to a file": lambda place, victim: place.symlink_to(victim / ".bashrc"),
+    "hard link": lambda place, victim: os.link(victim / ".bashrc", place),
+    "folder": lambda place, victim: (place / "x").mkdir(parents=True),
+    "no text": lambda place, victim: place.write_bytes(b"\0\xff\xfe{"),
+    "deep": lambda place, victim: place.write_text("[" * 100_000),
+    "large": large,
+}
 CASES = [
     (False, place, kind) for place in CLEAN for kind in (KINDS if place.endswith((".json", ".lock")) else FEW)
 ]
 CASES += [(True, place, kind) for place in PENDING for kind in (KINDS if "journal" in place else FEW)]
 
 
-@pytest.mark.parametrize(
-    ("pending", "name", "plant"),
-    CASES,
-    ids=[f"{'pending-' if p else ''}{n}-{k.__name__}" for p, n, k in CASES],
-)
+@pytest.mark.parametrize(("pending", "name", "kind"), CASES)
 def test_any_place_any_command(
     stack: Stack,
     paths: WorkspacePaths,
     incoming: WorkspacePaths,
     victim: Path,
-    capsys: pytest.CaptureFixture[str],
     pending: bool,
     name: str,
-    plant: Callable[[Path, Path], None],
+    kind: str,
 ) -> None:
     if pending:
         interrupt(paths, incoming)
@@ -358,7 +321,7 @@ def test_any_place_any_command(
     else:
         place.unlink(missing_ok=True)
     place.parent.mkdir(parents=True, exist_ok=True)
-    plant(place, victim)
+    KINDS[kind](place, victim)
     if name.startswith(".npu-rl/git"):  # git is asked only where there is something to ask
         (paths.code / "beta/b.py").write_text("changed\n")
         with contextlib.suppress(OSError):
@@ -366,7 +329,7 @@ def test_any_place_any_command(
             (paths.git / "code/objects/ab/cdef").write_text("")
     before = untouched(victim)
     for words in (["verify"], ["diff"], ["setup", "-m", stack.new], ["setup", "-m", stack.new, "--discard"]):
-        said(stack, capsys, *words, "-w", paths.root)
+        said(stack, *words, "-w", paths.root)
         assert untouched(victim) == before, words
 
 
@@ -416,9 +379,8 @@ CONFIG = """\
 def name_programs(paths: WorkspacePaths, folder: Path) -> Path:
     """Let every setting of the workspace's repositories name a program; the file it makes when it is run."""
     folder.mkdir()
-    marker, program = folder / "ran", folder / "program"
-    program.write_text(f"#!/bin/sh\necho ran $0 $* >> {marker}\ncat\n")
-    program.chmod(0o755)
+    marker = folder / "ran"
+    program = script(folder / "program", f"echo ran $0 $* >> {marker}\ncat")
     for hook in ("post-index-change", "post-checkout", "reference-transaction", "fsmonitor-watchman"):
         shutil.copy(program, folder / hook)
     for name in ("attributes", "more"):
@@ -437,7 +399,7 @@ def name_programs(paths: WorkspacePaths, folder: Path) -> Path:
 
 @pytest.mark.parametrize("command", ["verify", "status", "diff", "recipes check", "plan", "setup", "discard"])
 def test_nothing_that_a_workspace_names_is_run(
-    stack: Stack, paths: WorkspacePaths, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+    stack: Stack, paths: WorkspacePaths, tmp_path: Path, command: str
 ) -> None:
     """Its interpreter, and what the configuration of its repositories names; also with an object that is missing."""
     marker = name_programs(paths, tmp_path / "evil")
@@ -458,7 +420,7 @@ def test_nothing_that_a_workspace_names_is_run(
         "plan": ["plan", RECIPE],
     }.get(command, [command])
     path = f"{tmp_path / 'evil'}{os.pathsep}{stack.env['PATH']}"  # a name without a slash would be found, too
-    said(replace(stack, env={**stack.env, "PATH": path}), capsys, *words, "-w", paths.root)
+    said(replace(stack, env={**stack.env, "PATH": path}), *words, "-w", paths.root)
     assert not marker.exists(), marker.read_text()
 
 

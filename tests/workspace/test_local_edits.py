@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.disk import remove_tree
 from npu_rl.workspace.folder import local_edits
 from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.local_commits import own_files
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.support import assert_told, git, ok
-from tests.workspace.stack import Stack, found, git_in, leftovers, snapshot
+from tests.workspace.stack import Stack, found, git_in, leftovers, snapshot, unchanged
 
-Work = Callable[[WorkspacePaths, Stack], None]
+Work = Callable[[WorkspacePaths, Stack], object]
 
 
 def kept(paths: WorkspacePaths) -> Path:
@@ -32,26 +33,19 @@ def modify(paths: WorkspacePaths, stack: Stack) -> None:
     (paths.code / "beta/b.py").write_text("B = 'mine'\n")
 
 
-def add(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.code / "beta/mine.py").write_text("mine")
+def written(*names: str) -> Work:
+    """Files of a person's, by their paths below the workspace."""
+
+    def work(paths: WorkspacePaths, stack: Stack) -> None:
+        for place in (paths.root / name for name in names):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text("mine own")
+
+    return work
 
 
-def add_product(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.code / "outputs/step_1").mkdir(parents=True)
-    (paths.code / "outputs/step_1/log größe\nx.txt").write_text("mine")
-
-
-def add_in_src(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.root / "src/gamma/build.log").write_text("mine")
-
-
-def add_beside_src(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.root / "src/my project").mkdir()
-    (paths.root / "src/my project/thesis.tex").write_text("mine")
-
-
-def change_mode(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.code / "beta/b.py").chmod(0o755)
+add = written("code/beta/mine.py")
+nested_repository = written("code/beta/.git/HEAD")
 
 
 def make_link(paths: WorkspacePaths, stack: Stack) -> None:
@@ -70,11 +64,6 @@ def change_activate(paths: WorkspacePaths, stack: Stack) -> None:
         file.write("export MINE=1\n")
 
 
-def nested_repository(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.code / "beta/.git").mkdir()
-    (paths.code / "beta/.git/HEAD").write_text("mine")
-
-
 def own_repository(paths: WorkspacePaths, stack: Stack) -> None:
     (paths.code / ".git").unlink()
     git_in(paths.code, stack.env, "init", "-q")
@@ -82,60 +71,50 @@ def own_repository(paths: WorkspacePaths, stack: Stack) -> None:
     git_in(paths.code, stack.env, "commit", "-qm", "mine")
 
 
-def git_settings(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack.env, "config", "user.email", "me@example.com")
-
-
-def git_excludes(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.git / "code/info/exclude").write_text("mynotes/\n")
-
-
 def git_attributes(paths: WorkspacePaths, stack: Stack) -> None:
     with (paths.git / "code/info/attributes").open("a") as file:
         file.write("*.bin binary\n")
 
 
-IN_THE_REPOSITORY = (
-    "BISECT_LOG",
-    "BISECT_NAMES",
-    "BISECT_RUN",
-    "BISECT_TERMS",
-    "BISECT_notes",
-    "COMMIT_EDITMSG",
-    "MERGE_MODE",
-    "MERGE_MSG",
-    "MERGE_RR",
-    "ORIG_HEAD",
-    "README",
-    "fsmonitor--daemon-notes",
-    "fsmonitor--daemon/cookies/1-2",
-    "fsmonitor--daemon/cookies/thesis.txt",
-    "gc.pid",
-    "hooks/pre-commit",
-    "hooks/pre-push.sample",
-    "hooks/thesis.sample",
-    "index.lock",
-    "info/refs",
-    "lfs/objects/ab/cd/abcd",
-    "logs/refs/heads/notes.txt",
-    "logs/thesis.txt",
-    "objects/info/commit-graph",
-    "objects/info/commit-graphs/thesis",
-    "objects/info/packs",
-    "objects/pack/multi-pack-index",
-    "objects/pack/multi-pack-index-notes.txt",
-    "objects/pack/tmp_thesis.txt",
-    "refs/heads/notes.txt",
-    "refs/heads/thesis.lock",
-    "shallow",
-    f"sharedindex.{'0' * 40}",
-)
-
-
-def files_in_the_repository(paths: WorkspacePaths, stack: Stack) -> None:
-    for name in IN_THE_REPOSITORY:
-        (paths.git / "code" / name).parent.mkdir(parents=True, exist_ok=True)
-        (paths.git / "code" / name).write_text("mine own")
+REPOSITORY = ".npu-rl/git/code"
+IN_THE_REPOSITORY = [
+    f"{REPOSITORY}/{name}"
+    for name in (
+        "BISECT_LOG",
+        "BISECT_NAMES",
+        "BISECT_RUN",
+        "BISECT_TERMS",
+        "BISECT_notes",
+        "COMMIT_EDITMSG",
+        "MERGE_MODE",
+        "MERGE_MSG",
+        "MERGE_RR",
+        "ORIG_HEAD",
+        "README",
+        "fsmonitor--daemon-notes",
+        "fsmonitor--daemon/cookies/1-2",
+        "fsmonitor--daemon/cookies/thesis.txt",
+        "gc.pid",
+        "hooks/pre-commit",
+        "hooks/pre-push.sample",
+        "hooks/thesis.sample",
+        "index.lock",
+        "info/refs",
+        "lfs/objects/ab/cd/abcd",
+        "logs/refs/heads/notes.txt",
+        "logs/thesis.txt",
+        "objects/info/commit-graph",
+        "objects/info/commit-graphs/thesis",
+        "objects/info/packs",
+        "objects/pack/multi-pack-index",
+        "objects/pack/multi-pack-index-notes.txt",
+        "objects/pack/tmp_thesis.txt",
+        "refs/heads/notes.txt",
+        "refs/heads/thesis.lock",
+        "shallow",
+        f"sharedindex.{'0' * 40}",
+    )
+]
 
 
 def notes_in_a_reflog(paths: WorkspacePaths, stack: Stack) -> None:
@@ -144,64 +123,64 @@ def notes_in_a_reflog(paths: WorkspacePaths, stack: Stack) -> None:
     path.write_text(f"{'0' * 40} {'1' * 40} A <a@b> 1700000000 +0000\tcommit: x\nmy notes\n")
 
 
-def a_work_tree(paths: WorkspacePaths, stack: Stack) -> None:
-    git_in(paths.code, stack.env, "worktree", "add", "-q", "--detach", str(paths.root.parent / "other"))
-
-
-def no_byte_code(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.code / "beta/__pycache__").mkdir()
-    (paths.code / "beta/__pycache__/thesis.pyc").write_text("mine")
-
-
-def in_the_cache_of_older_versions(paths: WorkspacePaths, stack: Stack) -> None:
-    (paths.hidden / "pycache/x").mkdir(parents=True)
-    (paths.hidden / "pycache/x/thesis").write_text("mine")
-    (paths.hidden / "pycache/x/b.cpython-311.pyc").write_text("npu-rl's")
-
-
-REPOSITORY = ".npu-rl/git/code"
-FILES: dict[Work, list[str]] = {
-    git_settings: [f"{REPOSITORY}/config"],
-    git_excludes: [f"{REPOSITORY}/info/exclude"],
-    git_attributes: [f"{REPOSITORY}/info/attributes"],
-    files_in_the_repository: [f"{REPOSITORY}/{name}" for name in IN_THE_REPOSITORY],
-    notes_in_a_reflog: [f"{REPOSITORY}/logs/refs/heads/x"],
-    a_work_tree: [f"{REPOSITORY}/worktrees/other/gitdir"],
-    no_byte_code: ["code/beta/__pycache__/thesis.pyc"],
-    in_the_cache_of_older_versions: [".npu-rl/pycache/x/thesis"],
-    modify: ["code/beta/b.py"],
-    add: ["code/beta/mine.py"],
-    add_product: ["code/outputs/step_1/log größe\nx.txt"],
-    add_in_src: ["src/gamma/build.log"],
-    add_beside_src: ["src/my project/thesis.tex"],
-    change_mode: ["code/beta/b.py"],
-    make_link: ["code/beta/b.py"],
-    make_folder: ["code/beta/b.py/mine.txt"],
-    change_activate: ["activate"],
-    nested_repository: ["code/beta/.git/HEAD"],
-    own_repository: ["code/.git/HEAD"],
+NEW = (
+    f"{REPOSITORY}/info/exclude",
+    "code/beta/__pycache__/thesis.pyc",
+    "code/beta/mine.py",
+    "code/outputs/step_1/log größe\nx.txt",
+    "src/gamma/build.log",
+    "src/my project/thesis.tex",
+    "code/beta/.git/HEAD",
+)
+ELSEWHERE = ("worktree", "add", "-q", "--detach", "../../other")
+# What is done, and the paths of the work that is found.
+FILES: dict[str, tuple[Work, list[str]]] = {
+    **{f"new {name}": (written(name), [name]) for name in NEW},
+    "in the repository": (written(*IN_THE_REPOSITORY), IN_THE_REPOSITORY),
+    "settings": (
+        lambda paths, stack: git_in(paths.code, stack.env, "config", "user.email", "me@example.com"),
+        [f"{REPOSITORY}/config"],
+    ),
+    "attributes": (git_attributes, [f"{REPOSITORY}/info/attributes"]),
+    "a reflog": (notes_in_a_reflog, [f"{REPOSITORY}/logs/refs/heads/x"]),
+    "a work tree": (
+        lambda paths, stack: git_in(paths.code, stack.env, *ELSEWHERE),
+        [f"{REPOSITORY}/worktrees/other/gitdir"],
+    ),
+    "the cache of older versions": (
+        written(".npu-rl/pycache/x/thesis", ".npu-rl/pycache/x/b.cpython-311.pyc"),
+        [".npu-rl/pycache/x/thesis"],
+    ),
+    "modified": (modify, ["code/beta/b.py"]),
+    "mode": (lambda paths, stack: (paths.code / "beta/b.py").chmod(0o755), ["code/beta/b.py"]),
+    "link": (make_link, ["code/beta/b.py"]),
+    "folder": (make_folder, ["code/beta/b.py/mine.txt"]),
+    "activate": (change_activate, ["activate"]),
+    "own repository": (own_repository, ["code/.git/HEAD"]),
 }
-WORKS = pytest.mark.parametrize("work", FILES, ids=lambda work: work.__name__)
 
 
-@WORKS
-def test_work_stops_a_setup_and_nothing_changes(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
+@pytest.fixture(params=FILES)
+def mine(request: pytest.FixtureRequest, paths: WorkspacePaths, stack: Stack) -> list[str]:
+    """The paths of work that was done."""
+    work, found = FILES[request.param]
     work(paths, stack)
-    before = snapshot(paths.root)
-    done = stack.lay(paths.root, stack.new)
-    assert_told(done, "that setup would replace", "--discard", code=3)
-    for path in FILES[work]:
-        assert path.split("/")[1 if "/" in path else 0] in done.stderr
-    assert snapshot(paths.root) == before
+    return found
 
 
-@WORKS
-def test_discard_moves_work_aside(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
-    work(paths, stack)
-    mine = {path: (paths.root / path).lstat() for path in FILES[work]}
+def test_work_stops_a_setup_and_nothing_changes(stack: Stack, paths: WorkspacePaths, mine: list[str]) -> None:
+    with unchanged(paths.root):
+        done = stack.lay(paths.root, stack.new)
+        assert_told(done, "that setup would replace", "--discard", code=3)
+        for path in mine:
+            assert path.split("/")[1 if "/" in path else 0] in done.stderr
+
+
+def test_discard_moves_work_aside(stack: Stack, paths: WorkspacePaths, mine: list[str]) -> None:
+    before = {path: (paths.root / path).lstat() for path in mine}
     done = ok(stack.lay(paths.root, stack.new, "--discard"))
     assert str(kept(paths)) in done.stdout
-    for path, status in mine.items():
+    for path, status in before.items():
         now = (kept(paths) / path).lstat()
         assert (now.st_ino, now.st_mode, now.st_size) == (status.st_ino, status.st_mode, status.st_size)
     assert found(paths, deep=True) == []
@@ -217,17 +196,11 @@ def test_the_list_is_whole_or_says_how_much_more(stack: Stack, paths: WorkspaceP
     assert "and 5 more" in done.stderr
 
 
-def test_a_deleted_file_is_no_work_and_comes_back(stack: Stack, paths: WorkspacePaths) -> None:
-    shutil.rmtree(paths.code / "beta")
-    assert stack.lay(paths.root).returncode == 0
+@pytest.mark.parametrize("gone", ["code/beta/b.py", "code/beta", "src/gamma/build.txt", "code"])
+def test_what_was_deleted_is_no_work_and_comes_back(stack: Stack, paths: WorkspacePaths, gone: str) -> None:
+    remove_tree(paths.root / gone)
+    assert "is ready" in ok(stack.lay(paths.root)).stdout
     assert found(paths, deep=True) == []
-    assert not paths.kept.exists()
-
-
-def test_bytecode_is_no_work(stack: Stack, paths: WorkspacePaths) -> None:
-    (paths.code / "beta/__pycache__").mkdir()
-    (paths.code / "beta/__pycache__/b.cpython-311.pyc").write_bytes(b"whatever")
-    assert stack.lay(paths.root, stack.new).returncode == 0
     assert not paths.kept.exists()
 
 
@@ -260,10 +233,9 @@ def test_links_out_of_the_workspace_are_moved_not_followed(
     paths.code.symlink_to(mine)
     shutil.rmtree(paths.root / "src")
     (paths.root / "src").symlink_to(mine)
-    before = snapshot(mine)
-    assert stack.lay(paths.root, stack.new).returncode == 3
-    ok(stack.lay(paths.root, stack.new, "--discard"))
-    assert snapshot(mine) == before
+    with unchanged(mine):
+        assert stack.lay(paths.root, stack.new).returncode == 3
+        ok(stack.lay(paths.root, stack.new, "--discard"))
     assert (kept(paths) / "code").readlink() == (kept(paths) / "src").readlink() == mine
     assert found(paths, deep=True) == []
 
@@ -274,8 +246,7 @@ def test_without_a_receipt_everything_may_be_work(stack: Stack, paths: Workspace
     paths.receipt.write_text(damage)
     before = snapshot(paths.root)
     for manifest in (stack.old, stack.new):
-        done = stack.lay(paths.root, manifest)
-        assert_told(done, "code/", code=3)
+        assert_told(stack.lay(paths.root, manifest), "code/", code=3)
         assert snapshot(paths.root) == before
     ok(stack.lay(paths.root, stack.old, "--discard"))
     assert (kept(paths) / "code/beta/b.py").read_text() == "B = 'mine'\n"
@@ -376,10 +347,8 @@ HISTORIES: dict[Work, str] = {
 @pytest.mark.parametrize("work", HISTORIES, ids=lambda work: work.__name__)
 def test_history_stops_a_setup_and_discard_keeps_it(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
     work(paths, stack)
-    before = snapshot(paths.root)
-    done = stack.lay(paths.root, stack.new)
-    assert_told(done, HISTORIES[work], code=3)
-    assert snapshot(paths.root) == before
+    with unchanged(paths.root):
+        assert_told(stack.lay(paths.root, stack.new), HISTORIES[work], code=3)
     root = "src-gamma" if work is commit_in_src else "code"
     objects = ["cat-file", "--batch-all-objects", "--batch-check", "--unordered"]
     had = set(git_in(paths.git / root, stack.env, "--git-dir=.", *objects).splitlines())
@@ -444,7 +413,7 @@ def test_discard_without_a_new_lock_goes_back_to_the_locked_state(
     add(paths, stack)
     assert stack.lay(paths.root, stack.old, "--discard").returncode == 0
     assert found(paths, deep=True) == []
-    assert (kept(paths) / "code/beta/mine.py").read_text() == "mine"
+    assert (kept(paths) / "code/beta/mine.py").read_text() == "mine own"
     assert "B = 'mine'" in git_in(
         kept(paths) / "git/code", stack.env, "--git-dir=.", "show", "mine:beta/b.py"
     )
@@ -465,21 +434,18 @@ def test_each_discard_has_a_folder_of_its_own_and_status_names_it(
 
 def test_a_discard_that_fails_moves_nothing(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
     modify(paths, stack)
-    before = snapshot(paths.root)
     env = {"NPU_RL_STORE": str(tmp_path / "empty")}
-    done = stack.run("setup", "-m", stack.new, "-w", paths.root, "--discard", "--offline", env=env)
-    assert done.returncode == 1
-    assert snapshot(paths.root) == before
+    with unchanged(paths.root):
+        done = stack.run("setup", "-m", stack.new, "-w", paths.root, "--discard", "--offline", env=env)
+        assert done.returncode == 1
 
 
 # -- late ----------------------------------------------------------------------------------------------
 
 
-@WORKS
-def test_work_done_while_the_setup_ran_is_kept(stack: Stack, paths: WorkspacePaths, work: Work) -> None:
+def test_work_done_while_the_setup_ran_is_kept(paths: WorkspacePaths, mine: list[str]) -> None:
     """The old parts, as a swap shows them before it removes them."""
     old = paths.hidden / "old-0123456789ab"
-    work(paths, stack)
     (old / ".npu-rl").mkdir(parents=True)
     for name in MOVED:
         if (paths.root / name).exists():
@@ -488,7 +454,7 @@ def test_work_done_while_the_setup_ran_is_kept(stack: Stack, paths: WorkspacePat
     assert work_found
     place = paths.kept / "now"
     local_edits.move_edits(paths.inside, old, work_found, place)
-    for path in FILES[work]:
+    for path in mine:
         assert os.path.lexists(place / path)
     assert not local_edits.find_edits(old, {}).files
 
@@ -525,9 +491,8 @@ def test_diff_leaves_the_users_index_alone_and_runs_none_of_their_filters(
     git_in(paths.code, stack.env, "add", "beta/b.py")
     git_in(paths.code, stack.env, "config", "filter.evil.clean", f"touch {tmp_path}/ran; cat")
     (paths.git / "code/info/attributes").write_text("* filter=evil\n")
-    before = snapshot(paths.git)
-    assert "+B = 'mine'" in stack.run("diff", "-w", paths.root).stdout
-    assert snapshot(paths.git) == before
+    with unchanged(paths.git):
+        assert "+B = 'mine'" in stack.run("diff", "-w", paths.root).stdout
     assert not (tmp_path / "ran").exists()
 
 
@@ -575,8 +540,7 @@ def test_a_path_too_long_to_be_opened(stack: Stack, paths: WorkspacePaths, below
     os.close(inner)
     assert stack.run("verify", "-w", paths.root).returncode == (0 if below.startswith(".") else 3)
     assert stack.run("diff", "-w", paths.root).returncode == 0
-    done = stack.lay(paths.root, stack.new)
-    assert_told(done, "1 local change that setup would replace", code=3)
+    assert_told(stack.lay(paths.root, stack.new), "1 local change that setup would replace", code=3)
     ok(stack.lay(paths.root, stack.new, "--discard"))
     moved = kept(paths) / below.removeprefix(".npu-rl/")
     inner = deep_folder(moved, length + len(os.fsencode(moved)) - len(os.fsencode(home)), make=False)

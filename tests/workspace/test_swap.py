@@ -8,8 +8,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,8 +21,8 @@ from npu_rl.workspace.folder.interrupted_setup import interrupted_error
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.faults.killer import watch
-from tests.support import ok
-from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, without_privileges
+from tests.support import assert_told, ok
+from tests.workspace.stack import Stack, found, look, receipt_with, snapshot, unchanged
 from tests.workspace.test_hostile_workspace import said
 
 # The test runner may have threads of its own; the child only ever runs Python of ours, and dies.
@@ -194,14 +192,11 @@ def test_a_damaged_or_hostile_journal_is_refused_and_nothing_is_removed(
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious/thesis.tex").write_text("mine\n")
     paths.journal.write_text(text)
-    before = snapshot(tmp_path)
-    with pytest.raises(WorkspaceError, match="journal"):
-        swap.finish(paths, keep)
-    for command in (["verify"], ["setup", "-m", str(stack.new), "--discard"]):
-        done = stack.run(*command, "-w", paths.root)
-        assert done.returncode == 3
-        assert "Traceback" not in done.stderr
-    assert snapshot(tmp_path) == before
+    with unchanged(tmp_path):
+        with pytest.raises(WorkspaceError, match="journal"):
+            swap.finish(paths, keep)
+        for command in (["verify"], ["setup", "-m", str(stack.new), "--discard"]):
+            assert_told(stack.run(*command, "-w", paths.root), code=3)
 
 
 def test_a_journal_says_what_it_is_about(paths: WorkspacePaths) -> None:
@@ -249,14 +244,13 @@ LOOKING = (
 
 @pytest.mark.parametrize("command", LOOKING, ids=" ".join)
 def test_a_command_that_looks_says_that_a_swap_is_pending(
-    stack: Stack, interrupted: WorkspacePaths, capsys: pytest.CaptureFixture[str], command: tuple[str, ...]
+    stack: Stack, interrupted: WorkspacePaths, command: tuple[str, ...]
 ) -> None:
-    before = snapshot(interrupted.root)
-    code, error = said(stack, capsys, *command, "-w", interrupted.root)
-    assert code == 3
-    assert "The setup of this workspace was interrupted" in error
-    assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in error
-    assert snapshot(interrupted.root) == before
+    with unchanged(interrupted.root):
+        code, error = said(stack, *command, "-w", interrupted.root)
+        assert code == 3
+        assert "The setup of this workspace was interrupted" in error
+        assert f"npu-rl setup --manifest NAME --workspace {interrupted.root}" in error
 
 
 @pytest.mark.parametrize("named", ["outside", "bundled"])
@@ -280,10 +274,7 @@ def test_a_swap_that_goes_on_is_waited_for(stack: Stack, interrupted: WorkspaceP
     """The journal is there, and so is who wrote it: `verify` waits, and judges what was put in place."""
     told: list[str] = []
     with exclusive(interrupted, told.append):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "npu_rl", "verify", "-w", str(interrupted.root)],
-            env=dict(stack.env), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        process = stack.start("verify", "-w", interrupted.root)
         assert process.stderr is not None
         assert "Another npu-rl command is using" in process.stderr.readline()
         assert swap.finish(interrupted, keep)[0]
@@ -339,7 +330,7 @@ def test_a_workspace_that_is_not_ours_to_write_is_judged(stack: Stack, paths: Wo
     before = snapshot(paths.root)
     try:
         for command in LOOKING[:4]:
-            ok(without_privileges(stack, *command, "-w", paths.root))
+            ok(stack.run_unprivileged(*command, "-w", paths.root))
     finally:
         for folder in folders:
             folder.chmod(0o755)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -15,14 +15,6 @@ from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder.workspace_lock import exclusive, settled
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.workspace.stack import Stack, found, leftovers, look
-
-
-def start(stack: Stack, manifest: Path, workspace: Path, store: Path, *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "npu_rl", "setup", "-m", str(manifest), "-w", str(workspace), *options],
-        env={**stack.env, "NPU_RL_STORE": str(store)},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
 
 
 def at_once(stack: Stack, manifests: Sequence[Path], workspaces: Sequence[Path], store: Path) -> list[str]:
@@ -85,7 +77,9 @@ def test_two_workspaces_from_one_store(stack: Stack, tmp_path: Path) -> None:
 
 def test_a_workspace_that_is_held_is_waited_for(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
     with FileLock(str(paths.hidden / "busy.lock")):
-        process = start(stack, stack.new, paths.root, tmp_path / "store")
+        process = stack.start(
+            "setup", "-m", stack.new, "-w", paths.root, NPU_RL_STORE=str(tmp_path / "store")
+        )
         assert process.stderr is not None
         assert "Another npu-rl command is using" in process.stderr.readline()
         assert process.poll() is None
@@ -94,15 +88,18 @@ def test_a_workspace_that_is_held_is_waited_for(stack: Stack, paths: WorkspacePa
     assert look(paths).lock.manifest == "new"
 
 
-def test_waiting_has_an_end(paths: WorkspacePaths) -> None:
+@pytest.mark.parametrize("hold", [exclusive, settled])
+def test_waiting_has_an_end(paths: WorkspacePaths, hold: Callable[..., AbstractContextManager[None]]) -> None:
+    """And a command that only looks makes no file to wait by."""
     told: list[str] = []
-    with FileLock(str(paths.hidden / "busy.lock")):
-        with pytest.raises(WorkspaceError, match="is using this workspace"):
-            with exclusive(paths, told.append, wait=0.1):
-                pass
+    busy = paths.hidden / "busy.lock"
+    with FileLock(str(busy)), pytest.raises(WorkspaceError, match="is using this workspace"):
+        with hold(paths, told.append, wait=0.1):
+            pass
+    busy.unlink()
+    with hold(paths, told.append, wait=0.1):
+        assert busy.exists() == (hold is exclusive)
     assert len(told) == 1
-    with exclusive(paths, told.append, wait=0.1):
-        assert len(told) == 1
 
 
 def test_a_first_setup_that_is_refused_takes_nothing_from_one_that_waits(
@@ -112,7 +109,8 @@ def test_a_first_setup_that_is_refused_takes_nothing_from_one_that_waits(
     paths = WorkspacePaths(tmp_path / "new/w")
     with pytest.raises(RuntimeError):
         with exclusive(paths, print):
-            processes = [start(stack, stack.old, paths.root, tmp_path / "store") for _ in range(2)]
+            command, store = ("setup", "-m", stack.old, "-w", paths.root), str(tmp_path / "store")
+            processes = [stack.start(*command, NPU_RL_STORE=store) for _ in range(2)]
             for process in processes:
                 assert process.stderr is not None
                 assert "Another npu-rl command is using" in process.stderr.readline()
@@ -132,18 +130,6 @@ def test_what_was_there_before_a_refused_setup_stays(tmp_path: Path) -> None:
                 raise RuntimeError
         after = sorted(str(p) for p in paths.root.parent.rglob("*") if p.name != "busy.lock")
         assert after == before
-
-
-def test_a_command_that_looks_writes_nothing_to_wait(paths: WorkspacePaths) -> None:
-    told: list[str] = []
-    with FileLock(str(paths.hidden / "busy.lock")):
-        with pytest.raises(WorkspaceError, match="is using this workspace"):
-            with settled(paths, told.append, wait=0.1):
-                pass
-    assert len(told) == 1
-    (paths.hidden / "busy.lock").unlink()
-    with settled(paths, told.append, wait=0.1):
-        assert not (paths.hidden / "busy.lock").exists()
 
 
 def test_a_first_setup_that_begins_meanwhile_is_waited_for(

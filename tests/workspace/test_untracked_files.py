@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import unicodedata
@@ -25,6 +24,7 @@ from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import local_changes
 from tests.support import ROOT
 from tests.workspace.stack import Stack, look
+from tests.workspace.test_every_change import bind
 
 HEX = "0123456789abcdef01234567"
 
@@ -76,11 +76,6 @@ UNTRACKED = {
 ODD = ("code/a b.py", "code/line\nX equals its lock.py", "code/\x1b]0;title\x07.py", "code/\udcff.py", f"code/{'n' * 250}.py",
        f"code/alpha/{unicodedata.normalize('NFD', 'größe_名.py')}", "code/alpha/out.log\n", "code/alpha/\udcff.json")  # fmt: skip
 ROWS = [*(path for text in UNTRACKED.values() for path in text.split()), *ODD]
-
-
-def bind(path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as end:
-        end.bind(os.path.relpath(path))
 
 
 # No regular file has these names.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -15,23 +14,13 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests
-from npu_rl.common.errors import LockError, NpuRlError, WorkspaceError
+from npu_rl.common.errors import LockError, WorkspaceError
 from npu_rl.stack.lock import lock_model
 from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.require_locked import require_locked
 from tests.support import assert_told, modules_after, ok, run_program
-from tests.workspace.stack import (
-    CORE,
-    ODD,
-    Stack,
-    found,
-    look,
-    receipt_with,
-    record_as_proven,
-    verify_json,
-    without_privileges,
-)
+from tests.workspace.stack import CORE, ODD, Stack, found, look, receipt_with, record_as_proven, verify_json
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -150,6 +139,7 @@ def test_each_kind_with_its_component(paths: WorkspacePaths) -> None:
     (code / "alpha/extra/__init__.py").write_text("")
     (code / "alpha-1.0.dist-info/METADATA").write_text("Name: other\n")
     (code / "alpha/out.log").write_text("a log\n")
+    (code / "npu_rl_runtime/switches.py").write_text("")
     edit(paths.root / "src/gamma/csrc/k.cpp", "int k;", "int j;")
     report = look(paths)
     assert [(d.path, d.kind, d.component) for d in report.drift] == [
@@ -160,17 +150,11 @@ def test_each_kind_with_its_component(paths: WorkspacePaths) -> None:
         ("code/alpha/same_a.py", "type", "alpha"),
         ("code/beta/__init__.py", "missing", "beta"),
         ("code/beta/b.py", "modified", "beta"),
+        ("code/npu_rl_runtime/switches.py", "modified", "npu_rl_runtime"),
         ("code/random.py", "untracked", None),
         ("src/gamma/csrc/k.cpp", "modified", "gamma"),
     ]
     assert report.ignored == {"code/alpha/out.log": "log"}
-
-
-def test_the_runtime_is_proven_too(paths: WorkspacePaths) -> None:
-    (paths.code / "npu_rl_runtime/switches.py").write_text("")
-    assert [(d.path, d.component) for d in look(paths).drift] == [
-        ("code/npu_rl_runtime/switches.py", "npu_rl_runtime")
-    ]
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -220,17 +204,6 @@ def test_missing_code_folder_is_reported_file_by_file(paths: WorkspacePaths) -> 
 # -- quick is not blind --------------------------------------------------------------------------------
 
 
-def test_edit_with_the_same_size_and_times_is_found(paths: WorkspacePaths) -> None:
-    assert found(paths) == []
-    path = paths.code / "alpha/core.py"
-    before = path.stat()
-    path.write_text(path.read_text().replace("line_1 = 1", "line_1 = 7"))
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert path.stat().st_size == before.st_size
-    assert found(paths) == [("code/alpha/core.py", "modified")]
-    assert found(paths) == [("code/alpha/core.py", "modified")]  # and it stays found
-
-
 def test_edits_right_after_setup_are_found(stack: Stack, tmp_path: Path) -> None:
     for count in range(5):
         paths = stack.make(tmp_path / f"w{count}")
@@ -238,7 +211,8 @@ def test_edits_right_after_setup_are_found(stack: Stack, tmp_path: Path) -> None
         before = path.stat()
         path.write_text("A = 7\n")
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-        assert found(paths) == [("code/alpha/same_a.py", "modified")]
+        for _ in range(2):  # and it stays found
+            assert found(paths) == [("code/alpha/same_a.py", "modified")]
 
 
 def test_a_second_look_reads_nothing(paths: WorkspacePaths) -> None:
@@ -280,23 +254,21 @@ def test_deep_trusts_no_record(paths: WorkspacePaths) -> None:
     assert found(paths) == [("code/beta/b.py", "modified")]
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"roots": []}', '{"receipt": 1, "roots": {"code": 1}}', "\0\0"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "3", '{"roots": 3}', '{"receipt": 1, "roots": {"code": 1}}',
+     '{"receipt": RECEIPT, "roots": [1]}', '{"receipt": RECEIPT, "roots": {"code": [1]}}',
+     '{"receipt": RECEIPT, "roots": null}', "\0\0", "\udcff"],
+)  # fmt: skip
 def test_a_damaged_record_is_made_anew(paths: WorkspacePaths, text: str) -> None:
-    paths.stat.write_text(text)
+    digest = json.dumps(read_receipt(paths).digest)
+    paths.stat.write_bytes(text.replace("RECEIPT", digest).encode("utf-8", "surrogateescape"))
     report = look(paths)
     assert report.ok
     assert report.hashed == report.files
 
 
 # -- receipt and lock ----------------------------------------------------------------------------------
-
-
-def forge(paths: WorkspacePaths, change: str, to: str) -> None:
-    """A receipt changed by somebody who knows how its digest is made."""
-    head, rest = paths.receipt.read_text()[:11], paths.receipt.read_text()[75:]
-    assert change in rest
-    rest = rest.replace(change, to)
-    paths.receipt.write_text(head + hashlib.sha256(rest.encode()).hexdigest() + rest)
 
 
 @pytest.mark.parametrize(
@@ -316,22 +288,12 @@ def test_a_damaged_receipt_is_refused(stack: Stack, paths: WorkspacePaths, damag
             "nesting": "[" * 100_000,
         }[damage]
     )
-    done = stack.run("verify", "-w", paths.root)
-    assert_told(done, str(paths.receipt), "npu-rl setup", code=3)
-
-
-def test_a_forged_receipt_does_not_give_the_locked_tree(paths: WorkspacePaths) -> None:
-    changed = b"B = 666\n"
-    old = hashlib.sha1(b"blob 6\0B = 1\n").hexdigest()
-    (paths.code / "beta/b.py").write_bytes(changed)
-    forge(paths, old, hashlib.sha1(b"blob %d\0" % len(changed) + changed).hexdigest())
-    for deep in (False, True):
-        with pytest.raises(WorkspaceError, match="does not describe the locked tree of code"):
-            look(paths, deep=deep)
+    assert_told(stack.run("verify", "-w", paths.root), str(paths.receipt), "npu-rl setup", code=3)
 
 
 def test_a_forged_patch_text_is_found(paths: WorkspacePaths) -> None:
-    forge(paths, "Ten is eleven", "Ten is twelve")
+    edit(paths.receipt, "Ten is eleven", "Ten is twelve")
+    receipt_with(paths, lambda body: None)  # its digest is made anew
     with pytest.raises(WorkspaceError, match="lacks the text of a locked patch"):
         look(paths)
 
@@ -350,8 +312,7 @@ def test_a_lock_edited_by_hand(stack: Stack, paths: WorkspacePaths) -> None:
 
 
 def test_a_folder_that_is_no_workspace(stack: Stack, tmp_path: Path) -> None:
-    done = stack.run("verify", "-w", tmp_path)
-    assert_told(done, "is not a workspace", code=3)
+    assert_told(stack.run("verify", "-w", tmp_path), "is not a workspace", code=3)
 
 
 def test_what_changed_a_moment_ago_is_read_again_next_time(paths: WorkspacePaths) -> None:
@@ -365,10 +326,6 @@ def test_what_changed_a_moment_ago_is_read_again_next_time(paths: WorkspacePaths
 
 
 # -- hunks ---------------------------------------------------------------------------------------------
-
-
-def test_hunks_of_a_clean_workspace_are_in_place(paths: WorkspacePaths) -> None:
-    assert states(paths) == WHOLE
 
 
 def test_a_change_elsewhere_in_the_file_hits_no_hunk(paths: WorkspacePaths) -> None:
@@ -398,15 +355,6 @@ def test_undone_hunk_is_missing_and_changed_hunk_altered(paths: WorkspacePaths) 
         ("0001-ten", 2): ("altered", 41),
     }
     assert [(d.patch, d.hunk) for d in look(paths).drift] == [("0001-ten", 1), ("0001-ten", 2)]
-
-
-def test_an_added_line_taken_out(paths: WorkspacePaths) -> None:
-    edit(paths.code / "alpha/core.py", "line_20_5 = 20.5\n", "")
-    assert states(paths) == {
-        **WHOLE,
-        ("0002-half", 1): ("missing", 21),
-        ("0001-ten", 2): ("shifted", 40),
-    }
 
 
 def test_upstreams_own_file_again(paths: WorkspacePaths) -> None:
@@ -462,8 +410,7 @@ def test_a_copy_without_git_is_proven_from_the_receipt(
 def test_a_copy_has_no_diff_but_says_so(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
     copy = copied(paths, tmp_path / "copy")
     edit(copy.code / "beta/b.py", "B = 1", "B = 2")
-    done = stack.run("diff", "-w", copy.root)
-    assert_told(done, "no git objects", code=3)
+    assert_told(stack.run("diff", "-w", copy.root), "no git objects", code=3)
 
 
 def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
@@ -475,7 +422,7 @@ def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
     paths.root.chmod(0o555)
     before = {p: p.lstat().st_mtime_ns for p in paths.root.rglob("*")}
     for command, code in (["verify"], 3), (["verify", "--deep"], 3), (["status"], 0), (["diff"], 0):
-        done = without_privileges(stack, *command, "-w", paths.root)
+        done = stack.run_unprivileged(*command, "-w", paths.root)
         assert done.returncode == code, done.stderr
     assert "+B = 2" in done.stdout
     assert {p: p.lstat().st_mtime_ns for p in paths.root.rglob("*")} == before
@@ -483,7 +430,7 @@ def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
 
 def test_a_file_that_may_not_be_read_is_an_error(stack: Stack, paths: WorkspacePaths) -> None:
     (paths.code / "beta/b.py").chmod(0)
-    done = without_privileges(stack, "verify", "--deep", "-w", paths.root)
+    done = stack.run_unprivileged("verify", "--deep", "-w", paths.root)
     assert_told(done, "No permission", "beta/b.py", code=3)
 
 
@@ -496,10 +443,7 @@ def test_a_setup_that_swaps_meanwhile_is_waited_for(stack: Stack, paths: Workspa
     """Verify in a loop while setups go back and forth: every answer is for one of the two locks."""
     answers = set()
     for manifest in (stack.new, stack.old, stack.new):
-        process = subprocess.Popen(
-            [sys.executable, "-m", "npu_rl", "setup", "-m", str(manifest), "-w", str(paths.root)],
-            env=dict(stack.env), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+        process = stack.start("setup", "-m", manifest, "-w", paths.root)
         while process.poll() is None:
             report = look(paths)
             assert report.ok, report.drift
@@ -507,12 +451,6 @@ def test_a_setup_that_swaps_meanwhile_is_waited_for(stack: Stack, paths: Workspa
         assert process.returncode == 0, process.communicate()[1]
     assert look(paths).lock.manifest == "new"
     assert answers == {"old", "new"}
-
-
-def test_errors_are_of_the_one_family(paths: WorkspacePaths) -> None:
-    paths.receipt.unlink()
-    with pytest.raises(NpuRlError):
-        look(paths)
 
 
 def test_a_pack_that_goes_away_while_it_is_looked_at_is_missing(stack: Stack, paths: WorkspacePaths) -> None:

@@ -63,7 +63,8 @@ class Header:
     @property
     def misspelled(self) -> tuple[str, ...]:
         """The names that resemble a field's."""
-        return tuple(filter(_looks_known, self.others))
+        known = [field.casefold() for field in FIELDS]
+        return tuple(name for name in self.others if nearest(name.casefold(), known, 0.85) is not None)
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -154,8 +155,3 @@ def _fields(lines: list[str]) -> Iterator[tuple[str, str]]:
         if name is not None:
             yield name, "\n".join(value).strip()
         name, value = (found[1], [found[2] or ""]) if found else (None, [])
-
-
-def _looks_known(name: str) -> bool:
-    known = [field.casefold() for field in FIELDS]
-    return nearest(name.casefold(), known, 0.85) is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import chain, combinations
@@ -78,7 +78,8 @@ def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
         )
     components = dict(_comparable(loaded, lock, found))
     stack_environments = environments(loaded.manifest.host.python)
-    declared = {_package(text) for one in components.values() for texts in _texts(one) for text in texts}
+    files = [texts for one in components.values() for texts in (one.declares or {}).values()]
+    declared = {_package(text) for texts in files for text in texts}
     overridden = {canonicalize_name(override.package) for override in loaded.manifest.overrides}
     installed: dict[str, list[_Installed]] = {}
     required = _required(loaded, stack_environments, declared | overridden, found)
@@ -142,10 +143,6 @@ def _other_pin(spec: Spec, component: LockedComponent) -> bool:
     locked = {module.path: module.pin for module in component.submodules}
     releases = [source.pypi for source in spec.sources] == [source.pypi for source in component.sources]
     return (spec.ref, wanted) != (component.ref, locked) or not releases
-
-
-def _texts(component: LockedComponent) -> Collection[tuple[str, ...]]:
-    return (component.declares or {}).values()
 
 
 def _package(text: str) -> str:

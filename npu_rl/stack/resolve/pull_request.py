@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from npu_rl.common.errors import DriftError, LockError
+from npu_rl.common.printable import counted
 from npu_rl.stack.git.command import Git, commit_subjects
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import EMPTY_TREE, format_commit, short
@@ -62,9 +63,10 @@ class History:
         drift = new - own
         if drift and not allow_drift:
             raise DriftError(
-                f"Merging {ref} would move {self.component} by {_commits(new)}, {drift} of them from {base_ref}",
+                f"Merging {ref} would move {self.component} by {counted(new, 'commit')}, "
+                f"{drift} of them from {base_ref}",
                 where=f"{short(self.current)} + {short(head)}",
-                why=f"The pull request has {_commits(own)} of its own; the other {drift} are drift.",
+                why=f"The pull request has {counted(own, 'commit')} of its own; the other {drift} are drift.",
                 hint="Write `how: pick` to apply only its own changes, or `drift: allow` to merge all commits,\n"
                 f"or pin {self.component} at the commit that the pull request starts from.",
             )
@@ -103,7 +105,3 @@ class History:
         subjects = commit_subjects(self.repository, shown)
         lines = tuple(f"{short(oid)} {subject}" for oid, subject in zip(shown, subjects, strict=True))
         return lines, len(ids) - len(shown)
-
-
-def _commits(count: int) -> str:
-    return f"{count} commit" if count == 1 else f"{count} commits"

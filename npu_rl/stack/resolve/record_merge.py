@@ -6,6 +6,7 @@ from functools import cached_property
 from itertools import product, takewhile
 
 from npu_rl.common.errors import LockError
+from npu_rl.common.printable import counted
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.replay_merge import merge_file, replay
 from npu_rl.stack.git.command import MERGE_TREE_VERSION, require_git
@@ -47,7 +48,7 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
             message.strip() for message in fields if message.startswith("CONFLICT") and "\n" in message
         ]
         raise LockError(
-            f"{what} has conflicts in {len(files)} {'file' if len(files) == 1 else 'files'}",
+            f"{what} has conflicts in {counted(len(files), 'file')}",
             why="\n".join(conflicts or files),
             hint="Resolve the conflicts by hand and add the result as a patch, or choose another pin.",
         )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from npu_rl.common.disk import disk_errors, named_file, write_named
 from npu_rl.common.errors import LockError, SourceError, UsageError
+from npu_rl.common.printable import counted
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock import lock_model
@@ -171,9 +172,8 @@ def require_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
     for line in comparison.notes:
         notify(f"note: {line}")
     if comparison.errors:
-        count = len(comparison.errors)
         raise LockError(
-            f"{loaded.manifest.name}: {count} error{'s' * (count > 1)} in its versions and overrides",
+            f"{loaded.manifest.name}: {counted(len(comparison.errors), 'error')} in its versions and overrides",
             where=str(loaded.path),
             why="\n".join(comparison.errors),
             hint="Correct these, then: npu-rl manifests check M",

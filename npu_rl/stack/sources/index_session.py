@@ -50,14 +50,10 @@ _TAG_BYTES = 16 * 1024
 _MAXIMUM_UNFINISHED = 1000  # tags without an end that are passed over
 
 
-def _drop_record(_record: logging.LogRecord) -> bool:
-    return False
-
-
 # unearth logs index URLs with their passwords (debug) and every missing folder (warning); our own errors have the
 # relevant part.
 for _name in ("auth", "collector", "evaluator", "finder", "preparer", "utils"):
-    logging.getLogger(f"unearth.{_name}").addFilter(_drop_record)
+    logging.getLogger(f"unearth.{_name}").addFilter(lambda _record: False)
 
 
 class RefusedOrigin(Exception):

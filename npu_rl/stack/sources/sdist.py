@@ -184,10 +184,6 @@ def _path_and_parents(path: str) -> list[str]:
     return found
 
 
-def _is_kept(path: str, keep: frozenset[str]) -> bool:
-    return not keep.isdisjoint(_path_and_parents(path))
-
-
 def _refusal(path: Path, why: str, member: str | None) -> SourceError:
     return SourceError(
         "An sdist was refused",
@@ -275,7 +271,7 @@ def _read_tar(path: Path, limits: SdistLimits, keep: frozenset[str]) -> Iterator
                 budget.member(member.name, member.size)
                 name = _tar_file(member, ledger)
                 found = found or name is not None
-                if name is not None and _is_kept(name, keep):
+                if name is not None and not keep.isdisjoint(_path_and_parents(name)):
                     reader = tar.extractfile(member)
                     data = reader.read() if reader is not None else b""
                     yield SdistFile(name, data, bool(member.mode & _OWNER_MAY_RUN))

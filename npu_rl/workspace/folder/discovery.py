@@ -67,7 +67,8 @@ def find_workspace(named: Path | None) -> WorkspacePaths | None:
     here = Path.cwd()
     for folder in (here, *here.parents, here / DEFAULT_NAME):
         paths = WorkspacePaths(folder)
-        if _is_reachable(paths) and _is_workspace(paths):
+        # One whose `.npu-rl` this user can't access is skipped.
+        if os.access(paths.hidden, os.X_OK) and _is_workspace(paths):
             require_trust(paths)
             return paths
     return None
@@ -106,11 +107,6 @@ def _is_workspace(paths: WorkspacePaths) -> bool:
     if found and paths.hidden.is_symlink():
         raise LinkOnTheWay(paths.hidden)
     return found
-
-
-def _is_reachable(paths: WorkspacePaths) -> bool:
-    """Return whether this user can access `.npu-rl`; a workspace without access is skipped."""
-    return os.access(paths.hidden, os.X_OK)
 
 
 def _foreign_owner(paths: WorkspacePaths) -> int | None:

@@ -247,7 +247,8 @@ def _stage(
         file_check.dump_stats(stats, file_check.file_system_time(hidden), digest_of(proven)), encoding="utf-8"
     )
     for name in ("lock.json", "receipt.json"):
-        _sync(hidden / name)
+        with (hidden / name).open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def _notes(paths: WorkspacePaths, repository: str) -> list[str]:
@@ -266,8 +267,3 @@ def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, fi
         with contextlib.suppress(FileNotFoundError):
             stats[path] = file_check.stat_of(os.lstat(f"{folder}/{path}"))
     return stats
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())

@@ -84,7 +84,7 @@ def _function(node: ast.FunctionDef | ast.AsyncFunctionDef, prefix: str, kind: K
         head=f"{start}({ast.unparse(node.args)}){returned}",
         parameters=tuple(_parameters(node.args)),
         decorators=tuple(map(ast.unparse, node.decorator_list)),
-        content=_fingerprint(_without_docstring(node.body)),
+        content="\n".join(map(ast.dump, _without_docstring(node.body))),
         docstring=ast.get_docstring(node) or "",
     )
 
@@ -186,7 +186,3 @@ def _without_docstring(body: list[ast.stmt]) -> list[ast.stmt]:
         and isinstance(first.value.value, str)
     )
     return body[1:] if is_text else body
-
-
-def _fingerprint(body: list[ast.stmt]) -> str:
-    return "\n".join(ast.dump(statement) for statement in body)
