@@ -53,6 +53,11 @@ class Weight:
     last: bool = False
 
 
+def hf_shapes(model: ModelDims) -> dict[str, tuple[int, ...]]:
+    """Return the tensors of the Hugging Face model."""
+    return {source.name: source.shape for entry in entries(model, "core-0.12") for source in entry.sources}
+
+
 def entries(model: ModelDims, style: Style) -> Iterator[Weight]:
     """Yield all tensors of Megatron's model."""
     table = (model.vocab_size, model.hidden_size)
