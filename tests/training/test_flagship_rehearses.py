@@ -37,9 +37,12 @@ def test_it_trains_with_its_own_settings(workspace: Path, env: dict[str, str]) -
     # MindSpeed's own operators ran, and the weights came through verl's converter for Megatron.
     assert used["torch_npu.npu_fusion_attention"] > 0  # type: ignore[operator]
     assert used["mindspeed.npu_gmm"] > 0  # type: ignore[operator]
-    assert used["rollout.weights_filled"] == 7
-    assert report["train"]["weight_syncs"] == {"syncs": 6, "tensors": 53, "unknown": [], "faults": []}
+    assert used["rollout.weights_filled"] == 12  # a second time, with changed weights, in each attempt
+    syncs = report["train"]["weight_syncs"]  # steps 1 to 5 and 4 to 6, and a validation at steps 3 and 6
+    assert syncs == {"syncs": 10, "tensors": 53, "unknown": [], "faults": []}
     assert any("Megatron-core with MindSpeed" in str(line) for line in report["real"])
+    resumed = report["train"]["resumed"]
+    assert resumed["steps"] == [4, 5] and resumed["difference"] == 0  # type: ignore[index]
 
 
 def test_a_weight_that_megatrons_converter_loses_is_caught(workspace: Path, env: dict[str, str]) -> None:
@@ -85,8 +88,7 @@ SHOWN_ELSEWHERE = {
     "graph-parameters",  # torchair's graph needs an NPU
     "kv-cache-room",  # a patch of vllm-ascend's scheduler, in whose place is vLLM's
     "cached-kv-bytes",  # of vllm-ascend's worker, in whose place is vLLM's
-    "parameter-groups",  # for an optimizer's saved state, and nothing is saved in these steps
-    "swapped-states",  # the same
+    "parameter-groups",  # for a saved optimizer whose groups are in another order, which takes more ranks
 }
 
 
@@ -101,9 +103,11 @@ def test_vllms_engine_is_in_the_loop(workspace: Path, env: dict[str, str]) -> No
         assert len(curve) == 16
         assert sum(curve[-5:]) / 5 > sum(curve[:5]) / 5 + 0.1
         assert part["transfer"] < 0.02  # type: ignore[index]
+        assert part["weight_syncs"]["tensors"] == 53 and not part["weight_syncs"]["faults"]  # type: ignore[index]
         composed = json.loads(Path(str(part["run"]), "attempts", "1", "composed.json").read_text())  # type: ignore[index]
         assert composed["reward_model"]["reward_manager"] == "batch"
         assert composed["custom_reward_function"]["name"] == "compute_scores"
+    assert cases["expert"]["resumed"]["steps"] == [4, 5] and cases["pipeline"]["resumed"] is None  # type: ignore[index]
     silent = {patch["name"].partition("-")[2] for patch in report["patches"] if not patch["runs"]}  # type: ignore[index]
     assert silent == SHOWN_ELSEWHERE
     used = report["stood_in_for"]
@@ -111,16 +115,41 @@ def test_vllms_engine_is_in_the_loop(workspace: Path, env: dict[str, str]) -> No
     assert any(name.startswith("vllm.") for name in used)
 
 
-def test_a_weight_that_vllm_does_not_get_is_caught(workspace: Path, env: dict[str, str]) -> None:
-    """The negative control of the whole way, from Megatron's stages into vLLM's engine."""
+LAYER = "model.layers.1.mlp."
+FAULTS = {
+    "zeroed:layers.0.self_attn.o_proj": (1, 0, "model.layers.0.self_attn.o_proj.weight", "zeros"),
+    "zeroed:experts.5.up_proj": (1, 1, f"{LAYER}experts.5.up_proj.weight", "zeros"),
+    "unsent:layers.1.input_layernorm": (1, 0, "model.layers.1.input_layernorm.weight", "other values"),
+    "rounded:e_score_correction_bias": (1, 0, f"{LAYER}gate.e_score_correction_bias", "rounded"),
+    "exchanged:.experts.": (
+        *(1, 0, f"{LAYER}experts.0.gate_proj.weight"),
+        f"the values of {LAYER}experts.4.gate_proj.weight",
+    ),
+    "kept:layers.0.mlp.up_proj": (
+        *(2, 0, "model.layers.0.mlp.up_proj.weight"),
+        "stale: the values of the sync before",
+    ),
+}
+"""Of each fault the sync, the rank, the tensor and what the rollout holds in its place."""
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_on_the_way_from_megatron_to_vllm_is_named(
+    fault: str, workspace: Path, env: dict[str, str]
+) -> None:
+    """The negative controls of the whole way, from Megatron's ranks into vLLM's engine."""
     pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
-    report = rehearsed(
-        workspace,
-        env,
-        "steps=2",
-        "--rehearse=rollout",
-        code=1,
-        NPU_RL_SYNC_FAULT="zeroed:layers.0.self_attn.o_proj",
-    )
-    for part in report["rollout"].values():
-        assert ZEROED in str(part["failure"])  # type: ignore[index]
+    report = rehearsed(workspace, env, "--rehearse=quick", code=1, NPU_RL_SYNC_FAULT=fault)
+    (part,) = report["rollout"].values()
+    sync, rank, tensor, what = FAULTS[fault]
+    phase = "not sent to this rank" if fault.startswith("unsent") else "as the trainer sent it"
+    assert f"sync {sync}, rank {rank}: {tensor}: {what}, {phase}; norm " in str(part["failure"])  # type: ignore[index]
+
+
+def test_a_quick_rehearsal_compares_every_tensor_at_each_sync(workspace: Path, env: dict[str, str]) -> None:
+    pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
+    report = rehearsed(workspace, env, "--rehearse=quick")
+    (part,) = report["rollout"].values()
+    assert part["weight_syncs"] == {"syncs": 3, "tensors": 53, "unknown": [], "faults": []}  # type: ignore[index]
+    assert report["imports"] is None and report["layout"] is None and len(part["curve"]) == 3  # type: ignore[index]
+    assert report["changed_files"] == [] and report["differs"]["branches"]

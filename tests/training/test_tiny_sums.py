@@ -7,6 +7,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,61 @@ def test_it_boxes_every_answer_and_knows_some(made: Path) -> None:
     assert lengths == {10, 13, 18, 25, 32}  # the last is the longest prompt of a rehearsal
     assert boxed / asked > 0.9
     assert 0.4 < right / asked < 0.7  # room for a reward to rise
+
+
+def test_each_tensor_that_is_lost_shows_five_times_as_much_as_rounding(made: Path) -> None:
+    """In the mean difference of a response token's probability, as verl's training/rollout_probs_diff_mean."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    sys.path.insert(0, str(INJECTED))
+    try:
+        from npu_rl_make_tiny import to_bfloat16
+    finally:
+        sys.path.remove(str(INJECTED))
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    tokenizer = AutoTokenizer.from_pretrained(made / "model")
+    actor = AutoModelForCausalLM.from_pretrained(
+        made / "model", torch_dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+    rows = parquet.read_table(made / "train.parquet").to_pylist()
+    sampled = []
+    for text in sorted({row["prompt"][0]["content"] for row in rows}):
+        prompt = tokenizer.apply_chat_template(
+            [{"role": "user", "content": text}], add_generation_prompt=True
+        )
+        tokens = torch.tensor([prompt] * 4)
+        said = actor.generate(
+            tokens,
+            attention_mask=torch.ones_like(tokens),
+            max_new_tokens=6,
+            do_sample=True,
+            top_k=0,
+            top_p=1.0,
+        )
+        sampled.append((tokens.shape[1], said))
+
+    def probabilities(model: Any) -> Any:
+        found = []
+        for asked, said in sampled:
+            with torch.no_grad():
+                log_probs = model(said, attention_mask=torch.ones_like(said)).logits.float().log_softmax(-1)
+            found.append(log_probs[:, asked - 1 : -1].gather(-1, said[:, asked:, None]).exp().flatten())
+        return torch.cat(found)
+
+    expected = probabilities(actor)
+    rollout = to_bfloat16(actor)  # as a rollout holds it
+    clean = float((probabilities(rollout) - expected).abs().mean())
+    assert clean < 0.002
+    effects = {}
+    for name, value in rollout.state_dict().items():
+        kept = value.clone()
+        value.zero_()
+        effects[name] = float((probabilities(rollout) - expected).abs().mean()) / clean
+        value.copy_(kept)
+    assert len(effects) == 53 and min(effects.values()) > 5, sorted(
+        effects.items(), key=lambda pair: pair[1]
+    )[:3]
 
 
 def test_its_positions_are_yarns(made: Path) -> None:
