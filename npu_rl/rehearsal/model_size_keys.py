@@ -27,19 +27,21 @@ YARN_KEYS = frozenset(
         "rope_scaling_beta_slow",
     }
 )
-EXPERT_KEYS = frozenset({"moe_router_num_groups", "moe_router_group_topk"})
+TINY_GROUPS = {"moe_router_num_groups": 2, "moe_router_group_topk": 1}
+"""The tiny DeepSeek-V3's n_group and topk_group, for a recipe that sets its own: without them tokens go anywhere."""
 RANK_KEYS = frozenset({"context_parallel_size"})
 """Sizes over ranks that are said again among the keys of the model, as verl 796871d needs."""
-SIZE_KEYS = LAYER_KEYS | RECOMPUTE_KEYS | YARN_KEYS | EXPERT_KEYS | RANK_KEYS
+SIZE_KEYS = LAYER_KEYS | RECOMPUTE_KEYS | YARN_KEYS | TINY_GROUPS.keys() | RANK_KEYS
 LAYER_OVERRIDES = frozenset({"actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"})
 """Such keys of a trainer, below a recipe's `overrides`: cann-recipes-train's stages."""
 
 
 def scaled_transformer(given: Mapping[str, Any], left_out: frozenset[str]) -> dict[str, Any]:
-    """Return the keys that a tiny training keeps: recomputation as configured, of one layer.
+    """Return the keys that a tiny training keeps: recomputation and groups of experts, where they are configured.
 
     Args:
         left_out: Keys that don't fit the tiny model.
     """
     kept = {name: value for name, value in given.items() if name not in left_out - RECOMPUTE_KEYS}
-    return {**kept, "recompute_num_layers": 1} if "recompute_num_layers" in kept else kept
+    tiny = {"recompute_num_layers": 1, **TINY_GROUPS}
+    return {**kept, **{name: value for name, value in tiny.items() if name in given}}

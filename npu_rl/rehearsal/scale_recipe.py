@@ -28,9 +28,6 @@ MEGATRON_ON_CPU = {
     "multi_latent_attention": True,
     "moe_shared_expert_overlap": False,
     "use_flash_attn": True,
-    # The tiny model's n_group and topk_group.
-    "moe_router_num_groups": 2,
-    "moe_router_group_topk": 1,
 }
 REWARD = "npu_rl_runtime/rewards/digit_share.py:compute_score"
 

@@ -10,10 +10,10 @@ import pytest
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.sizing.model_config import shape_of
 from npu_rl.rehearsal.scale_recipe import scale_recipe, tiny_model_of
+from npu_rl.rehearsal.scale_rollout import scale_for_rollout
 from tests.training.test_tiny_sums import make
 
 GRPO = "verl-npu-grpo-qwen3-235b"
-MLA_KEYS = {"multi_latent_attention", "moe_router_num_groups", "moe_router_group_topk"}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,28 @@ def test_each_published_model_has_a_tiny_one(architecture: str, tiny: str) -> No
     small, changed = scale_recipe(recipe.model_copy(update={"model": model}), "small")
     assert tiny_model_of(small.model_copy(update={"model": model})) == small.model.make == tiny
     assert changed[0].startswith("model: a random")
-    assert (small.actor.transformer.keys() >= MLA_KEYS) == (tiny == "tiny-deepseek-v3")
+    assert ("multi_latent_attention" in small.actor.transformer) == (tiny == "tiny-deepseek-v3")
+
+
+def test_groups_of_experts_are_the_tiny_models_where_the_recipe_has_some() -> None:
+    """A recipe that leaves them out lets tokens go to any expert, which the rehearsal must show."""
+    recipe = load_recipe("deepseek-r1-zero-256die").recipe
+    groups = {"moe_router_num_groups": 2, "moe_router_group_topk": 1}
+    assert scale_recipe(recipe, "small")[0].actor.transformer.items() >= groups.items()
+    without = {name: value for name, value in recipe.actor.transformer.items() if name not in groups}
+    recipe = recipe.model_copy(update={"actor": recipe.actor.model_copy(update={"transformer": without})})
+    assert not scale_recipe(recipe, "small")[0].actor.transformer.keys() & groups.keys()
+
+
+def test_recomputation_is_as_configured_of_one_layer() -> None:
+    recipe = load_recipe("deepseek-r1-zero-256die").recipe
+    for scale in (scale_recipe, lambda recipe, name: scale_for_rollout(recipe, name, "expert")):
+        kept = scale(recipe, "small")[0].actor.transformer
+        assert {name: kept[name] for name in kept if name.startswith("recompute")} == {
+            "recompute_granularity": "full",
+            "recompute_method": "block",
+            "recompute_num_layers": 1,
+        }
 
 
 @pytest.mark.rehearsal
