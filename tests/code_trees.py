@@ -304,6 +304,12 @@ def answers_kept_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+def forget_how(monkeypatch: pytest.MonkeyPatch, *functions: tuple[object, str]) -> None:
+    """From here on, what these functions find in the code can only be remembered."""
+    for owner, name in functions:
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("looked into the code again"))
+
+
 def archive(repo: Path, commit: str, package: str, folder: Path) -> Path:
     """One package of a commit of a real upstream."""
     command = ["git", "-C", str(repo), "archive", commit, package]
