@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.recipes.trainer_code import answer_cache
+from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from npu_rl.recipes.trainer_keys.code_usages import CodeUsages
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
@@ -43,9 +44,10 @@ def code(tmp_path: Path) -> Path:
 
 def answers(code: Path, **more: object) -> Answers:
     given = {**GIVEN, **more}
-    resolver = KeyResolver(code, ConfigLocation(MODULE, "main"), given)
+    cache = AnswerCache(code)
+    resolver = KeyResolver(code, ConfigLocation(MODULE, "main"), given, answers=cache)
     found = [resolver.resolve(key) for key in given], [resolver.find_refused(*one) for one in given.items()]
-    resolver.save_cache()
+    cache.save()
     return found
 
 
