@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
-from tests.code_trees import archive, lay
+from tests.code_trees import R1_ZERO_PINS, lay, unpatched, unpatched_cann
 from tests.plan.helpers import HERE, refused, rule
 
 R1_ASCEND, CANN = (str(HERE / "published" / f"{name}.yaml") for name in ("r1-ascend", "cann-recipes-train"))
@@ -138,34 +137,14 @@ class TestUpstreams:
     """The same with the code they are for."""
 
     def test_verls(self, upstreams: Path, tmp_path: Path) -> None:
-        for repository, commit, package in (
-            ("volcengine+verl", "55e3c5bc09c85dba09f736eef476f110ad641b75", "verl"),
-            ("NVIDIA+Megatron-LM", "core_v0.12.1", "megatron/core"),
-            ("ROCm+vllm", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm"),
-            ("vllm-project+vllm-ascend", "v0.9.1rc2", "vllm_ascend"),
-            ("Ascend+MindSpeed", "7ff818c4c77ddb290f61261a6f12d7cfa1bf62e2", "mindspeed"),
-        ):
-            archive(upstreams / repository / "repo", commit, package, tmp_path)
-        tree = AssembledTree(tmp_path, "deepseek-r1-zero")
+        tree = AssembledTree(unpatched(upstreams, R1_ZERO_PINS, tmp_path), "deepseek-r1-zero")
         judgement = judge(load_recipe(R1_ASCEND, [GEMM]), tree)
         assert {found.rule for found in judgement.errors} == {"known-fault"}
         assert "mindspeed/features_manager/moe/gmm.py:22" in str(judgement.findings)
         assert len([rule for rule in judgement.plan.rules if rule.ok and not rule.skipped]) > 35
 
     def test_canns(self, upstreams: Path, tmp_path: Path) -> None:
-        for repository, commit, package in (
-            ("hicann+cann-recipes-train", "bcd3be7a96fa17a5d9ca243baf37d13590714633", "deepseek"),
-            ("volcengine+verl", "54c9b7364c2d188b2ba4107404cfa3c2b446df19", "verl"),
-            ("NVIDIA+Megatron-LM", "core_r0.8.0", "megatron"),
-            ("ROCm+vllm", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm"),
-            ("vllm-project+vllm-ascend", "e1d282d7cc017f7e8075074a6981532045801a73", "vllm_ascend"),
-            ("Ascend+MindSpeed", "v2.0.0_core_r0.8.0", "mindspeed"),
-        ):
-            archive(upstreams / repository / "repo", commit, package, tmp_path)
-        shutil.move(tmp_path / "deepseek/verl_patches", tmp_path / "verl_patches")
-        for name in ("main_ppo_npu.py", "config/ppo_mindspeed_trainer.yaml"):
-            shutil.copy(tmp_path / "verl_patches/trainer" / name, tmp_path / "verl/trainer" / name)
-        tree = AssembledTree(tmp_path, "deepseek-v3-cann")
+        tree = AssembledTree(unpatched_cann(upstreams, tmp_path), "deepseek-v3-cann")
         judgement = judge(load_recipe(CANN), tree)
         assert {found.rule for found in judgement.errors} == FAULTS, "and it needs no exception"
         # Nothing is recomputed as it is published, so it is tight; what helps is in this trainer's own keys.

@@ -18,15 +18,13 @@ from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from npu_rl.recipes.trainer_keys.mindspeed_arguments import MindSpeedArguments
-from tests.code_trees import archive, check_recipe, known_keys
+from tests.code_trees import R1_ZERO_PINS, archive, check_recipe, known_keys, unpatched
 from tests.training.test_hydra_compose import composed
 
 MODULE = "verl.trainer.main_ppo"
 VERL_54C9B = "54c9b7364c2d188b2ba4107404cfa3c2b446df19"
-VERL_55E3C = "55e3c5bc09c85dba09f736eef476f110ad641b75"
 MINDSPEED_7FF81 = "7ff818c4c77ddb290f61261a6f12d7cfa1bf62e2"
 MINDSPEED_DC83A = "dc83a031a2653341be1690013c11cfbf556155c5"
-CORE_0_12_1 = "a845aa7e12b3a117e24c2352b9e3e60bad2e3a17"
 T = "actor_rollout_ref.actor.megatron.override_transformer_config"
 GRAPHS = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.torchair_graph_config"
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -153,9 +151,8 @@ class TestUpstreams:
     @pytest.fixture
     def newer(self, upstreams: Path, tmp_path: Path) -> Path:
         """verl 55e3c with Megatron-core 0.12.1 and MindSpeed 7ff81."""
-        archive(upstreams / "volcengine+verl/repo", VERL_55E3C, "verl", tmp_path)
-        archive(upstreams / "NVIDIA+Megatron-LM/repo", CORE_0_12_1, "megatron/core", tmp_path)
-        return archive(upstreams / "Ascend+MindSpeed/repo", MINDSPEED_7FF81, "mindspeed", tmp_path)
+        wanted = ("verl", "megatron/core", "mindspeed")
+        return unpatched(upstreams, (pin for pin in R1_ZERO_PINS if pin[2] in wanted), tmp_path)
 
     def test_a_configuration_without_defaults(self, upstreams: Path, tmp_path: Path) -> None:
         code = archive(upstreams / "volcengine+verl/repo", VERL_54C9B, "verl", tmp_path)
