@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import tarfile
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -304,6 +305,12 @@ def answers_kept_at_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 
+def forget_how(monkeypatch: pytest.MonkeyPatch, *functions: tuple[object, str]) -> None:
+    """From here on, what these functions find in the code can only be remembered."""
+    for owner, name in functions:
+        monkeypatch.setattr(owner, name, lambda *_: pytest.fail("looked into the code again"))
+
+
 def archive(repo: Path, commit: str, package: str, folder: Path) -> Path:
     """One package of a commit of a real upstream."""
     command = ["git", "-C", str(repo), "archive", commit, package]
@@ -311,6 +318,40 @@ def archive(repo: Path, commit: str, package: str, folder: Path) -> Path:
         fileobj=BytesIO(subprocess.run(command, capture_output=True, check=True).stdout)
     ) as tar:
         tar.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else tar.extractall(folder)
+    return folder
+
+
+R1_ZERO_PINS = (
+    ("volcengine+verl", "55e3c5bc09c85dba09f736eef476f110ad641b75", "verl"),
+    ("ROCm+vllm", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm"),
+    ("vllm-project+vllm-ascend", "b9f715d6ce30ee4511402bc81f1b46219bec2b85", "vllm_ascend"),
+    ("NVIDIA+Megatron-LM", "a845aa7e12b3a117e24c2352b9e3e60bad2e3a17", "megatron/core"),
+    ("Ascend+MindSpeed", "7ff818c4c77ddb290f61261a6f12d7cfa1bf62e2", "mindspeed"),
+)
+CANN_PINS = (
+    ("volcengine+verl", "54c9b7364c2d188b2ba4107404cfa3c2b446df19", "verl"),
+    ("ROCm+vllm", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm"),
+    ("vllm-project+vllm-ascend", "f20869ef9d256434bba1260cd1bbfca9edf82cbd", "vllm_ascend"),
+    ("NVIDIA+Megatron-LM", "core_r0.8.0", "megatron"),
+    ("Ascend+MindSpeed", "v2.0.0_core_r0.8.0", "mindspeed"),
+)
+CANN_RECIPES = "bcd3be7a96fa17a5d9ca243baf37d13590714633"
+
+
+def unpatched(upstreams: Path, pins: Iterable[tuple[str, str, str]], folder: Path) -> Path:
+    """The packages of real upstreams at their pins, without a patch."""
+    for project, commit, package in pins:
+        archive(upstreams / project / "repo", commit, package, folder)
+    return folder
+
+
+def unpatched_cann(upstreams: Path, folder: Path) -> Path:
+    """The code of cann-recipes-train: upstream's, and the patches that it makes to verl at run time."""
+    own = ("hicann+cann-recipes-train", CANN_RECIPES, "deepseek")
+    unpatched(upstreams, [*CANN_PINS, own], folder)
+    shutil.move(folder / "deepseek/verl_patches", folder / "verl_patches")
+    for name in ("main_ppo_npu.py", "config/ppo_mindspeed_trainer.yaml"):
+        shutil.copy(folder / "verl_patches/trainer" / name, folder / "verl/trainer" / name)
     return folder
 
 

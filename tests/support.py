@@ -204,6 +204,15 @@ def assert_told(done: Ended, *words: str, code: int = 1) -> None:
         assert word in done.stderr, done.stderr
 
 
+Value = TypeVar("Value")
+
+
+def present(value: Value | None) -> Value:
+    """A value that is there."""
+    assert value is not None
+    return value
+
+
 @cache
 def command_server() -> Server:
     server = Server(python_env())

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes
-from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.environment.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.recipes.environment.environment_check import EnvironmentFault, environment_faults, near_name
 from npu_rl.recipes.environment.environment_reads import EnvironmentReads
 from npu_rl.recipes.environment.environment_table import NAMES, OWNED, TYPES, source_of
-from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.runtime.deepscaler.score import VARIANTS
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from tests.code_trees import archive, lay
+from tests.code_trees import CANN_PINS, CANN_RECIPES, R1_ZERO_PINS, lay, unpatched
 
 ROOT = Path(__file__).parents[2] / "npu_rl"
 LISTS = {
@@ -93,6 +93,10 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def faults(code: Path | None, *said: str) -> list[EnvironmentFault]:
     return environment_faults(dict(one.split("=", 1) for one in said), code, ["kv-cache-reuse"])
+
+
+def of_environment(judgement: Judgement) -> list[Finding]:
+    return [one for one in judgement.findings if one.rule.startswith("environment")]
 
 
 @pytest.mark.parametrize(
@@ -234,16 +238,10 @@ def test_what_is_npu_rls_to_set(code: Path, name: str) -> None:
     assert "{" not in found.fix and (name in found.fix or found.fix == "set seed instead")
 
 
-def test_a_secret_is_not_repeated(code: Path) -> None:
-    text = lay_secret(code)
-    (found,) = environment_faults({"MY_SERVICE_TOKEN": "hunter2"}, text)
+def test_a_secret_is_not_repeated(tmp_path: Path) -> None:
+    code = lay(tmp_path, {"verl/own.py": "import os\nx = int(os.environ['MY_SERVICE_TOKEN'])\n"})
+    (found,) = environment_faults({"MY_SERVICE_TOKEN": "hunter2"}, code)
     assert "hunter2" not in found.message and found.rule == "environment-value"
-
-
-def lay_secret(code: Path) -> Path:
-    return lay(
-        code.parent / "secret", {"verl/own.py": "import os\nx = int(os.environ['MY_SERVICE_TOKEN'])\n"}
-    )
 
 
 @pytest.mark.parametrize(
@@ -295,22 +293,15 @@ def test_the_bundled_manifests_environments_are_fine(name: str) -> None:
 
 def test_a_fault_of_the_manifest_mentions(tmp_path: Path, code: Path) -> None:
     """A recipe that extends nothing of it, and a manifest beside it whose environment is wrong."""
-    manifest = (bundled_manifests()["quickstart"]).read_text()
-    (tmp_path / "m.yaml").write_text(manifest.replace('  VLLM_USE_V1: "1"', "  HCCL_BUFFSIZE: 300MB"))
-    for source in (bundled_manifests()["quickstart"]).parent.glob("quickstart*"):
-        if not (tmp_path / source.name).exists() and source.is_file():
-            (tmp_path / source.name).write_bytes(source.read_bytes())
-    (tmp_path / "r.yaml").write_text("schema: 1\nextends: quickstart\nname: r\nmanifest: ./m.yaml\n")
-    found = [
-        one
-        for one in judge(load_recipe(str(tmp_path / "r.yaml"))).findings
-        if one.rule == "environment-value"
-    ]
-    assert [(one.key, one.severity) for one in found] == [("env.HCCL_BUFFSIZE", Severity.ERROR)]
-    assert "the manifest ./m.yaml sets it" in found[0].message
+    manifest = bundled_manifests()["quickstart"].read_text()
+    text = manifest.replace('  VLLM_USE_V1: "1"', "  HCCL_BUFFSIZE: 300MB")
+    recipe = "schema: 1\nextends: quickstart\nname: r\nmanifest: ./m.yaml\n"
+    path = str(lay(tmp_path, {"m.yaml": text, "r.yaml": recipe}) / "r.yaml")
+    (found,) = of_environment(judge(load_recipe(path)))
+    assert (found.rule, found.key) == ("environment-value", "env.HCCL_BUFFSIZE")
+    assert found.severity is Severity.ERROR and "the manifest ./m.yaml sets it" in found.message
     # the recipe's own value goes over the manifest's
-    loaded = load_recipe(str(tmp_path / "r.yaml"), ["env.HCCL_BUFFSIZE=300"])
-    assert not [one for one in judge(loaded).findings if one.rule.startswith("environment")]
+    assert of_environment(judge(load_recipe(path, ["env.HCCL_BUFFSIZE=300"]))) == []
 
 
 def test_one_fault_is_one_line() -> None:
@@ -321,21 +312,20 @@ def test_one_fault_is_one_line() -> None:
     ]
 
 
-def test_a_name_may_be_overruled_by_id_where_it_is_found_and_where_not(code: Path) -> None:
+def test_a_name_may_be_overruled_by_id_where_it_is_found_and_where_not() -> None:
     reason = "plan.except.environment-name=our own HCCL build reads it"
     for said in (["env.HCCL_BUFSIZE=300"], []):
-        found = judge(load_recipe("deepseek-r1-zero-256die", [reason, *said])).findings
-        assert not [one for one in found if one.severity is Severity.ERROR], found
-        assert any("environment-name" in one.message for one in found)
+        judgement = judge(load_recipe("deepseek-r1-zero-256die", [reason, *said]))
+        assert not judgement.errors
+        assert any("environment-name" in one.message for one in judgement.findings)
     certain = "plan.except.environment-value=I say so"
     errors = judge(load_recipe("deepseek-r1-zero-256die", [certain, "env.HCCL_BUFFSIZE=300MB"])).errors
     assert {one.rule for one in errors} == {"environment-value", "exception-to-a-certain-rule"}
 
 
-def test_every_rule_has_its_id_in_the_list(code: Path) -> None:
-    text = (ROOT / "recipes/environment/environment_check.py").read_text() + (
-        ROOT / "recipes/judgement/named_files.py"
-    ).read_text()
+def test_every_rule_has_its_id_in_the_list() -> None:
+    files = ("environment/environment_check.py", "judgement/named_files.py")
+    text = "".join((ROOT / "recipes" / file).read_text() for file in files)
     used = set(re.findall(r"""(?:_error\(|_missing\(|EnvironmentFault\()\s*["']([a-z-]+)["']""", text))
     assert used == {*ENVIRONMENT_RULES, *FILE_RULES}
 
@@ -356,18 +346,10 @@ def test_a_file_that_is_no_python_or_reads_in_riddles_is_passed_over(tmp_path: P
 @pytest.fixture(scope="module")
 def pinned(tmp_path_factory: pytest.TempPathFactory, upstreams: Path) -> Path:
     """What reads variables in the flagship's tree, and verl_patches of cann-recipes."""
-    folder = tmp_path_factory.mktemp("pinned")
-    archive(
-        upstreams / "ROCm+vllm" / "repo", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm/envs.py", folder
-    )
-    ascend = upstreams / "vllm-project+vllm-ascend" / "repo"
-    archive(ascend, "b9f715d6ce30ee4511402bc81f1b46219bec2b85", "vllm_ascend", folder)
-    archive(
-        upstreams / "volcengine+verl" / "repo", "55e3c5bc09c85dba09f736eef476f110ad641b75", "verl", folder
-    )
-    cann = upstreams / "hicann+cann-recipes-train" / "repo"
-    archive(cann, "bcd3be7a96fa17a5d9ca243baf37d13590714633", "deepseek/verl_patches", folder)
-    return folder
+    verl, (vllm, commit, _), ascend, *_ = R1_ZERO_PINS
+    patches = ("hicann+cann-recipes-train", CANN_RECIPES, "deepseek/verl_patches")
+    pins = [verl, (vllm, commit, "vllm/envs.py"), ascend, patches]
+    return unpatched(upstreams, pins, tmp_path_factory.mktemp("pinned"))
 
 
 @pytest.mark.upstreams
@@ -390,16 +372,12 @@ def test_the_real_trees_readers(pinned: Path, said: str, where: str) -> None:
 
 @pytest.mark.upstreams
 @pytest.mark.parametrize(
-    ("manifest", "ascend"),
-    [
-        ("deepseek-r1-zero", "b9f715d6ce30ee4511402bc81f1b46219bec2b85"),
-        ("deepseek-v3-cann", "f20869ef9d256434bba1260cd1bbfca9edf82cbd"),
-    ],
+    ("manifest", "ascend"), [("deepseek-r1-zero", R1_ZERO_PINS[2]), ("deepseek-v3-cann", CANN_PINS[2])]
 )
 def test_the_real_trees_take_their_manifests_environment(
-    pinned: Path, upstreams: Path, tmp_path: Path, manifest: str, ascend: str
+    pinned: Path, upstreams: Path, tmp_path: Path, manifest: str, ascend: tuple[str, str, str]
 ) -> None:
-    code = archive(upstreams / "vllm-project+vllm-ascend" / "repo", ascend, "vllm_ascend", tmp_path)
+    code = unpatched(upstreams, [ascend], tmp_path)
     for name in ("vllm", "deepseek"):
         (code / name).symlink_to(pinned / name)
     (code / "patches").mkdir()
@@ -419,11 +397,9 @@ def test_every_value_a_real_list_says_is_its_default_is_taken(pinned: Path) -> N
 
 @pytest.mark.parametrize("recipe", sorted(bundled_recipes()))
 def test_the_bundled_recipes_have_no_finding_of_their_environment(recipe: str) -> None:
-    found = judge(load_recipe(recipe), None).findings
-    assert not [one for one in found if one.rule.startswith("environment")]
+    assert of_environment(judge(load_recipe(recipe))) == []
 
 
 def test_a_tree_of_another_manifest_is_not_read(code: Path) -> None:
     tree = AssembledTree(code, "another")
-    found = judge(load_recipe("quickstart", ["env.VLLM_USE_V1=maybe"]), tree).findings
-    assert not [one for one in found if one.rule == "environment-value"]
+    assert of_environment(judge(load_recipe("quickstart", ["env.VLLM_USE_V1=maybe"]), tree)) == []

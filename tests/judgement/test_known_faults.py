@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.faults.fault import known_faults
+from npu_rl.recipes.faults.fault import KnownFault, known_faults
 from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.code_trees import lay
@@ -19,9 +19,8 @@ ID = "attention-scale-ignored"
 (PATCH,) = FAULT.ended
 FAULTY = {place.file: place.text for place in FAULT.code}
 PATCHED = {name: f"{text}\n{PATCH.places[0].text}" for name, text in FAULTY.items()}
-
-
 OF_MEGATRON = next(fault for fault in known_faults() if fault.strategy == "megatron")
+(OF_FSDP,) = (fault for fault in known_faults() if fault.id == "host-copies-not-awaited")
 
 
 def judged(tmp_path: Path, files: dict[str, str], *changes: str) -> Judgement:
@@ -38,9 +37,8 @@ def rules(judgement: Judgement) -> dict[str, Severity]:
 def test_an_open_wrong_result_refuses_devices_and_no_rehearsal(tmp_path: Path) -> None:
     judgement = judged(tmp_path, FAULTY)
     assert rules(judgement) == {"known-fault": Severity.ERROR}
-    (found,) = [
-        one for one in judgement.plan_findings if one.rule == "known-fault"
-    ]  # those of a rehearsal are not
+    # those of a rehearsal are not in it
+    (found,) = (one for one in judgement.plan_findings if one.rule == "known-fault")
     assert ID in found.message and f"faults.accept.{ID}=REASON" in found.fix
     assert "known-fault" not in {one.rule for one in judgement.key_findings}
 
@@ -85,11 +83,22 @@ def test_an_acceptance_without_effect_is_a_note(tmp_path: Path) -> None:
     assert dict(judgement.accepted_faults) == {}
 
 
-@pytest.mark.parametrize(("strategy", "refused"), [("megatron", True), ("fsdp", False)])
-def test_a_fault_of_one_strategy_is_of_its_recipes(tmp_path: Path, strategy: str, refused: bool) -> None:
-    code = lay(tmp_path / "code", {place.file: place.text for place in OF_MEGATRON.code})
-    judgement = judge(loaded(f"actor.strategy={strategy}"), AssembledTree(code, "deepseek-r1-zero"))
-    assert (rules(judgement).get("known-fault") is Severity.ERROR) is refused
+@pytest.mark.parametrize(
+    ("fault", "strategy", "refused"),
+    [
+        (OF_MEGATRON, "megatron", True),
+        (OF_MEGATRON, "fsdp", False),
+        (OF_FSDP, "fsdp", True),
+        (OF_FSDP, "fsdp2", True),
+        (OF_FSDP, "megatron", False),
+    ],
+)
+def test_a_fault_of_one_strategy_is_of_its_recipes(
+    tmp_path: Path, fault: KnownFault, strategy: str, refused: bool
+) -> None:
+    files = {place.file: place.text for place in fault.code}
+    found = rules(judged(tmp_path, files, f"actor.strategy={strategy}")).get("known-fault")
+    assert found is (Severity.ERROR if refused else None)
 
 
 def test_every_strategys_faults_count_for_a_trainer_with_keys_of_its_own(tmp_path: Path) -> None:
@@ -102,11 +111,3 @@ def test_every_strategys_faults_count_for_a_trainer_with_keys_of_its_own(tmp_pat
 
     assert found() == {"known-fault": Severity.ERROR}
     assert found(f"faults.accept.{OF_MEGATRON.id}=ours") == {"accepted-fault": Severity.NOTE}
-
-
-@pytest.mark.parametrize(("strategy", "refused"), [("fsdp", True), ("fsdp2", True), ("megatron", False)])
-def test_a_fault_of_fsdps_workers_refuses_fsdp_alone(tmp_path: Path, strategy: str, refused: bool) -> None:
-    (fault,) = (fault for fault in known_faults() if fault.id == "host-copies-not-awaited")
-    code = lay(tmp_path / "code", {place.file: place.text for place in fault.code})
-    judgement = judge(loaded(f"actor.strategy={strategy}"), AssembledTree(code, "deepseek-r1-zero"))
-    assert ("known-fault" in rules(judgement)) is refused

@@ -9,7 +9,7 @@ import pytest
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import dotted
-from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from tests.code_trees import check_recipe
@@ -195,6 +195,10 @@ def in_rounds(code: Path, arguments: Iterable[str]) -> dict[str, list[Finding]]:
     return found
 
 
+def judged(code: Path, *arguments: str, recipe: str = FLAGSHIP) -> Judgement:
+    return judge(load_recipe(recipe, arguments), AssembledTree(code, "deepseek-r1-zero"))
+
+
 def of_keys(code: Path, *arguments: str) -> list[Finding]:
     """The errors of keys and values."""
     return check_recipe(load_recipe(FLAGSHIP, arguments), code).errors
@@ -241,9 +245,8 @@ def test_one_of_a_list_and_round_numbers(argument: str, meant: object) -> None:
 
 def test_a_path_beside_the_recipe_is_a_list_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert load_recipe(FLAGSHIP, ["data.train=./x.parquet"]).recipe.data.train == [
-        str(tmp_path / "x.parquet")
-    ]
+    train = load_recipe(FLAGSHIP, ["data.train=./x.parquet"]).recipe.data.train
+    assert train == [str(tmp_path / "x.parquet")]
 
 
 def test_an_unknown_key_of_a_file_has_a_hint_too(tmp_path: Path) -> None:
@@ -251,9 +254,8 @@ def test_an_unknown_key_of_a_file_has_a_hint_too(tmp_path: Path) -> None:
     path.write_text(f"schema: 1\nname: r\ntitle: t\nextends: {FLAGSHIP}\nrollout: {{n: 4}}\n")
     with pytest.raises(InvalidRecipe) as caught:
         load_recipe(str(path))
-    assert [one.message for one in caught.value.problems] == [
-        "unknown key; did you mean 'rollout.responses'?"
-    ]
+    (problem,) = caught.value.problems
+    assert problem.message == "unknown key; did you mean 'rollout.responses'?"
 
 
 @pytest.mark.upstreams
@@ -290,17 +292,15 @@ def test_what_is_unusual_and_right(found: dict[str, list[Finding]], argument: st
 
 @pytest.mark.upstreams
 def test_a_value_that_is_refused_is_one_line(code: Path) -> None:
-    tree = AssembledTree(code, "deepseek-r1-zero")
     for change in ("recompute_granularity=Full", "recompute_method=blocks"):
-        found = judge(load_recipe(FLAGSHIP, [f"actor.transformer.{change}"]), tree)
-        assert [one.rule for one in found.findings] == ["invalid-value"], "and no memory of layers kept so"
+        found = judged(code, f"{T}.{change}").findings
+        assert [one.rule for one in found] == ["invalid-value"], "and no memory of layers kept so"
 
 
 @pytest.mark.upstreams
 def test_the_engine_that_megatron_lacks(code: Path) -> None:
     """The code has sglang, too, which no recipe can name."""
-    tree = AssembledTree(code, "deepseek-r1-zero")
-    (found,) = judge(load_recipe(FLAGSHIP, ["rollout.engine=hf"]), tree).errors
+    (found,) = judged(code, "rollout.engine=hf").errors
     assert (found.rule, found.fix) == ("megatron-needs-vllm", "set rollout.engine to vllm")
 
 
@@ -310,13 +310,12 @@ def test_the_engine_that_megatron_lacks(code: Path) -> None:
 )
 def test_values_that_megatron_refuses_together(code: Path, change: str) -> None:
     """transformer_config.py raises on them while the workers start."""
-    tree = AssembledTree(code, "deepseek-r1-zero")
-    (found,) = judge(load_recipe(FLAGSHIP, [f"actor.transformer.{change}"]), tree).findings
+    (found,) = judged(code, f"{T}.{change}").findings
     assert found.rule == "recompute-settings" and found.certain
     assert "megatron/core/transformer/transformer_config.py:" in found.message
     key, value = found.fix.removeprefix("set ").partition(", or ")[0].split(" to ")
-    fixed = [f"actor.transformer.{change}", f"{key}={value}"]
-    assert judge(load_recipe(FLAGSHIP, fixed[key in fixed[0] :]), tree).findings == ()
+    fixed = [f"{T}.{change}", f"{key}={value}"]
+    assert judged(code, *fixed[key in fixed[0] :]).findings == ()
 
 
 @pytest.mark.upstreams
@@ -335,7 +334,7 @@ def test_who_fixes_an_argument_depends_on_the_rollout(code: Path, arguments: lis
 @pytest.mark.upstreams
 @pytest.mark.parametrize("name", [FLAGSHIP, f"{FLAGSHIP}-random-init"])
 def test_the_bundled_recipes_have_no_notes(code: Path, name: str) -> None:
-    found = judge(load_recipe(name), AssembledTree(code, "deepseek-r1-zero"))
+    found = judged(code, recipe=name)
     assert [one for one in found.key_findings if one.severity is not Severity.ADVICE] == []
     assert found.unchecked == {}
 
@@ -343,55 +342,46 @@ def test_the_bundled_recipes_have_no_notes(code: Path, name: str) -> None:
 # Sizes that are rightly refused: argument -> the rules that do, the first of them, and words of it.
 OF_SIZES = {
     "data.response_length=32768": (
-        {"memory-old-log-prob", "memory-reference", "memory-update"},
-        "memory-old-log-prob",
-        "logits of the longest sequences 279.6 GB",
+        ["memory-old-log-prob", "memory-reference", "memory-update"], "logits of the longest sequences 279.6 GB"
     ),
     "data.prompt_length=8192": (
-        {"prompt-exceeds-prefill-step", "memory-old-log-prob"},
-        "prompt-exceeds-prefill-step",
+        ["prompt-exceeds-prefill-step", "memory-old-log-prob"],
         "max_batched_tokens 1024, prompts of up to 8192 tokens",
     ),
     "rollout.tensor_parallel=256": (
-        {"rollout-tensor-parallel-divides-heads", "rollout-dp-size", "graph-batch-sizes"},
-        "rollout-tensor-parallel-divides-heads",
+        ["rollout-tensor-parallel-divides-heads", "rollout-dp-size", "graph-batch-sizes"],
         "128 heads can't be split evenly 256 ways",
     ),
-    "actor.parallel.expert=64": (
-        {"expert-parallel-divides-world"},
-        "expert-parallel-divides-world",
-        "256 ranks can't be split evenly 512 ways",
-    ),
+    "actor.parallel.expert=64": (["expert-parallel-divides-world"], "256 ranks can't be split evenly 512 ways"),
     "data.batch=100": (
-        {"mini-batch-within-batch", "batch-divisible-by-rollout-dp"},
-        "mini-batch-within-batch",
+        ["mini-batch-within-batch", "batch-divisible-by-rollout-dp"],
         "the batch of 100 prompts is smaller than the mini batch of 512",
     ),
-    "actor.mini_batch=1024": ({"mini-batch-within-batch"}, "mini-batch-within-batch", "mini batch of 1024"),
-    "env.VLLM_DP_SIZE=64": (
-        {"rollout-dp-size"},
-        "rollout-dp-size",
-        "64 x rollout tensor 2 = 128, of 256 dies",
-    ),
-    "actor.micro_batch=4": (set(), "memory-update-tight", "59.9 GB of 64.0 GB"),
+    "actor.mini_batch=1024": (["mini-batch-within-batch"], "mini batch of 1024"),
+    "env.VLLM_DP_SIZE=64": (["rollout-dp-size"], "64 x rollout tensor 2 = 128, of 256 dies"),
     "actor.micro_batch=512": (
-        {"batch-divisible-by-dp", "memory-update"},
-        "batch-divisible-by-dp",
-        "32 data-parallel replicas x micro batch 512 = 16384",
+        ["batch-divisible-by-dp", "memory-update"], "32 data-parallel replicas x micro batch 512 = 16384"
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.upstreams
 @pytest.mark.parametrize(("argument", "expected"), OF_SIZES.items(), ids=OF_SIZES)
-def test_sizes_that_do_not_fit(code: Path, argument: str, expected: tuple[set[str], str, str]) -> None:
-    rules, first, words = expected
-    found = judge(load_recipe(FLAGSHIP, [argument]), AssembledTree(code, "deepseek-r1-zero"))
-    assert {one.rule for one in found.errors} == rules
-    assert found.findings[0].rule == first and words in found.findings[0].message
+def test_sizes_that_do_not_fit(code: Path, argument: str, expected: tuple[list[str], str]) -> None:
+    rules, words = expected
+    found = judged(code, argument)
+    assert {one.rule for one in found.errors} == set(rules)
+    assert found.findings[0].rule == rules[0] and words in found.findings[0].message
+
+
+@pytest.mark.upstreams
+def test_a_size_that_just_fits_is_noted(code: Path) -> None:
+    found = judged(code, "actor.micro_batch=4")
+    assert found.errors == () and found.findings[0].rule == "memory-update-tight"
+    assert "59.9 GB of 64.0 GB" in found.findings[0].message
 
 
 @pytest.mark.upstreams
 def test_without_graphs_nothing_of_theirs_is_asked_for(code: Path) -> None:
     given = [f"{GRAPHS}.enabled=false", f"{GRAPHS}.graph_batch_sizes=~", "rollout.eager=true"]
-    assert judge(load_recipe(FLAGSHIP, given), AssembledTree(code, "deepseek-r1-zero")).findings == ()
+    assert judged(code, *given).findings == ()

@@ -83,13 +83,10 @@ def code(tmp_path: Path) -> Path:
 @pytest.fixture
 def beside(tmp_path: Path) -> Path:
     """A recipe of a person, and files beside it."""
-    folder = tmp_path / "mine"
-    lay(folder, {"score.py": "def compute_score(data_source, solution_str, ground_truth, extra_info): ...\n"})
-    (folder / "r.yaml").write_text(
-        "schema: 1\nextends: quickstart\nname: mine\n"
-        "reward: {function: './score.py:compute_score', arguments: null}\n".replace(", arguments: null", "")
-    )
-    return folder
+    score = "def compute_score(data_source, solution_str, ground_truth, extra_info): ...\n"
+    reward = "reward: {function: './score.py:compute_score'}\n"
+    recipe = f"schema: 1\nextends: quickstart\nname: mine\n{reward}"
+    return lay(tmp_path / "mine", {"score.py": score, "r.yaml": recipe})
 
 
 def found(code: Path | None, *said: str, here: bool = False, recipe: str = "quickstart") -> list[Finding]:
@@ -117,21 +114,17 @@ def test_the_managers_of_a_reward_loop_take_the_place_of_the_older_ones(code: Pa
     lists = "reward.function=rewards/many.py:lists"
     assert found(code, lists, "reward.manager=batch") == []
     lay(code, LOOP)
-    functions = {one.rule: one for one in found(code, lists)}
-    assert (
-        "verl/experimental/reward_loop/reward_manager/naive.py:6"
-        in functions["reward-function-arguments"].message
-    )
-    assert "set reward.manager" not in functions["reward-function-arguments"].fix
+    (one,) = (one for one in found(code, lists) if one.rule == "reward-function-arguments")
+    assert "verl/experimental/reward_loop/reward_manager/naive.py:6" in one.message
+    assert "set reward.manager" not in one.fix
     fits = "reward.function=rewards/many.py:one"
     (one,) = found(code, fits, "reward.manager=batch")
     assert (one.rule, one.key, one.certain) == ("reward-manager", "reward.manager", True)
     assert one.message == "unknown reward manager batch; this tree's reward loop has naive, rate_limited"
     assert one.fix == "set reward.manager to naive"
     assert found(code, fits, "reward.manager=rate_limited") == []
-    assert (
-        found(code, fits, "reward.manager=mine", "overrides.reward_model.reward_loop_source=importlib") == []
-    )
+    imported = "overrides.reward_model.reward_loop_source=importlib"
+    assert found(code, fits, "reward.manager=mine", imported) == []
 
 
 @pytest.mark.parametrize(
@@ -184,11 +177,7 @@ def test_a_reward_function_that_can_not_be_it(
         ["reward.function=rewards/many.py:made"],
         ["reward.function=rewards/many.py:wrapped"],
         ["reward.function=rewards/many.py:Callable_"],
-        [
-            "reward.function=rewards/many.py:needs_more",
-            "reward.arguments.digit=null",
-            "reward.arguments.limit=3",
-        ],
+        ["reward.function=rewards/many.py:needs_more", "reward.arguments={digit: ~, limit: 3}"],
         ["reward.function=rewards/open.py:whatever"],
         ["reward.function=rewards/lazy.py:whatever"],
         ["reward.function=/file/systems/of/the/cluster/score.py:f"],
@@ -199,11 +188,9 @@ def test_a_reward_function_that_may_be_it_is_let_through(code: Path, said: list[
     assert found(code, *said) == []
 
 
-def test_a_batch_functions_missing_arguments_may_come_from_reward_kwargs(code: Path, tmp_path: Path) -> None:
-    lay(
-        code,
-        {"rewards/batch.py": "def f(data_sources, solution_strs, ground_truths, extra_infos, limit): ...\n"},
-    )
+def test_a_batch_functions_missing_arguments_may_come_from_reward_kwargs(code: Path) -> None:
+    text = "def f(data_sources, solution_strs, ground_truths, extra_infos, limit): ...\n"
+    lay(code, {"rewards/batch.py": text})
     assert found(code, "reward.function=rewards/batch.py:f", "reward.manager=batch") == []
 
 
@@ -270,13 +257,9 @@ def test_a_class_that_may_be_there_is_let_through(code: Path, said: list[str]) -
     ("text", "fine"), [("./chat.jinja", False), ("/t/chat.txt", False), ("'{{ messages }}'", True)]
 )
 def test_a_chat_template_is_its_text(code: Path, text: str, fine: bool) -> None:
-    words = [
-        f"overrides.actor_rollout_ref.model.custom_chat_template={text}",
-        "reward.function=rewards/share.py",
-    ]
-    assert [(one.rule, one.certain) for one in found(code, *words)] == (
-        [] if fine else [("chat-template", False)]
-    )
+    template = f"overrides.actor_rollout_ref.model.custom_chat_template={text}"
+    told = [(one.rule, one.certain) for one in found(code, template, "reward.function=rewards/share.py")]
+    assert told == ([] if fine else [("chat-template", False)])
 
 
 # -- the model and the data ----------------------------------------------------------------------------
@@ -284,20 +267,14 @@ def test_a_chat_template_is_its_text(code: Path, text: str, fine: bool) -> None:
 
 def real(tmp_path: Path, **changes: str) -> LoadedRecipe:
     """A recipe with a model and data of its own, by default all there."""
-    (tmp_path / "hf").mkdir(exist_ok=True)
-    (tmp_path / "hf" / "config.json").write_text("{}")
-    (tmp_path / "train.parquet").touch()
-    values = {
-        "path": f"{tmp_path}/hf",
-        "train": f"{tmp_path}/train.parquet",
-        "test": "./train.parquet",
-        **changes,
-    }
-    (tmp_path / "r.yaml").write_text(
+    there = {"path": f"{tmp_path}/hf", "train": f"{tmp_path}/train.parquet", "test": "./train.parquet"}
+    values = {**there, **changes}
+    recipe = (
         "schema: 1\nextends: quickstart\nname: real\n"
         f"model: {{make: ~, path: '{values['path']}'}}\n"
         f"data: {{make: ~, rows: ~, train: ['{values['train']}'], test: ['{values['test']}']}}\n"
     )
+    lay(tmp_path, {"hf/config.json": "{}", "train.parquet": "", "r.yaml": recipe})
     return load_recipe(str(tmp_path / "r.yaml"))
 
 
@@ -390,9 +367,8 @@ def test_missing_data_comes_with_the_command_that_makes_it(
     tmp_path: Path, name: str, path: str, command: str
 ) -> None:
     words = [f"data.train=[{path.format(tmp=tmp_path)}]"]
-    words += (
-        ["data.make=~", "data.rows=~", f"data.test=[{tmp_path}/t.parquet]"] if name == "quickstart" else []
-    )
+    if name == "quickstart":
+        words += ["data.make=~", "data.rows=~", f"data.test=[{tmp_path}/t.parquet]"]
     if name.startswith("deepseek-r1-zero"):
         words.append("reward.function=npu_rl_runtime/rewards/deepscaler.py:compute_scores")
     found = named_file_findings(load_recipe(name, words), None, here=True)
@@ -407,14 +383,13 @@ def test_one_missing_model_is_one_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("path", ["/" + "x" * 300, "./" + "y/" * 3000 + "z", "/dev/null/x", "./r.yaml/x"])
 def test_a_path_no_file_system_has(tmp_path: Path, path: str) -> None:
-    assert [one.rule for one in named_file_findings(real(tmp_path, path=path), None, here=True)] == [
-        "model-path"
-    ]
+    (one,) = named_file_findings(real(tmp_path, path=path), None, here=True)
+    assert one.rule == "model-path"
     loaded = load_recipe("quickstart", [f"reward.function={path}"])
     assert {one.rule for one in named_file_findings(loaded, None, here=True)} == {"reward-function-file"}
 
 
-def test_a_long_chain_of_branches_is_read(tmp_path: Path, code: Path) -> None:
+def test_a_long_chain_of_branches_is_read(code: Path) -> None:
     branches = "".join(f"elif x == {number}: f{number} = 1\n" for number in range(3000))
     lay(code, {"rewards/long.py": f"x = 0\nif x == -1: pass\n{branches}"})
     started = time.process_time()

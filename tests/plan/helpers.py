@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
@@ -14,7 +15,9 @@ from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.stack.manifest.manifest_facts import ManifestFacts, manifest_facts
 
-RECIPE = str(Path(__file__).with_name("256-dies.yaml"))
+HERE = Path(__file__).parent
+RECIPE, ASCEND, FSDP = (str(HERE / f"{name}.yaml") for name in ("256-dies", "256-dies-ascend", "fsdp"))
+MODELS = HERE / "models"
 
 
 def loaded(*changes: str, recipe: str = RECIPE) -> LoadedRecipe:
@@ -29,8 +32,22 @@ def _manifest(name: str) -> ManifestFacts:
     return manifest_facts(name)
 
 
-def plan(*changes: str, machine: Machine | None = None) -> Plan:
-    return plan_of(loaded(*changes), None, machine)
+def plan(
+    *changes: str, recipe: str = RECIPE, code: Path | None = None, machine: Machine | None = None
+) -> Plan:
+    return plan_of(loaded(*changes, recipe=recipe), code, machine)
+
+
+def config(name: str, **changes: Any) -> dict[str, Any]:
+    """The config.json of a model, changed."""
+    return {**json.loads((MODELS / name / "config.json").read_text("utf-8")), **changes}
+
+
+def model(folder: Path, name: str, **changes: Any) -> str:
+    """The change of a recipe that names a model in a folder of its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config(name, **changes)))
+    return f"model.path={folder}"
 
 
 def rule(made: Plan, name: str) -> Rule:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,8 @@ from npu_rl.recipes.recipe.reserved_keys import RESERVED
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
+from tests.code_trees import archive, lay
+from tests.support import ok, run_program
 
 HERE = Path(__file__).parent / "published"
 TREES = {"today": "7aed6b230776", "newest": "88512193628b"}  # verl's commit by manifest
@@ -90,9 +91,8 @@ class Script:
 
     def option(self, name: str) -> str | None:
         """The last value of an option or key, as text."""
-        given = [
-            one.partition("=")[2] for one in self.arguments if re.match(rf"[-+]*{re.escape(name)}=", one)
-        ]
+        own = re.compile(rf"[-+]*{re.escape(name)}=(.*)", re.DOTALL)
+        given = [found[1] for found in map(own.match, self.arguments) if found]
         return given[-1].strip("'\"") if given else None
 
     @property
@@ -121,22 +121,18 @@ def scripts(upstreams: Path, commit: str) -> Iterator[Script]:
 
 
 def _git(repository: Path, *words: str) -> str:
-    return subprocess.run(
-        ["git", "-C", str(repository), *words], capture_output=True, text=True, check=True
-    ).stdout
+    return ok(run_program(["git", "-C", repository, *words])).stdout
 
 
 def _run(file: str, text: str) -> Script | None:
     """What a script passes to the trainer; None if it ends before, for want of a path that only its user knows."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        lay(folder, {"python": _PYTHON, "python3": _PYTHON, "quiet": _QUIET, "script.sh": text})
         for python in ("python", "python3"):
-            (folder / python).write_text(_PYTHON)
             (folder / python).chmod(0o755)
         for tool in _TOOLS:
             (folder / tool).symlink_to(shutil.which(tool) or "/usr/bin/env")
-        (folder / "quiet").write_text(_QUIET)
-        (folder / "script.sh").write_text(text)
         out = folder / "out"
         env = {
             "PATH": str(folder),
@@ -145,21 +141,12 @@ def _run(file: str, text: str) -> Script | None:
             "SCRIPT_ARGUMENTS": str(out),
             "INFER_BACKEND": "vllm",
         }
-        subprocess.run(
-            ["/bin/bash", str(folder / "script.sh")],
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=60,
-            check=False,
-        )
+        run_program(["/bin/bash", folder / "script.sh"], env=env, cwd=folder, timeout=60)
         if not out.exists():
             return None
         module, *arguments = out.read_text().split("\0")[:-1]
-        exported = dict(
-            line.partition("=")[::2] for line in Path(f"{out}.env").read_text().split("\0") if "=" in line
-        )
+        lines = Path(f"{out}.env").read_text().split("\0")
+        exported = dict(line.partition("=")[::2] for line in lines if "=" in line)
         own = {key: value for key, value in exported.items() if key not in _SHELL and name not in value}
         return Script(file, module, tuple(one.replace(name, "/home/you") for one in arguments), own)
 
@@ -191,7 +178,7 @@ def resolved(script: Script, code: Path) -> dict[str, Any]:
     return compose(_folder(code), config, [one for one in script.arguments if not one.startswith("--")])
 
 
-def command_of(file: Path, code: Path, run_name: str = "") -> Command:
+def command_of(file: Path, code: Path, run_name: str) -> Command:
     """The command of a recipe in a code tree."""
     recipe = load_recipe(str(file)).recipe
     trainer = read_trainer(recipe, code)
@@ -199,27 +186,22 @@ def command_of(file: Path, code: Path, run_name: str = "") -> Command:
     here = Path("/r")
     folders = Folders(code, here, here, here, "k", here, here, None, ())
     return render(
-        recipe, folders, run_name=run_name or recipe.name, run_id="0", python=sys.executable,
+        recipe, folders, run_name=run_name, run_id="0", python=sys.executable,
         known=frozenset(trainer.tree.entries), groups=frozenset(trainer.tree.choices),
         search_path=trainer.tree.search_path, manifest_env={},
     )  # fmt: skip
 
 
-def resolved_recipe(file: Path, code: Path, run_name: str) -> dict[str, Any]:
-    """What the recipe's arguments give."""
-    command = command_of(file, code, run_name)
-    return compose(_folder(code), command.config, command.hydra_overrides)
-
-
 def differences(script: Script, file: Path, code: Path) -> dict[str, tuple[Any, Any]]:
     """The keys whose values differ, but for those that npu-rl sets in every run."""
     theirs = resolved(script, code)
-    ours = resolved_recipe(file, code, str(theirs["trainer.experiment_name"]))
+    command = command_of(file, code, str(theirs["trainer.experiment_name"]))
+    ours = compose(_folder(code), command.config, command.hydra_overrides)
+    both = {key: (theirs.get(key, _ABSENT), ours.get(key, _ABSENT)) for key in sorted({*theirs, *ours})}
     return {
-        key: (theirs.get(key, _ABSENT), ours.get(key, _ABSENT))
-        for key in sorted({*theirs, *ours})
-        if not is_set_by_npu_rl(key)
-        and _same(key, theirs.get(key, _ABSENT)) != _same(key, ours.get(key, _ABSENT))
+        key: (their, our)
+        for key, (their, our) in both.items()
+        if not is_set_by_npu_rl(key) and _same(key, their) != _same(key, our)
     }
 
 
@@ -246,14 +228,9 @@ def write_recipe(script: Script, code: Path, manifest: str, file: Path) -> None:
     """Write a recipe that gives the trainer what the script gives it."""
     theirs = resolved(script, code)
     for _ in range(2):  # what the recipe's own defaults set otherwise is an override of the second round
-        more = (
-            {key: value for key, (value, _) in differences(script, file, code).items()}
-            if file.exists()
-            else {}
-        )
-        data = _recipe(
-            script, theirs, manifest, {key: value for key, value in more.items() if value != _ABSENT}
-        )
+        other = differences(script, file, code) if file.exists() else {}
+        more = {key: value for key, (value, _) in other.items() if value != _ABSENT}
+        data = _recipe(script, theirs, manifest, more)
         head = f"# {script.file} of verl@{TREES[manifest]}, as a recipe.\n"
         file.write_text(head + yaml.safe_dump(data, sort_keys=False, width=110, allow_unicode=True))
 
@@ -303,17 +280,13 @@ def _recipe(
             said |= set(targets)
         if value not in ({}, None):
             _put(data, dotted, _listed(value) if f"{targets[0]}" in _FILES else value)
-    data["model"]["architecture"] = next(
-        (name for part, name in _ARCHITECTURES.items() if part in str(data["model"]["path"]).split("/")[-1]),
-        None,
-    )
-    data["model"] = {key: value for key, value in data["model"].items() if value is not None}
-    left = {key: theirs[key] for key in theirs if key in set_here or _above(key) & set_here}
-    overrides = {
-        key: value
-        for key, value in (left | dict(more)).items()
-        if key not in said and not is_set_by_npu_rl(key)
-    }
+    model = str(data["model"]["path"]).split("/")[-1]
+    known = [name for part, name in _ARCHITECTURES.items() if part in model]
+    if known:
+        data["model"]["architecture"] = known[0]
+    left = {key: theirs[key] for key in theirs if key in set_here or _above(key) & set_here} | dict(more)
+    unsaid = [key for key in left if key not in said and not is_set_by_npu_rl(key)]
+    overrides = {key: left[key] for key in unsaid}
     for key in [one for one in overrides if recipe_key_of(one) == _FIRST]:
         _put(data, _FIRST, overrides.pop(key))
     return {**data, **({"env": dict(script.env)} if script.env else {}), "overrides": overrides}
@@ -336,8 +309,6 @@ def _put(data: dict[str, Any], dotted: str, value: Any) -> None:
 
 
 if __name__ == "__main__":
-    from tests.code_trees import archive
-
     mirrors = Path(os.environ["NPU_RL_UPSTREAMS"])
     for stack, pin in TREES.items():
         with tempfile.TemporaryDirectory() as name:

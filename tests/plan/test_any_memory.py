@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.recipes.memory.memory_by_phase import Memory
-from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.sizing.machine import Machine
-from tests.plan.helpers import RECIPE, loaded
+from tests.plan.helpers import FSDP, MODELS, RECIPE, plan
+from tests.support import present
 
-HERE = Path(__file__).parent
 T = "actor.transformer"
 SWITCH = st.sampled_from(["true", "false"])
 MICRO = st.sampled_from(["1", "2", "4", "7", "512"])
@@ -31,7 +29,7 @@ OF_ALL = {
     "offload.optimizer": SWITCH,
     "offload.reference": SWITCH,
     "checkpoint.every": st.sampled_from(["-1", "1", "7"]),
-    "overrides.actor_rollout_ref.actor.use_dynamic_bsz": st.sampled_from(["true", "false"]),
+    "overrides.actor_rollout_ref.actor.use_dynamic_bsz": SWITCH,
     "overrides.actor_rollout_ref.actor.ppo_max_token_len_per_gpu": st.sampled_from(["1", "4096", "100000"]),
     "env.HCCL_BUFFSIZE": st.sampled_from(['"1"', '"4000"', "MB"]),
 }
@@ -48,21 +46,21 @@ OF_FSDP = {
     "actor.parallel.sequence": st.sampled_from(["1", "4"]),
     "rollout.tensor_parallel": st.sampled_from(["1", "4", "8"]),
     "model.recompute": SWITCH,
-    "model.path": st.sampled_from([str(path) for path in sorted((HERE / "models").iterdir())]),
+    "model.path": st.sampled_from([str(path) for path in sorted(MODELS.iterdir())]),
 }
 
 
 def planned(recipe: str, changes: dict[str, Any], die: int) -> Plan:
     words = [f"{key}={value}" for key, value in changes.items()]
-    return plan_of(loaded(*words, recipe=recipe), None, Machine(die))
+    return plan(*words, recipe=recipe, machine=Machine(die))
 
 
 def counted(made: Plan) -> Memory:
-    assert made.memory is not None
-    for phase in made.memory.phases:
+    memory = present(made.memory)
+    for phase in memory.phases:
         assert all(size > 0 for size in phase.parts.values())
         assert 0 <= phase.estimated <= phase.total
-    return made.memory
+    return memory
 
 
 def fixes(recipe: str, changes: dict[str, Any], die: int) -> None:
@@ -76,11 +74,11 @@ def fixes(recipe: str, changes: dict[str, Any], die: int) -> None:
         name = by_rule.get(rule.id.removesuffix("-tight"))
         if rule.ok or name is None:
             continue
-        before = memory.worst(name)
+        before = present(memory.worst(name))
         for text in filter(None, rule.fix.split("; or ")):
             given = dict(re.findall(r"([\w.]+) to ([\w.]+)", text))
             after = counted(planned(recipe, {**changes, **given}, die)).worst(name)
-            assert before is not None and after is not None and after.total < before.total, text
+            assert present(after).total < before.total, text
 
 
 @settings(max_examples=15, deadline=None)
@@ -94,28 +92,20 @@ def test_any_memory_of_megatron(changes: dict[str, Any], die: int) -> None:
 @settings(max_examples=30, deadline=None)
 @given(changes=st.fixed_dictionaries({}, optional={**OF_ALL, **OF_FSDP}), die=st.sampled_from([8, 32, 64]))
 def test_any_memory_of_fsdp(changes: dict[str, Any], die: int) -> None:
-    fixes(str(HERE / "fsdp.yaml"), changes, die * 10**9)
+    fixes(FSDP, changes, die * 10**9)
 
 
 @settings(max_examples=10, deadline=None)
-@given(
-    layers=st.integers(1, 8),
-    micro=st.sampled_from([1, 2, 4, 8]),
-    share=st.floats(0.5, 0.9),
-)
+@given(layers=st.integers(1, 8), micro=st.sampled_from([1, 2, 4, 8]), share=st.floats(0.5, 0.9))
 def test_less_never_needs_more(layers: int, micro: int, share: float) -> None:
     """Fewer layers that keep theirs, a smaller micro batch, a smaller share: no phase grows."""
-    base = {f"{T}.recompute_method": "block"}
+    keys = (f"{T}.recompute_num_layers", "actor.micro_batch", "rollout.memory_share")
 
-    def totals(number: int, size: int, part: float) -> dict[Any, int]:
-        values = {
-            f"{T}.recompute_num_layers": number,
-            "actor.micro_batch": size,
-            "rollout.memory_share": part,
-        }
-        memory = counted(planned(RECIPE, {**base, **values}, 64 * 10**9))
+    def totals(*sizes: float) -> dict[Any, int]:
+        values = {f"{T}.recompute_method": "block", **dict(zip(keys, sizes, strict=True))}
+        memory = counted(planned(RECIPE, values, 64 * 10**9))
         return {(phase.name, phase.stage): phase.total for phase in memory.phases}
 
     less, more = totals(8, 1, 0.5), totals(layers, micro, round(share, 3))
-    assert json.dumps(sorted(map(str, less))) == json.dumps(sorted(map(str, more)))
+    assert less.keys() == more.keys()
     assert all(less[key] <= more[key] for key in less)

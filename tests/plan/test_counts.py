@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.memory.memory_by_phase import Memory
 from npu_rl.recipes.memory.memory_parts import Part
 from npu_rl.recipes.plan.disk_and_tokens import Disk, disk_of
-from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.sizing.model_config import PUBLISHED, LatentAttention, ModelConfig, read_shape
 from npu_rl.recipes.sizing.weight_sizes import (
     cache_per_token,
@@ -26,9 +26,10 @@ from npu_rl.recipes.sizing.weight_sizes import (
     stage_ranges,
     training_share,
 )
-from tests.plan.helpers import loaded, plan
+from tests.plan.helpers import plan
+from tests.support import present
 
-V3 = PUBLISHED["deepseek-v3"]
+V3, DENSE = PUBLISHED["deepseek-v3"], ModelConfig(2, 64, 8, 8, 16, 128, 256, 512)
 CONFIG = {
     "model_type": "deepseek_v3",
     "num_hidden_layers": 61,
@@ -53,12 +54,6 @@ CONFIG = {
     "first_k_dense_replace": 3,
     "tie_word_embeddings": False,
 }
-
-
-def memory() -> Memory:
-    made = plan().memory
-    assert made is not None
-    return made
 
 
 def test_the_published_total() -> None:
@@ -87,7 +82,7 @@ def test_four_tensor_ranks_that_extend_to_the_experts() -> None:
 
 
 def test_the_stages_of_256_dies() -> None:
-    stages = memory().stages
+    stages = present(plan().memory).stages
     middle = stages[1]
     assert [len(one.layers) for one in stages] == [6, 8, 8, 8, 8, 8, 8, 7]
     assert middle.weights == 2 * 4_682_547_200  # 9.4 GB
@@ -99,8 +94,7 @@ def test_the_stages_of_256_dies() -> None:
 
 
 def test_the_rollout_of_256_dies() -> None:
-    engine = memory().engine
-    assert engine is not None
+    engine = present(present(plan().memory).engine)
     assert sum(engine.counts.values()) == 11_628_600_320
     assert engine.own[Part.ENGINE_WEIGHTS] == 23_257_200_640  # 23.3 GB
     assert cache_per_token(V3, 2) == engine.cache.per_token == 70_272  # 70.3 kB
@@ -109,10 +103,9 @@ def test_the_rollout_of_256_dies() -> None:
 def test_disk_and_loading() -> None:
     disk = disk_of(V3)
     assert round(disk.bf16 / 1e12, 3) == 1.342
-    assert disk.fp8 is not None and round(disk.fp8 / 1e9) == 673
+    assert round(present(disk.fp8) / 1e9) == 673
     assert disk.resume == 14 * 671_026_404_352 + 4 * 58 * 256
-    loading = plan().loading
-    assert loading is not None
+    loading = present(plan().loading)
     assert loading.once == 2 * 2 * 671_026_404_352
     least, most = loading.seconds(10e9)
     assert least == pytest.approx(268.4, abs=0.1)
@@ -120,36 +113,32 @@ def test_disk_and_loading() -> None:
 
 
 def test_the_disk_of_a_model_that_is_not_published_in_fp8() -> None:
-    dense = ModelConfig(2, 64, 4, 4, 16, 128, 256, 512)
-    assert disk_of(dense) == Disk(None, 2 * (n := sum(count_parameters(dense).values())), 2 * n, 14 * n)
+    assert disk_of(DENSE) == Disk(None, 2 * (n := sum(count_parameters(DENSE).values())), 2 * n, 14 * n)
 
 
 def test_tokens_of_a_step() -> None:
-    tokens = plan().tokens
-    assert tokens is not None
+    tokens = present(plan().tokens)
     assert (tokens.sequences, tokens.longest, tokens.per_engine) == (8192, 8192 * 4096, 64 * 4096)
-    assert plan_of(loaded("data.batch=~")).tokens is None
+    assert plan("data.batch=~").tokens is None
 
 
 def test_a_config_says_the_same_as_the_name(tmp_path: Path) -> None:
     assert read_shape(CONFIG) == V3
     (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 62}))
-    made = plan_of(loaded(f"model.path={tmp_path}"))
-    assert (
-        made.facts.shape is not None and made.facts.shape.layers == 62
-    )  # it goes before the architecture's name
+    # it goes before the architecture's name
+    assert present(plan(f"model.path={tmp_path}").facts.shape).layers == 62
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{}", '{"num_hidden_layers": "x"}', "\xff"])
 def test_a_config_that_is_none_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content, encoding="latin-1")
-    (found,) = [one for one in plan_of(loaded(f"model.path={tmp_path}")).findings() if one.path[0] == "model"]
+    (found,) = [one for one in plan(f"model.path={tmp_path}").findings() if one.path[0] == "model"]
     assert (found.rule, found.severity, found.key) == ("model-config", Severity.ERROR, "model.path")
     assert str(tmp_path / "config.json") in found.message
 
 
 def test_a_model_nothing_says_anything_about() -> None:
-    made = plan_of(loaded("model.architecture=~"))
+    made = plan("model.architecture=~")
     (found,) = [one for one in made.findings() if one.rule == "model-size-unknown"]
     assert (found.severity, found.key) == (Severity.ADVICE, "model.path")
     assert "set model.architecture" in found.fix
@@ -164,45 +153,19 @@ def test_a_model_nothing_says_anything_about() -> None:
 )
 def test_stages_and_shares_add_up(tensor: int, expert: int, dense: int, cuts: list[int]) -> None:
     """Divided parameters of all ranks are the whole; stages are, too, however they are cut."""
-    shape = ModelConfig(
-        4,
-        64,
-        8,
-        8,
-        16,
-        128,
-        512,
-        512,
-        latent=LatentAttention(16, 16, 8, 8, 8),
-        experts=8,
-        expert_width=16,
-        dense=dense,
-    )
+    latent = LatentAttention(16, 16, 8, 8, 8)
+    shape = replace(DENSE, layers=4, latent=latent, experts=8, expert_width=16, dense=dense)
     bounds = [0, *sorted(cuts), 4]
-    counts = tuple(end - begin for begin, end in pairwise(bounds) if end > begin)
-    ranges = stage_ranges(counts)
-    assert sum(
-        (stage(shape, part) for part in ranges), start=type(count_parameters(shape))()
-    ) == count_parameters(shape)
-    share = training_share(tensor, expert, tensor)
-    mine, all_of_it = stage(shape, range(4), share), count_parameters(shape)
+    ranges = stage_ranges(tuple(end - begin for begin, end in pairwise(bounds) if end > begin))
+    all_of_it = count_parameters(shape)
+    assert sum((stage(shape, part) for part in ranges), start=Counter[str]()) == all_of_it
+    mine = stage(shape, range(4), training_share(tensor, expert, tensor))
     for name, count in all_of_it.items():
         by = {"norms": 1, "router": 1, "experts": tensor * expert}.get(name, tensor)
         assert mine[name] * by == count
 
 
 def test_an_engine_without_expert_parallel_divides_each_expert() -> None:
-    assert sum(layer(V3, 10, rollout_share(2, 1)).values()) > sum(
-        layer(V3, 10, rollout_share(2, 256)).values()
-    )
-    assert layer(V3, 10, rollout_share(2, 1))["experts"] == 256 * 3 * 7168 * 2048 // 2
-
-
-def test_a_stage_without_layers_has_the_embedding_alone() -> None:
-    changes = ["actor.parallel.pipeline=2", "actor.transformer.num_layers_in_first_pipeline_stage=~"]
-    changes.append("actor.transformer.num_layers_in_last_pipeline_stage=~")
-    made = plan(*changes, "actor.transformer.pipeline_num_transformer_layers=[[0],[61]]").memory
-    assert made is not None
-    words = 129_280 * 7168
-    assert dict(made.stages[0].counts) == {"embedding": words}
-    assert (made.stages[1].counts["embedding"], made.stages[1].counts["head"]) == (0, words)
+    divided, whole = (layer(V3, 10, rollout_share(2, experts)) for experts in (1, 256))
+    assert sum(divided.values()) > sum(whole.values())
+    assert divided["experts"] == 256 * 3 * 7168 * 2048 // 2

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.code_trees import lay
+from tests.plan.helpers import FSDP, plan
 
 CANN, R1_ZERO = "deepseek-v3-cann-256die", "deepseek-r1-zero-256die"
 SAMPLER = "vllm_ascend/patch/worker/patch_common/patch_sampler.py"
@@ -25,8 +24,7 @@ ON, OFF = "env.VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE=1", "adaptations.sampler-argumen
 
 
 def broken(recipe: str, *changes: str, code: Path | None = None) -> dict[str, Rule]:
-    made = plan_of(load_recipe(recipe, changes), code)
-    return {rule.id: rule for rule in made.rules if not rule.ok}
+    return {rule.id: rule for rule in plan(*changes, recipe=recipe, code=code).rules if not rule.ok}
 
 
 def topk(recipe: str, *changes: str, code: Path | None = None) -> list[str]:
@@ -142,9 +140,7 @@ def test_sleep_mode_at_level_2_loses_buffers() -> None:
     name = "sleep-mode-loses-buffers"
     found = broken(R1_ZERO, OFFLOAD, CALM)[name]
     assert found.refuses and found.certain and found.fix == "set adaptations.rollout-offload to true"
-    assert name not in broken(R1_ZERO) and name not in broken(
-        R1_ZERO, OFFLOAD, CALM, "rollout.free_cache=false"
-    )
+    assert name not in broken(R1_ZERO) and name not in broken(R1_ZERO, OFFLOAD, CALM, AWAKE)
 
 
 def test_graphs_with_data_parallel_engines_hang() -> None:
@@ -184,9 +180,7 @@ def test_tensor_parallelism_of_single_layers_that_nothing_reads() -> None:
     assert found.refuses and not found.certain and found.fix == f"remove overrides.{HYBRID_TP}"
     assert name not in broken(PLUGIN) and name not in broken(PLUGIN, enabled.replace("true", "false"))
     assert name not in broken(R1_ZERO, enabled)
-    assert name in broken(PLUGIN, enabled.replace("true", "1")) and name in broken(
-        PLUGIN, enabled.replace("true", "yes")
-    )
+    assert all(name in broken(PLUGIN, enabled.replace("true", on)) for on in ("1", "yes"))
 
 
 def test_an_engine_that_is_never_woken_gets_no_weights() -> None:
@@ -228,9 +222,8 @@ SCHEDULES = {
 def test_a_schedule_of_megatrons_is_none_of_fsdp(
     tmp_path: Path, tree: dict[str, str], schedule: str, broken: bool
 ) -> None:
-    recipe = str(Path(__file__).with_name("fsdp.yaml"))
     change = f"overrides.actor_rollout_ref.actor.optim.lr_scheduler_type={schedule}"
-    made = plan_of(load_recipe(recipe, [change]), lay(tmp_path, tree))
+    made = plan(change, recipe=FSDP, code=lay(tmp_path, tree))
     found = [one for one in made.rules if one.id == "fsdp-schedule" and one.refuses]
     assert bool(found) is broken
     assert all(one.certain and one.figures.endswith("(verl/workers/config/optimizer.py:4)") for one in found)

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.plan.rules.rule_grounds import GROUNDS, apply_grounds
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.recipes.trainer_code.citations import CitedCode
 from tests.code_trees import lay
-from tests.plan.helpers import loaded, rule
+from tests.plan.helpers import plan, rule
 from tests.plan.test_rules import BROKEN
 
 RESTING = [row for row in BROKEN if row.name in GROUNDS and GROUNDS[row.name].places]
@@ -38,22 +37,20 @@ def whole_tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_rule_holds_where_its_code_is_and_steps_aside_where_not(
     whole_tree: Path, tmp_path: Path, name: str, changes: list[str]
 ) -> None:
-    recipe = loaded(*changes)
-    there = rule(plan_of(recipe, whole_tree), name)
+    there = rule(plan(*changes, code=whole_tree), name)
     first = frozenset(place.file for place in GROUNDS[name].places[0])
     assert not there.ok and not there.skipped
     assert any(f"({file}:" in there.figures for file in first)
-    gone = [found for found in plan_of(recipe, tree_of(tmp_path / "gone", first)).rules if found.id == name]
-    assert all(
-        found.ok and any(f"not in this tree: {file}" in found.skipped for file in first) for found in gone
-    )
+    without = plan(*changes, code=tree_of(tmp_path, first))
+    for gone in (found for found in without.rules if found.id == name):
+        assert gone.ok and any(f"not in this tree: {file}" in gone.skipped for file in first)
 
 
 def test_a_rule_of_the_recipes_own_arguments_steps_aside_where_the_tree_passes_others(tmp_path: Path) -> None:
     code = tree_of(tmp_path)
     rollout = code / "verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py"
     rollout.write_text(f"{rollout.read_text()}LLM(additional_config={{}})\n")
-    found = rule(plan_of(loaded("rollout.eager=true"), code), "graph-or-eager")
+    found = rule(plan("rollout.eager=true", code=code), "graph-or-eager")
     assert found.ok and found.skipped.startswith("this tree has 'additional_config=' (verl/workers/rollout/")
 
 
@@ -62,16 +59,16 @@ def test_a_verl_that_reads_the_models_groups(tmp_path: Path) -> None:
     converter = code / "verl/models/mcore/config_converter.py"
     converter.write_text(f"{converter.read_text()}moe_router_num_groups=hf_config.n_group\n")
     changes = ("actor.transformer.moe_router_num_groups=~", "actor.transformer.moe_router_group_topk=~")
-    assert rule(plan_of(loaded(*changes), code), "router-groups").skipped.startswith(
-        "this tree has 'moe_router"
-    )
+    skipped = rule(plan(*changes, code=code), "router-groups").skipped
+    assert skipped.startswith("this tree has 'moe_router")
 
 
 def test_megatron_training_in_the_tree_is_enough_for_grouped_experts(tmp_path: Path) -> None:
     code = tree_of(tmp_path)
-    assert not rule(plan_of(loaded("actor.transformer.moe_grouped_gemm=true"), code), "moe-grouped-gemm").ok
+    name, change = "moe-grouped-gemm", "actor.transformer.moe_grouped_gemm=true"
+    assert not rule(plan(change, code=code), name).ok
     lay(code, {"megatron/training/__init__.py": ""})
-    assert rule(plan_of(loaded("actor.transformer.moe_grouped_gemm=true"), code), "moe-grouped-gemm").ok
+    assert rule(plan(change, code=code), name).ok
 
 
 @pytest.mark.parametrize(

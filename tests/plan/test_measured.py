@@ -7,19 +7,23 @@ engine, which is another process there.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from npu_rl.recipes.memory.memory_by_phase import PhaseName
+from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.recipes.memory.memory_parts import Part
 from npu_rl.recipes.plan.memory_report import RANGE
 from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from tests.support import ROOT
+from tests.plan.helpers import HERE
+from tests.support import ROOT, present
 
 PAGE = (ROOT / "docs" / "plan.md").read_text("utf-8")
-FOLDER = Path(__file__).with_name("measured")
+MEASURED = {
+    "gspo-qwen3-30b": 49.14,
+    "grpo-qwen3-30b-sglang": 36.93,
+    "dapo-moonlight-16b": 38.88,
+    "gspo-qwen3-8b-fsdp2": 20.83,
+}
 # The same runs as the bundled recipes for `today` and `newest` have them, at those pins.
 BUNDLED = {
     "today-gspo-qwen3-30b": "gspo-qwen3-30b",
@@ -27,61 +31,64 @@ BUNDLED = {
     "today-grpo-qwen3-30b": "grpo-qwen3-30b-sglang",
     "today-grpo-moonlight-16b": "dapo-moonlight-16b",
 }
-OF_TRAINING = (PhaseName.OLD_LOG_PROB, PhaseName.REFERENCE, PhaseName.UPDATE)
 # 32.06 tokens a second and die x 16 dies x 90.4 s / 128 sequences = 362 tokens on average
 AS_SHORT_AS_MEASURED = ("data.prompt_length=181", "data.response_length=181")
 
 
+def memory_of(name: str, *changes: str) -> Memory:
+    file = name if name in BUNDLED else str(HERE / "measured" / f"{name}.yaml")
+    return present(plan_of(load_recipe(file, changes)).memory)
+
+
+def of_training(memory: Memory) -> list[Phase]:
+    phases = (PhaseName.OLD_LOG_PROB, PhaseName.REFERENCE, PhaseName.UPDATE)
+    return [one for one in map(memory.worst, phases) if one]
+
+
 def peak(name: str, *changes: str) -> float:
     """GiB of torch's tensors at the fullest moment of training."""
-    file = name if name in BUNDLED else str(FOLDER / f"{name}.yaml")
-    made = plan_of(load_recipe(file, list(changes))).memory
-    assert made is not None
-    found = (made.worst(phase) for phase in OF_TRAINING)
     outside = (Part.HCCL, Part.CONTEXT)
-    return (
-        max(sum(size for part, size in one.parts.items() if part not in outside) for one in found if one)
-        / 2**30
-    )
+    parts = (phase.parts.items() for phase in of_training(memory_of(name, *changes)))
+    return max(sum(size for part, size in one if part not in outside) for one in parts) / 2**30
+
+
+def row_of(name: str) -> str:
+    (row,) = [line for line in PAGE.splitlines() if line.startswith("| ") and f"`{name}`" in line]
+    return row
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "measured", "error"),
+    ("name", "changes", "error"),
     [
-        ("gspo-qwen3-30b", (), 49.14, 25.7),
-        ("gspo-qwen3-30b", AS_SHORT_AS_MEASURED, 49.14, -3.5),
-        ("grpo-qwen3-30b-sglang", (), 36.93, -1.6),
-        ("dapo-moonlight-16b", (), 38.88, -5.9),
-        ("gspo-qwen3-8b-fsdp2", (), 20.83, -0.1),
+        ("gspo-qwen3-30b", (), 25.7),
+        ("gspo-qwen3-30b", AS_SHORT_AS_MEASURED, -3.5),
+        ("grpo-qwen3-30b-sglang", (), -1.6),
+        ("dapo-moonlight-16b", (), -5.9),
+        ("gspo-qwen3-8b-fsdp2", (), -0.1),
     ],
 )
-def test_the_error_is_as_documented(
-    name: str, changes: tuple[str, ...], measured: float, error: float
-) -> None:
-    assert (peak(name, *changes) / measured - 1) * 100 == pytest.approx(error, abs=0.1)
+def test_the_error_is_as_documented(name: str, changes: tuple[str, ...], error: float) -> None:
+    assert (peak(name, *changes) / MEASURED[name] - 1) * 100 == pytest.approx(error, abs=0.1)
     assert f"{peak(name, *changes):.1f} GiB" in PAGE and f"{error:+.1f} %" in PAGE
 
 
 @pytest.mark.parametrize("name", BUNDLED)
 def test_a_bundled_recipe_is_planned_like_the_run_that_was_measured(name: str) -> None:
     assert peak(name) == pytest.approx(peak(BUNDLED[name]), rel=1e-3)
-    (row,) = [line for line in PAGE.splitlines() if line.startswith("| ") and f"`{name}`" in line]
-    assert f"{peak(name):.1f} GiB" in row
+    assert f"{peak(name):.1f} GiB" in row_of(name)
 
 
 def test_three_rows_are_no_validation() -> None:
     """What is not the same run is said in its row."""
     assert "are no validation.** They are three" in PAGE
     for name, says in (("today-grpo-qwen3-30b", "SGLang"), ("today-grpo-moonlight-16b", "recipe.dapo")):
-        (row,) = [line for line in PAGE.splitlines() if line.startswith("| ") and f"`{name}`" in line]
-        assert says in row
+        assert says in row_of(name)
 
 
 def test_speed_is_beside_the_one_run_that_is_comparable() -> None:
     """perf/throughput is a step's tokens by seconds and devices (verl/trainer/ppo/metric_utils.py:345@7aed6b2)."""
     throughput, seconds, devices = 32.056511, 90.368034, 16
-    tokens = plan_of(load_recipe("today-gspo-qwen3-30b")).tokens
-    assert tokens is not None
+    tokens = present(plan_of(load_recipe("today-gspo-qwen3-30b")).tokens)
     measured = throughput * seconds * devices
     for figure in (f"{measured:,.0f}", f"{tokens.longest:,}", f"{tokens.longest / seconds / devices:.1f}"):
         assert figure in PAGE
@@ -91,17 +98,10 @@ def test_speed_is_beside_the_one_run_that_is_comparable() -> None:
 def test_plan_prints_the_errors_of_its_upper_end() -> None:
     """And no measured peak is below the lower end of its range."""
     printed = " ".join(RANGE)
-    for name, measured in (
-        ("gspo-qwen3-30b", 49.14),
-        ("grpo-qwen3-30b-sglang", 36.93),
-        ("dapo-moonlight-16b", 38.88),
-        ("gspo-qwen3-8b-fsdp2", 20.83),
-    ):
+    for name, measured in MEASURED.items():
         assert f"{(peak(name) / measured - 1) * 100:+.1f} %" in printed
-        memory = plan_of(load_recipe(str(FOLDER / f"{name}.yaml"), [])).memory
-        assert memory is not None
-        phases = [one for one in (memory.worst(phase) for phase in OF_TRAINING) if one]
-        assert max(one.low for one in phases) < measured * 2**30
+        memory = memory_of(name)
+        assert max(one.low for one in of_training(memory)) < measured * 2**30
         for one in memory.phases:
             assert one.low + one.by_lengths + one.other_estimates == one.total
             assert 0 < one.low <= one.total

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,10 +10,9 @@ import pytest
 from npu_rl.recipes.memory.device_overhead import hccl_groups
 from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.recipes.memory.memory_parts import Part, total
-from npu_rl.recipes.plan.plan import plan_of
-from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.sizing.machine import Machine
-from tests.plan.helpers import plan
+from tests.plan.helpers import FSDP, MODELS, plan
+from tests.support import present
 
 WORDS, HIDDEN = 129_280, 7168
 STAGE_7 = 7 * 585_318_400 + HIDDEN + WORDS * HIDDEN  # parameters
@@ -24,19 +22,13 @@ LATE = 4  # pipeline, data, model, expert
 
 
 def memory(*changes: str, machine: Machine | None = None) -> Memory:
-    made = plan(*changes, machine=machine).memory
-    assert made is not None
-    return made
+    return present(plan(*changes, machine=machine).memory)
 
 
 def phase(made: Memory, name: PhaseName, stage: int | None = None) -> Phase:
-    found = (
-        made.worst(name)
-        if stage is None
-        else next(p for p in made.phases if (p.name, p.stage) == (name, stage))
-    )
-    assert found is not None
-    return found
+    if stage is None:
+        return present(made.worst(name))
+    return next(one for one in made.phases if (one.name, one.stage) == (name, stage))
 
 
 def test_generating_takes_the_whole_share() -> None:
@@ -50,8 +42,8 @@ def test_generating_takes_the_whole_share() -> None:
 
 
 def test_the_cache_is_what_is_left_of_the_share() -> None:
-    engine = memory().engine
-    assert engine is not None and engine.share == 0.8
+    engine = present(memory().engine)
+    assert engine.share == 0.8
     taken = total(engine.own) + engine.profiled[Part.ENGINE_ACTIVATIONS] + EARLY * HCCL + 10**9
     assert engine.cache.size == int(0.8 * 64e9) - taken
     assert engine.cache.blocks == engine.cache.size // (128 * 70_272) - 1  # vLLM's null block
@@ -60,14 +52,12 @@ def test_the_cache_is_what_is_left_of_the_share() -> None:
 
 def test_training_that_stays_on_the_die_is_taken_off_the_cache() -> None:
     """Weights and gradients leave the die together; grad_offload is read by nothing."""
-    large = Machine(96 * 10**9)
     here, alone, before = (
-        memory(*changes, machine=large).engine
+        present(memory(*changes, machine=Machine(96 * 10**9)).engine).cache.size
         for changes in (["offload.parameters=false"], ["offload.gradients=false"], [])
     )
-    assert before is not None and here is not None and alone is not None
-    assert before.cache.size - here.cache.size == 6 * STAGE_7  # of stage 7, the largest
-    assert alone.cache.size == before.cache.size
+    assert before - here == 6 * STAGE_7  # of stage 7, the largest
+    assert alone == before
 
 
 def test_the_weight_sync() -> None:
@@ -129,9 +119,8 @@ def test_recomputation_is_read_as_configured() -> None:
     uniform = [f"{T}.recompute_method=uniform", f"{T}.recompute_num_layers=1"]
     one = activations(*uniform) - 7 * 8 * each  # one layer's own
     assert one > each
-    assert (
-        activations(f"{T}.recompute_method=uniform", f"{T}.recompute_num_layers=4") == 7 * 2 * each + 4 * one
-    )
+    four = activations(f"{T}.recompute_method=uniform", f"{T}.recompute_num_layers=4")
+    assert four == 7 * 2 * each + 4 * one
     assert activations(f"{T}.recompute_method=block", f"{T}.recompute_num_layers=8") == 7 * 8 * each + one
     block = activations(f"{T}.recompute_method=block", f"{T}.recompute_num_layers=1")
     assert block == 7 * (each + 7 * one) + one
@@ -153,9 +142,9 @@ def test_tensor_ranks_that_extend_to_the_experts_see_their_own_tokens_only() -> 
 
 def test_no_more_micro_batches_are_in_flight_than_there_are() -> None:
     """A mini batch of 32 prompts x 16 over 32 replicas is 16 sequences: one micro batch of 16."""
-    assert activations(
-        "data.batch=32", "actor.mini_batch=32", "actor.micro_batch=16", stage=0
-    ) < 16 * activations("data.batch=32", "actor.mini_batch=32", "actor.micro_batch=1", stage=0)
+    batch = ("data.batch=32", "actor.mini_batch=32")
+    each, whole = (activations(*batch, f"actor.micro_batch={size}", stage=0) for size in (1, 16))
+    assert whole < 16 * each
 
 
 def test_what_is_not_freed_stays_on_the_die() -> None:
@@ -220,20 +209,18 @@ def test_what_is_not_set_is_named() -> None:
     assert memory("actor.kl_loss.use=false", "reference=~").missing == ()
 
 
-def test_a_stage_without_layers() -> None:
+def test_a_stage_without_layers_has_the_embedding_alone() -> None:
     changes = ["actor.parallel.pipeline=2", f"{T}.num_layers_in_first_pipeline_stage=~"]
     changes += [f"{T}.num_layers_in_last_pipeline_stage=~", f"{T}.pipeline_num_transformer_layers=[[0],[61]]"]
     made = memory(*changes)
     assert phase(made, PhaseName.UPDATE, 0).parts[Part.ACTOR_WEIGHTS] == 2 * WORDS * HIDDEN
+    assert dict(made.stages[0].counts) == {"embedding": WORDS * HIDDEN}
+    last = made.stages[1].counts
+    assert (last["embedding"], last["head"]) == (0, WORDS * HIDDEN)
 
 
 def fsdp(*changes: str, model: str = "qwen3-8b") -> Memory:
-    recipe = Path(__file__).with_name("fsdp.yaml")
-    made = plan_of(
-        load_recipe(str(recipe), [f"model.path={recipe.parent / 'models' / model}", *changes])
-    ).memory
-    assert made is not None
-    return made
+    return present(plan(f"model.path={MODELS / model}", *changes, recipe=FSDP).memory)
 
 
 def test_a_7b_model_on_sixteen_dies() -> None:
@@ -293,9 +280,8 @@ def test_sequence_parallel_ranks_divide_the_tokens() -> None:
 
 
 def groups(recipe: str, *changes: str) -> tuple[list[str], list[str]]:
-    facts = plan_of(load_recipe(recipe, changes)).facts
-    assert facts.layout is not None
-    return hccl_groups(facts, facts.layout)
+    facts = plan(*changes, recipe=recipe).facts
+    return hccl_groups(facts, facts.sizes)
 
 
 @pytest.mark.parametrize(
@@ -334,14 +320,12 @@ def test_groups_of_experts() -> None:
 
 def test_both_rules_count_the_same_groups() -> None:
     """The KV cache gives way to the early ones; the others exceed the share while the engine generates."""
-    made = plan_of(load_recipe("deepseek-v3-cann-256die"))
-    assert made.memory is not None and made.memory.engine is not None
+    made = present(plan(recipe="deepseek-v3-cann-256die").memory)
     early, late = groups("deepseek-v3-cann-256die")
-    one = 2 * 300 * 2**20
-    assert made.memory.engine.profiled[Part.HCCL] == len(early) * one
-    assert made.memory.engine.outside[Part.HCCL] == len(late) * one
-    generate = phase(made.memory, PhaseName.GENERATE)
-    assert generate.parts[Part.HCCL] == len(early + late) * one
+    engine = present(made.engine)
+    assert engine.profiled[Part.HCCL] == len(early) * HCCL
+    assert engine.outside[Part.HCCL] == len(late) * HCCL
+    assert phase(made, PhaseName.GENERATE).parts[Part.HCCL] == len(early + late) * HCCL
 
 
 def test_fsdps_groups() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,21 +14,19 @@ from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.memory.memory_by_phase import PhaseName
 from npu_rl.recipes.memory.memory_parts import total
 from npu_rl.recipes.plan.memory_report import memory_json, memory_text
-from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.plan.rules.rule import Rule
-from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.sizing.machine import Machine
 from tests.code_trees import lay
-from tests.plan.helpers import loaded, plan, rule
+from tests.plan.helpers import ASCEND, FSDP, HERE, loaded, model, plan, rule
 from tests.plan.test_memory import T, fsdp
+from tests.support import present
 
-RECIPE = str(Path(__file__).with_name("256-dies-ascend.yaml"))
 EIGHT_NODES = ["cluster.nodes=8", "env.VLLM_DP_SIZE='64'", "actor.parallel.expert=16"]
 OF_MEMORY = ("memory-", "kv-cache-", "checkpoint-disk", "checkpoint-in-")
 
 
-def ascend(*changes: str, machine: Machine | None = None) -> Plan:
-    return plan_of(load_recipe(RECIPE, list(changes)), None, machine)
+ascend = partial(plan, recipe=ASCEND)
 
 
 def broken(made: Plan) -> dict[str, Rule]:
@@ -74,9 +73,8 @@ def test_a_fit_by_less_than_its_estimates_is_tight() -> None:
 def test_a_large_share_is_tight_before_it_is_refused() -> None:
     found = broken(ascend("rollout.memory_share=0.93"))
     assert list(found) == ["memory-generate-tight"]
-    assert (
-        "engine's activations" not in found["memory-generate-tight"].figures
-    )  # the cache gives way to these
+    # the cache gives way to the engine's activations
+    assert "engine's activations" not in found["memory-generate-tight"].figures
 
 
 def test_estimates_alone_are_never_certain() -> None:
@@ -88,10 +86,8 @@ def test_one_cause_is_one_fault() -> None:
     made = ascend("offload=~")
     assert [name for name, one in broken(made).items() if one.refuses] == ["memory-old-log-prob"]
     assert "offload.parameters" in broken(made)["memory-old-log-prob"].fix
-    assert (
-        rule(made, "memory-generate").skipped
-        == "judged with memory-old-log-prob, which the same change makes fit"
-    )
+    why = "judged with memory-old-log-prob, which the same change makes fit"
+    assert rule(made, "memory-generate").skipped == why
     assert rule(made, "kv-cache-room").skipped == "follows from memory-weight-sync"
 
 
@@ -113,7 +109,7 @@ def test_the_share_that_is_named_is_the_least(share: str) -> None:
 def test_a_forced_cache_is_named_as_the_cause() -> None:
     """A larger share changes nothing of it, and one above 1 is no share."""
     override = "rollout.engine_arguments.num_gpu_blocks_override"
-    (found,) = judge(load_recipe(RECIPE, [f"{override}=100"])).errors
+    (found,) = judge(loaded(f"{override}=100", recipe=ASCEND)).errors
     assert found.key == override and "num_gpu_blocks_override 100 = 0.9 GB: 99 blocks" in found.message
     assert found.fix.startswith(f"remove {override}") and "memory_share" not in found.fix
 
@@ -127,7 +123,7 @@ def test_what_no_share_holds_names_none() -> None:
 def test_buffers_that_are_too_large_are_one_fault(size: str) -> None:
     """2.4 GB, two of them for each of 9 communicators: every phase is too large, and none of its own keys helps all."""
     keeps = "adaptations.kv-cache-room=true"
-    (found,) = judge(load_recipe(RECIPE, [f"env.HCCL_BUFFSIZE={size}", keeps])).findings
+    (found,) = judge(loaded(f"env.HCCL_BUFFSIZE={size}", keeps, recipe=ASCEND)).findings
     assert found.key == "env.HCCL_BUFFSIZE" and found.fix.startswith("set env.HCCL_BUFFSIZE to ")
     assert found.severity is (Severity.ERROR if size == "2400" else Severity.ADVICE)
 
@@ -148,12 +144,7 @@ def test_a_cache_at_the_border() -> None:
 
 
 FIXED = [
-    ["actor.transformer.recompute_num_layers=1"],
-    ["actor.transformer.recompute_num_layers=0"],
-    ["reference.micro_batch=256"],
-    ["rollout.log_prob_micro_batch=256"],
-    ["rollout.memory_share=1"],
-    ["rollout.memory_share=0.5"],
+    *(changes for changes, *_ in REFUSED),
     ["rollout.memory_share=0.2"],
     ["rollout.memory_share=0.4"],
     ["rollout.memory_share=0.5", "adaptations.kv-cache-room=true"],
@@ -162,13 +153,10 @@ FIXED = [
     ["rollout.engine_arguments.num_gpu_blocks_override=20", "adaptations.kv-cache-room=false"],
     ["env.HCCL_BUFFSIZE=2000"],
     ["env.HCCL_BUFFSIZE=800"],
-    ["rollout.free_cache=false"],
-    ["actor.micro_batch=16"],
     ["offload=~"],
     ["offload.parameters=false", "offload.reference=false", f"{T}.swap_optimizer=false"],
     [f"{T}.recompute_granularity=selective", f"{T}.recompute_num_layers=~"],
     [f"{T}.recompute_method=uniform", f"{T}.recompute_num_layers=8", "actor.micro_batch=2"],
-    [*EIGHT_NODES],
 ]
 
 
@@ -207,22 +195,18 @@ def test_a_swap_that_checkpoints_do_not_hold_is_no_fix(tmp_path: Path) -> None:
     off = ("offload.parameters=false", "offload.reference=false", f"{T}.swap_optimizer=false")
     for changes, offered in ((off, True), ((*off, "adaptations.swapped-states=false"), False)):
         assert any(swap in one.fix for one in broken(ascend(*changes)).values()) is offered
-    script = Path(__file__).parent / "published" / "today-nightly-ci-ascend-gspo-qwen3-30b-megatron.yaml"
+    script = HERE / "published" / "today-nightly-ci-ascend-gspo-qwen3-30b-megatron.yaml"
     for tree, offered in (("class Other:\n", True), ("class SwapDistributedOptimizer(Base):\n", False)):
         code = lay(tmp_path / str(offered), {SWAP: tree})
-        found = broken(plan_of(load_recipe(str(script), ["cluster.die_memory_gb=64"]), code))
+        found = broken(plan("cluster.die_memory_gb=64", recipe=str(script), code=code))
         assert any(swap in one.fix for one in found.values()) is offered, found
 
 
 def test_a_change_names_no_value_that_is_set_already() -> None:
-    changes = [
-        f"{T}.recompute_{name}" for name in ("granularity=selective", "method=uniform", "num_layers=~")
-    ]
-    fixes = [
-        one.fix for one in broken(ascend(*changes)).values() if "recompute_granularity to full" in one.fix
-    ]
-    assert fixes
-    assert not any("recompute_method" in fix for fix in fixes)
+    given = ("granularity=selective", "method=uniform", "num_layers=~")
+    found = broken(ascend(*(f"{T}.recompute_{one}" for one in given))).values()
+    fixes = [one.fix for one in found if "recompute_granularity to full" in one.fix]
+    assert fixes and not any("recompute_method" in fix for fix in fixes)
 
 
 @pytest.mark.parametrize(
@@ -234,18 +218,17 @@ def test_a_change_names_no_value_that_is_set_already() -> None:
     ],
 )
 def test_fixes_of_fsdp(changes: list[str], words: str) -> None:
-    recipe = str(Path(__file__).with_name("fsdp.yaml"))
-    found = [one for one in broken(plan_of(load_recipe(recipe, changes))).values() if words in one.fix]
-    assert found, broken(plan_of(load_recipe(recipe, changes)))
+    found = broken(plan(*changes, recipe=FSDP))
+    assert any(words in one.fix for one in found.values()), found
 
 
 def test_packed_micro_batches_are_advised_on_at_the_longest() -> None:
     """The measured run of Qwen3-30B-A3B: 30,720 tokens fill a micro batch only if all eight sequences are long."""
-    measured = str(Path(__file__).with_name("measured") / "gspo-qwen3-30b.yaml")
-    found = broken(plan_of(load_recipe(measured, [])))
+    measured = partial(plan, recipe=str(HERE / "measured" / "gspo-qwen3-30b.yaml"))
+    found = broken(measured())
     assert [name for name, one in found.items() if one.refuses] == []
     assert "if all sequences are of the full length" in found["memory-update-tight"].figures
-    more = broken(plan_of(load_recipe(measured, ["data.batch=256", "actor.mini_batch=128"])))
+    more = broken(measured("data.batch=256", "actor.mini_batch=128"))
     assert more["memory-update"].refuses
 
 
@@ -260,9 +243,7 @@ def test_a_host_is_judged_where_its_memory_is_named() -> None:
 
 def test_half_the_nodes_need_twice_the_host() -> None:
     """Each host has 16 dies, and each of these twice the share of the experts and of the optimizer's states."""
-    all_nodes, half = plan(), ascend(*EIGHT_NODES)
-    assert all_nodes.memory is not None and half.memory is not None
-    need, more = (total(one.memory.host) for one in (all_nodes, half) if one.memory)
+    need, more = (total(present(made.memory).host) for made in (plan(), ascend(*EIGHT_NODES)))
     assert (need // 10**9, more // 10**9) == (1140, 2053)
     made = ascend(*EIGHT_NODES, machine=Machine(host=1500 * 10**9))
     assert broken(made)["memory-host"].refuses
@@ -288,9 +269,9 @@ CHECKPOINTS = [
 @pytest.mark.parametrize(("changes", "counts"), CHECKPOINTS)
 def test_checkpoints(changes: list[str], counts: tuple[int, int]) -> None:
     made = ascend(*changes)
-    assert made.checkpoints is not None
-    assert (made.checkpoints.written, made.checkpoints.kept) == counts
-    assert made.checkpoints.each == 14 * 671_026_404_352 + 4 * 58 * 256
+    checkpoints = present(made.checkpoints)
+    assert (checkpoints.written, checkpoints.kept) == counts
+    assert checkpoints.each == 14 * 671_026_404_352 + 4 * 58 * 256
     assert ("checkpoint-disk" in broken(made)) is (counts == (20, 20) or counts == (4, 4))
 
 
@@ -301,12 +282,9 @@ def test_no_checkpoints() -> None:
 def test_what_a_checkpoint_holds() -> None:
     contents = "overrides.actor_rollout_ref.actor.checkpoint.save_contents"
     made = ascend("checkpoint.every=10", f"{contents}=[model]")
-    assert made.checkpoints is not None
-    assert made.checkpoints.each == 2 * 671_026_404_352 + 4 * 58 * 256
-    recipe = str(Path(__file__).with_name("fsdp.yaml"))
-    small = plan_of(load_recipe(recipe, ["checkpoint.every=10", f"{contents}=[model, optimizer, hf_model]"]))
-    assert small.checkpoints is not None
-    assert small.checkpoints.each == (4 + 8 + 2) * 7_615_616_512
+    assert present(made.checkpoints).each == 2 * 671_026_404_352 + 4 * 58 * 256
+    small = plan("checkpoint.every=10", f"{contents}=[model, optimizer, hf_model]", recipe=FSDP)
+    assert present(small.checkpoints).each == (4 + 8 + 2) * 7_615_616_512
 
 
 def test_checkpoints_and_the_disk() -> None:
@@ -334,8 +312,7 @@ def test_a_number_of_the_trainers_own() -> None:
 
 
 def test_estimates_are_marked_in_text_and_json() -> None:
-    made = plan().memory
-    assert made is not None
+    made = present(plan().memory)
     data = json.loads(json.dumps(memory_json(made)))
     assert any("evidence: four published runs" in line for line in data["range"])
     assert {one["name"] for one in data["phases"]} == {name.label for name in PhaseName}
@@ -345,9 +322,8 @@ def test_estimates_are_marked_in_text_and_json() -> None:
     assert set(data["host_estimates"]) == {"pinned-copies", "processes"}
     text = "\n".join(memory_text(made, None))
     assert "CANN's context (estimate)" in text and "of it estimated" in text
-    assert (
-        update["low"] + update["by_lengths"] + update["other_estimates"] == update["high"] == update["total"]
-    )
+    assert update["low"] + update["by_lengths"] + update["other_estimates"] == update["high"]
+    assert update["high"] == update["total"]
     assert " by the lengths of sequences, " in text and "Range\n" in text
     assert re.search(r"At once on a die, update .*: [\d.]+-[\d.]+ GB, [\d.]+ GB of it estimated", text)
     assert "+25.7 %" in text and "-1.6 %" in text
@@ -356,11 +332,6 @@ def test_estimates_are_marked_in_text_and_json() -> None:
 
 
 def test_a_model_of_another_type_is_counted_and_said(tmp_path: Path) -> None:
-    source = Path(__file__).with_name("models") / "qwen2.5-7b" / "config.json"
-    config = {**json.loads(source.read_text("utf-8")), "model_type": "novel"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    made = plan_of(
-        loaded(f"model.path={tmp_path}", "actor.strategy=fsdp", "actor.parallel=~", "actor.transformer=~")
-    )
-    assert made.memory is None or any("'novel' is not known here" in text for text in made.memory.assumed)
+    made = plan(model(tmp_path, "qwen2.5-7b", model_type="novel"), recipe=FSDP)
+    assert any("'novel' is not known here" in text for text in present(made.memory).assumed)
     assert fsdp().missing == ()

@@ -3,14 +3,12 @@ device."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from npu_rl.common.errors import RecipeError
-from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.schema_model_and_data import Model
 from npu_rl.recipes.sizing.model_config import PUBLISHED as ARCHITECTURES
 from npu_rl.recipes.sizing.model_config import read_shape, shape_of
@@ -24,8 +22,8 @@ from npu_rl.recipes.sizing.weight_sizes import (
     stage,
     training_share,
 )
+from tests.plan.helpers import config, loaded, model
 
-MODELS = Path(__file__).with_name("models")
 # From the models' pages or the index of their safetensors.
 PUBLISHED = {
     "qwen2.5-0.5b": 494_032_768,
@@ -39,10 +37,6 @@ PUBLISHED = {
     "qwen1.5-moe-a2.7b": 14_315_784_192,
     "moonlight-16b-a3b": 15_960_108_544,
 }
-
-
-def config(name: str, **changes: Any) -> dict[str, Any]:
-    return {**json.loads((MODELS / name / "config.json").read_text("utf-8")), **changes}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -93,14 +87,13 @@ def test_transformers_own_model(name: str, changes: dict[str, Any]) -> None:
     values = config(name, **changes)
     made = transformers.AutoConfig.for_model(**values)
     with torch.device("meta"):
-        model = transformers.AutoModelForCausalLM.from_config(made)
-    assert all(weight.is_meta for weight in model.parameters())
+        built = transformers.AutoModelForCausalLM.from_config(made)
+    assert all(weight.is_meta for weight in built.parameters())
     shape = read_shape(values)
-    assert sum(weight.numel() for weight in model.parameters()) == sum(count_parameters(shape).values())
-    for number, one in enumerate(model.model.layers):
-        assert sum(weight.numel() for weight in one.parameters()) == sum(layer(shape, number).values()), (
-            number
-        )
+    assert sum(weight.numel() for weight in built.parameters()) == sum(count_parameters(shape).values())
+    for number, one in enumerate(built.model.layers):
+        count = sum(weight.numel() for weight in one.parameters())
+        assert count == sum(layer(shape, number).values()), number
 
 
 def test_tied_words_are_twice_there_on_two_stages_only() -> None:
@@ -134,7 +127,6 @@ def test_layers_that_are_none(named: Any) -> None:
 @pytest.mark.parametrize("factor", [float("inf"), float("nan"), -1e300])
 def test_a_factor_that_no_model_has(factor: float, tmp_path: Path) -> None:
     """JSON has such numbers in Python; the rules count positions with them."""
-    scaled = config("qwen2.5-0.5b", rope_scaling={"factor": factor})
-    (tmp_path / "config.json").write_text(json.dumps(scaled))
+    scaled = model(tmp_path, "qwen2.5-0.5b", rope_scaling={"factor": factor})
     with pytest.raises(RecipeError, match="rope_factor is"):
-        shape_of(load_recipe("deepseek-r1-zero-256die", [f"model.path={tmp_path}"]))
+        shape_of(loaded(scaled))

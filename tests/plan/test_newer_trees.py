@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -14,9 +13,9 @@ from npu_rl.recipes.plan.plan import plan_of
 from npu_rl.recipes.plan.rules.rule import Rule
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.code_trees import lay
-from tests.plan.helpers import Broken, broken, refused, rule
-from tests.plan.test_models import MODELS
-from tests.plan.test_server_rollout import LIMIT, PACKED, ROLLOUT, SERVERS, script
+from tests.plan.helpers import Broken, broken, model, plan, refused, rule
+from tests.plan.test_server_rollout import ACTOR, LIMIT, LOOPS, PACKED, ROLLOUT, SERVERS, script
+from tests.support import present
 
 SERVER = "verl/workers/rollout/vllm_rollout/vllm_async_server.py"
 ENGINE = "verl/workers/engine/megatron/transformer_impl.py"
@@ -102,17 +101,13 @@ def test_a_server_without_sleep_mode_may_have_expandable_segments(tmp_path: Path
     assert "sleep-mode-expandable-segments" not in refused(made)
 
 
-def model(folder: Path, **changes: object) -> str:
-    values = json.loads((MODELS / "qwen3-30b-a3b" / "config.json").read_text("utf-8"))
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({**values, **changes}))
-    return f"model.path={folder}"
+MOE = "qwen3-30b-a3b"
 
 
 def test_a_servers_length_is_within_the_number_of_the_models_file(tmp_path: Path) -> None:
     """A RoPE factor doesn't count: verl compares max_position_embeddings as config.json has it."""
     scaled = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-    path = model(tmp_path / "model", max_position_embeddings=32768, rope_scaling=scaled)
+    path = model(tmp_path / "model", MOE, max_position_embeddings=32768, rope_scaling=scaled)
     code, short = lay(tmp_path / "code", CALLS_VLLM), "data.response_length=1024"
     found = rule(script(code, path), "model-positions")
     assert not found.ok and found.certain and not found.advice
@@ -134,18 +129,16 @@ def test_a_servers_length_is_within_the_number_of_the_models_file(tmp_path: Path
 def test_prompts_are_cut_at_their_left_whatever_the_recipe_says(
     tmp_path: Path, truncation: str, dropped: bool, ok: bool
 ) -> None:
-    loop = "verl/experimental/agent_loop/agent_loop.py"
-    cut = {loop: '"Prompt of %d tokens exceeds rollout.prompt_length=%d; left-truncating.",\n'}
+    cut = {LOOPS: '"Prompt of %d tokens exceeds rollout.prompt_length=%d; left-truncating.",\n'}
     changes = (f"data.overlong={truncation}", f"data.filter_overlong={str(dropped).lower()}")
     found = rule(script(lay(tmp_path, SERVERS, cut), *changes), "overlong-prompts")
     assert found.ok is ok and found.advice
-    instead = f"; what is kept is cut at its left, whatever data.overlong says ({loop}:1)"
+    instead = f"; what is kept is cut at its left, whatever data.overlong says ({LOOPS}:1)"
     assert found.figures.endswith(f"then: {truncation}{instead}")
     assert "ends the run" not in found.fix
     older = rule(script(lay(tmp_path / "older", SERVERS), *changes), "overlong-prompts")
-    assert older.ok is (dropped or truncation != "error") and older.fix.endswith(
-        "one long prompt ends the run"
-    )
+    assert older.ok is (dropped or truncation != "error")
+    assert older.fix.endswith("one long prompt ends the run")
 
 
 @pytest.mark.parametrize("padded", [True, False])
@@ -155,42 +148,29 @@ def test_a_limit_of_tokens_is_certain_to_end_a_run_only_where_sequences_are_padd
     """Without padding it is compared with the longest sequence that there is."""
     text = "max_token_len must be greater than the sequence length\n"
     effective = {"verl/utils/seqlen_balancing.py": f"max_seq_len = max(seq_len_effective)\n{text}"}
-    found = rule(
-        script(lay(tmp_path, SERVERS, LIMIT if padded else effective), *PACKED),
-        "token-limit-holds-a-sequence",
-    )
+    made = script(lay(tmp_path, SERVERS, LIMIT if padded else effective), *PACKED)
+    found = rule(made, "token-limit-holds-a-sequence")
     assert not found.ok and found.certain is padded
 
 
-VANILLA = "overrides.actor_rollout_ref.{}.megatron.vanilla_mbridge"
 PACKAGE = {**BRIDGED, "verl/models/mcore/bridge.py": "from megatron.bridge import AutoBridge\n"}
 
 
-@pytest.mark.parametrize(
-    ("changes", "fix"),
-    [
-        ((f"{VANILLA.format('actor')}=false",), VANILLA.format("actor")),
-        ((f"{VANILLA.format('ref')}=false",), VANILLA.format("ref")),
-        (
-            (f"{VANILLA.format('actor')}=false", f"{VANILLA.format('ref')}=false"),
-            f"{VANILLA.format('actor')} and {VANILLA.format('ref')}",
-        ),
-    ],
-)
-def test_megatron_bridge_has_to_be_there(tmp_path: Path, changes: tuple[str, ...], fix: str) -> None:
+@pytest.mark.parametrize("parts", [["actor"], ["ref"], ["actor", "ref"]])
+def test_megatron_bridge_has_to_be_there(tmp_path: Path, parts: list[str]) -> None:
     """verl 0.9's default, with which the workers of a tree without the package end in an ImportError."""
     name = "megatron-bridge-missing"
+    keys = [f"overrides.actor_rollout_ref.{part}.megatron.vanilla_mbridge" for part in parts]
+    changes, right = ([f"{key}={value}" for key in keys] for value in ("false", "true"))
     made = script(lay(tmp_path / "without", PACKAGE), *changes)
     found = rule(made, name)
     assert not found.ok and found.advice, "the interpreter may have it"
-    assert found.fix == f"set {fix} to true, which is mbridge"
+    assert found.fix == f"set {' and '.join(keys)} to true, which is mbridge"
     assert found.figures.endswith("(verl/models/mcore/bridge.py:1)")
-    right = [change.replace("=false", "=true") for change in changes]
     package = lay(tmp_path / "with", PACKAGE, {"megatron/bridge/__init__.py": ""})
+    # without verl's files there is no default
     for code, set_so in ((made.facts.code, right), (made.facts.code, []), (package, changes)):
-        assert name not in {one.id for one in script(code, *set_so).rules}, (
-            "without verl's files there is no default"
-        )
+        assert name not in {one.id for one in script(code, *set_so).rules}
 
 
 PLATFORM = {
@@ -204,7 +184,7 @@ PLATFORM = {
 def test_a_bridge_takes_the_models_file_as_it_was_published(tmp_path: Path) -> None:
     """verl sets num_nextn_predict_layers to 0 and mbridge reads FP8; vLLM may refuse the quantization on NPUs."""
     fp8 = {"quant_method": "fp8", "weight_block_size": [128, 128]}
-    path = model(tmp_path / "model", quantization_config=fp8, num_nextn_predict_layers=1)
+    path = model(tmp_path / "model", MOE, quantization_config=fp8, num_nextn_predict_layers=1)
     converter = {CONVERTER: "please modify the config.json to remove quantization_config\n"}
     old, unclean, refuses = lay(tmp_path / "0.7", SERVERS, converter), "clean-model-config", "quantized-model"
     assert unclean in refused(script(old, path))
@@ -215,44 +195,37 @@ def test_a_bridge_takes_the_models_file_as_it_was_published(tmp_path: Path) -> N
     assert unclean not in {one.id for one in script(newer, path).rules}
     found = rule(script(newer, path), refuses)
     assert not found.ok and found.certain
-    assert found.figures.startswith(
-        "quantization_config of config.json has quant_method fp8, which this vLLM refuses"
-    )
+    why = "quantization_config of config.json has quant_method fp8, which this vLLM refuses"
+    assert found.figures.startswith(why)
     assert refuses not in refused(script(newer, path, f"{ROLLOUT}quantization=ascend"))
-    assert rule(
-        script(newer, model(tmp_path / "b", quantization_config={"quant_method": "ascend"})), refuses
-    ).ok
+    ascend = model(tmp_path / "b", MOE, quantization_config={"quant_method": "ascend"})
+    assert rule(script(newer, ascend), refuses).ok
 
 
-@pytest.mark.parametrize(
-    ("tensor", "divisor", "multiple"), [(8, True, False), (2, True, True), (3, False, False)]
-)
-def test_tensor_ranks_may_share_a_kv_head(tmp_path: Path, tensor: int, divisor: bool, multiple: bool) -> None:
+@pytest.mark.parametrize(("relation", "ok"), [("or divisor of", {8, 2}), ("of", {2})])
+def test_tensor_ranks_may_share_a_kv_head(tmp_path: Path, relation: str, ok: set[int]) -> None:
     """From Megatron-core 0.16 on (f7dfb99795). The model has 4 KV heads."""
-    config = "megatron/core/transformer/transformer_config.py"
-    raised = 'f"num_query_groups ({self.num_query_groups}) must be a multiple {} "\n'
-    name, size = "tensor-parallel-divides-kv-heads", f"actor.parallel.tensor={tensor}"
-    newer = lay(tmp_path / "newer", SERVERS, {config: raised.replace("{} ", "or divisor of ")})
-    older = lay(tmp_path / "older", SERVERS, {config: raised.replace("{} ", "of ")})
-    assert rule(script(newer, size), name).ok is divisor
-    assert rule(script(older, size), name).ok is multiple
+    raised = f'f"num_query_groups ({{self.num_query_groups}}) must be a multiple {relation} "\n'
+    code = lay(tmp_path, SERVERS, {"megatron/core/transformer/transformer_config.py": raised})
+    made = {size: script(code, f"actor.parallel.tensor={size}") for size in (8, 2, 3)}
+    assert {size for size, one in made.items() if rule(one, "tensor-parallel-divides-kv-heads").ok} == ok
 
 
 GROUPS = ("actor.transformer.moe_router_num_groups=~", "actor.transformer.moe_router_group_topk=~")
 
 
-@pytest.mark.parametrize(("patched", "advised"), [("", False), ("adaptations.router-groups=false", True)])
-def test_mbridges_own_patch_gives_the_router_its_groups(tmp_path: Path, patched: str, advised: bool) -> None:
+@pytest.mark.parametrize("patched", [True, False])
+def test_mbridges_own_patch_gives_the_router_its_groups(tmp_path: Path, patched: bool) -> None:
     """verl's converter, which leaves them out, is still there, and nothing calls it."""
     tree = {
         **BRIDGED,
         CONVERTER: "    mla_rope_config = {\n",
         "mbridge/models/deepseek_v3.py": "moe_router_topk=hf_config.num_experts_per_tok,\n",
     }
-    changes = [*GROUPS, *filter(None, [patched])]
-    made = plan_of(load_recipe("today-dapo-deepseek-v3", changes), lay(tmp_path, tree))
+    changes = (*GROUPS, f"adaptations.router-groups={str(patched).lower()}")
+    made = plan(*changes, recipe="today-dapo-deepseek-v3", code=lay(tmp_path, tree))
     found = [one for one in made.rules if one.id == "router-groups" and not one.ok]
-    assert bool(found) is advised
+    assert bool(found) is not patched
     assert all("(mbridge/models/deepseek_v3.py:1)" in one.figures for one in found)
 
 
@@ -266,7 +239,7 @@ def test_biases_that_a_bfloat16_counter_would_move_stay(tmp_path: Path, name: st
     key = "actor.transformer.moe_router_bias_update_rate"
 
     def of(code: Path, *changes: str) -> Rule:
-        return rule(plan_of(load_recipe(name, changes), code), "router-bias-counts")
+        return rule(plan(*changes, recipe=name, code=code), "router-bias-counts")
 
     code = lay(tmp_path / "bridged", tree)
     assert of(code).ok and not of(code).skipped, "the bundled recipe"
@@ -278,28 +251,23 @@ def test_biases_that_a_bfloat16_counter_would_move_stay(tmp_path: Path, name: st
 
 
 def test_a_batch_read_at_once_is_not_what_the_newer_trainer_trains_on(tmp_path: Path) -> None:
-    code = lay(
-        tmp_path, SERVERS, {"verl/trainer/ppo/ray_trainer.py": 'self.config.data.get("gen_batch_size"\n'}
-    )
+    reads = {"verl/trainer/ppo/ray_trainer.py": 'self.config.data.get("gen_batch_size"\n'}
+    code = lay(tmp_path, SERVERS, reads)
     name, read = "generated-batch-is-trained", "overrides.data.gen_batch_size=8"
     older, newer = script(code, read), script(code, read, "overrides.trainer.use_v1=true")
     assert not rule(older, name).ok and older.facts.generated == 8 * 4
     assert name not in {one.id for one in newer.rules} and newer.facts.generated == 4 * 4
 
 
-BUFFER = "overrides.reward.reward_kwargs.{}"
-ON = (BUFFER.format("overlong_buffer_cfg.enable=true"), BUFFER.format("overlong_buffer_cfg.len=4096"))
+KWARGS, BY_NAME = "overrides.reward.reward_kwargs", "overrides.reward.reward_manager.name=dapo"
+ON = (f"{KWARGS}.overlong_buffer_cfg.enable=true", f"{KWARGS}.overlong_buffer_cfg.len=4096")
 
 
 @pytest.mark.parametrize(
     ("longest", "manager", "fix"),
     [
-        (8192, "overrides.reward.reward_manager.name=dapo", ""),
-        (
-            4095,
-            "overrides.reward.reward_manager.name=dapo",
-            "overlong_buffer_cfg.len to a number from 1 to 4095",
-        ),
+        (8192, BY_NAME, ""),
+        (4095, BY_NAME, "overlong_buffer_cfg.len to a number from 1 to 4095"),
         (None, "reward.manager=dapo", "max_resp_len to 261120"),
         (None, "reward.manager=naive", None),
     ],
@@ -309,13 +277,13 @@ def test_the_loops_buffer_is_within_its_longest_response(
 ) -> None:
     dapo = "verl/experimental/reward_loop/reward_manager/dapo.py"
     code = lay(tmp_path, SERVERS, {dapo: "assert self.max_resp_len >= self.overlong_buffer_cfg.len, (\n"})
-    limit = [BUFFER.format(f"max_resp_len={longest}")] if longest else []
+    limit = [f"{KWARGS}.max_resp_len={longest}"] if longest else []
     made = script(code, manager, *ON, *limit)
     found = [one for one in made.rules if one.id == "overlong-buffer-within-response"]
     assert len(found) == (fix is not None)
     for one in found:
         assert one.ok is (fix == "") and one.certain and one.figures.endswith(f"({dapo}:1)")
-        assert one.ok or one.fix == f"set {BUFFER.format(fix)}"
+        assert one.ok or one.fix == f"set {KWARGS}.{fix}"
 
 
 @pytest.mark.parametrize("responses", [0, -4])
@@ -328,9 +296,7 @@ def test_a_step_without_responses_is_one_error(responses: int) -> None:
     assert judge(load_recipe("today-gspo-qwen3-30b", [f"{ROLLOUT}n=1"])).errors == ()
 
 
-OWN, BRIDGE = (
-    f"overrides.actor_rollout_ref.actor.megatron.{name}" for name in ("sequence_parallel", "vanilla_mbridge")
-)
+OWN, BRIDGE = (f"{ACTOR}megatron.{name}" for name in ("sequence_parallel", "vanilla_mbridge"))
 DERIVED, NEEDED = "sequence-parallel-derived", "sequence-parallel-needs-tensor-parallel"
 DERIVES = {
     **BRIDGED,
@@ -361,6 +327,5 @@ def test_sequence_parallelism_is_judged_by_the_value_that_reaches_the_model(
     found = {one.id: one.advice for one in made.rules if one.id in (DERIVED, NEEDED) and not one.ok}
     assert found == broken
     if "actor.parallel.tensor=1" not in changes:
-        assert made.memory is not None and plain.memory is not None
-        update = [one.worst(PhaseName.UPDATE) for one in (made.memory, plain.memory)]
-        assert (update[0].total > update[1].total) is (NEEDED in broken)
+        without, usual = (present(present(one.memory).worst(PhaseName.UPDATE)) for one in (made, plain))
+        assert (without.total > usual.total) is (NEEDED in broken)

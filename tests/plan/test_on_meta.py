@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from npu_rl.recipes.sizing.weight_sizes import (
     training_share,
 )
 from tests.plan.helpers import plan
-from tests.support import byte_code
+from tests.support import byte_code, ok, present, run_program
 
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]  # Megatron-core 0.12.1 is the quickstart's
 torch = pytest.importorskip("torch")
@@ -33,8 +32,7 @@ V3 = PUBLISHED["deepseek-v3"]
 
 def config(shape: ModelConfig) -> Any:
     transformers = pytest.importorskip("transformers")
-    latent = shape.latent
-    assert latent is not None
+    latent = present(shape.latent)
     return transformers.DeepseekV3Config(
         num_hidden_layers=shape.layers,
         hidden_size=shape.hidden,
@@ -98,8 +96,8 @@ LAYOUTS = {
 @pytest.fixture(scope="module")
 def built(code_tree: Path) -> dict[str, list[dict[str, Any]]]:
     """The stages of each layout as Megatron-core builds them, by one process: it takes seconds to import."""
-    assert V3.latent is not None
-    sizes = {name: value for name, value in vars(V3).items() if isinstance(value, int)} | vars(V3.latent)
+    sizes = {name: value for name, value in vars(V3).items() if isinstance(value, int)}
+    sizes |= vars(present(V3.latent))
     keys = ("world", "tensor", "expert", "expert_tensor", "layers")
     jobs = [dict(zip(keys, layout, strict=True)) for layout in LAYOUTS.values()]
     jobs = [{**job, "pipeline": len(job["layers"]), "context": 1, "model": sizes} for job in jobs]
@@ -110,9 +108,7 @@ def built(code_tree: Path) -> dict[str, list[dict[str, Any]]]:
         "OMP_NUM_THREADS": "1",
     }
     script = Path(__file__).with_name("core_on_meta.py")
-    command = [sys.executable, str(script), json.dumps(jobs)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = ok(run_program([sys.executable, script, json.dumps(jobs)], env=environment, timeout=300))
     return dict(zip(LAYOUTS, json.loads(done.stdout.splitlines()[-1]), strict=True))
 
 
@@ -127,6 +123,4 @@ def test_every_pipeline_stage_of_megatron_core(built: dict[str, list[dict[str, A
     assert [row["counts"] for row in rows] == [dict(counts) for counts in counted]
     assert [row["bytes"] for row in rows] == [WEIGHT * sum(counts.values()) for counts in counted]
     if world == 256:
-        memory = plan().memory
-        assert memory is not None
-        assert [one.weights for one in memory.stages] == [row["bytes"] for row in rows]
+        assert [one.weights for one in present(plan().memory).stages] == [row["bytes"] for row in rows]

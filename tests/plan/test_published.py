@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,10 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
-from tests.code_trees import archive, lay
+from tests.code_trees import R1_ZERO_PINS, lay, unpatched, unpatched_cann
+from tests.plan.helpers import HERE, refused, rule
 
-HERE = Path(__file__).parent / "published"
-R1_ASCEND, CANN = str(HERE / "r1-ascend.yaml"), str(HERE / "cann-recipes-train.yaml")
+R1_ASCEND, CANN = (str(HERE / "published" / f"{name}.yaml") for name in ("r1-ascend", "cann-recipes-train"))
 GEMM = "plan.except.moe-grouped-gemm=our image has megatron.training"
 CONFIG = """
 data: {truncation: error, filter_overlong_prompts: false}
@@ -28,6 +27,7 @@ actor_rollout_ref:
   ref: {megatron: {param_offload: true}}
   rollout: {free_cache_engine: true}
 """
+INITIALIZES = "verl_patches/train_engine/initialize_training.py"
 CANN_TREE = {
     "verl/trainer/main_ppo_npu.py": "from verl_patches.workers import spmd\n",
     "verl/trainer/config/ppo_mindspeed_trainer.yaml": CONFIG,
@@ -43,7 +43,7 @@ CANN_TREE = {
             LLM(enable_sleep_mode=False, additional_config={})
         vLLMRollout.__init__ = __init__
         """,
-    "verl_patches/train_engine/initialize_training.py": """
+    INITIALIZES: """
         if config.actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list:
             assert config.swap_optimizer, "no need to use optimizer_offload"
         """,
@@ -69,38 +69,31 @@ def cann(code: Path, *changes: str) -> Plan:
 
 def test_rules_of_other_pins_step_aside(tmp_path: Path) -> None:
     made = cann(lay(tmp_path, CANN_TREE), "actor.parallel.context=1")
-    found = {rule.id: rule for rule in made.rules}
     for name, why in NOT_OF_CANN.items():
         if name != "mla-tensor-parallel":  # there is no MindSpeed in this small tree
-            assert why in found[name].skipped, name
-    assert [rule.id for rule in made.rules if rule.refuses and not rule.id.startswith("memory-")] == []
+            assert why in rule(made, name).skipped, name
+    assert [name for name in refused(made) if not name.startswith("memory-")] == []
 
 
 def test_its_layers_and_its_swapped_optimizer_are_read(tmp_path: Path) -> None:
     code = lay(tmp_path, CANN_TREE)
     made = cann(code)
-    found = {rule.id: rule for rule in made.rules}
-    assert found["pipeline-layers"].figures == "7 + 7 + 8 + 8 + 8 + 8 + 8 + 7 = 61 layers on 8 stages"
-    assert found["swap-or-offload-optimizer"].ok
+    layers = "7 + 7 + 8 + 8 + 8 + 8 + 8 + 7 = 61 layers on 8 stages"
+    assert rule(made, "pipeline-layers").figures == layers
+    assert rule(made, "swap-or-offload-optimizer").ok
     assert made.facts.transformer("swap_optimizer") is True
-    key = "overrides.actor_rollout_ref.actor.megatron"
-    (both,) = [
-        rule for rule in cann(code, "offload.optimizer=true").rules if rule.refuses and "swap" in rule.id
-    ]
-    assert both.figures.endswith("(verl_patches/train_engine/initialize_training.py:3)")
-    (sixty,) = [
-        rule for rule in cann(code, f"{key}.pipeline_parallel_num_layer_list=[7,7,8,8,8,8,8,6]").rules
-        if rule.id == "pipeline-layers"
-    ]  # fmt: skip
+    both = rule(cann(code, "offload.optimizer=true"), "swap-or-offload-optimizer")
+    assert both.refuses and both.figures.endswith(f"({INITIALIZES}:3)")
+    key = "overrides.actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"
+    sixty = rule(cann(code, f"{key}=[7,7,8,8,8,8,8,6]"), "pipeline-layers")
     assert not sixty.ok and "60 layers on 8 stages, where there are 61 and 8" in sixty.figures
-    assert sixty.fix.startswith(f"set {key}.pipeline_parallel_num_layer_list")
+    assert sixty.fix.startswith(f"set {key}")
 
 
 def test_another_trainer_does_not_read_them(tmp_path: Path) -> None:
-    code = lay(tmp_path, {**CANN_TREE, "verl_patches/train_engine/initialize_training.py": "pass\n"})
-    made = cann(code)
+    made = cann(lay(tmp_path, CANN_TREE, {INITIALIZES: "pass\n"}))
     assert made.facts.transformer("swap_optimizer") is None
-    assert not next(rule for rule in made.rules if rule.id == "pipeline-layers").ok
+    assert not rule(made, "pipeline-layers").ok
 
 
 def test_recomputation_is_read_where_that_trainer_has_it(tmp_path: Path) -> None:
@@ -111,27 +104,19 @@ def test_recomputation_is_read_where_that_trainer_has_it(tmp_path: Path) -> None
 
 
 def test_its_tensor_ranks_divide_whole_experts(tmp_path: Path) -> None:
-    name = "verl_patches/train_engine/initialize_training.py"
-    without = cann(lay(tmp_path / "without", CANN_TREE)).facts.layout
-    code = lay(
-        tmp_path / "with", {**CANN_TREE, name: CANN_TREE[name] + "\nconfig_dict['moe_tp_extend_ep'] = True\n"}
-    )
-    extended = cann(code).facts.layout
-    assert without is not None and extended is not None
+    without = cann(lay(tmp_path / "without", CANN_TREE)).facts.sizes
+    extends = {INITIALIZES: f"{CANN_TREE[INITIALIZES]}\nconfig_dict['moe_tp_extend_ep'] = True\n"}
+    extended = cann(lay(tmp_path / "with", CANN_TREE, extends)).facts.sizes
     assert (without.train.expert, without.expert_tensor) == (8, 4)
     assert (extended.train.expert, extended.expert_tensor) == (32, 1)
 
 
 def test_settings_that_its_function_for_deepseek_refuses() -> None:
     change = "actor.transformer.recompute_granularity=full"
-    (found,) = [
-        one for one in judge(load_recipe(CANN, [change])).errors if not one.rule.startswith("memory-")
-    ]
-    assert (found.rule, found.key, found.certain) == (
-        "transformer-overrides-refused",
-        "actor.transformer.recompute_granularity",
-        True,
-    )
+    errors = judge(load_recipe(CANN, [change])).errors
+    (found,) = [one for one in errors if not one.rule.startswith("memory-")]
+    assert (found.rule, found.key) == ("transformer-overrides-refused", change.partition("=")[0])
+    assert found.certain
     assert "verl_patches/models/mcore/config_converter.py@bcd3be7" in found.message
 
 
@@ -141,9 +126,8 @@ def test_verls_published_recipe_needs_one_exception() -> None:
     assert [found.rule for found in judgement.errors] == ["moe-grouped-gemm"]
     assert [found.rule for found in judgement.findings[1:]] == ["router-groups"]
     overruled = judge(load_recipe(R1_ASCEND, [GEMM]))
-    assert overruled.ok and dict(overruled.overruled) == {
-        "moe-grouped-gemm": "our image has megatron.training"
-    }
+    assert overruled.ok
+    assert dict(overruled.overruled) == {"moe-grouped-gemm": "our image has megatron.training"}
     without = judge(load_recipe(R1_ASCEND, ["actor.transformer.moe_grouped_gemm=~"]))
     assert [found.rule for found in without.findings] == ["router-groups"]
 
@@ -153,37 +137,14 @@ class TestUpstreams:
     """The same with the code they are for."""
 
     def test_verls(self, upstreams: Path, tmp_path: Path) -> None:
-        archive(
-            upstreams / "volcengine+verl/repo", "55e3c5bc09c85dba09f736eef476f110ad641b75", "verl", tmp_path
-        )
-        archive(upstreams / "NVIDIA+Megatron-LM/repo", "core_v0.12.1", "megatron/core", tmp_path)
-        archive(upstreams / "ROCm+vllm/repo", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm", tmp_path)
-        archive(upstreams / "vllm-project+vllm-ascend/repo", "v0.9.1rc2", "vllm_ascend", tmp_path)
-        mindspeed = "7ff818c4c77ddb290f61261a6f12d7cfa1bf62e2"
-        code = archive(upstreams / "Ascend+MindSpeed/repo", mindspeed, "mindspeed", tmp_path)
-        tree = AssembledTree(code, "deepseek-r1-zero")
+        tree = AssembledTree(unpatched(upstreams, R1_ZERO_PINS, tmp_path), "deepseek-r1-zero")
         judgement = judge(load_recipe(R1_ASCEND, [GEMM]), tree)
         assert {found.rule for found in judgement.errors} == {"known-fault"}
         assert "mindspeed/features_manager/moe/gmm.py:22" in str(judgement.findings)
         assert len([rule for rule in judgement.plan.rules if rule.ok and not rule.skipped]) > 35
 
     def test_canns(self, upstreams: Path, tmp_path: Path) -> None:
-        train = upstreams / "hicann+cann-recipes-train/repo"
-        patches = archive(train, "bcd3be7a96fa17a5d9ca243baf37d13590714633", "deepseek", tmp_path / "x")
-        archive(
-            upstreams / "volcengine+verl/repo", "54c9b7364c2d188b2ba4107404cfa3c2b446df19", "verl", tmp_path
-        )
-        archive(upstreams / "NVIDIA+Megatron-LM/repo", "core_r0.8.0", "megatron", tmp_path)
-        archive(upstreams / "ROCm+vllm/repo", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm", tmp_path)
-        archive(
-            upstreams / "vllm-project+vllm-ascend/repo", "e1d282d7cc017f7e8075074a6981532045801a73",
-            "vllm_ascend", tmp_path,
-        )  # fmt: skip
-        archive(upstreams / "Ascend+MindSpeed/repo", "v2.0.0_core_r0.8.0", "mindspeed", tmp_path)
-        shutil.copytree(patches / "deepseek/verl_patches", tmp_path / "verl_patches")
-        for name in ("main_ppo_npu.py", "config/ppo_mindspeed_trainer.yaml"):
-            shutil.copy(tmp_path / "verl_patches/trainer" / name, tmp_path / "verl/trainer" / name)
-        tree = AssembledTree(tmp_path, "deepseek-v3-cann")
+        tree = AssembledTree(unpatched_cann(upstreams, tmp_path), "deepseek-v3-cann")
         judgement = judge(load_recipe(CANN), tree)
         assert {found.rule for found in judgement.errors} == FAULTS, "and it needs no exception"
         # Nothing is recomputed as it is published, so it is tight; what helps is in this trainer's own keys.

@@ -58,10 +58,9 @@ class Stack:
 
 @pytest.fixture(scope="module", params=sorted(TREES, reverse=True))
 def stack(request: pytest.FixtureRequest, upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Stack:
-    code = tree(
-        upstreams, tmp_path_factory.mktemp(request.param) / "code", COMPONENTS, manifest=request.param
-    )
-    return Stack(request.param, code, tuple(published.scripts(upstreams, TREES[request.param])))
+    manifest = request.param
+    code = tree(upstreams, tmp_path_factory.mktemp(manifest) / "code", COMPONENTS, manifest=manifest)
+    return Stack(manifest, code, tuple(published.scripts(upstreams, TREES[manifest])))
 
 
 def test_they_are_accepted_and_say_the_same(stack: Stack) -> None:
@@ -70,9 +69,8 @@ def test_they_are_accepted_and_say_the_same(stack: Stack) -> None:
     assert files == {file.name for file in published.HERE.glob(f"{stack.manifest}-*.yaml")}
     for script, recipe in stack.stored():
         assert published.differences(script, recipe, stack.code) == {}, script.name
-        assert judge(load_recipe(str(recipe)), AssembledTree(stack.code, stack.manifest)).errors == (), (
-            script.name
-        )
+        judgement = judge(load_recipe(str(recipe)), AssembledTree(stack.code, stack.manifest))
+        assert judgement.errors == (), script.name
 
 
 def test_those_that_look_which_device_there_is_are_accepted_too(stack: Stack, tmp_path: Path) -> None:
@@ -110,9 +108,8 @@ def test_those_of_other_engines_are_refused_with_that_reason(stack: Stack, tmp_p
         others = {engine, backend} - {"vllm", None}
         assert others and others <= {"sglang", "mindspeed", "veomni"}
         for name in others:
-            assert f"not {name!r}, which is not supported: recipes and plan know the keys" in str(
-                refused.value
-            )
+            why = f"not {name!r}, which is not supported: recipes and plan know the keys"
+            assert why in str(refused.value)
 
 
 # What each tree refuses: the change, the rule, and where the tree does.
@@ -180,16 +177,11 @@ class Mistake:
 
 
 _CLUSTER = {"trainer.n_gpus_per_node": "cluster.dies"}  # only by the recipe's own key
+SUMS = ("seq-mean-token-sum", "seq-mean-token-sum-norm")
 VALUES: dict[str, list[Any]] = {
     "algorithm.adv_estimator": ["grpoo", "rloo", "reinforce_plus_plus", "optimal_token_baseline", "GRPO"],
     f"{A}.policy_loss.loss_mode": ["vanilla", "gspo", "gpso", "clip_cov", "kl_cov", "clip-higher", "cispo"],
-    f"{A}.loss_agg_mode": [
-        "token-mean",
-        "token_mean",
-        "seq-mean-token-sum",
-        "seq-mean-token-sum-norm",
-        "mean",
-    ],
+    f"{A}.loss_agg_mode": ["token-mean", "token_mean", *SUMS, "mean"],
     f"{A}.kl_loss_type": ["low_var_kl", "k3", "k4", "mse", "low-var-kl", "k3+", "full"],
     "data.truncation": ["left", "middle", "center", "errors"],
     f"{R}.checkpoint_engine.backend": ["naive", "nccl", "hcclx", "nixl", "gloo"],
@@ -237,12 +229,9 @@ def mistakes(stack: Stack, script: Script, seed: str = "") -> Iterator[Mistake]:
     for key in draw.sample(own, 4):
         section, _, last = key.rpartition(".")
         at = draw.randrange(1, max(2, len(last)))
-        spelt = draw.choice(
-            [last[:at] + last[at - 1 :], last[:at] + last[at + 1 :], last.replace("_", "", 1) + "s"]
-        )
-        yield Mistake(
-            "key", name, f"{section}.{spelt}" if section else spelt, there.get(key.lstrip("+")) or 1
-        )
+        misspelt = [last[:at] + last[at - 1 :], last[:at] + last[at + 1 :], last.replace("_", "", 1) + "s"]
+        spelt = f"{section}.".removeprefix(".") + draw.choice(misspelt)
+        yield Mistake("key", name, spelt, there.get(key.lstrip("+")) or 1)
     for kind, table in (("value", VALUES), ("product", PRODUCTS)):
         for key in draw.sample([key for key in table if key in there], 4):
             yield Mistake(kind, name, key, draw.choice([one for one in table[key] if one != there[key]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -11,9 +10,10 @@ import pytest
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.memory.memory_parts import Part
-from tests.plan.helpers import Broken, broken, loaded, plan, refused, rule, shows
+from tests.code_trees import lay
+from tests.plan.helpers import Broken, broken, loaded, model, plan, refused, rule, shows
+from tests.support import present
 
-HERE = Path(__file__).parent
 CANN = "manifest=deepseek-v3-cann"
 SCHEDULER = "rollout.engine_arguments.additional_config.ascend_scheduler_config"
 GRAPH = "rollout.engine_arguments.additional_config.torchair_graph_config"
@@ -84,6 +84,9 @@ BUFFER, FILTER = "overrides.reward_model.overlong_buffer", "overrides.algorithm.
 DYNAMIC = "overrides.actor_rollout_ref.actor."
 MEGATRON, T = f"{DYNAMIC}megatron", "actor.transformer"
 LATENT = "multi_head_latent_attention"
+DP_GROUPS, COMPILE = "adaptations.rollout-dp-groups", "adaptations.rollout-compile"
+ON_POLICY = "adaptations.on-policy-logprob=true"
+SAMPLES, GENERATED = "overrides.actor_rollout_ref.rollout.n", "overrides.data.gen_batch_size"
 BROKEN = [
     Broken("world-size", ["overrides.trainer.nnodes=8"], "8 16 128 16 16 256", "cluster.nodes"),
     Broken(
@@ -119,12 +122,7 @@ BROKEN = [
     Broken(
         "sequence-parallel-needs-tensor-parallel", [f"{T}.sequence_parallel=true"], "true 1 256", "remove"
     ),
-    Broken(
-        "responses-per-prompt",
-        ["overrides.actor_rollout_ref.rollout.n=-4"],
-        "4 1",
-        "overrides.actor_rollout_ref.rollout.n=1",
-    ),
+    Broken("responses-per-prompt", [f"{SAMPLES}=-4"], "4 1", f"{SAMPLES}=1"),
     Broken("batch-divisible-by-dp", ["data.batch=3"], "3 16 48 32", "to a multiple of 2"),
     Broken("mini-batch-within-batch", ["actor.mini_batch=513"], "512 513", "actor.mini_batch=512"),
     Broken("mini-batch-divisible-by-dp", ["actor.mini_batch=3"], "3 16 48 32", "multiple of 32"),
@@ -259,19 +257,9 @@ BROKEN = [
         "rollout.engine hf, actor.strategy megatron",
         "rollout.engine=vllm",
     ),
-    Broken(
-        "rollout-dp-groups-off",
-        ["adaptations.rollout-dp-groups=false"],
-        "128 off",
-        "adaptations.rollout-dp-groups=true",
-    ),
+    Broken("rollout-dp-groups-off", [f"{DP_GROUPS}=false"], "128 off", f"{DP_GROUPS}=true"),
     Broken("router-bias-rounded", ["adaptations.router-bias=false"], "off", "adaptations.router-bias=true"),
-    Broken(
-        "rollout-compile-off",
-        ["adaptations.rollout-compile=false"],
-        "on off",
-        "adaptations.rollout-compile=true",
-    ),
+    Broken("rollout-compile-off", [f"{COMPILE}=false"], "on off", f"{COMPILE}=true"),
     Broken(
         "prompt-exceeds-prefill-step",
         [
@@ -302,13 +290,13 @@ BROKEN = [
     ),
     Broken(
         "on-policy-needs-one-step",
-        ["adaptations.on-policy-logprob=true", "actor.epochs=2"],
+        [ON_POLICY, "actor.epochs=2"],
         "actor.epochs 2, actor.mini_batch 512 of a data.batch of 512",
         "actor.epochs=1",
     ),
     Broken(
         "on-policy-needs-one-step",
-        ["adaptations.on-policy-logprob=true", "actor.mini_batch=256"],
+        [ON_POLICY, "actor.mini_batch=256"],
         "actor.epochs 1, actor.mini_batch 256 of a data.batch of 512",
         "actor.mini_batch to 512",
     ),
@@ -357,17 +345,12 @@ BROKEN = [
     Broken(
         "context-parallel-agrees", [f"{T}.context_parallel_size=4"], "1 4", f"{T}.context_parallel_size=1"
     ),
-    Broken(
-        "generated-batch-is-trained",
-        ["overrides.data.gen_batch_size=1024"],
-        "1024 512 off 1024",
-        "overrides.data.gen_batch_size=512",
-    ),
+    Broken("generated-batch-is-trained", [f"{GENERATED}=1024"], "1024 512 off 1024", f"{GENERATED}=512"),
     Broken(
         "batch-divisible-by-rollout-dp",
-        ["overrides.data.gen_batch_size=100"],
+        [f"{GENERATED}=100"],
         "1600 128",
-        "set overrides.data.gen_batch_size so that overrides.data.gen_batch_size x rollout.responses is a multiple",
+        f"set {GENERATED} so that {GENERATED} x rollout.responses is a multiple",
     ),
     Broken(
         "sequences-within-step", ["rollout.max_sequences=5000"], "5000 4096", "rollout.max_sequences=4096"
@@ -437,18 +420,8 @@ def test_every_rule_is_broken_once() -> None:
 
 
 def test_an_unclean_config_is_refused(tmp_path: Path) -> None:
-    config = {
-        "model_type": "deepseek_v3",
-        "num_hidden_layers": 61,
-        "hidden_size": 7168,
-        "num_attention_heads": 128,
-        "intermediate_size": 18432,
-        "vocab_size": 129280,
-        "num_nextn_predict_layers": 1,
-        "quantization_config": {"quant_method": "fp8"},
-    }
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    found = rule(plan(f"model.path={tmp_path}"), "clean-model-config")
+    unclean = {"num_nextn_predict_layers": 1, "quantization_config": {"quant_method": "fp8"}}
+    found = rule(plan(model(tmp_path, "moonlight-16b-a3b", **unclean)), "clean-model-config")
     assert not found.ok
     assert found.figures.startswith(
         "quantization_config is {'quant_method': 'fp8'}, num_nextn_predict_layers is 1 (verl/models/mcore/"
@@ -456,30 +429,24 @@ def test_an_unclean_config_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_layout_of_a_checkpoint_that_is_at_hand(tmp_path: Path) -> None:
-    folder = tmp_path / "ckpt"
-    folder.mkdir()
-    change = f"model.checkpoint={folder}"
-    (folder / "latest_checkpointed_iteration.txt").write_text("1")
+    change = f"model.checkpoint={tmp_path}"
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("1")
     found = rule(plan(change), "checkpoint-layout")
-    assert not found.ok
-    assert (
-        "no .metadata, common.pt, metadata.json; it is one of Megatron's legacy checkpoints" in found.figures
-    )
+    legacy = "no .metadata, common.pt, metadata.json; it is one of Megatron's legacy checkpoints"
+    assert not found.ok and legacy in found.figures
     for name in (".metadata", "common.pt", "metadata.json"):
-        (folder / name).write_text("")
+        (tmp_path / name).write_text("")
     assert rule(plan(change), "checkpoint-layout").ok
 
 
 def test_the_checkpoint_of_a_trainer_that_loads_the_legacy_layout(tmp_path: Path) -> None:
     """cann-recipes-train's; without the file of the last iteration Megatron goes on with random weights."""
-    folder = tmp_path / "ckpt"
-    folder.mkdir()
-    changes = (CANN, f"model.checkpoint={folder}")
+    changes = (CANN, f"model.checkpoint={tmp_path}")
     found = rule(plan(*changes), "checkpoint-layout-legacy")
     assert not found.ok and found.certain
     assert "no latest_checkpointed_iteration.txt, without which" in found.figures
     assert rule(plan(*changes), "checkpoint-layout").skipped
-    (folder / "latest_checkpointed_iteration.txt").write_text("1")
+    (tmp_path / "latest_checkpointed_iteration.txt").write_text("1")
     assert rule(plan(*changes), "checkpoint-layout-legacy").ok
     assert rule(plan(changes[1]), "checkpoint-layout-legacy").skipped
 
@@ -491,15 +458,13 @@ def test_an_adaptation_of_the_manifest_lifts_a_rule(tmp_path: Path) -> None:
         f"  verl: {{patches: {patches}}}\n  vllm-ascend: {{patches: []}}\n  vllm: {{patches: []}}\n"
         for patches in ("[./ours, ./one.patch]", "[]")
     )
-    (tmp_path / "m.yaml").write_text(patched)
-    (tmp_path / "bare.yaml").write_text(bare)
     names = ("chunked-prefill-check", "rollout-offload")
-    (tmp_path / "ours").mkdir()
-    for name, place in zip(names, ("ours/0001-a.patch", "one.patch"), strict=True):
-        switch = "NPU_RL_" + name.upper().replace("-", "_")
-        (tmp_path / place).write_text(
-            f"Subject: x\n\nHow: {switch}=0 is upstream.\n---\ndiff --git a/x b/x\n"
-        )
+    headers = (
+        f"Subject: x\n\nHow: NPU_RL_{name.upper().replace('-', '_')}=0 is upstream.\n---\ndiff --git a/x b/x\n"
+        for name in names
+    )
+    patches = dict(zip(("ours/0001-a.patch", "one.patch"), headers, strict=True))
+    lay(tmp_path, {"m.yaml": patched, "bare.yaml": bare}, patches)
     changes = ("rollout.max_batched_tokens=1024", "env.PYTORCH_NPU_ALLOC_CONF=expandable_segments:True")
     bias = "router-bias-rounded"  # the manifest has none of that patch in either case
     both = ["prefill-budget", "sleep-mode-expandable-segments", bias, "sleep-mode-loses-buffers"]
@@ -512,11 +477,8 @@ def test_an_adaptation_of_the_manifest_lifts_a_rule(tmp_path: Path) -> None:
 def test_a_finding_says_where_and_what_to_write() -> None:
     assert judge(loaded()).findings == ()
     (found,) = judge(loaded("actor.parallel.tensor=2")).findings
-    assert (found.rule, found.severity, found.key) == (
-        "mla-tensor-parallel",
-        Severity.ERROR,
-        "actor.parallel.tensor",
-    )
+    assert (found.rule, found.key) == ("mla-tensor-parallel", "actor.parallel.tensor")
+    assert found.severity is Severity.ERROR
     assert found.trainer_key.endswith("tensor_model_parallel_size")
     assert found.where == "command line: actor.parallel.tensor=2"
     assert "MindSpeed" in found.message and found.fix.startswith("set actor.parallel.tensor to 1")
@@ -526,7 +488,6 @@ def test_a_finding_says_where_and_what_to_write() -> None:
     assert judge(loaded("env.HCCL_IF_BASE_PORT=65520")).findings == ()
 
 
-ON_POLICY = "adaptations.on-policy-logprob=true"
 ONE_FAULT = [
     (["env.VLLM_DP_SIZE=64"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
     (["env.VLLM_DP_SIZE=0"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
@@ -586,9 +547,9 @@ def test_memory_is_judged_on_gpus() -> None:
     small, large = (plan(*gpus, f"cluster.die_memory_gb={size}") for size in (40, 141))
     assert [rule.id for rule in small.rules if not rule.ok and rule.id.startswith("memory-")]
     assert not [rule.id for rule in large.rules if not rule.ok and rule.id.startswith("memory-")]
-    assert large.memory is not None
-    assert "NCCL's buffers and CUDA's context" in large.memory.missing
-    assert not {Part.HCCL, Part.CONTEXT} & {part for phase in large.memory.phases for part in phase.parts}
+    memory = present(large.memory)
+    assert "NCCL's buffers and CUDA's context" in memory.missing
+    assert not {Part.HCCL, Part.CONTEXT} & {part for phase in memory.phases for part in phase.parts}
 
 
 def test_memory_is_not_judged_on_a_cpu() -> None:

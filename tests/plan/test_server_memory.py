@@ -10,8 +10,9 @@ from npu_rl.recipes.memory.device_overhead import hccl_groups
 from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.recipes.memory.memory_parts import Part, total
 from tests.code_trees import lay
-from tests.plan.helpers import refused
+from tests.plan.helpers import refused, rule
 from tests.plan.test_server_rollout import DATA, EXPERTS, ROLLOUT, SERVERS, script
+from tests.support import present
 
 UTILS = "verl/utils/megatron_utils.py"
 WORKER = {
@@ -37,15 +38,11 @@ CONTEXT, GB = 10**9, 10**9
 
 
 def memory(tmp_path: Path, tree: dict[str, str], *changes: str) -> Memory:
-    made = script(lay(tmp_path, tree), *changes).memory
-    assert made is not None
-    return made
+    return present(script(lay(tmp_path, tree), *changes).memory)
 
 
 def worst(made: Memory, name: PhaseName) -> Phase:
-    found = made.worst(name)
-    assert found is not None
-    return found
+    return present(made.worst(name))
 
 
 def test_a_die_and_a_host_have_two_processes_for_each_die(tmp_path: Path) -> None:
@@ -64,22 +61,16 @@ def test_an_engine_that_counts_only_itself_has_training_beside_its_share(tmp_pat
     changes = ("offload.reference=false", "rollout.memory_share=0.5")
     made = memory(tmp_path / "itself", {**SERVERS, **WORKER}, *changes)
     all_of_it = memory(tmp_path / "all", SERVERS, *changes)
-    engine, other = made.engine, all_of_it.engine
-    assert engine is not None and other is not None and engine.left == 0 and other.left > 0
+    engine, other = present(made.engine), present(all_of_it.engine)
+    assert engine.left == 0 and other.left > 0
     assert Part.CONTEXT not in engine.profiled and engine.outside[Part.CONTEXT] == 2 * CONTEXT
-    assert (
-        engine.profiled[Part.HCCL] + engine.outside[Part.HCCL]
-        == worst(made, PhaseName.UPDATE).parts[Part.HCCL]
-    )
+    buffers = worst(made, PhaseName.UPDATE).parts[Part.HCCL]
+    assert engine.profiled[Part.HCCL] + engine.outside[Part.HCCL] == buffers
     assert engine.cache.size == 32 * GB - total(engine.own) - total(engine.profiled)
     assert engine.cache.size > other.cache.size + other.left
     phase = worst(made, PhaseName.GENERATE)
-    reference = phase.parts[Part.REFERENCE_WEIGHTS]
-    assert (
-        phase.total
-        == 32 * GB + total(engine.outside) + reference
-        > worst(all_of_it, PhaseName.GENERATE).total
-    )
+    assert phase.total == 32 * GB + total(engine.outside) + phase.parts[Part.REFERENCE_WEIGHTS]
+    assert phase.total > worst(all_of_it, PhaseName.GENERATE).total
     assert any("(MemorySnapshot, vllm_ascend/worker/worker.py:4)" in text for text in made.assumed)
     assert not any("MemorySnapshot" in text for text in all_of_it.assumed)
 
@@ -89,7 +80,7 @@ def test_a_share_that_leaves_training_no_room_is_refused(tmp_path: Path) -> None
     code = lay(tmp_path, {**SERVERS, **WORKER})
     made = script(code, "rollout.memory_share=0.97")
     assert refused(made) == ["memory-generate"]
-    (fix,) = [rule.fix for rule in made.rules if rule.id == "memory-generate"]
+    fix = rule(made, "memory-generate").fix
     assert fix.startswith("set rollout.memory_share to ")
     share = fix.split()[3]
     assert refused(script(code, f"rollout.memory_share={share}")) == []
@@ -112,24 +103,21 @@ def test_weights_reach_the_engine_in_a_bucket(tmp_path: Path, changes: tuple[str
         wanted = mb * 2**20 if phase.name is PhaseName.WEIGHT_SYNC else 0
         assert phase.parts.get(Part.BUCKET, 0) == wanted
     assert any("(update_weights_bucket_megabytes, verl/workers/" in text for text in made.assumed) is bool(mb)
-    assert (
-        Part.BUCKET not in worst(memory(tmp_path / "other", SERVERS, *changes), PhaseName.WEIGHT_SYNC).parts
-    )
+    other = worst(memory(tmp_path / "other", SERVERS, *changes), PhaseName.WEIGHT_SYNC)
+    assert Part.BUCKET not in other.parts
 
 
 def test_layers_of_experts_ask_for_a_communicator_of_mc2(tmp_path: Path) -> None:
     """From vllm-ascend 0.18 on whether experts are divided or not (moe_comm_method.py:58@v0.18.0)."""
-    always = {
-        "vllm_ascend/ops/fused_moe/moe_comm_method.py": "_MoECommMethods[MoECommType.MC2] = MC2CommImpl(moe_config)\n"
-    }
+    method = "_MoECommMethods[MoECommType.MC2] = MC2CommImpl(moe_config)\n"
+    always = {**SERVERS, "vllm_ascend/ops/fused_moe/moe_comm_method.py": method}
     for tree, changes, there in (
-        ({**SERVERS, **always}, (f"{EXPERTS}=1",), True),
-        ({**SERVERS, **always}, (f"{EXPERTS}=1", f"{DATA}=1", "rollout.tensor_parallel=1"), False),
+        (always, (f"{EXPERTS}=1",), True),
+        (always, (f"{EXPERTS}=1", f"{DATA}=1", "rollout.tensor_parallel=1"), False),
         (SERVERS, (f"{EXPERTS}=1",), False),
     ):
         facts = script(lay(tmp_path / str(len(tree)), tree), *changes).facts
-        assert facts.layout is not None
-        assert ("rollout_mc2" in hccl_groups(facts, facts.layout)[0]) is there
+        assert ("rollout_mc2" in hccl_groups(facts, facts.sizes)[0]) is there
 
 
 OPTIMIZER = "overrides.actor_rollout_ref.actor.optim.override_optimizer_config"
@@ -148,14 +136,13 @@ OPTIMIZER = "overrides.actor_rollout_ref.actor.optim.override_optimizer_config"
 )
 def test_megatrons_own_optimizer_on_the_host(tmp_path: Path, config: str, on_die: int, on_host: int) -> None:
     """Bytes a value: fp32 copy, two moments, and on the host a pinned gradient (hybrid_optimizer.py@core_v0.16.1)."""
-    made = memory(tmp_path, {**SERVERS, **HYBRID}, f"{OPTIMIZER}={{{config}}}")
+    tree, change = {**SERVERS, **HYBRID}, f"{OPTIMIZER}={{{config}}}"
+    made = memory(tmp_path, tree, change)
     each = made.stages[0].states / 12
     update = next(phase for phase in made.phases if phase.name is PhaseName.UPDATE and phase.stage == 0)
     assert update.parts.get(Part.OPTIMIZER, 0) == pytest.approx(on_die * each, abs=2)
     assert made.stages[0].on_host[Part.OPTIMIZER] == pytest.approx(on_host * each, abs=2)
-    stays = memory(
-        tmp_path / "stays", {**SERVERS, **HYBRID}, f"{OPTIMIZER}={{{config}}}", "offload.optimizer=false"
-    )
+    stays = memory(tmp_path / "stays", tree, change, "offload.optimizer=false")
     assert stays.stages[0].on_host.get(Part.OPTIMIZER, 0) == pytest.approx((on_host - on_die) * each, abs=2)
     left = [one.get(Part.OPTIMIZER, 0) for one in (stays.stages[0].resident, stays.stages[0].resident_late)]
     assert sum(left) == pytest.approx(on_die * each, abs=2)
@@ -178,12 +165,14 @@ def test_an_engine_of_verl_keeps_one_pinned_copy_of_the_weights(tmp_path: Path) 
 
 
 MOE = "mindspeed/core/transformer/moe/moe_feature/overlap/moe_common.py"
-ZERO_MEMORY = {MOE: "moe_zero_memory = self.config.moe_zero_memory\n"}
+ZERO_MEMORY = {**SERVERS, MOE: "moe_zero_memory = self.config.moe_zero_memory\n"}
 OVERLAP = "actor.transformer.moe_alltoall_overlap_comm=true"
 LEVEL = "actor.transformer.moe_zero_memory=level"
 
 
-def activations(made: Memory) -> int:
+def activations(code: Path, *changes: str) -> int:
+    """Of stage 1, nothing of which is recomputed."""
+    made = present(script(code, "actor.transformer.recompute_granularity=none", *changes).memory)
     found = next(phase for phase in made.phases if phase.name is PhaseName.UPDATE and phase.stage == 1)
     return found.parts[Part.ACTIVATIONS]
 
@@ -193,16 +182,12 @@ def test_mindspeed_frees_activations_of_experts(tmp_path: Path) -> None:
 
     Level 0 keeps gate and up; level 1 nothing of the experts, and computes one layer's again in its backward pass.
     """
-    code = lay(tmp_path, {**SERVERS, **ZERO_MEMORY})
-    changes = ("actor.transformer.recompute_granularity=none",)
+    code = lay(tmp_path, ZERO_MEMORY)
     rows = 262144 // 8 // 2 * 8
     whole, gate_and_up = 2 * rows * (2 * 4096 + 3 * 1536), 2 * rows * 2 * 1536
-    sizes = []
-    for given in ((), (OVERLAP, f"{LEVEL}0"), (OVERLAP, f"{LEVEL}1")):
-        made = script(code, *changes, *given).memory
-        assert made is not None
-        sizes.append(activations(made))
-    off, zero, one = sizes
+    off, zero, one = (
+        activations(code, *given) for given in ((), (OVERLAP, f"{LEVEL}0"), (OVERLAP, f"{LEVEL}1"))
+    )
     kept = 6 * 15  # layers of the micro batches in flight
     assert off - zero == (kept - 1) * (whole - gate_and_up)
     assert off - one == (kept - 1) * whole
@@ -211,30 +196,23 @@ def test_mindspeed_frees_activations_of_experts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tree", "given"),
     [
-        ({**SERVERS, **ZERO_MEMORY}, (f"{LEVEL}1",)),
-        ({**SERVERS, **ZERO_MEMORY}, (OVERLAP, "actor.transformer.moe_zero_memory=disable")),
+        (ZERO_MEMORY, (f"{LEVEL}1",)),
+        (ZERO_MEMORY, (OVERLAP, "actor.transformer.moe_zero_memory=disable")),
         (SERVERS, (OVERLAP, f"{LEVEL}1")),
     ],
     ids=["without the layers that read it", "disabled", "in a tree without it"],
 )
 def test_nothing_is_freed_otherwise(tmp_path: Path, tree: dict[str, str], given: tuple[str, ...]) -> None:
     code = lay(tmp_path, tree)
-    whole, same = (
-        script(code, "actor.transformer.recompute_granularity=none", *more).memory for more in ((), given)
-    )
-    assert whole is not None and same is not None and activations(whole) == activations(same)
+    assert activations(code) == activations(code, *given)
 
 
 def test_level_1_may_be_for_the_first_layers_alone(tmp_path: Path) -> None:
     """94 // 16 = 5 layers a chunk: of stage 1's, 5 to 10, number 5 and 10 are first of theirs."""
-    code = lay(tmp_path, {**SERVERS, **ZERO_MEMORY})
-    sizes = []
-    for layers in ("", "1", "5"):
-        more = [f"actor.transformer.moe_zero_memory_num_layers={layers}"] if layers else []
-        made = script(
-            code, "actor.transformer.recompute_granularity=none", OVERLAP, f"{LEVEL}1", *more
-        ).memory
-        assert made is not None
-        sizes.append(activations(made))
-    every, first, five = sizes
+    code = lay(tmp_path, ZERO_MEMORY)
+    every = activations(code, OVERLAP, f"{LEVEL}1")
+    first, five = (
+        activations(code, OVERLAP, f"{LEVEL}1", f"actor.transformer.moe_zero_memory_num_layers={layers}")
+        for layers in (1, 5)
+    )
     assert every == five < first

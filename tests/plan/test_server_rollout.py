@@ -7,17 +7,18 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.recipes.memory.engine_memory import EngineMemory
 from npu_rl.recipes.memory.memory_by_phase import PhaseName
 from npu_rl.recipes.memory.memory_parts import Part
-from npu_rl.recipes.plan.plan import Plan, plan_of
-from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.recipes.plan.plan import Plan
 from tests.code_trees import lay
-from tests.plan.helpers import Broken, broken, refused, rule
+from tests.plan.helpers import FSDP, HERE, Broken, broken, plan, refused, rule
+from tests.support import present
 
-SCRIPT = str(Path(__file__).parent / "published" / "verl-qwen3-235b-256k.yaml")
-ROLLOUT = "overrides.actor_rollout_ref.rollout."
+SCRIPT = str(HERE / "published" / "verl-qwen3-235b-256k.yaml")
+ROLLOUT, ACTOR = "overrides.actor_rollout_ref.rollout.", "overrides.actor_rollout_ref.actor."
 DATA, EXPERTS = f"{ROLLOUT}data_parallel_size", f"{ROLLOUT}expert_parallel_size"
-REPLICA = "verl/workers/rollout/replica.py"
+REPLICA, LOOPS = "verl/workers/rollout/replica.py", "verl/experimental/agent_loop/agent_loop.py"
 SERVERS = {
     REPLICA: """
         class RolloutReplica:
@@ -31,14 +32,18 @@ SERVERS = {
 }
 AGENT_LOOP = {
     **SERVERS,
-    "verl/experimental/agent_loop/agent_loop.py": "chunkes = prompts.chunk(len(self.agent_loop_workers))\n",
+    LOOPS: "chunkes = prompts.chunk(len(self.agent_loop_workers))\n",
     "verl/protocol.py": '"only support equal chunk. Got size of DataProto"\n',
     "verl/trainer/ppo/ray_trainer.py": "x = DataProto.concat([gen_batch_output, gen_baseline_batch])\n",
 }
 
 
 def script(code: Path | None, *changes: str) -> Plan:
-    return plan_of(load_recipe(SCRIPT, changes), code)
+    return plan(*changes, recipe=SCRIPT, code=code)
+
+
+def engine(made: Plan) -> EngineMemory:
+    return present(present(made.memory).engine)
 
 
 @pytest.mark.parametrize("workspace", [True, False], ids=["by the tree", "by the pins"])
@@ -46,25 +51,21 @@ def test_a_server_spans_its_data_parallel_ranks(tmp_path: Path, workspace: bool)
     """By hand: 94 layers, hidden 4096, 128 experts of width 1536, one of them a device of TP4 x DP32."""
     made = script(lay(tmp_path, SERVERS) if workspace else None)
     assert rule(made, "rollout-parallel-divides-world").figures == "256 ranks / 128 = 2 engines"
-    assert made.memory is not None and made.memory.engine is not None
-    assert made.memory.engine.counts["experts"] == 94 * 3 * 4096 * 1536
-    assert made.memory.engine.counts["attention"] == 94 * 4096 * 128 * (2 * 64 // 4 + 2 * 4 // 4)
+    counts = engine(made).counts
+    assert counts["experts"] == 94 * 3 * 4096 * 1536
+    assert counts["attention"] == 94 * 4096 * 128 * (2 * 64 // 4 + 2 * 4 // 4)
     assert not {"memory-weight-sync", "memory-generate", "kv-cache-room"} & set(refused(made))
 
 
 def test_each_expert_is_divided_where_experts_are_not(tmp_path: Path) -> None:
     """vLLM's layers of experts divide each one over tensor and data ranks then."""
     code = lay(tmp_path, SERVERS)
-    whole, divided = (script(code, *changes).memory for changes in ((), (f"{EXPERTS}=1",)))
-    assert (
-        whole is not None and divided is not None and whole.engine is not None and divided.engine is not None
-    )
-    assert divided.engine.counts == whole.engine.counts
-    alone = script(code, f"{DATA}=1", f"{EXPERTS}=1").memory
-    assert alone is not None and alone.engine is not None
-    assert alone.engine.counts["experts"] == 32 * whole.engine.counts["experts"]
-    phase = alone.worst(PhaseName.WEIGHT_SYNC)
-    assert phase is not None and phase.parts[Part.ENGINE_WEIGHTS] > 117 * 10**9
+    counts = engine(script(code)).counts
+    assert engine(script(code, f"{EXPERTS}=1")).counts == counts
+    alone = script(code, f"{DATA}=1", f"{EXPERTS}=1")
+    assert engine(alone).counts["experts"] == 32 * counts["experts"]
+    phase = present(present(alone.memory).worst(PhaseName.WEIGHT_SYNC))
+    assert phase.parts[Part.ENGINE_WEIGHTS] > 117 * 10**9
 
 
 def test_what_the_server_overwrites_does_not_count(tmp_path: Path) -> None:
@@ -72,8 +73,7 @@ def test_what_the_server_overwrites_does_not_count(tmp_path: Path) -> None:
     changes = ("rollout.engine_arguments.enable_expert_parallel=true", "env.VLLM_DP_SIZE=2")
     made = script(lay(tmp_path, SERVERS), f"{DATA}=1", f"{EXPERTS}=1", *changes)
     assert not made.facts.expert_parallel
-    assert made.facts.layout is not None and made.facts.layout.rollout is not None
-    assert made.facts.layout.rollout.data == 1
+    assert present(made.facts.sizes.rollout).data == 1
 
 
 def test_a_size_that_does_not_fit_is_named_by_the_servers_key(tmp_path: Path) -> None:
@@ -92,8 +92,7 @@ def test_a_size_that_does_not_fit_is_named_by_the_servers_key(tmp_path: Path) ->
 def test_other_rollouts_have_no_such_sizes(tmp_path: Path, tree: dict[str, str], change: str) -> None:
     made = script(lay(tmp_path, tree), *filter(None, [change]))
     assert not made.facts.server_mode
-    assert made.facts.layout is not None and made.facts.layout.rollout is not None
-    assert made.facts.layout.rollout.data == 1
+    assert present(made.facts.sizes.rollout).data == 1
 
 
 WORKERS = f"{ROLLOUT}agent.num_workers=8"
@@ -101,28 +100,23 @@ DIVIDED = "batch-divisible-by-agent-workers"
 
 
 @pytest.mark.parametrize(
-    ("prompts", "responses", "changes", "figures"),
+    ("prompts", "responses", "changes", "sequences", "each"),
     [
-        (
-            4,
-            4,
-            (),
-            "16 responses over 8 agent loop workers = 2 (verl/experimental/agent_loop/agent_loop.py:1, ",
-        ),
-        (15, 4, (), "60 responses over 8 agent loop workers ("),
-        (18, 2, (), "36 responses over 8 agent loop workers ("),
-        (16, 2, ("overrides.data.gen_batch_size=18",), "36 responses over 8 agent loop workers ("),
-        (4, 4, ("algorithm.estimator=remax",), "20 responses over 8 agent loop workers ("),
+        (4, 4, (), 16, " = 2"),
+        (15, 4, (), 60, ""),
+        (18, 2, (), 36, ""),
+        (16, 2, ("overrides.data.gen_batch_size=18",), 36, ""),
+        (4, 4, ("algorithm.estimator=remax",), 20, ""),
     ],
 )
 def test_responses_are_split_over_agent_loop_workers(
-    tmp_path: Path, prompts: int, responses: int, changes: tuple[str, ...], figures: str
+    tmp_path: Path, prompts: int, responses: int, changes: tuple[str, ...], sequences: int, each: str
 ) -> None:
     sizes = (f"data.batch={prompts}", f"actor.mini_batch={prompts}", f"rollout.responses={responses}")
     made = script(lay(tmp_path, AGENT_LOOP), WORKERS, *sizes, *changes)
     found = rule(made, DIVIDED)
-    assert found.figures.startswith(figures)
-    assert found.ok is (" = " in figures) and found.certain
+    assert found.figures.startswith(f"{sequences} responses over 8 agent loop workers{each} ({LOOPS}:1, ")
+    assert found.ok is bool(each) and found.certain
     assert "batch-divisible-by-rollout-dp" not in {one.id for one in made.rules}
     assert "rollout-experts-match-training" not in {one.id for one in made.rules}
     if not found.ok:
@@ -161,9 +155,7 @@ def test_what_memory_rests_on_is_cited_from_the_tree(tmp_path: Path) -> None:
         (SERVERS, "(determine_available_memory)"),
         (SERVERS | worker, "(determine_available_memory, vllm_ascend/worker/worker.py:1)"),
     ):
-        made = script(lay(tmp_path, tree))
-        assert made.memory is not None
-        text = "\n".join(made.memory.assumed)
+        text = "\n".join(present(script(lay(tmp_path, tree)).memory).assumed)
         assert cited in text and "(export_weights)" in text
         assert "@" not in text and "worker_v1.py" not in text
     small = script(tmp_path, f"{DATA}=1", f"{EXPERTS}=1", "rollout.memory_share=0.1")
@@ -175,18 +167,11 @@ def test_the_batch_is_checked_where_newer_trainers_check_it(
     tmp_path: Path, dynamic: bool, refuses: bool
 ) -> None:
     """verl/utils/config.py asks for whole micro batches on each replica, unless they are packed by tokens."""
-    config = {
-        "verl/utils/config.py": "minimal_bsz = megatron_dp\nassert real_train_batch_size % minimal_bsz == 0\n"
-    }
-    sizes = ("actor.parallel.pipeline=8", "actor.transformer.num_layers_in_first_pipeline_stage=11")
-    changes = (
-        *sizes,
-        "actor.transformer.num_layers_in_last_pipeline_stage=11",
-        "data.batch=5",
-        "rollout.responses=5",
-    )
-    packed = f"overrides.actor_rollout_ref.actor.use_dynamic_bsz={str(dynamic).lower()}"
-    made = script(lay(tmp_path, SERVERS | config), *changes, packed)
+    config = "minimal_bsz = megatron_dp\nassert real_train_batch_size % minimal_bsz == 0\n"
+    ends = (f"actor.transformer.num_layers_in_{end}_pipeline_stage=11" for end in ("first", "last"))
+    sizes = ("actor.parallel.pipeline=8", "data.batch=5", "rollout.responses=5", *ends)
+    packed = f"{ACTOR}use_dynamic_bsz={str(dynamic).lower()}"
+    made = script(lay(tmp_path, SERVERS | {"verl/utils/config.py": config}), *sizes, packed)
     found = rule(made, "batch-divisible-by-dp")
     assert found.ok is not refuses
     if refuses:
@@ -217,7 +202,7 @@ ASSERTED = {
         '"pipeline-model-parallel size should be greater than 1 with interleaved schedule"\n'
     ),
     "verl/trainer/ppo/ray_trainer.py": 'assert self.hybrid_engine, "Currently, only support hybrid engine"\n',
-    "verl/experimental/agent_loop/agent_loop.py": """
+    LOOPS: """
         for i in range(num_workers):
         chunkes = prompts.chunk(len(self.agent_loop_workers))
         assert agent_name in _agent_loop_registry, (
@@ -239,19 +224,15 @@ ASSERTED = {
     "verl/checkpoint_engine/hccl_checkpoint_engine.py": '@CheckpointEngineRegistry.register("nccl")\n',
 }
 V1, MODE = "overrides.trainer.use_v1=true", "overrides.trainer.v1.trainer_mode"
-LOOPS = "verl/experimental/agent_loop/agent_loop.py"
 HYBRID = "overrides.actor_rollout_ref.hybrid_engine"
 CORRECTION = "overrides.algorithm.rollout_correction."
 REJECTS = f"{CORRECTION}rollout_rs=token_k3"
 ONE_STAGE = "actor.parallel.pipeline=1"
-CHUNKS = "overrides.actor_rollout_ref.actor.megatron.virtual_pipeline_model_parallel_size"
+CHUNKS = f"{ACTOR}megatron.virtual_pipeline_model_parallel_size"
 AGENTS, LOOP = f"{ROLLOUT}agent.num_workers", f"{ROLLOUT}agent.default_agent_loop"
 STAGES, PACKED_LOG_PROB = f"{ROLLOUT}pipeline_model_parallel_size", f"{ROLLOUT}log_prob_use_dynamic_bsz"
-TOKENS = ("overrides.actor_rollout_ref.actor.use_dynamic_bsz=true",)
-BACKEND, MBRIDGE = (
-    f"{ROLLOUT}checkpoint_engine.backend",
-    "overrides.actor_rollout_ref.actor.megatron.use_mbridge",
-)
+TOKENS = (f"{ACTOR}use_dynamic_bsz=true",)
+BACKEND, MBRIDGE = f"{ROLLOUT}checkpoint_engine.backend", f"{ACTOR}megatron.use_mbridge"
 
 
 CONFIG, TRANSFORMER = "verl/workers/config/rollout.py", "verl/workers/engine/megatron/transformer_impl.py"
@@ -335,13 +316,7 @@ def test_what_others_make_or_never_read_is_not_judged(tmp_path: Path) -> None:
         (ASSERTED | {"verl/workers/fsdp_workers.py": "pass\n"}, 3, False, False),
         (SERVERS, 3, False, False),
     ],
-    ids=[
-        "the engine's workers",
-        "a divisor",
-        "the trainer that fills up",
-        "the workers of verl 0.7",
-        "neither",
-    ],
+    ids=["the engine's workers", "a divisor", "a trainer that fills up", "verl 0.7's workers", "neither"],
 )
 def test_whole_mini_batches(tmp_path: Path, tree: dict[str, str], mini: int, v1: bool, broken: bool) -> None:
     """Each replica's share of a step is cut into mini batches, and asserted to have no rest."""
@@ -361,8 +336,7 @@ def test_a_model_of_unknown_size_is_no_reason_to_leave_out_the_devices(tmp_path:
         ("actor.mini_batch=3", "batch-divisible-by-mini-batch"),
     ):
         assert name in refused(script(code, *unknown, f"{EXPERTS}=1", change)), name
-    short = (*TOKENS, "overrides.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512")
-    assert "token-limit-holds-a-sequence" in refused(script(code, *unknown, *short))
+    assert "token-limit-holds-a-sequence" in refused(script(code, *unknown, *PACKED))
 
 
 @pytest.mark.parametrize(
@@ -374,10 +348,7 @@ def test_a_backend_of_ones_own_is_not_looked_up(tmp_path: Path, own: str) -> Non
     assert "checkpoint-engine-backend" not in {one.id for one in made.rules}
 
 
-PACKED = (
-    "overrides.actor_rollout_ref.actor.use_dynamic_bsz=true",
-    "overrides.actor_rollout_ref.actor.ppo_max_token_len_per_gpu=512",
-)
+PACKED = (*TOKENS, f"{ACTOR}ppo_max_token_len_per_gpu=512")
 COPIED = {
     "verl/workers/config/actor.py": """
         class FSDPActorConfig:
@@ -387,19 +358,16 @@ COPIED = {
         """
 }
 LIMIT = {"verl/utils/seqlen_balancing.py": "max_token_len must be greater than the sequence length\n"}
+ULYSSES = f"{ACTOR}fsdp_config.ulysses_sequence_parallel_size"
 
 
 @pytest.mark.parametrize(
     ("tree", "key", "ranks"),
     [
-        (COPIED, "overrides.actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 4),
+        (COPIED, ULYSSES, 4),
         (COPIED, "actor.parallel.sequence", 4),
-        (
-            COPIED | {"verl/workers/fsdp_workers.py": "pass\n"},
-            "overrides.actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size",
-            1,
-        ),
-        ({}, "overrides.actor_rollout_ref.actor.fsdp_config.ulysses_sequence_parallel_size", 1),
+        (COPIED | {"verl/workers/fsdp_workers.py": "pass\n"}, ULYSSES, 1),
+        ({}, ULYSSES, 1),
     ],
     ids=["the engine's key", "the actor's", "the workers of verl 0.7", "an older tree"],
 )
@@ -407,9 +375,8 @@ def test_ulysses_size_is_the_one_that_the_engine_reads(
     tmp_path: Path, tree: dict[str, str], key: str, ranks: int
 ) -> None:
     """As a script of verl 0.9 for Qwen3-32B writes it, whose limit of tokens is a rank's share of a sequence."""
-    recipe = str(Path(__file__).with_name("fsdp.yaml"))
-    made = plan_of(load_recipe(recipe, [*PACKED, f"{key}=4"]), lay(tmp_path, LIMIT, tree))
-    assert made.facts.layout is not None and made.facts.layout.train.sequence == ranks
+    made = plan(*PACKED, f"{key}=4", recipe=FSDP, code=lay(tmp_path, LIMIT, tree))
+    assert made.facts.sizes.train.sequence == ranks
     assert ("token-limit-holds-a-sequence" in refused(made)) is (ranks == 1)
 
 
@@ -437,11 +404,10 @@ def test_a_sleeping_engines_weights_wait_on_the_host(
     tmp_path: Path, tree: dict[str, str], changes: tuple[str, ...], dies: int
 ) -> None:
     """Level 1, which verl forces on NPUs: 7.6 GB of each of a node's 16 devices."""
-    memory = script(lay(tmp_path, tree), *changes).memory
-    assert memory is not None and memory.engine is not None
-    engine = 2 * sum(memory.engine.counts.values())
-    assert 7.6e9 < engine < 7.7e9
-    assert memory.host.get(Part.ENGINE_WEIGHTS, 0) == dies * engine
+    made = script(lay(tmp_path, tree), *changes)
+    memory, weights = present(made.memory), 2 * sum(engine(made).counts.values())
+    assert 7.6e9 < weights < 7.7e9
+    assert memory.host.get(Part.ENGINE_WEIGHTS, 0) == dies * weights
     assert any("wait on the host (level 1, verl/workers/" in text for text in memory.assumed) is bool(dies)
 
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from npu_rl.recipes.memory.memory_by_phase import PhaseName
 from npu_rl.recipes.memory.memory_parts import Part
-from npu_rl.recipes.plan.plan import plan_of
-from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.sizing.parallelism import DATA_KEY, layout_of
 from npu_rl.recipes.sizing.weight_sizes import count_parameters
-from tests.plan.helpers import loaded, plan, rule
+from tests.plan.helpers import FSDP, loaded, plan, rule
+from tests.support import present
 
 DATA = f"overrides.{DATA_KEY}"
 EXPERTS = "overrides.actor_rollout_ref.rollout.enable_expert_parallel"
@@ -27,8 +24,7 @@ def test_the_rollouts_data_parallel_size() -> None:
         ((f"{DATA}=1",), 128),
         ((f"{DATA}=1", NO_VARIABLE), 1),
     ):
-        rollout = layout_of(loaded(*changes)).rollout
-        assert rollout is not None and rollout.data == data, changes
+        assert present(layout_of(loaded(*changes)).rollout).data == data, changes
     made = plan(f"{DATA}=32")
     assert rule(made, "rollout-parallel-divides-world").figures == "256 ranks / 64 = 4 engines"
     assert [found.id for found in made.rules if found.id == "rollout-dp-size"] == []
@@ -58,7 +54,7 @@ def test_the_filter_chooses_what_is_trained_on() -> None:
     assert (chosen.facts.generated, chosen.facts.responses) == (1536 * 16, 512 * 16)
     assert not any(found.id == "generated-batch-is-trained" for found in chosen.rules)
     assert rule(chosen, "batch-divisible-by-rollout-dp").figures == "24576 responses over 128 engines = 192"
-    assert chosen.tokens is not None and chosen.tokens.sequences == 1536 * 16
+    assert present(chosen.tokens).sequences == 1536 * 16
     assert plan(generated).facts.responses == 1536 * 16
 
 
@@ -74,9 +70,8 @@ def test_a_limit_of_tokens_is_that_of_a_rank(ranks: int, limit: int) -> None:
         f"{rollout}use_dynamic_bsz=true",
     ]
     for given in (limit, limit - 1):
-        found = rule(
-            plan(*changes, f"{rollout}max_token_len_per_gpu={given}"), "token-limit-holds-a-sequence"
-        )
+        made = plan(*changes, f"{rollout}max_token_len_per_gpu={given}")
+        found = rule(made, "token-limit-holds-a-sequence")
         assert found.ok is (given == limit)
         assert found.figures.startswith(f"actor_rollout_ref.rollout.log_prob_max_token_len_per_gpu {given} x")
     assert f"set {rollout}max_token_len_per_gpu to {limit} or more" in found.fix
@@ -84,14 +79,12 @@ def test_a_limit_of_tokens_is_that_of_a_rank(ranks: int, limit: int) -> None:
 
 def test_weights_in_bf16_are_gathered_in_bf16() -> None:
     """FSDP's actor is in fp32 unless model_dtype, which the plugin's examples set, says otherwise."""
-    recipe = str(Path(__file__).with_name("fsdp.yaml"))
     key = "overrides.actor_rollout_ref.actor.fsdp_config.model_dtype"
     sizes = []
     for change in ([], [f"{key}=bfloat16"]):
-        memory = plan_of(loaded(*change, recipe=recipe)).memory
-        assert memory is not None and any("gathered in" in text for text in memory.assumed)
-        phase = memory.worst(PhaseName.WEIGHT_SYNC)
-        assert phase is not None
+        memory = present(plan(*change, recipe=FSDP).memory)
+        assert any("gathered in" in text for text in memory.assumed)
+        phase = present(memory.worst(PhaseName.WEIGHT_SYNC))
         sizes.append((phase.parts[Part.GATHERED], phase.parts[Part.ACTOR_WEIGHTS]))
     assert sizes[0] == tuple(2 * size for size in sizes[1])
 
@@ -99,19 +92,19 @@ def test_weights_in_bf16_are_gathered_in_bf16() -> None:
 def test_what_lies_on_a_device_of_qwen3_235b() -> None:
     """By hand: 94 layers of 64 heads and 4 KV heads of 128, hidden 4096, 128 experts of width 1536."""
     hidden, heads, key_heads, head, width = 4096, 64, 4, 128, 1536
-    made = plan_of(load_recipe("verl-npu-grpo-qwen3-235b"))
-    assert made.memory is not None and made.memory.engine is not None
-    stage = made.memory.stages[1]
+    memory = present(plan(recipe="verl-npu-grpo-qwen3-235b").memory)
+    stage = memory.stages[1]
     attention = (2 * heads * head + 2 * key_heads * head) * hidden // 4  # TP4
     experts = 128 // 4 * 3 * hidden * width // 4  # EP4, each expert over 4
     others = 128 * hidden + 2 * hidden + 2 * head  # router and norms, whole on each device
     assert stage.weights == 2 * 12 * (attention + experts + others)
     # 4 data parallel replicas share the states of all but the experts, which one expert data rank has.
     assert stage.states == 12 * 12 * experts + 12 * 12 * (attention + others) // 4
-    engine = made.memory.engine.counts
-    assert engine["experts"] == 94 * 2 * 3 * hidden * width  # 2 experts a device of TP8 x DP8
-    assert engine["attention"] == 94 * hidden * head * (2 * heads // 8 + 2)  # and one KV head of each kind
-    assert made.memory.engine.cache.per_token == 94 * 2 * head * 2
+    engine = present(memory.engine)
+    assert engine.counts["experts"] == 94 * 2 * 3 * hidden * width  # 2 experts a device of TP8 x DP8
+    kept = 94 * hidden * head * (2 * heads // 8 + 2)  # and one KV head of each kind
+    assert engine.counts["attention"] == kept
+    assert engine.cache.per_token == 94 * 2 * head * 2
 
 
 @pytest.mark.parametrize(
@@ -124,10 +117,10 @@ def test_what_lies_on_a_device_of_qwen3_235b() -> None:
 )
 def test_what_fsdp_shards_over_a_device(name: str, ranks: int, size: int) -> None:
     """Without model_dtype the actor is in fp32; gradients are as large, Adam's two moments twice that."""
-    made = plan_of(load_recipe(name))
-    assert made.memory is not None and made.facts.shape is not None
-    (stage,) = made.memory.stages
-    shard = -(-sum(count_parameters(made.facts.shape).values()) // ranks)
+    made = plan(recipe=name)
+    memory = present(made.memory)
+    (stage,) = memory.stages
+    shard = -(-sum(count_parameters(present(made.facts.shape)).values()) // ranks)
     assert (stage.weights, stage.gradients, stage.states) == (size * shard, size * shard, 2 * size * shard)
-    assert all(made.memory.worst(phase) for phase in PhaseName if phase is not PhaseName.REFERENCE)
-    assert made.memory.worst(PhaseName.REFERENCE) is None, "there is no KL term"
+    without = [phase for phase in PhaseName if memory.worst(phase) is None]
+    assert without == [PhaseName.REFERENCE], "there is no KL term"

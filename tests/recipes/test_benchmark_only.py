@@ -21,20 +21,13 @@ SPOILED = [
     ({"rollout": {"ignore_end": True}}, "rollout.ignore_end", "true means that responses don't stop"),
     ({"model": {"path": "m", "load_weights": False}}, "model.load_weights", "false means that the weights"),
     ({"env": {"VLLM_ENABLE_FIX_ROUTE": "1"}}, "env.VLLM_ENABLE_FIX_ROUTE", "1 means that tokens don't go"),
-    (
-        {"overrides": {f"{KEY}.rollout.ignore_eos": True}},
-        f"overrides.{KEY}.rollout.ignore_eos",
-        "responses don't stop",
-    ),
-    (
-        {"overrides": {f"{KEY}.ref.load_weight": False}},
-        f"overrides.{KEY}.ref.load_weight",
-        "the actor's are not the reference's",
-    ),
-    (
-        {"overrides": {f"{KEY}.actor.megatron.fix_router": True}},
-        f"overrides.{KEY}.actor.megatron.fix_router",
-        "tokens don't go to the experts",
+    *(
+        ({"overrides": {f"{KEY}.{name}": value}}, f"overrides.{KEY}.{name}", message)
+        for name, value, message in (
+            ("rollout.ignore_eos", True, "responses don't stop"),
+            ("ref.load_weight", False, "the actor's are not the reference's"),
+            ("actor.megatron.fix_router", True, "tokens don't go to the experts"),
+        )
     ),
 ]
 

@@ -18,7 +18,7 @@ from npu_rl.recipes.recipe.trainer_settings import flatten_mappings, list_settin
 from npu_rl.stack.lock.lock_model import lock_path
 from npu_rl.stack.lock.lock_model import read as read_lock
 from npu_rl.stack.manifest.manifest_kind import MANIFEST
-from tests.code_trees import archive, check_recipe, known_keys
+from tests.code_trees import R1_ZERO_PINS, check_recipe, known_keys, unpatched
 from tests.recipes.source_tables import NAMES, changed, said, same, sources, table
 from tests.support import git
 from tests.training.test_hydra_compose import composed
@@ -55,13 +55,6 @@ NOT_IN_THE_COMPARISON = {
     "repatch-required",
     "kv-cache-reuse",
 }
-PINS = (
-    ("volcengine+verl", "55e3c5bc09c85dba09f736eef476f110ad641b75", "verl"),
-    ("ROCm+vllm", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm"),
-    ("vllm-project+vllm-ascend", "b9f715d6ce30ee4511402bc81f1b46219bec2b85", "vllm_ascend"),
-    ("NVIDIA+Megatron-LM", "a845aa7e12b3a117e24c2352b9e3e60bad2e3a17", "megatron/core"),
-    ("Ascend+MindSpeed", "7ff818c4c77ddb290f61261a6f12d7cfa1bf62e2", "mindspeed"),
-)
 
 
 def rows_under(name: str, heading: str) -> list[str]:
@@ -85,10 +78,8 @@ def test_every_difference_from_the_published_recipe_has_its_reason(
     ]
     assert [row for row in rows if len(row) != 4 or not all(row)] == []
     assert len({row[0] for row in rows}) == len(rows)
-    components = read_yaml(bundled_manifests()[manifest].read_bytes(), "manifest", MANIFEST).data[
-        "components"
-    ]
-    sets = [patchset for component in components.values() for patchset in component.get("patches", ())]
+    data = read_yaml(bundled_manifests()[manifest].read_bytes(), "manifest", MANIFEST).data
+    sets = [one for component in data["components"].values() for one in component.get("patches", ())]
     series = [path for patchset in sets for path in (data_root() / "patchsets" / patchset).glob("*.patch")]
     patches = {path.stem.partition("-")[2] for path in series}
     named = {name for row in rows for name in re.findall(r"patch ([a-z0-9]+(?:-[a-z0-9]+)+)", row[3])}
@@ -183,10 +174,7 @@ def published_settings(upstreams: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def code(upstreams: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("code")
-    for project, commit, package in PINS:
-        archive(upstreams / project / "repo", commit, package, folder)
-    return folder
+    return unpatched(upstreams, R1_ZERO_PINS, tmp_path_factory.mktemp("code"))
 
 
 @pytest.mark.upstreams
@@ -225,9 +213,8 @@ class TestUpstreams:
         sorts = []
         for file in files:
             tree = ast.parse((code / file).read_text(encoding="utf-8"))
-            wanted = [
-                node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name in SAMPLERS
-            ]
+            functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
+            wanted = [node for node in functions if node.name in SAMPLERS]
             names: dict[str, Any] = {"torch": torch, "Optional": Optional}
             exec(compile(ast.Module(wanted, []), file, "exec"), names)
             logits = torch.randn(4, 97)

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
 
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from tests.code_trees import archive, check_recipe
+from tests.code_trees import CANN_RECIPES, check_recipe, unpatched_cann
 from tests.recipes.source_tables import changed, same
-from tests.support import git
+from tests.support import git, present
 
 NAME, RANDOM = "deepseek-v3-cann-256die", "deepseek-v3-cann-256die-random-init"
-PIN = "bcd3be7a96fa17a5d9ca243baf37d13590714633"
-SCRIPTS = f"{PIN}:deepseek/verl_patches/scripts/internal/train_grpo_deepseekv3_256die_"
-PINS = (
-    ("volcengine+verl", "54c9b7364c2d188b2ba4107404cfa3c2b446df19", "verl"),
-    ("ROCm+vllm", "b6553be1bc75f046b00046a4ad7576364d03c835", "vllm"),
-    ("vllm-project+vllm-ascend", "f20869ef9d256434bba1260cd1bbfca9edf82cbd", "vllm_ascend"),
-    ("NVIDIA+Megatron-LM", "core_r0.8.0", "megatron"),
-    ("Ascend+MindSpeed", "v2.0.0_core_r0.8.0", "mindspeed"),
-)
+SCRIPTS = f"{CANN_RECIPES}:deepseek/verl_patches/scripts/internal/train_grpo_deepseekv3_256die_"
 # Paths of the script's folder and names of an example, which are the user's; and what the trainer has by default.
 THE_USERS = {
     "actor_rollout_ref.model.path",
@@ -55,8 +46,8 @@ def test_the_documents_layout() -> None:
     assert isinstance(layers, list) and (len(layers), sum(layers)) == (8, 61)
     assert recipe.cluster.world == 256 == 2 * int(recipe.env["VLLM_DP_SIZE"])
     assert rollout.max_sequences == recipe.data.batch * rollout.responses // 128
-    training = judge(load_recipe(NAME)).plan.facts.layout
-    assert training is not None and training.train.expert == 32, "TP4 x EP8: moe_tp_extend_ep"
+    training = present(judge(load_recipe(NAME)).plan).facts.sizes.train
+    assert training.expert == 32, "TP4 x EP8: moe_tp_extend_ep"
 
 
 def test_the_random_one_is_a_benchmark_and_else_the_same() -> None:
@@ -105,11 +96,5 @@ class TestUpstreams:
 
     @pytest.mark.parametrize("name", [NAME, RANDOM])
     def test_every_key_has_a_reader(self, upstreams: Path, tmp_path: Path, name: str) -> None:
-        for project, commit, package in PINS:
-            archive(upstreams / project / "repo", commit, package, tmp_path)
-        patches = archive(upstreams / "hicann+cann-recipes-train" / "repo", PIN, "deepseek", tmp_path / "x")
-        shutil.copytree(patches / "deepseek/verl_patches", tmp_path / "verl_patches")
-        for file in ("main_ppo_npu.py", "config/ppo_mindspeed_trainer.yaml"):
-            shutil.copy(tmp_path / "verl_patches/trainer" / file, tmp_path / "verl/trainer" / file)
-        found = check_recipe(load_recipe(name), tmp_path)
+        found = check_recipe(load_recipe(name), unpatched_cann(upstreams, tmp_path))
         assert found.errors == found.notes == []

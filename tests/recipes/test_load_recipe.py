@@ -59,23 +59,20 @@ def test_everything_is_everything() -> None:
                 missing.append(path + name)
         return missing
 
-    of_own_keys = [
-        f"trainer.{name}"
-        for name in (
-            "keys",
-            "arguments",
-            "resume",
-            "sections",
-            "paths",
-            "layout",
-            "validate_",
-            "log",
-            "metrics",
-        )
-    ]
+    of_own_keys = (
+        "keys",
+        "arguments",
+        "resume",
+        "sections",
+        "paths",
+        "layout",
+        "validate_",
+        "log",
+        "metrics",
+    )
     assert unset(load_recipe(str(EVERYTHING)).recipe, "") == [
         "extends",
-        *of_own_keys,
+        *(f"trainer.{name}" for name in of_own_keys),
         "model.make",
         "data.make",
         "faults.accept",  # of faults that the example's tree does not have

@@ -13,32 +13,15 @@ from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
-from npu_rl.recipes.recipe.trainer_command import Command, Folders, render
 from npu_rl.recipes.recipe.trainer_settings import list_settings
 from npu_rl.stack.manifest.manifest_kind import MANIFEST
-from tests.recipes.examples import OWN_KEYS
+from tests.recipes.examples import OWN_KEYS, rendered
 
 DATA = read_yaml(OWN_KEYS.read_bytes(), "r", MANIFEST).data
 
 
 def recipe(**changes: Any) -> Recipe:
     return Recipe.model_validate({**DATA, **changes})
-
-
-def without(*keys: str) -> dict[str, Any]:
-    return {key: value for key, value in DATA.items() if key not in keys}
-
-
-def rendered(given: Recipe, resume: bool = False, known: set[str] | None = None) -> Command:
-    root = Path("/ws")
-    folders = Folders(
-        code=root / "code", run=root / "runs/own", attempt=root / "runs/own/attempts/1", fixtures=root / "made",
-        byte_code="k", pycache=root / "pycache", recipe=Path("/recipes"), ray=None, on_path=(Path("/on"),),
-    )  # fmt: skip
-    return render(
-        given, folders, run_name="own", run_id="0123456789abcdef", python="/py", known=known or set(),
-        manifest_env={}, resume=resume,
-    )  # fmt: skip
 
 
 def faults(path: Path, *overrides: str) -> str:
@@ -65,7 +48,7 @@ def test_a_section_on_verls_keys_is_absent_and_says_so_instead_of_answering_with
 
 
 def test_an_interval_of_checkpoints_that_is_left_out_is_the_trainers_and_not_never() -> None:
-    left_out = Recipe.model_validate(without("checkpoint"))
+    left_out = Recipe.model_validate({key: value for key, value in DATA.items() if key != "checkpoint"})
     assert left_out.checkpoint.every is None
     assert "checkpoint" not in left_out.model_fields_set
 
@@ -73,10 +56,8 @@ def test_an_interval_of_checkpoints_that_is_left_out_is_the_trainers_and_not_nev
 @pytest.mark.parametrize("name", SECTIONS_OF_VERL)
 def test_a_section_on_verls_keys_is_refused_with_the_reason(name: str, tmp_path: Path) -> None:
     path = written(tmp_path, OWN_KEYS.read_text(encoding="utf-8") + f"{name}: {{}}\n")
-    assert (
-        f"{name}: {name} has no meaning where the trainer's keys are its own (trainer.keys): set"
-        in faults(path)
-    )
+    refused = f"{name}: {name} has no meaning where the trainer's keys are its own (trainer.keys): set"
+    assert refused in faults(path)
 
 
 @pytest.mark.parametrize(
@@ -89,10 +70,7 @@ def test_a_section_on_verls_keys_is_refused_with_the_reason(name: str, tmp_path:
             "trainer.keys.checkpoint.every=null",
             "set trainer.keys.checkpoint.every to the key it is written to",
         ),
-        (
-            "trainer.config=null",
-            "required key 'config' is missing: trainer.keys are those of this configuration",
-        ),
+        ("trainer.config=null", "required key 'config' is missing: trainer.keys are those of this configura"),
         ("trainer.keys.steps=null", "required key 'steps' is missing"),
         ("trainer.keys.steps=a b", "must be a key of the trainer, such as actor_config.lr"),
         ("trainer.sections={a: b}", "must be a dotted name, such as package.module.Name"),
@@ -106,9 +84,8 @@ def test_faults_of_the_words_are_named(override: str, message: str) -> None:
 
 
 def test_words_for_own_keys_need_them() -> None:
-    assert "log is for a trainer whose keys are its own" in faults(
-        OWN_KEYS.parent / "minimal.yaml", "trainer.log=steps"
-    )
+    found = faults(OWN_KEYS.parent / "minimal.yaml", "trainer.log=steps")
+    assert "log is for a trainer whose keys are its own" in found
 
 
 def test_verls_sections_are_still_required_of_verls_trainer() -> None:
@@ -146,7 +123,7 @@ def test_the_command_has_the_trainers_module_configuration_and_keys_and_nothing_
         "++megatron_training.save_interval=5",
         "actor_config.lr=1e-06",
         "++rl_config.verifier_function=[base_acc]",
-        "++actor_config.save=/ws/runs/own/checkpoints",
+        "++actor_config.save=/ws/runs/r/checkpoints",
     ]
     assert command.shared["HCCL_CONNECT_TIMEOUT"] == "1800"
     assert command.shared["HCCL_SOCKET_IFNAME"] == "eth0"
@@ -158,7 +135,7 @@ def test_resume_loads_the_runs_checkpoints_and_sets_what_the_recipe_says() -> No
     first, again = rendered(given).settings, rendered(given, resume=True).settings
     assert "++actor_config.load=/recipes/weights" in first
     assert "++actor_config.finetune=true" in first
-    assert "++actor_config.load=/ws/runs/own/checkpoints" in again
+    assert "++actor_config.load=/ws/runs/r/checkpoints" in again
     assert again[-2:] == ["++actor_config.finetune=false", "++actor_config.no_load_optim=false"]
     assert not any("weights" in setting for setting in again)
 

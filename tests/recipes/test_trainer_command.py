@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from npu_rl.recipes.recipe.recipe_paths import split_function
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.trainer_command import Command, Folders, argument, hydra_text, ray_options, render
+from npu_rl.recipes.recipe.trainer_command import Command, argument, hydra_text, ray_options
 from npu_rl.recipes.recipe.trainer_settings import (
     config_location,
     keys_without_effect,
@@ -21,6 +21,7 @@ from npu_rl.recipes.recipe.trainer_settings import (
     list_settings,
 )
 from tests.config.documents import write
+from tests.recipes.examples import rendered
 
 BASE: dict[str, Any] = {
     "schema": 1, "name": "r", "title": "t", "manifest": "quickstart", "device": "cpu", "steps": 7,
@@ -32,19 +33,6 @@ BASE: dict[str, Any] = {
 
 def recipe(**changes: Any) -> Recipe:
     return Recipe.model_validate({**BASE, **changes})
-
-
-def rendered(given: Recipe, known: set[str] | None = None, **options: Any) -> Command:
-    root = Path("/ws")
-    folders = Folders(
-        code=options.pop("code", root / "code"),
-        run=root / "runs/r", attempt=root / "runs/r/attempts/1", fixtures=root / "made",
-        byte_code="k", pycache=root / "pycache", recipe=Path("/recipes"), ray=Path("/tmp/ray"), on_path=(Path("/on"),),
-    )  # fmt: skip
-    return render(
-        given, folders, run_name="r", run_id="0123456789abcdef", python="/py", known=known or set(),
-        manifest_env=options.pop("manifest_env", {}), **options,
-    )  # fmt: skip
 
 
 def pairs(command: Command) -> dict[str, str]:
@@ -118,10 +106,9 @@ def test_one_word_is_another_key_on_the_other_backend() -> None:
 
 
 def test_what_a_backend_has_no_word_for_is_unheard() -> None:
-    assert keys_without_effect(recipe(actor={"strategy": "fsdp", "parallel": {"tensor": 2}})) == [
-        ("actor", "parallel", "tensor")
-    ]
-    assert keys_without_effect(recipe(actor={"strategy": "megatron", "parallel": {"tensor": 2}})) == []
+    for strategy, unheard in (("fsdp", [("actor", "parallel", "tensor")]), ("megatron", [])):
+        given = recipe(actor={"strategy": strategy, "parallel": {"tensor": 2}})
+        assert keys_without_effect(given) == unheard
 
 
 def test_an_override_is_last_and_numbers_are_numbers() -> None:
@@ -183,19 +170,19 @@ def test_the_runs_own_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    ("samples", "steps", "validation"),
+    ("logging", "steps", "validation"),
     [
-        ("true", "/ws/runs/r/samples", "/ws/runs/r/samples/validation"),
-        ("validation", None, "/ws/runs/r/samples/validation"),
-        ("false", None, None),
-        (None, "/ws/runs/r/samples", "/ws/runs/r/samples/validation"),
+        ({"samples": "true"}, True, True),
+        ({"samples": "validation"}, False, True),
+        ({"samples": "false"}, False, False),
+        ({}, True, True),
     ],
 )
-def test_which_samples_are_written(samples: str | None, steps: str | None, validation: str | None) -> None:
+def test_which_samples_are_written(logging: dict[str, str], steps: bool, validation: bool) -> None:
     """Those of validations cost nothing but the writing: the trainer decodes them whether they are written or not."""
-    made = pairs(rendered(recipe(logging={} if samples is None else {"samples": samples})))
-    assert made.get("trainer.rollout_data_dir") == steps
-    assert made.get("trainer.validation_data_dir") == validation
+    made, folder = pairs(rendered(recipe(logging=logging))), "/ws/runs/r/samples"
+    assert made.get("trainer.rollout_data_dir") == (folder if steps else None)
+    assert made.get("trainer.validation_data_dir") == (f"{folder}/validation" if validation else None)
 
 
 def test_it_is_an_argument_list_and_no_shell_ever() -> None:

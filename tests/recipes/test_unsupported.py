@@ -10,71 +10,62 @@ import pytest
 from tests.code_trees import VERL, check_recipe, lay, megatron, recipe
 
 CRITIC = "a critic is not supported: a recipe has no keys for its model"
+APART = "trains and generates on devices of their own"
+FULLY_ASYNC = "verl.experimental.fully_async_policy.fully_async_main"
+ONE_STEP_OFF = "recipe.one_step_off_policy.main_ppo"
+MODE, PREFILL = "trainer.v1.trainer_mode", "actor_rollout_ref.rollout.disaggregation.enabled"
 
 
 @pytest.mark.parametrize(
-    ("changes", "key", "why", "fix"),
+    ("key", "value", "more", "why", "fix"),
     [
         (
-            {"overrides": {"actor_rollout_ref.rollout.name": "sglang"}},
             "overrides.actor_rollout_ref.rollout.name",
+            "sglang",
+            {},
             "the engine sglang is not supported: recipes and plan know the keys and memory of vLLM",
             "set rollout.engine to vllm",
         ),
+        ("trainer.module", FULLY_ASYNC, {}, f"fully_async_policy is not supported: it {APART}", ""),
+        ("trainer.module", ONE_STEP_OFF, {}, "one_step_off_policy is not supported", ""),
         (
-            {"trainer": {"module": "verl.experimental.fully_async_policy.fully_async_main"}},
-            "trainer.module",
-            "fully_async_policy is not supported: it trains and generates on devices of their own",
-            "leave out trainer.module",
+            f"overrides.{MODE}",
+            "separate_async",
+            {},
+            f"separate_async is not supported: it {APART}",
+            ", for sync",
         ),
         (
-            {"trainer": {"module": "recipe.one_step_off_policy.main_ppo"}},
-            "trainer.module",
-            "one_step_off_policy is not supported",
-            "leave out trainer.module",
-        ),
-        (
-            {"overrides": {"trainer.v1.trainer_mode": "separate_async"}},
-            "overrides.trainer.v1.trainer_mode",
-            "the trainer separate_async is not supported: it trains and generates on devices of their own",
-            "leave out overrides.trainer.v1.trainer_mode, for sync",
-        ),
-        (
-            {"overrides": {"trainer.use_v1": True, "trainer.v1.trainer_mode": "colocate_async"}},
-            "overrides.trainer.v1.trainer_mode",
+            f"overrides.{MODE}",
+            "colocate_async",
+            {"trainer.use_v1": True},
             "the trainer colocate_async is not supported: it trains on responses that older weights began",
-            "leave out overrides.trainer.v1.trainer_mode, for sync",
+            ", for sync",
         ),
         (
-            {"overrides": {"actor_rollout_ref.rollout.disaggregation.enabled": True}},
-            "overrides.actor_rollout_ref.rollout.disaggregation.enabled",
+            f"overrides.{PREFILL}",
+            True,
+            {},
             "servers of their own for prefill are not supported: verl has none for vLLM on NPUs",
-            "leave out overrides.actor_rollout_ref.rollout.disaggregation.enabled",
+            "",
         ),
-        (
-            {"algorithm": {"estimator": "gae"}},
-            "algorithm.estimator",
-            CRITIC,
-            "set algorithm.estimator to grpo",
-        ),
-        (
-            {"overrides": {"critic.enable": True}},
-            "overrides.critic.enable",
-            CRITIC,
-            "leave out overrides.critic.enable",
-        ),
+        ("algorithm.estimator", "gae", {}, CRITIC, "set algorithm.estimator to grpo"),
+        ("overrides.critic.enable", True, {}, CRITIC, ""),
     ],
 )
-def test_it_is_refused_with_the_reason(changes: dict[str, Any], key: str, why: str, fix: str) -> None:
+def test_it_is_refused_with_the_reason(
+    key: str, value: Any, more: dict[str, Any], why: str, fix: str
+) -> None:
+    section, _, name = key.partition(".")
     for make in (recipe, megatron):
-        (found,) = check_recipe(make(**changes), None).errors
+        (found,) = check_recipe(make(**{section: {name: value, **more}}), None).errors
         assert found.rule == "unsupported" and found.where == f"r.yaml:{key}"
-        assert why in found.message and found.fix.startswith(fix)
+        assert why in found.message
+        assert found.fix.startswith(fix if fix.startswith("set ") else f"leave out {key}{fix}")
 
 
 def test_the_configuration_of_such_a_trainer_is_not_looked_for(tmp_path: Path) -> None:
-    module = "verl.experimental.fully_async_policy.fully_async_main"
-    (found,) = check_recipe(recipe(trainer={"module": module}), lay(tmp_path, VERL)).errors
+    (found,) = check_recipe(recipe(trainer={"module": FULLY_ASYNC}), lay(tmp_path, VERL)).errors
     assert found.rule == "unsupported"
 
 

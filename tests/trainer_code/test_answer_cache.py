@@ -14,7 +14,7 @@ from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from npu_rl.recipes.trainer_code.config_tree import ConfigFault, ConfigTree
 from npu_rl.recipes.trainer_code.load_configuration import load_configuration
-from tests.code_trees import answers_kept_at_once, lay
+from tests.code_trees import answers_kept_at_once, forget_how, lay
 
 MODULE = "verl.trainer.main_ppo"
 MAIN = """
@@ -74,19 +74,11 @@ def compose(code: Path) -> ConfigTree:
     return found
 
 
-def forget_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unable(*_: object) -> None:
-        raise AssertionError("looked into the code again")
-
-    monkeypatch.setattr(hydra_config, "compose_files", unable)
-    monkeypatch.setattr(EnvironmentReads, "reads_of", unable)
-
-
 def test_the_configuration_is_composed_once(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = compose(code)
     assert first.entries["size"].where == "verl/trainer/config/part.yaml:1"
     assert list(map(type, first.entries["names"].value)) == [str, type(None), int]
-    forget_how(monkeypatch)
+    forget_how(monkeypatch, (hydra_config, "compose_files"))
     again = compose(code)
     assert again == first and list(again.entries) == list(first.entries)
 
@@ -127,7 +119,7 @@ def test_what_a_variable_may_be_is_looked_up_once(code: Path, monkeypatch: pytes
     lay(code, {"vllm/envs.py": "\n" + FILES["vllm/envs.py"]})
     now = faults(code, "many")
     assert now == ["VLLM_WORKERS='many' is not a whole number (vllm/envs.py:3)"]
-    forget_how(monkeypatch)
+    forget_how(monkeypatch, (EnvironmentReads, "reads_of"))
     assert faults(code, "many") == now
 
 

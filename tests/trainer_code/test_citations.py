@@ -9,7 +9,7 @@ import pytest
 from npu_rl.recipes.trainer_code.citations import CitedCode, Place
 from tests.code_trees import lay
 
-ROLLOUT = "verl/workers/rollout/spmd.py"
+ROLLOUT, PATCH = "verl/workers/rollout/spmd.py", "verl_patches/workers/rollout.py"
 PREFILL = Place(ROLLOUT, "too few tokens", ("55e3c5b",))
 VERL = {
     "verl/trainer/main_npu.py": "import os\nfrom verl_patches.workers import rollout\n",
@@ -34,7 +34,7 @@ VERL = {
 }
 PATCHES = {
     "verl_patches/__init__.py": "",
-    "verl_patches/workers/rollout.py": """
+    PATCH: """
         from verl.workers.rollout.spmd import Rollout
 
         def __init__(self, config):
@@ -79,12 +79,9 @@ def test_the_first_place_that_holds_counts(tmp_path: Path) -> None:
     ],
 )
 def test_a_function_that_is_replaced_at_run_time(tmp_path: Path, given: str, replaced: bool) -> None:
-    patches = {
-        "verl_patches/workers/rollout.py": f"from verl.workers.rollout.spmd import Rollout\nif 1:\n {given}\n"
-    }
-    why = look(lay(tmp_path, VERL, patches), PREFILL)[1]
-    expected = f"{ROLLOUT} is replaced at run time by verl_patches/workers/rollout.py:3" if replaced else ""
-    assert why == expected
+    patch = f"from verl.workers.rollout.spmd import Rollout\nif 1:\n {given}\n"
+    why = look(lay(tmp_path, VERL, {PATCH: patch}), PREFILL)[1]
+    assert why == (f"{ROLLOUT} is replaced at run time by {PATCH}:3" if replaced else "")
 
 
 def test_only_the_replaced_function_is(tmp_path: Path) -> None:
@@ -94,9 +91,8 @@ def test_only_the_replaced_function_is(tmp_path: Path) -> None:
 
 
 def test_what_the_replacement_has_too_still_counts(tmp_path: Path) -> None:
-    file = "verl_patches/workers/rollout.py"
-    code = lay(tmp_path, VERL, {file: PATCHES[file] + '\n        raise ValueError("too few tokens")\n'})
-    assert look(code, PREFILL)[0].startswith(f"{file}:")
+    code = lay(tmp_path, VERL, {PATCH: PATCHES[PATCH] + '\n        raise ValueError("too few tokens")\n'})
+    assert look(code, PREFILL)[0].startswith(f"{PATCH}:")
 
 
 def test_a_function_of_a_module_is_replaced(tmp_path: Path) -> None:
@@ -115,7 +111,7 @@ def test_a_text_that_must_not_be_there(tmp_path: Path) -> None:
     code = lay(tmp_path, VERL)
     assert look(code, place)[1] == ""
     lay(tmp_path, PATCHES)
-    assert look(code, place)[1] == "this tree has 'additional_config=' (verl_patches/workers/rollout.py:5)"
+    assert look(code, place)[1] == f"this tree has 'additional_config=' ({PATCH}:5)"
 
 
 @pytest.mark.parametrize(

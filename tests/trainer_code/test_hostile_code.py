@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,7 @@ def large(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "plant",
-    [
-        os.mkfifo,
-        os.mkdir,
-        lambda path: path.symlink_to("nowhere"),
-        lambda path: path.symlink_to("/dev/zero"),
-        large,
-    ],
+    [os.mkfifo, os.mkdir, *(partial(os.symlink, target) for target in ("nowhere", "/dev/zero")), large],
     ids=["pipe", "folder", "broken link", "device", "large"],
 )
 def test_any_file_may_be_anything(tree: Path, tmp_path: Path, plant: Callable[[Path], None]) -> None:

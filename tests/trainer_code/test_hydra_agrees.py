@@ -130,17 +130,13 @@ def test_made_up_configurations(tmp_path_factory: pytest.TempPathFactory, data: 
             chosen = []
         written = {**({"defaults": chosen} if chosen else {}), **body}
         header = data.draw(st.sampled_from(("", "", "# @package moved\n", "# @package _global_\n")))
-        path = folder / f"{name}.yaml"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(header + OmegaConf.to_yaml(OmegaConf.create(written)), encoding="utf-8")
+        lay(folder, {f"{name}.yaml": header + OmegaConf.to_yaml(OmegaConf.create(written))})
     try:
         expected = by_hydra(folder, "top")
     except Exception:  # noqa: BLE001 - whatever Hydra refuses is none of ours
         return
     used = files_of(folder, "top")
-    assume(
-        len(used) == len(set(used))
-    )  # Hydra merges into its copy of a file, which the second use then sees
+    assume(len(used) == len(set(used)))  # Hydra merges into its copy of a file, which a second use then sees
     try:
         found = by_us(folder, "top")
     except ConfigFault:

@@ -52,16 +52,12 @@ def test_each_key_is_where_it_was_written_last(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "winner"), [("  - _self_\n  - g: o\n", "o"), ("  - g: o\n  - _self_\n", "top")]
+    ("order", "winner"), [("_self_, {g: o}", "o"), ("{g: o}, _self_", "top"), ("{g: o}", "top")]
 )
 def test_self_says_when_the_file_itself_counts(tmp_path: Path, order: str, winner: str) -> None:
-    code = config(tmp_path, top=f"defaults:\n{order}g: {{k: top}}\n", g__o="k: o\n")
+    """Last, without it."""
+    code = config(tmp_path, top=f"defaults: [{order}]\ng: {{k: top}}\n", g__o="k: o\n")
     assert values(code) == {"g.k": winner}
-
-
-def test_without_self_the_file_counts_last(tmp_path: Path) -> None:
-    code = config(tmp_path, top="defaults:\n  - g: o\ng: {k: top}\n", g__o="k: o\n")
-    assert values(code) == {"g.k": "top"}
 
 
 def test_optional_null_lists_and_overrides(tmp_path: Path) -> None:
@@ -135,29 +131,15 @@ def test_a_search_path_adds_folders(tmp_path: Path) -> None:
 
 def test_scalars_are_typed_as_omegaconf_types_them(tmp_path: Path) -> None:
     text = "a: 1e-6\nb: yes\nc: 2024-01-01\nd: 0x10\ne: ~\nf: '1'\ng: 1_000\nh: [1, 1e3, x]\ni: ${a}\nj: .5\n"
-    assert values(config(tmp_path, top=text)) == {
-        "a": 1e-6,
-        "b": True,
-        "c": "2024-01-01",
-        "d": 16,
-        "e": None,
-        "f": "1",
-        "g": 1000,
-        "h": [1, 1000.0, "x"],
-        "i": "${a}",
-        "j": 0.5,
-    }
+    typed = [1e-6, True, "2024-01-01", 16, None, "1", 1000, [1, 1000.0, "x"], "${a}", 0.5]
+    assert values(config(tmp_path, top=text)) == dict(zip("abcdefghij", typed, strict=True))
 
 
 @pytest.mark.parametrize(
     ("files", "message", "where"),
     [
         ({}, "there is no configuration top.yaml", "config"),
-        (
-            {"top": "defaults:\n  - g: missing\n"},
-            "there is no configuration g/missing.yaml",
-            "config/top.yaml:2",
-        ),
+        ({"top": "defaults:\n  - g: x\n"}, "there is no configuration g/x.yaml", "config/top.yaml:2"),
         ({"top": "a: [\n"}, "it is not valid YAML", "config/top.yaml:2"),
         ({"top": "- a\n"}, "it holds no mapping", "config/top.yaml:1"),
         ({"top": "x: 1\ndefaults: no\n"}, "its defaults are not a list", "config/top.yaml:2"),

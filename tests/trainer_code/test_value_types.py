@@ -13,6 +13,7 @@ from npu_rl.common.yaml_documents.suggest import alike, nearest
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
 from npu_rl.recipes.trainer_code.value_types import ANY, ExpectedType, default_type, field_type
 from tests.code_trees import lay
+from tests.support import present
 
 ALIASES = """
 from typing import Literal, Optional, Union
@@ -27,9 +28,7 @@ class C:
 def expected(tmp_path: Path, annotation: str) -> ExpectedType:
     files = {"pkg/m.py": ALIASES.format(annotation=annotation), "pkg/other.py": 'Imported = "int"\n'}
     sources = SourceIndex(lay(tmp_path, files))
-    fields = sources.fields("pkg.m.C")
-    assert fields is not None
-    return field_type(fields["x"], sources)
+    return field_type(present(sources.fields("pkg.m.C"))["x"], sources)
 
 
 @pytest.mark.parametrize(
@@ -43,11 +42,7 @@ def expected(tmp_path: Path, annotation: str) -> ExpectedType:
         ("bool", "yes", "must be true or false, not 'yes'"),
         ("bool", 7, "must be true or false, not 7"),
         ("Mode", "c", "must be one of a, b, not 'c'"),
-        (
-            "Optional[Literal['auto', 'fp8']]",
-            "fp9",
-            "must be one of auto, fp8, not 'fp9'",
-        ),
+        ("Optional[Literal['auto', 'fp8']]", "fp9", "must be one of auto, fp8, not 'fp9'"),
         ("Imported", "x", "must be a number, not 'x'"),
         ("'int'", "x", "must be a number, not 'x'"),
         ("other.Imported", "x", "must be a number, not 'x'"),
@@ -94,12 +89,9 @@ def test_fields_of_a_class_that_is_imported_on(tmp_path: Path) -> None:
         "pkg/deep.py": "from pkg.base import Base as B\nclass C(B):\n    y: int = 1\n    z: ClassVar[int] = 0\n",
         "pkg/base.py": "try:\n    import x\nexcept ImportError:\n    pass\nclass Base:\n    x: int\n    y: str\n",
     }
-    fields = SourceIndex(lay(tmp_path, files)).fields("pkg.C")
-    assert fields is not None
-    assert {name: field.where for name, field in fields.items()} == {
-        "x": "pkg/base.py:6",
-        "y": "pkg/deep.py:3",
-    }
+    fields = present(SourceIndex(lay(tmp_path, files)).fields("pkg.C"))
+    places = {name: field.where for name, field in fields.items()}
+    assert places == {"x": "pkg/base.py:6", "y": "pkg/deep.py:3"}
 
 
 def test_modules_that_import_in_a_circle_or_do_not_parse(tmp_path: Path) -> None:
@@ -116,17 +108,9 @@ def test_upstreams_own_warnings_are_not_shown(tmp_path: Path) -> None:
         assert set(SourceIndex(code).fields("a.C") or ()) == {"x"}
 
 
-@pytest.mark.parametrize(
-    ("name", "right"),
-    [
-        ("num-layers", "num_layers"),
-        ("NumLayers", "num_layers"),
-        ("layers_num", "num_layers"),
-        ("num_layer", "num_layers"),
-    ],
-)
-def test_the_nearest_name(name: str, right: str) -> None:
-    assert nearest(name, ["hidden_size", "num_layers", "num_heads"]) == right
+@pytest.mark.parametrize("name", ["num-layers", "NumLayers", "layers_num", "num_layer"])
+def test_the_nearest_name(name: str) -> None:
+    assert nearest(name, ["hidden_size", "num_layers", "num_heads"]) == "num_layers"
 
 
 def test_no_name_is_near() -> None:
@@ -135,8 +119,7 @@ def test_no_name_is_near() -> None:
 
 @given(st.lists(st.text("ab_", min_size=1, max_size=6), min_size=1))
 def test_a_known_name_is_its_own_nearest_spelling(names: list[str]) -> None:
-    found = nearest(names[0], names)
-    assert found is not None and found.replace("_", "") == names[0].replace("_", "")
+    assert present(nearest(names[0], names)).replace("_", "") == names[0].replace("_", "")
 
 
 def test_two_spellings_of_one_thing() -> None:

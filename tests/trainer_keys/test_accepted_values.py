@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 import pytest
@@ -11,12 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.recipes.trainer_code.config_tree import ConfigEntry, ConfigTree
-from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex
 from npu_rl.recipes.trainer_keys.accepted_values import AcceptedValues
 from npu_rl.recipes.trainer_keys.resolution import RefusedValue
 from npu_rl.recipes.trainer_keys.value_flow import ValueFlow, ValueUse
 from tests.code_trees import lay
+from tests.support import present
 
+KEY = "data.the_kind"
+TREE = ConfigTree({name: ConfigEntry(None, name == "data", "f", 1) for name in ("data", KEY)}, ())
 RAISE = "raise ValueError(config.data.the_kind)"
 Check = Callable[..., RefusedValue | None]
 
@@ -26,15 +31,10 @@ def refused(tmp_path: Path) -> Check:
     """Whether code that reads `data.the_kind`, given as files or as one function's body, refuses a value."""
 
     def check(value: Any, body: str | dict[str, str]) -> RefusedValue | None:
-        indented = "\n".join(f"    {line}" for line in str(body).splitlines())
-        files = (
-            body if isinstance(body, dict) else {"verl/main.py": f"{HEAD}\ndef run(config):\n{indented}\n"}
-        )
-        sources = SourceIndex(lay(tmp_path / "code", files))
-        entries = {name: ConfigEntry(None, name == "data", "f", 1) for name in ("data", "data.the_kind")}
-        return AcceptedValues(sources, "verl/main.py", ConfigTree(entries, ())).check_key(
-            "data.the_kind", value, []
-        )
+        if isinstance(body, str):
+            body = {"verl/main.py": f"{HEAD}\ndef run(config):\n{indent(body, '    ')}\n"}
+        sources = SourceIndex(lay(tmp_path / "code", body))
+        return AcceptedValues(sources, "verl/main.py", TREE).check_key(KEY, value, [])
 
     return check
 
@@ -97,15 +97,10 @@ ACCEPTING = {
 
 @pytest.mark.parametrize("body", REFUSING.values(), ids=REFUSING)
 def test_a_value_the_code_raises_on(refused: Check, body: str) -> None:
-    found = refused("twoo", body)
-    assert found is not None and set(found.names) >= {"one", "two"}
+    found = present(refused("twoo", body))
+    assert set(found.names) >= {"one", "two"}
     assert found.where.startswith("verl/main.py:")
-
-
-@pytest.mark.parametrize("body", REFUSING.values(), ids=REFUSING)
-def test_a_value_the_code_names(refused: Check, body: str) -> None:
-    for name in ("one", "two"):
-        assert refused(name, body) is None
+    assert refused("one", body) is None and refused("two", body) is None
 
 
 @pytest.mark.parametrize("body", ACCEPTING.values(), ids=ACCEPTING)
@@ -120,20 +115,17 @@ def test_what_is_no_name_is_not_judged(refused: Check, value: object) -> None:
 
 def test_a_name_that_is_only_there_to_be_refused(refused: Check) -> None:
     for why in ("", "    # it needs all logits\n"):
-        body = (
-            f"if {K} == 'one':\n    return 1\nif {K} == 'full':\n{why}    raise NotImplementedError\n{RAISE}"
-        )
-        found = refused("full", body)
-        assert found is not None and found.names == ("one",)
+        full = f"if {K} == 'full':\n{why}    raise NotImplementedError\n"
+        found = refused("full", f"if {K} == 'one':\n    return 1\n{full}{RAISE}")
+        assert present(found).names == ("one",)
 
 
 def test_each_item_of_a_list(refused: Check) -> None:
-    body = (
-        f"for kind in {K}:\n    if kind == 'old':\n        warn()\n    else:\n        assert kind in ALLOWED"
-    )
+    each = "    if kind == 'old':\n        warn()\n    else:\n        assert kind in ALLOWED"
+    body = f"for kind in {K}:\n{each}"
     assert refused(["one", "old", "two"], body) is None
-    found = refused(["one", "twoo"], body)
-    assert found is not None and found.value == "twoo" and set(found.names) == {"one", "two", "old"}
+    found = present(refused(["one", "twoo"], body))
+    assert found.value == "twoo" and set(found.names) == {"one", "two", "old"}
 
 
 @pytest.mark.parametrize("last", ["if part.strip()", ""])
@@ -210,10 +202,8 @@ def test_a_value_is_followed(refused: Check, use: str) -> None:
     files = {name: text.replace("{use}", use) for name, text in FLOW.items()}
     if use.startswith("self.kind"):
         files["verl/main.py"] += LATER
-    found = refused("three", files)
-    assert found is not None and set(found.names) == {"one", "two"}, (
-        "another module's register is another one"
-    )
+    found = present(refused("three", files))
+    assert set(found.names) == {"one", "two"}, "another module's register is another one"
     assert refused("two", files) is None
 
 
@@ -238,8 +228,7 @@ def test_an_ending_that_is_cut_off_on_the_way(refused: Check, as_keyword: bool) 
     for right in ("one", "one+", "two+"):
         assert refused(right, files) is None, right
     for wrong in ("three", "three+", "one++", "one-"):
-        found = refused(wrong, files)
-        assert found is not None and set(found.names) == {"one", "two"}, wrong
+        assert set(present(refused(wrong, files)).names) == {"one", "two"}, wrong
 
 
 def test_files_of_a_backend_that_does_not_run_name_nothing(tmp_path: Path) -> None:
@@ -249,11 +238,8 @@ def test_files_of_a_backend_that_does_not_run_name_nothing(tmp_path: Path) -> No
         "verl/workers/engine/automodel/utils.py": "def go(the_kind):\n    if the_kind == 'ddp':\n        return 1\n",
     }
     sources = SourceIndex(lay(tmp_path, files))
-    tree = ConfigTree(
-        {name: ConfigEntry(None, name == "data", "f", 1) for name in ("data", "data.the_kind")}, ()
-    )
     for backends, refuses in ((("fsdp", "megatron"), True), (("", ""), False)):
-        found = AcceptedValues(sources, "verl/main.py", tree, backends).check_key("data.the_kind", "ddp", [])
+        found = AcceptedValues(sources, "verl/main.py", TREE, backends).check_key(KEY, "ddp", [])
         assert (found is not None) is refuses
 
 
@@ -263,16 +249,14 @@ def test_a_program_of_its_own_judges_only_its_own_run(tmp_path: Path, program: s
     folder = f"verl/experimental/{program}"
     files = {f"{folder}/rollouter.py": f"def run(config):\n    assert {K} in ['sync', 'async']\n"}
     sources = SourceIndex(lay(tmp_path, files))
-    entries = {name: ConfigEntry(None, name == "data", "f", 1) for name in ("data", "data.the_kind")}
     for main, refuses in ((f"{folder}/main.py", True), ("verl/trainer/main_ppo.py", False)):
-        found = AcceptedValues(sources, main, ConfigTree(entries, ())).check_key("data.the_kind", "foo", [])
+        found = AcceptedValues(sources, main, TREE).check_key(KEY, "foo", [])
         assert (found is not None) is refuses
 
 
 def test_a_registry_with_a_name_that_cannot_be_read_is_open(refused: Check) -> None:
-    files = {
-        name: text.replace("{use}", "dispatch(1, self.config.data.the_kind)") for name, text in FLOW.items()
-    }
+    use = "dispatch(1, self.config.data.the_kind)"
+    files = {name: text.replace("{use}", use) for name, text in FLOW.items()}
     files["verl/more.py"] += "@register(some_name())\nclass Other:\n    pass\n"
     assert refused("three", files) is None
 
@@ -298,6 +282,13 @@ class C:
 """
 
 
+def refused_by(folder: Path, text: str, name: str, value: object) -> RefusedValue | None:
+    """Whether the class C of a module refuses a value of its field."""
+    sources = SourceIndex(lay(folder, {"m.py": text}))
+    found: Any = present(sources.find("m.C"))
+    return AcceptedValues(sources, "m.py", ConfigTree({}, ())).check_library_key(name, value, [found])
+
+
 @pytest.mark.parametrize(
     ("name", "value", "refuses"),
     [
@@ -309,39 +300,25 @@ class C:
 def test_numbers_are_refused_only_where_a_class_always_refuses_them(
     tmp_path: Path, name: str, value: object, refuses: bool
 ) -> None:
-    sources = SourceIndex(lay(tmp_path, {"m.py": CLASS}))
-    found = sources.find("m.C")
-    assert found is not None
-    refused = AcceptedValues(sources, "m.py", ConfigTree({}, ())).check_library_key(name, value, [found])  # type: ignore[list-item]
-    assert (refused is not None) == refuses, (
-        "y and z are reached only sometimes, and so is what comes after z"
-    )
+    """The code reaches y and z only sometimes, and so what comes after z."""
+    assert (refused_by(tmp_path, CLASS, name, value) is not None) == refuses
 
 
 def test_a_method_that_is_always_called_counts(tmp_path: Path) -> None:
     text = CLASS.replace("        if self.stop:\n            return\n", "")
-    sources = SourceIndex(lay(tmp_path, {"m.py": text}))
-    found = sources.find("m.C")
-    assert found is not None
-    refused = AcceptedValues(sources, "m.py", ConfigTree({}, ())).check_library_key("top", 2, [found])  # type: ignore[list-item]
-    assert refused is not None and refused.certain and str(refused) == "must not be 2"
+    refused = present(refused_by(tmp_path, text, "top", 2))
+    assert refused.certain and str(refused) == "must not be 2"
 
 
 @given(st.text(alphabet="abif x=:()'\n\t,[]raise.config_datwhl", max_size=120))
 def test_any_code_is_walked_without_a_fault(text: str) -> None:
-    import ast
-
     try:
         tree = ast.parse(f"def f(config):\n    kind = config.data.kind\n    {text}\n")
     except (SyntaxError, ValueError):
         return
     function = tree.body[0]
     assert isinstance(function, ast.FunctionDef)
-    from npu_rl.recipes.trainer_code.source_index import Module
-
-    module = Module("m", "m.py", False, {}, ())
-    for _, walked in ValueFlow(SourceIndex(Path("/nowhere"))).follow(
-        ValueUse(module, function, None, {"config.data.kind": 9e9})
-    ):
+    use = ValueUse(Module("m", "m.py", False, {}, ()), function, None, {"config.data.kind": 9e9})
+    for _, walked in ValueFlow(SourceIndex(Path("/nowhere"))).follow(use):
         walked.find_refusal("x")
         walked.compared_names()

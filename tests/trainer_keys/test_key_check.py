@@ -26,6 +26,7 @@ from tests.code_trees import (
     recipe,
 )
 
+A = "actor_rollout_ref.actor"
 MADE = {"model": {"make": "tiny-deepseek-v3"}, "data": {"make": "digit-questions", "batch": 8}}
 
 
@@ -77,25 +78,17 @@ def test_a_tree_with_a_model_engine(code: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loaded", "key", "fix"),
+    ("loaded", "key"),
     [
-        (
-            recipe(overrides={"model_engine": "megatron"}),
-            "overrides.model_engine",
-            "leave out overrides.model_engine",
-        ),
-        (
-            megatron(overrides={"model_engine": "dp"}),
-            "overrides.model_engine",
-            "leave out overrides.model_engine",
-        ),
-        (recipe(trainer={"config": "ppo_megatron_trainer"}), "trainer.config", "leave out trainer.config"),
+        (recipe(overrides={"model_engine": "megatron"}), "overrides.model_engine"),
+        (megatron(overrides={"model_engine": "dp"}), "overrides.model_engine"),
+        (recipe(trainer={"config": "ppo_megatron_trainer"}), "trainer.config"),
     ],
 )
-def test_a_model_engine_of_another_strategy(code: Path, loaded: Loaded, key: str, fix: str) -> None:
+def test_a_model_engine_of_another_strategy(code: Path, loaded: Loaded, key: str) -> None:
     lay(code, BY_ENGINE)
     (found,) = errors(loaded, code)
-    assert found.startswith(f"r.yaml:{key}: ") and fix in found
+    assert found.startswith(f"r.yaml:{key}: ") and f"leave out {key}" in found
     assert "is for the strategy" in found and "_actor.yaml:1)" in found
 
 
@@ -126,49 +119,35 @@ def test_each_key_of_a_mapping_is_checked(code: Path) -> None:
     engine = {"additional_config": {"torchair_graph_config": {"enable": True}}, "kv_cache_dtype": "fp9"}
     loaded = recipe(rollout={"engine_arguments": engine})
     found = check_recipe(loaded, code).errors
-    assert [(error.path[-1], error.rule) for error in found] == [
-        ("enable", "unknown-key"),
-        ("kv_cache_dtype", "invalid-value"),
-    ]
+    rules = {error.path[-1]: error.rule for error in found}
+    assert rules == {"enable": "unknown-key", "kv_cache_dtype": "invalid-value"}
     assert found[0].where.endswith("engine_arguments.additional_config.torchair_graph_config.enable")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"overrides": {"actor_rollout_ref.actor.optim.lr": "fast"}},
-            "must be a number, not 'fast' (verl/trainer/config/",
-        ),
-        (
-            {"overrides": {"actor_rollout_ref.actor.use_kl_loss": "maybe"}},
-            "must be true or false, not 'maybe'",
-        ),
-        (
-            {"overrides": {"algorithm": 5}},
-            "algorithm is a section, not a value; it has _target_, adv_estimator",
-        ),
-        (
-            {"algorithm": {"estimator": "grpoo"}},
-            "must be one of gae, grpo, not 'grpoo' (verl/trainer/ppo/core_algos.py:12); "
-            "fix: set algorithm.estimator to grpo [",
-        ),
+        ({f"{A}.optim.lr": "fast"}, "must be a number, not 'fast' (verl/trainer/config/"),
+        ({f"{A}.use_kl_loss": "maybe"}, "must be true or false, not 'maybe'"),
+        ({"algorithm": 5}, "algorithm is a section, not a value; it has _target_, adv_estimator"),
     ],
 )
 def test_a_value_its_reader_cannot_take(code: Path, changes: dict[str, Any], message: str) -> None:
-    (error,) = errors(recipe(**changes), code, "invalid-value")
+    (error,) = errors(recipe(overrides=changes), code, "invalid-value")
     assert message in error
+
+
+def test_a_value_that_the_code_refuses_has_a_fix(code: Path) -> None:
+    (error,) = errors(recipe(algorithm={"estimator": "grpoo"}), code, "invalid-value")
+    assert "must be one of gae, grpo, not 'grpoo' (verl/trainer/ppo/core_algos.py:12); " in error
+    assert "fix: set algorithm.estimator to grpo [" in error
 
 
 def test_values_of_megatron_and_mindspeed(code: Path) -> None:
     keys = {"num_layers": "two", "recompute_method": "blok", "swap_optimizer_times": "x", "context_algo": "d"}
-    found = errors(megatron(actor={"transformer": keys}), code, "invalid-value")
-    assert [
-        "not 'two'" in found[0],
-        "fix: set actor.transformer.recompute_method to block" in found[1],
-        "not 'x'" in found[2],
-    ] == [True] * 3
-    assert "must be one of a, b, c, not 'd' (mindspeed/arguments.py:6)" in found[3]
+    layers, method, times, algo = errors(megatron(actor={"transformer": keys}), code, "invalid-value")
+    assert "not 'two'" in layers and "fix: set actor.transformer.recompute_method to block" in method
+    assert "not 'x'" in times and "must be one of a, b, c, not 'd' (mindspeed/arguments.py:6)" in algo
 
 
 @pytest.mark.parametrize(("given", "fix"), [("float32", "bfloat16"), ("flaot16", "float16")])
@@ -182,13 +161,10 @@ def test_a_wider_type_is_not_replaced_by_the_one_that_overflows(code: Path, give
 
 def test_two_spellings_are_told_together(code: Path) -> None:
     loaded = megatron(actor={"transformer": {"multi_head_latent_attention": True}})
-    notes = [
-        note.message
-        for note in check_recipe(loaded, code).notes
-        if note.trainer_key.endswith("latent_attention")
-    ]
-    assert len(notes) == 1 and "only MindSpeed reads multi_head_latent_attention" in notes[0]
-    assert "reads multi_latent_attention; set both if both are meant" in notes[0]
+    notes = check_recipe(loaded, code).notes
+    (note,) = [one.message for one in notes if one.trainer_key.endswith("latent_attention")]
+    assert "only MindSpeed reads multi_head_latent_attention" in note
+    assert "reads multi_latent_attention; set both if both are meant" in note
 
 
 def test_what_a_backend_does_not_hear(code: Path) -> None:
@@ -222,13 +198,8 @@ def test_an_override_of_what_a_section_says_too(code: Path) -> None:
 
 
 def test_adaptations(code: Path) -> None:
-    lay(
-        code,
-        {
-            "npu_rl_runtime/hf.py": 'enabled("hf-rollout-repeat")\n',
-            "vllm/x.py": 'enabled("from-a-patch", True)\n',
-        },
-    )
+    runtime = {"npu_rl_runtime/hf.py": 'enabled("hf-rollout-repeat")\n'}
+    lay(code, runtime, {"vllm/x.py": 'enabled("from-a-patch", True)\n'})
     known = {"hf-rollout-repeat": True, "from-a-patch": False}
     assert errors(recipe(adaptations=known), code) == []
     (error,) = errors(recipe(adaptations={**known, "hf-rollout-repeats": True}), code)
@@ -246,25 +217,13 @@ def test_this_npu_rls_own_adaptations_are_known_without_code() -> None:
     [
         ({"data": {"batch": 4}}, "actor", "the batch of 4 prompts is smaller than the mini batch of 8"),
         ({"cluster": {"dies": 3}}, "data", "8 prompts x 8 responses = 64 is not divisible by 3 dies"),
-        (
-            {"cluster": {"dies": 3}},
-            "actor",
-            "mini batch 8 x 8 responses over 3 dies is 21 a die, not divisible by",
-        ),
+        ({"cluster": {"dies": 3}}, "actor", "8 x 8 responses over 3 dies is 21 a die, not divisible by"),
         ({"cluster": {"dies": 4}, "actor": {"micro_batch": 32}}, "actor", "over 4 dies is 16 a die"),
-        (
-            {"rollout": {"tensor_parallel": 2}},
-            "rollout",
-            "1 dies are not divisible by rollout tensor parallel size 2",
-        ),
+        ({"rollout": {"tensor_parallel": 2}}, "rollout", "not divisible by rollout tensor parallel size 2"),
         ({"actor": {"micro_batch": None}}, "", "ppo_micro_batch_size_per_gpu is not set"),
         ({"rollout": {"log_prob_micro_batch": None}}, "", "log_prob_micro_batch_size_per_gpu is not set"),
         ({"actor": {"kl_loss": {}}}, "", "ref.log_prob_micro_batch_size_per_gpu is not set"),
-        (
-            {"overrides": {"actor_rollout_ref.actor.ppo_micro_batch_size": 4}},
-            "overrides",
-            "exclude each other",
-        ),
+        ({"overrides": {f"{A}.ppo_micro_batch_size": 4}}, "overrides", "exclude each other"),
         (
             {"actor": {"parallel": {"sequence": 2}}, "cluster": {"dies": 2}},
             "actor",
@@ -285,11 +244,7 @@ def test_sizes_that_verl_refuses(code: Path, changes: dict[str, Any], key: str, 
     [
         ({"tensor": 3}, 4, "4 dies are not divisible by tensor 3 x pipeline 1 x context 1 = 3"),
         ({"expert": 8}, 4, "4 dies are not divisible by expert tensor 1 x expert 8 x pipeline 1 = 8"),
-        (
-            {"tensor": 2, "expert": 4},
-            4,
-            "expert tensor 2 x expert 4 x pipeline 1 = 8 (megatron/core/parallel_state.py:1)",
-        ),
+        ({"tensor": 2, "expert": 4}, 4, "x expert 4 x pipeline 1 = 8 (megatron/core/parallel_state.py:1)"),
         ({"tensor": 2}, 14, "= 64 is not divisible by 7 data-parallel replicas x micro batch 16 = 112"),
     ],
 )
@@ -305,10 +260,8 @@ def test_dynamic_batches_need_no_micro_batch(code: Path) -> None:
 
 
 def test_a_rule_that_is_not_in_the_code_is_not_applied(code: Path) -> None:
-    lay(
-        code,
-        {"verl/trainer/ppo/ray_trainer.py": RULES.replace("assert config.data.train", "assert config.other")},
-    )
+    other = RULES.replace("assert config.data.train", "assert config.other")
+    lay(code, {"verl/trainer/ppo/ray_trainer.py": other})
     assert not any("smaller than" in error for error in errors(recipe(data={"batch": 4}), code, "size"))
 
 

@@ -14,6 +14,7 @@ from npu_rl.recipes.trainer_keys.code_usages import CodeUsages
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from npu_rl.recipes.trainer_keys.resolution import KeyResolution
 from tests.code_trees import LIBRARIES, VERL, WITH_MINDSPEED, lay
+from tests.support import present
 
 MODULE = "verl.trainer.main_ppo"
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -31,9 +32,8 @@ def fsdp(code: Path, key: str) -> KeyResolution:
 
 
 def megatron(code: Path, key: str, *given: str) -> KeyResolution:
-    return KeyResolver(
-        code, ConfigLocation(MODULE, "ppo_megatron_trainer"), dict.fromkeys([key, *given])
-    ).resolve(key)
+    location = ConfigLocation(MODULE, "ppo_megatron_trainer")
+    return KeyResolver(code, location, dict.fromkeys([key, *given])).resolve(key)
 
 
 @pytest.mark.parametrize("key", [f"{A}.optim.lr", "trainer.nnodes", f"{E}.swap_space", "hydra.run.dir"])
@@ -65,10 +65,7 @@ def test_an_unknown_key_has_a_nearest_right_name(code: Path, key: str, right: st
     ("key", "message"),
     [
         ("trainer.zzz", "unknown key trainer.zzz: neither the configuration files nor the code read it"),
-        (
-            "trainer.device.x",
-            "trainer.device is a value, not a section (verl/trainer/config/ppo_trainer.yaml:",
-        ),
+        ("trainer.device.x", "trainer.device is a value, not a section (verl/trainer/config/ppo_trainer."),
         ("actor@actor_rollout_ref.actor", "a configuration group is chosen by"),
     ],
 )
@@ -85,9 +82,7 @@ def test_a_field_of_the_sections_class_is_known(code: Path) -> None:
 
 def test_a_key_that_only_the_code_reads(code: Path) -> None:
     resolution = fsdp(code, "data.seed")
-    assert (resolution.message, resolution.where) == ("", "verl/trainer/main_ppo.py:7"), (
-        "written as `data` there"
-    )
+    assert (resolution.message, resolution.where) == ("", "verl/trainer/main_ppo.py:7")
     resolution = fsdp(code, "custom_reward_function.reward_kwargs.digit")
     assert (resolution.message, resolution.where) == ("", "verl/trainer/main_ppo.py:8")
     lay(code, {"verl/workers/rollout/hf.py": 'self.config.get("micro")\n'})
@@ -162,19 +157,16 @@ def test_mindspeeds_keys(code: Path) -> None:
         assert "drops it with a warning" in resolution.message
     assert megatron(code, f"{T}.moe_grouped_gemm").message == ""
     for name in ("only_a_program", "renamed", "nobodys"):
-        assert megatron(code, f"{T}.{name}").message.startswith(
-            f"neither Megatron-core nor MindSpeed knows {name}"
-        )
+        unknown = f"neither Megatron-core nor MindSpeed knows {name}"
+        assert megatron(code, f"{T}.{name}").message.startswith(unknown)
     assert megatron(code, f"{T}.context_algo").expected.choices == ("a", "b", "c")
 
 
 def test_both_spellings_of_latent_attention_are_wanted(code: Path) -> None:
     lay(code, WITH_MINDSPEED)
     one, other = f"{T}.multi_latent_attention", f"{T}.multi_head_latent_attention"
-    assert (
-        "MindSpeed (mindspeed/arguments.py:4) reads multi_head_latent_attention"
-        in megatron(code, one).message
-    )
+    reads = "MindSpeed (mindspeed/arguments.py:4) reads multi_head_latent_attention"
+    assert reads in megatron(code, one).message
     assert "Megatron-core (megatron/core/transformer/" in megatron(code, other).message
     assert megatron(code, one, other).message == ""
     assert "set both" not in megatron(code, other, one).message
@@ -216,7 +208,7 @@ def test_an_argument_the_trainer_passes_itself_cannot_be_given_twice(code: Path)
         ("torchair_graph_config", None),
         ("torchair_graph_config.enabled", None),
         ("ascend_scheduler_config.anything", None),
-        ("torchair_graph_config.enable", "enabled"),
+        ("torchair_graph_config.enable", "torchair_graph_config.enabled"),
         ("torchair_graph.enabled", "torchair_graph_config"),
         ("expert_map", "expert_map_path"),
     ],
@@ -224,10 +216,7 @@ def test_an_argument_the_trainer_passes_itself_cannot_be_given_twice(code: Path)
 def test_the_ascend_plugins_options(code: Path, key: str, right: str | None) -> None:
     resolution = fsdp(code, f"{E}.additional_config.{key}")
     assert resolution.known == (right is None)
-    above = key.rpartition(".")[0] if right == "enabled" else ""
-    assert resolution.right == (
-        ".".join(filter(None, (f"{E}.additional_config", above, right))) if right else ""
-    )
+    assert resolution.right == (f"{E}.additional_config.{right}" if right else "")
 
 
 def test_a_configuration_that_is_not_there(code: Path) -> None:
@@ -280,6 +269,5 @@ def test_a_trainer_of_another_package_reads_keys_in_the_packages_that_it_imports
         "vllm/engine.py": "config.rollout.get('of_the_engine')\n",
     }
     usages = CodeUsages(SourceIndex(lay(tmp_path, files)), "recipe.dapo.main_dapo")
-    found = usages.find(R, "dp_size", [R, A], [])
-    assert found is not None and found.where == "verl/workers/rollout/own.py:2"
+    assert present(usages.find(R, "dp_size", [R, A], [])).where == "verl/workers/rollout/own.py:2"
     assert usages.find(R, "of_the_engine", [R, A], []) is None

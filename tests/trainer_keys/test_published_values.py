@@ -10,7 +10,6 @@ import json
 import os
 import random
 import re
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -25,9 +24,10 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.reserved_keys import RESERVED
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from tests.code_trees import archive
+from tests.plan.helpers import FSDP, RECIPE
+from tests.support import ok, run_program
 
-PLANS = Path(__file__).parents[1] / "plan"
-RECIPES = (PLANS / "256-dies.yaml", PLANS / "fsdp.yaml")  # Megatron's and FSDP's keys
+RECIPES = (RECIPE, FSDP)  # Megatron's and FSDP's keys
 # What it refuses of each version's published values. That tree refuses them, too: collabllm is accepted with its
 # script's reward function, which registers it (recipe/collabllm/reward_function.py:107).
 REFUSED = {
@@ -53,7 +53,7 @@ def test_published_values_are_accepted(upstreams: Path, tmp_path: Path, tag: str
     repository = upstreams / "verl-project+verl/repo"
     code = archive(repository, tag, "verl", tmp_path)
     found = {}
-    for resolver in _resolvers(code):
+    for resolver in (_resolver(recipe, code) for recipe in RECIPES):
         asked = list(_known(resolver, published(repository, tag)))
         assert len(asked) > 400
         found.update({key: value for key, value in asked if resolver.find_refused(key, value)})
@@ -66,17 +66,13 @@ def test_a_users_reward_function_may_register_its_manager(upstreams: Path, tmp_p
     code = archive(upstreams / "verl-project+verl/repo", "v0.6.1", "verl", tmp_path)
     key = "reward_model.reward_manager"
     for more, refused in (((), True), (("reward.function=/recipe/collabllm/reward_function.py:f",), False)):
-        resolver = read_trainer(load_recipe(str(RECIPES[1]), more).recipe, code)
-        assert isinstance(resolver, KeyResolver), resolver
-        assert bool(resolver.find_refused(key, "collabllm")) is refused
+        assert bool(_resolver(FSDP, code, *more).find_refused(key, "collabllm")) is refused
 
 
 def published(repository: Path, tag: str) -> list[tuple[str, Any]]:
     """Each value that a script or workflow of upstream sets a key to."""
     words = ["grep", "-hE", r"[a-z_]+\.[a-z_.]+=", tag, "--", "*.sh", "*.yml"]
-    text = subprocess.run(
-        ["git", "-C", str(repository), *words], capture_output=True, text=True, check=True
-    ).stdout
+    text = ok(run_program(["git", "-C", repository, *words])).stdout
     found: dict[tuple[str, str], Any] = {}
     for key, given in _PAIR.findall(text):
         try:
@@ -97,11 +93,10 @@ def misspelt(values: list[tuple[str, Any]], seed: str) -> Iterator[tuple[str, st
             yield key, draw.choice([value[:at] + value[at - 1 :], value[:at] + value[at + 1 :], f"{value}s"])
 
 
-def _resolvers(code: Path) -> Iterator[KeyResolver]:
-    for recipe in RECIPES:
-        resolver = read_trainer(load_recipe(str(recipe)).recipe, code)
-        assert isinstance(resolver, KeyResolver), resolver
-        yield resolver
+def _resolver(recipe: str, code: Path, *changes: str) -> KeyResolver:
+    resolver = read_trainer(load_recipe(recipe, changes).recipe, code)
+    assert isinstance(resolver, KeyResolver), resolver
+    return resolver
 
 
 def _known(resolver: KeyResolver, values: list[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -114,10 +109,8 @@ def _known(resolver: KeyResolver, values: list[tuple[str, Any]]) -> Iterator[tup
 
 def _figures(repository: Path, code: Path, tag: str) -> dict[str, Any]:
     given = published(repository, tag)
-    right: set[tuple[str, str]] = set()
-    wrong: set[tuple[str, str]] = set()
-    refused: set[tuple[str, str]] = set()
-    for resolver in _resolvers(code):
+    right, wrong, refused = set[tuple[str, str]](), set[tuple[str, str]](), set[tuple[str, str]]()
+    for resolver in (_resolver(recipe, code) for recipe in RECIPES):
         own = [(key, entry.value) for key, entry in resolver.tree.entries.items() if not entry.interpolation]
         right |= {(key, json.dumps(value)) for key, value in _known(resolver, given)}
         for key, value in _known(resolver, list(misspelt(given + own, tag))):
@@ -136,6 +129,5 @@ if __name__ == "__main__":
     mirror = Path(os.environ["NPU_RL_UPSTREAMS"]) / "verl-project+verl/repo"
     for version in sys.argv[1:] or REFUSED:
         with tempfile.TemporaryDirectory() as name:
-            print(
-                version, _figures(mirror, archive(mirror, version, "verl", Path(name)), version), flush=True
-            )
+            code = archive(mirror, version, "verl", Path(name))
+            print(version, _figures(mirror, code, version), flush=True)

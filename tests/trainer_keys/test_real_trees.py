@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import time
 from pathlib import Path
 
@@ -16,15 +18,13 @@ from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from npu_rl.recipes.trainer_keys.mindspeed_arguments import MindSpeedArguments
-from tests.code_trees import archive, check_recipe, known_keys
+from tests.code_trees import R1_ZERO_PINS, archive, check_recipe, known_keys, unpatched
 from tests.training.test_hydra_compose import composed
 
 MODULE = "verl.trainer.main_ppo"
 VERL_54C9B = "54c9b7364c2d188b2ba4107404cfa3c2b446df19"
-VERL_55E3C = "55e3c5bc09c85dba09f736eef476f110ad641b75"
 MINDSPEED_7FF81 = "7ff818c4c77ddb290f61261a6f12d7cfa1bf62e2"
 MINDSPEED_DC83A = "dc83a031a2653341be1690013c11cfbf556155c5"
-CORE_0_12_1 = "a845aa7e12b3a117e24c2352b9e3e60bad2e3a17"
 T = "actor_rollout_ref.actor.megatron.override_transformer_config"
 GRAPHS = "actor_rollout_ref.rollout.engine_kwargs.vllm.additional_config.torchair_graph_config"
 A, R = "actor_rollout_ref.actor", "actor_rollout_ref.rollout"
@@ -62,9 +62,8 @@ def test_mistakes_in_the_quickstart(code_tree: Path) -> None:
     found = judgement.errors
     assert {error.where for error in found} >= {f"command line: {argument}" for argument in arguments[1:]}
     assert any(error.fix.startswith("write logging.validate_every in place of") for error in found)
-    assert any(
-        "not divisible by 3 dies (verl/trainer/ppo/ray_trainer.py:" in error.message for error in found
-    )
+    divides = "not divisible by 3 dies (verl/trainer/ppo/ray_trainer.py:"
+    assert any(divides in error.message for error in found)
 
 
 def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
@@ -122,9 +121,6 @@ def test_megatron_core_alone(code_tree: Path) -> None:
 def test_the_fields_are_those_python_finds(code_tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Megatron-core's classes, imported for real."""
     pytest.importorskip("torch")
-    import dataclasses
-    import importlib
-
     monkeypatch.syspath_prepend(str(code_tree))
     sources = SourceIndex(code_tree)
     for module, name in (
@@ -155,9 +151,8 @@ class TestUpstreams:
     @pytest.fixture
     def newer(self, upstreams: Path, tmp_path: Path) -> Path:
         """verl 55e3c with Megatron-core 0.12.1 and MindSpeed 7ff81."""
-        archive(upstreams / "volcengine+verl/repo", VERL_55E3C, "verl", tmp_path)
-        archive(upstreams / "NVIDIA+Megatron-LM/repo", CORE_0_12_1, "megatron/core", tmp_path)
-        return archive(upstreams / "Ascend+MindSpeed/repo", MINDSPEED_7FF81, "mindspeed", tmp_path)
+        wanted = ("verl", "megatron/core", "mindspeed")
+        return unpatched(upstreams, (pin for pin in R1_ZERO_PINS if pin[2] in wanted), tmp_path)
 
     def test_a_configuration_without_defaults(self, upstreams: Path, tmp_path: Path) -> None:
         code = archive(upstreams / "volcengine+verl/repo", VERL_54C9B, "verl", tmp_path)
@@ -168,33 +163,25 @@ class TestUpstreams:
         assert not resolver.resolve(f"{A}.optim.lr_decay_style").known, "a key of later versions"
 
     def test_the_published_recipes_keys_have_readers(self, newer: Path) -> None:
-        resolver = KeyResolver(
-            newer, ConfigLocation(MODULE, "ppo_megatron_trainer"), {f"{T}.{name}": True for name in PUBLISHED}
-        )
+        given = {f"{T}.{name}": True for name in PUBLISHED}
+        resolver = KeyResolver(newer, ConfigLocation(MODULE, "ppo_megatron_trainer"), given)
         resolutions = {name: resolver.resolve(f"{T}.{name}") for name in PUBLISHED}
         assert [name for name, resolution in resolutions.items() if not resolution.known] == []
-        told = {name for name, resolution in resolutions.items() if resolution.message}
-        assert told == {"multi_head_latent_attention"}, (
-            "verl gives MindSpeed the rest; here multi_latent_attention lacks"
-        )
+        told = [name for name, resolution in resolutions.items() if resolution.message]
+        assert told == ["multi_head_latent_attention"], "verl gives MindSpeed the rest"
 
     def test_latent_attention_has_two_spellings(self, newer: Path) -> None:
         given = {f"{T}.multi_head_latent_attention": True}
         resolver = KeyResolver(newer, ConfigLocation(MODULE, "ppo_megatron_trainer"), given)
         message = resolver.resolve(f"{T}.multi_head_latent_attention").message
-        assert (
-            "MindSpeed (mindspeed/core/fusions/fused_rope.py:121) read multi_latent_attention; set both"
-            in message
-        )
+        reads = "MindSpeed (mindspeed/core/fusions/fused_rope.py:121) read multi_latent_attention; set both"
+        assert reads in message
 
     def test_a_key_the_rollouts_class_refuses(self, newer: Path) -> None:
-        resolution = KeyResolver(newer, ConfigLocation(MODULE, "ppo_trainer")).resolve(
-            f"{R}.micro_batch_size"
-        )
-        assert (
-            not resolution.known
-            and "RolloutConfig has no such field and is built from it at" in resolution.message
-        )
+        resolver = KeyResolver(newer, ConfigLocation(MODULE, "ppo_trainer"))
+        resolution = resolver.resolve(f"{R}.micro_batch_size")
+        assert not resolution.known
+        assert "RolloutConfig has no such field and is built from it at" in resolution.message
 
     @pytest.mark.parametrize(("commit", "count"), [(MINDSPEED_7FF81, 168), (MINDSPEED_DC83A, 168)])
     def test_mindspeeds_arguments(self, upstreams: Path, tmp_path: Path, commit: str, count: int) -> None:

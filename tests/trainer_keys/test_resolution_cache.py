@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from npu_rl.recipes.trainer_code import answer_cache
+from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from npu_rl.recipes.trainer_keys.code_usages import CodeUsages
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 from npu_rl.recipes.trainer_keys.resolution import KeyResolution, RefusedValue
-from tests.code_trees import answers_kept_at_once, lay
+from tests.code_trees import answers_kept_at_once, forget_how, lay
 
 MODULE = "verl.trainer.main_ppo"
 MAIN = """
@@ -41,14 +42,12 @@ def code(tmp_path: Path) -> Path:
     return lay(tmp_path / "code", FILES)
 
 
-def answers(code: Path, given: dict[str, object] | None = None) -> Answers:
-    given = GIVEN if given is None else given
-    resolver = KeyResolver(code, ConfigLocation(MODULE, "main"), given)
-    found = (
-        [resolver.resolve(key) for key in given],
-        [resolver.find_refused(key, given[key]) for key in given],
-    )
-    resolver.save_cache()
+def answers(code: Path, **more: object) -> Answers:
+    given = {**GIVEN, **more}
+    cache = AnswerCache(code)
+    resolver = KeyResolver(code, ConfigLocation(MODULE, "main"), given, answers=cache)
+    found = [resolver.resolve(key) for key in given], [resolver.find_refused(*one) for one in given.items()]
+    cache.save()
     return found
 
 
@@ -56,20 +55,10 @@ def kept(tmp_path: Path) -> Path:
     return next((tmp_path / "cache").rglob("answers.json"))
 
 
-def forget_how(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From here on, only what is remembered can be answered."""
-
-    def unable(*_: object) -> None:
-        raise AssertionError("looked into the code again")
-
-    monkeypatch.setattr(KeyResolver, "_resolve", unable)
-    monkeypatch.setattr(KeyResolver, "_find_refused", unable)
-
-
 def test_the_second_time_the_code_is_not_read(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = answers(code)
     assert first[1][0] and first[1][0].names == ("one", "two") and not first[0][1].known
-    forget_how(monkeypatch)
+    forget_how(monkeypatch, (KeyResolver, "_resolve"), (KeyResolver, "_find_refused"))
     assert answers(code) == first
 
 
@@ -78,7 +67,7 @@ def test_only_a_value_that_changed_is_looked_at_again(code: Path, monkeypatch: p
     looked: list[str] = []
     inner = KeyResolver._resolve
     monkeypatch.setattr(KeyResolver, "_resolve", lambda self, key: looked.append(key) or inner(self, key))
-    resolutions, refusals = answers(code, {**GIVEN, "data.kind": "two"})
+    resolutions, refusals = answers(code, **{"data.kind": "two"})
     assert refusals[0] is None and not resolutions[1].known
     assert set(looked) == {"data.kind"}
 
@@ -92,11 +81,10 @@ def test_a_key_that_was_added_does_not_make_the_others_new(
     assert first[1][0] and first[0][1].where == "verl/reader.py:1"
     looked: list[str] = []
     inner = KeyResolver._find_refused
-    monkeypatch.setattr(
-        KeyResolver, "_find_refused", lambda self, key, value: looked.append(key) or inner(self, key, value)
-    )
-    monkeypatch.setattr(CodeUsages, "find", lambda *_: pytest.fail("looked into the code again"))
-    resolutions, refusals = answers(code, {**GIVEN, "data.size": "7"})
+    asked = lambda self, key, value: looked.append(key) or inner(self, key, value)  # noqa: E731
+    monkeypatch.setattr(KeyResolver, "_find_refused", asked)
+    forget_how(monkeypatch, (CodeUsages, "find"))
+    resolutions, refusals = answers(code, **{"data.size": "7"})
     assert (resolutions[:2], refusals[:2]) == first
     assert looked == ["data.size"]
 

@@ -89,21 +89,9 @@ def environment_findings(
     switches = known_switches(code, invalid) if given else {}
     found = []
     for fault in environment_faults(environment, code, switches, answers):
-        severity = Severity.ADVICE if fault.advice else Severity.ERROR
-        path = ("env", fault.name)
-        by = "" if fault.name in own else f"; the manifest {loaded.stack_name} sets it"
-        found.append(
-            Finding(
-                fault.rule,
-                severity,
-                path,
-                "",
-                fault.message + by,
-                fault.fix,
-                loaded.where(*path),
-                fault.certain,
-            )
-        )
+        severity, path = Severity.ADVICE if fault.advice else Severity.ERROR, ("env", fault.name)
+        message = fault.message + ("" if fault.name in own else f"; the manifest {loaded.stack_name} sets it")
+        found.append(loaded.finding(fault.rule, severity, path, message, fault.fix, certain=fault.certain))
     return found
 
 
@@ -165,11 +153,9 @@ class _EnvironmentCheck:
 
     def _switch_faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
         if value.strip().lower() not in ("0", "1", "true", "false", "yes", "no", "on", "off", ""):
-            key = f"adaptations.{self._switches[name]}"
             message = f"{name}={shown(value)} is neither 1 nor 0 (npu_rl_runtime/switches.py)"
-            yield EnvironmentFault(
-                "environment-value", name, message, f"set {key} to true or false instead", certain=True
-            )
+            fix = f"set adaptations.{self._switches[name]} to true or false instead"
+            yield EnvironmentFault("environment-value", name, message, fix, certain=True)
 
     def _unknown_name_faults(self, name: str) -> Iterator[EnvironmentFault]:
         """Yield a fault for a misspelt name, or for one that the tree would have to read and does not."""
@@ -212,9 +198,9 @@ def near_name(name: str, known: Collection[str]) -> str | None:
 
 def _is_near(name: str, other: str) -> bool:
     mine, others = name.split("_"), other.split("_")
-    if re.sub(r"[^0-9]", "", name) != re.sub(r"[^0-9]", "", other) or _OTHER_LIBRARIES.intersection(
-        mine
-    ) - set(others):
+    if re.sub(r"[^0-9]", "", name) != re.sub(r"[^0-9]", "", other):
+        return False
+    if _OTHER_LIBRARIES.intersection(mine).difference(others):
         return False
     if _letters(name) == _letters(other) or _words(name) == _words(other):
         return True
@@ -238,9 +224,8 @@ def _invalid_value(name: str, value: str, wrong: InvalidValue, where: str) -> En
     given = shown(value) if masked_value(name, value) == value else "'***'"
     to = wrong.instead or wrong.wanted
     fix = f"set env.{name} to {to}" if to and value else f"remove env.{name}"
-    return EnvironmentFault(
-        "environment-value", name, f"{name}={given} {wrong.why} ({where})", fix, certain=wrong.certain
-    )
+    message = f"{name}={given} {wrong.why} ({where})"
+    return EnvironmentFault("environment-value", name, message, fix, certain=wrong.certain)
 
 
 def _letters(name: str) -> str:

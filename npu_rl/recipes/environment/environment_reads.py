@@ -25,6 +25,7 @@ from npu_rl.recipes.environment.environment_values import (
 )
 from npu_rl.recipes.trainer_code.source_files import source_texts
 from npu_rl.recipes.trainer_code.source_index import Parser
+from npu_rl.recipes.trainer_code.syntax_nodes import assigned_values, last_name, text_of
 
 _READ = re.compile(rb"\benviron\b|\bgetenv\b")
 _QUOTED = re.compile(rb"""["']([A-Z][A-Z0-9_]{4,})["']""")
@@ -125,14 +126,11 @@ class _FileReads:
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load) and _is_environ(node.value):
             key = node.slice
         elif isinstance(node, ast.Call) and node.args:
-            function = node.func
-            called = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            of_environ = isinstance(function, ast.Attribute) and _is_environ(function.value)
+            called = last_name(node.func)
+            of_environ = isinstance(node.func, ast.Attribute) and _is_environ(node.func.value)
             if called == "getenv" or (called in ("get", "pop") and of_environ):
                 key = node.args[0]
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            return key.value
-        return self._constants.get(key.id) if isinstance(key, ast.Name) else None
+        return self._constants.get(key.id) if isinstance(key, ast.Name) else text_of(key)
 
     def _check_around(self, node: ast.expr) -> ValueCheck | None:
         """Return the check that the code around a read implies."""
@@ -153,16 +151,11 @@ class _FileReads:
             return self._check_of_call(parent, changes)
         if isinstance(parent, ast.Compare):
             return _check_of_comparison(parent, node, changes)
-        if (
-            isinstance(parent, ast.Assign)
-            and len(parent.targets) == 1
-            and isinstance(parent.targets[0], ast.Name)
-        ):
-            return self._check_of_variable(parent, parent.targets[0].id)
-        return None
+        target = parent.targets[0] if isinstance(parent, ast.Assign) and len(parent.targets) == 1 else None
+        return self._check_of_variable(parent, target.id) if parent and isinstance(target, ast.Name) else None
 
     def _check_of_call(self, call: ast.Call, changes: list[Callable[[str], str]]) -> ValueCheck | None:
-        called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        called = last_name(call.func)
         kind = self._converters.get(called, called) if isinstance(call.func, ast.Name) else called
         if kind in ("int", "float") and len(call.args) == 1 and not call.keywords:
             if self._is_guarded(call):
@@ -178,7 +171,7 @@ class _FileReads:
             return one_of(*_LEVELS, fold=str.upper in changes, certain=True)
         return None
 
-    def _check_of_variable(self, statement: ast.Assign, name: str) -> ValueCheck | None:
+    def _check_of_variable(self, statement: ast.AST, name: str) -> ValueCheck | None:
         """Return the check implied by a later conversion of a local variable that is assigned once."""
         scope = self._scope(statement)
         uses = [node for node in ast.walk(scope) if isinstance(node, ast.Name) and node.id == name]
@@ -193,9 +186,8 @@ class _FileReads:
         return None
 
     def _scope(self, node: ast.AST) -> ast.AST:
-        while node in self._parents and not isinstance(
-            node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-        ):
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+        while node in self._parents and not isinstance(node, functions):
             node = self._parents[node]
         return node
 
@@ -203,45 +195,27 @@ class _FileReads:
         """Return whether the code handles text that can't be converted: catches the error or tests the text."""
         while node in self._parents:
             parent = self._parents[node]
-            if (
-                isinstance(parent, ast.Try)
-                and node in parent.body
-                and any(map(_suppresses_conversion_error, parent.handlers))
-            ):
-                return True
-            if (
-                isinstance(parent, (ast.If, ast.IfExp, ast.While))
-                and node is not parent.test
-                and _tests_text(parent.test)
-            ):
-                return True
-            if isinstance(parent, ast.BoolOp) and any(map(_tests_text, parent.values)):
+            handlers = parent.handlers if isinstance(parent, ast.Try) and node in parent.body else []
+            tests = parent.values if isinstance(parent, ast.BoolOp) else []
+            if isinstance(parent, (ast.If, ast.IfExp, ast.While)) and node is not parent.test:
+                tests = [parent.test]
+            if any(map(_suppresses_conversion_error, handlers)) or any(map(_tests_text, tests)):
                 return True
             if isinstance(parent, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                return any(
-                    isinstance(inner, ast.If) and _tests_text(inner.test) for inner in ast.walk(parent)
-                )
+                inside = (inner.test for inner in ast.walk(parent) if isinstance(inner, ast.If))
+                return any(map(_tests_text, inside))
             node = parent
         return False
 
 
 def _is_environ(node: ast.expr) -> bool:
-    return (isinstance(node, ast.Attribute) and node.attr == "environ") or (
-        isinstance(node, ast.Name) and node.id == "environ"
-    )
+    return last_name(node) == "environ"
 
 
 def _constants(tree: ast.Module) -> dict[str, str]:
     """Return the top-level names of a module that are bound to a string."""
-    return {
-        target.id: statement.value.value
-        for statement in tree.body
-        if isinstance(statement, ast.Assign)
-        and isinstance(statement.value, ast.Constant)
-        and isinstance(statement.value.value, str)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
+    values = assigned_values(tree.body).items()
+    return {name: text for name, value in values if (text := text_of(value)) is not None}
 
 
 def _converters(tree: ast.Module) -> dict[str, str]:
@@ -271,7 +245,7 @@ def _check_of_comparison(
         texts = other.elts if isinstance(other, (ast.List, ast.Tuple, ast.Set)) else []
     else:
         return None
-    words = {text.value for text in texts if isinstance(text, ast.Constant) and isinstance(text.value, str)}
+    words = {word for text in texts if (word := text_of(text)) is not None}
     if not words or len(words) != len(texts):
         return None
 
@@ -288,9 +262,8 @@ def _suppresses_conversion_error(handler: ast.ExceptHandler) -> bool:
     """Return whether an except clause catches the error of int() and does not raise."""
     named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
     caught = {getattr(name, "id", "") for name in named if name is not None}
-    return (handler.type is None or bool(caught & _CONVERSION_ERRORS)) and not any(
-        isinstance(node, ast.Raise) for node in ast.walk(handler)
-    )
+    catches = handler.type is None or bool(caught & _CONVERSION_ERRORS)
+    return catches and not any(isinstance(node, ast.Raise) for node in ast.walk(handler))
 
 
 def _tests_text(test: ast.expr) -> bool:

@@ -46,8 +46,7 @@ def whole_number(low: int | None = None, high: int | None = None, unit: str = ""
     def test(value: str) -> InvalidValue | None:
         if _WHOLE.fullmatch(value):
             return _outside(int(value), low, high, unit)
-        word = value.strip().lower()
-        instead = "1" if word in _YES else "0" if word in _NO else _without_unit(value, unit)
+        instead = _as_digit(value) or _without_unit(value, unit)
         if instead and _outside(int(instead), low, high, unit):
             instead = ""
         return _not_a_number("a whole number", instead, unit)
@@ -86,9 +85,7 @@ def _not_a_number(wanted: str, instead: str, unit: str) -> InvalidValue:
 def _without_unit(value: str, unit: str) -> str:
     """Return the digits of a value such as "300MB", if MB is the unit that the reader assumes anyway; else ""."""
     found = _WITH_UNIT.fullmatch(value.strip())
-    written = (
-        {unit.lower(), unit.lower()[:1], unit.lower()[:3]} if unit != "seconds" else {"s", "sec", "seconds"}
-    )
+    written = {unit.lower(), unit.lower()[:1], unit.lower()[:3]}
     return found[1] if found and found[2].lower() in written else ""
 
 
@@ -105,12 +102,8 @@ def one_of(*names: str, fold: bool = False, certain: bool = False) -> ValueCheck
             return None
         from npu_rl.common.yaml_documents.suggest import nearest
 
-        return InvalidValue(
-            f"is none of {', '.join(names)}",
-            nearest(value, names) or "",
-            f"one of {', '.join(names)}",
-            certain,
-        )
+        listed = ", ".join(names)
+        return InvalidValue(f"is none of {listed}", nearest(value, names) or "", f"one of {listed}", certain)
 
     return test
 
@@ -132,21 +125,15 @@ def compared_switch(
         given = change(value)
         if given in on | off or not value.strip():
             return None
-        word = value.strip().lower()
-        if word in _YES:
-            return None if not on else _misread(on, "off", "1")
-        if word in _NO:
-            return None if not off else _misread(off, "on", "0")
-        return InvalidValue(
-            "is neither 1 nor 0", "", f"{sorted(on)[0] if on else 1} or {sorted(off)[0] if off else 0}"
-        )
-
-    def _misread(taken: frozenset[str], read_as: str, wanted: str) -> InvalidValue:
-        instead = wanted if wanted in taken else sorted(taken)[0]
-        return InvalidValue(
-            f"is read as {read_as}: only {' and '.join(sorted(taken))} is {'on' if read_as == 'off' else 'off'}",
-            instead,
-        )
+        wanted = _as_digit(value)
+        if not wanted:
+            valid = f"{min(on, default='1')} or {min(off, default='0')}"
+            return InvalidValue("is neither 1 nor 0", "", valid)
+        taken, meant, read_as = (on, "on", "off") if wanted == "1" else (off, "off", "on")
+        if not taken:
+            return None
+        why = f"is read as {read_as}: only {' and '.join(sorted(taken))} is {meant}"
+        return InvalidValue(why, wanted if wanted in taken else min(taken))
 
     return test
 
@@ -168,12 +155,15 @@ def switch() -> ValueCheck:
     def test(value: str) -> InvalidValue | None:
         if value.strip() in ("0", "1"):
             return None
-        word = value.strip().lower()
-        return InvalidValue(
-            "is neither 1 nor 0", "1" if word in _YES else "0" if word in _NO else "", "1 or 0"
-        )
+        return InvalidValue("is neither 1 nor 0", _as_digit(value), "1 or 0")
 
     return test
+
+
+def _as_digit(value: str) -> str:
+    """Return "1" for yes and "0" for no in any of their words, else ""."""
+    word = value.strip().lower()
+    return "1" if word in _YES else "0" if word in _NO else ""
 
 
 def key_value_pairs(
@@ -201,10 +191,8 @@ def key_value_pairs(
                 return InvalidValue(f"has the unknown key {key!r}", value.replace(f"{key}:", f"{near}:"))
             if not keys[key](text):
                 right = text.capitalize()
-                return InvalidValue(
-                    f"has {text!r} for {key}",
-                    value.replace(f"{key}:{text}", f"{key}:{right}") if keys[key](right) else "",
-                )
+                instead = value.replace(f"{key}:{text}", f"{key}:{right}") if keys[key](right) else ""
+                return InvalidValue(f"has {text!r} for {key}", instead)
             given[key] = text
         wrong = conflict(given)
         return InvalidValue(wrong) if wrong else None
@@ -222,9 +210,8 @@ def _outside(given: float, low: float | None, high: float | None, unit: str) -> 
     if low is not None and given < low:
         return InvalidValue(f"is below {low:g}{of}" if high is None else _range(low, high, of), f"{low:.0f}")
     if high is not None and given > high:
-        return InvalidValue(
-            f"is above {high:.0f}{of}" if low is None else _range(low, high, of), f"{high:.0f}"
-        )
+        why = f"is above {high:.0f}{of}" if low is None else _range(low, high, of)
+        return InvalidValue(why, f"{high:.0f}")
     return None
 
 

@@ -50,9 +50,8 @@ def judge_faults(loaded: LoadedRecipe, code: Path | None, environment: Mapping[s
     faults = known_faults()
     verdicts = judge_tree(code, faults, switched_off(loaded, environment)) if code is not None else ()
     strategy = strategy_of(loaded)
-    wrong = {
-        one.fault.id: one for one in verdicts if one.is_open_wrong_result and one.fault.concerns(strategy)
-    }
+    open_ones = (one for one in verdicts if one.is_open_wrong_result)
+    wrong = {one.fault.id: one for one in open_ones if one.fault.concerns(strategy)}
     known = {fault.id for fault in faults}
     notes = tuple(
         _acceptance(loaded, name, reason, wrong.get(name), known, code is not None)
@@ -92,23 +91,22 @@ def _refusal(loaded: LoadedRecipe, found: Verdict) -> Finding:
         fix = f"apply {patches[0]}" if patches else "set up a tree that does not have it"
         path = ("manifest",)
     fix = f"{fix}, or accept it: faults.accept.{fault.id}=REASON"
-    return Finding(RULE, Severity.ERROR, path, "", f"{fault.id}: {message}", fix, loaded.where(*path))
+    return loaded.finding(RULE, Severity.ERROR, path, f"{fault.id}: {message}", fix)
 
 
 def _acceptance(
     loaded: LoadedRecipe, name: str, reason: str, found: Verdict | None, known: set[str], judged: bool
 ) -> Finding | None:
     path: KeyPath = ("faults", "accept", name)
-    where, remove = loaded.where(*path), f"remove faults.accept.{name}"
     if name not in known:
         message = f"there is no known fault {name!r}{did_you_mean(name, sorted(known))}"
-        return Finding(
-            "unknown-fault", Severity.ERROR, path, "", message, "npu-rl faults lists their ids", where
-        )
+        fix = "npu-rl faults lists their ids"
+        return loaded.finding("unknown-fault", Severity.ERROR, path, message, fix)
     if found is not None:
         message = f"accepted: {name}: {reason} (the fault: {found.fault.title})"
-        return Finding("accepted-fault", Severity.NOTE, path, "", message, "", where)
+        return loaded.finding("accepted-fault", Severity.NOTE, path, message)
     if judged:
         message = f"{name} is not open with a wrong result for this recipe, so there is nothing to accept"
-        return Finding("accepted-without-effect", Severity.NOTE, path, "", message, remove, where)
+        fix = f"remove faults.accept.{name}"
+        return loaded.finding("accepted-without-effect", Severity.NOTE, path, message, fix)
     return None

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.common.yaml_documents.problems import KeyPath, dotted
+from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.environment.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.recipes.environment.environment_check import environment_findings
 from npu_rl.recipes.judgement.adaptation_check import RULE as ADAPTATION_RULE
@@ -218,58 +218,39 @@ def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list
     wanted = loaded.manifest_facts.name
     if loaded.stack or wanted == tree.manifest:
         return []
-    path: KeyPath = ("manifest",)
-    return [
-        Finding(
-            "workspace-manifest",
-            Severity.ERROR,
-            path,
-            "",
-            f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}",
-            f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
-            f"or set manifest to {tree.bundled_manifest or 'the one that the workspace was set up from'}",
-            loaded.where(*path),
-        )
-    ]
+    message = f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}"
+    fix = (
+        f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
+        f"or set manifest to {tree.bundled_manifest or 'the one that the workspace was set up from'}"
+    )
+    return [loaded.finding("workspace-manifest", Severity.ERROR, ("manifest",), message, fix)]
 
 
 def _renamed_keys(loaded: LoadedRecipe) -> Iterator[Finding]:
     for key in loaded.renamed:
-        message = (
-            f"{dotted(key.old)} is called {dotted(key.new)} now; the old name is accepted until npu-rl 0.4"
-        )
-        fix = f"write {dotted(key.new)}"
-        yield Finding("renamed-key", Severity.NOTE, key.new, "", message, fix, key.where)
+        old, new = dotted(key.old), dotted(key.new)
+        message = f"{old} is called {new} now; the old name is accepted until npu-rl 0.4"
+        yield Finding("renamed-key", Severity.NOTE, key.new, "", message, f"write {new}", key.where)
 
 
 def _missing_cluster_address(loaded: LoadedRecipe) -> list[Finding]:
     """Return an error if the recipe needs several machines and has no address of the Ray that joins them."""
-    cluster, path = loaded.recipe.cluster, ("cluster", "address")
+    cluster = loaded.recipe.cluster
     if cluster.nodes == 1 or cluster.address or loaded.recipe.device != "npu":
         return []
-    return [
-        Finding(
-            _CLUSTER_ADDRESS,
-            Severity.ERROR,
-            path,
-            "",
-            f"{cluster.nodes} machines, and no address of a Ray head",
-            "set cluster.address to HOST:PORT of Ray's head, such as 10.0.0.1:6766 (head.sh and worker.sh of --dry-run "
-            "start Ray there)",
-            loaded.where(*path),
-        )
-    ]
+    message = f"{cluster.nodes} machines, and no address of a Ray head"
+    fix = (
+        "set cluster.address to HOST:PORT of Ray's head, such as 10.0.0.1:6766 (head.sh and worker.sh of --dry-run "
+        "start Ray there)"
+    )
+    return [loaded.finding(_CLUSTER_ADDRESS, Severity.ERROR, ("cluster", "address"), message, fix)]
 
 
 def _skip_implied_rules(plan: Plan, findings: Iterable[Finding]) -> Plan:
     """Return the plan with the broken rules that have no finding of their own marked as skipped."""
-    remaining = {one.rule for one in findings}
-    rules = [
-        rule
-        if rule.ok or rule.id in remaining
-        else replace(rule, ok=True, skipped="follows from another finding")
-        for rule in plan.rules
-    ]
+    kept = {one.rule for one in findings} | {rule.id for rule in plan.rules if rule.ok}
+    why = "follows from another finding"
+    rules = (one if one.id in kept else replace(one, ok=True, skipped=why) for one in plan.rules)
     return replace(plan, rules=tuple(rules))
 
 

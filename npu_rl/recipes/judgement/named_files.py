@@ -90,19 +90,16 @@ class _NamedFileCheck:
         try:
             path = function_file(file, self._code or Path(), self._base)
         except UsageError as error:  # a ~USER that does not exist
-            yield self._error(
-                "reward-function-file", key, f"{error.what}: {error.why}", "name an existing file"
-            )
+            message = f"{error.what}: {error.why}"
+            yield self._error("reward-function-file", key, message, "name an existing file")
             return
         if not _path_test(path.is_file):
             if self._has_to_exist(file, path):
                 near = self._near_file(file, path)
                 fix = f"set reward.function to {near}:{name}" if near else "name an existing file"
                 what = "is a folder" if _path_test(path.is_dir) else "is not there"
-                message, certain = (
-                    f"the file {self._shown_file(file, path)} {what}",
-                    self._is_same_everywhere(file),
-                )
+                message = f"the file {self._shown_file(file, path)} {what}"
+                certain = not file.startswith(("/", "~"))  # a relative path is the same on every machine
                 yield self._error("reward-function-file", key, message, fix, certain=certain)
             return
         defined = reward_function.definitions_in(path)
@@ -112,9 +109,8 @@ class _NamedFileCheck:
         elif name in defined.names:
             yield from self._check_arguments(file, name, path, defined)
         elif not defined.may_define_more:
-            near = nearest(name, defined.names) or (
-                defined.callables[0] if len(defined.callables) == 1 else ""
-            )
+            only = defined.callables[0] if len(defined.callables) == 1 else ""
+            near = nearest(name, defined.names) or only
             fix = f"set reward.function to {file}:{near}" if near else "name a function of the file"
             names = ", ".join(defined.callables[:6]) or "no function"
             message = f"{self._shown_file(file, path)} does not define {name}; it has {names}"
@@ -125,9 +121,9 @@ class _NamedFileCheck:
         name = self._setting(_MANAGER)
         if self._code is None or name is None or self._setting("reward_model.reward_loop_source"):
             return
-        names = (
-            reward_function.loop_managers(self._code) if reward_function.has_reward_loop(self._code) else {}
-        )
+        if not reward_function.has_reward_loop(self._code):
+            return
+        names = reward_function.loop_managers(self._code)
         if names and name not in names:
             message = f"unknown reward manager {name}; this tree's reward loop has {', '.join(sorted(names))}"
             fix = f"set reward.manager to {nearest(str(name), names) or 'naive'}"
@@ -160,7 +156,7 @@ class _NamedFileCheck:
             yield from self._check_argument_values(function, module)
         more = any(key.startswith(_REWARD_KWARGS) for key in self._settings)
         for call in reward_function.manager_calls(self._code, manager):
-            unknown, missing = reward_function.refused_arguments(function, call, ())
+            unknown, missing = reward_function.refused_arguments(function, call)
             missing = [] if more else [word for word in missing if word not in extra]
             if unknown or missing:
                 what = [f"does not take {', '.join(unknown)}"] if unknown else []
@@ -179,26 +175,20 @@ class _NamedFileCheck:
     def _check_argument_values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
         """Yield findings on the recipe's arguments for which the function's code shows that it raises."""
         assert self._code is not None
-        texts = {
-            word: value
-            for word, value in self._recipe.reward.arguments.items()
-            if isinstance(value, str) and value and word in _parameters(function)
-        }
-        if not texts:
-            return
         from npu_rl.recipes.trainer_keys.value_flow import ValueFlow, ValueUse
 
         flow = ValueFlow(SourceIndex(self._code))
-        for word, value in texts.items():
+        for word, value in self._recipe.reward.arguments.items():
+            if not (isinstance(value, str) and value and word in _parameters(function)):
+                continue
             uses = list(flow.follow(ValueUse(module, function, None, {word: math.inf})))
             names = [name for _, one in uses for name in one.compared_names()]
-            refused = [
-                (use.module.file, refusal) for use, one in uses if (refusal := one.find_refusal(value))
-            ]
+            refusals = ((use.module.file, one.find_refusal(value)) for use, one in uses)
+            refused = [f"{file}:{refusal.line}" for file, refusal in refusals if refusal]
             if not refused or not names or value in names:
                 continue
-            near, (at, refusal) = nearest(value, names), refused[0]
-            message = f"must be one of {', '.join(names)}, not {shown(value)} ({at}:{refusal.line})"
+            near = nearest(value, names)
+            message = f"must be one of {', '.join(names)}, not {shown(value)} ({refused[0]})"
             fix = f"set reward.arguments.{word} to {near}" if near else f"remove reward.arguments.{word}"
             yield self._error("reward-function-arguments", ("reward", "arguments", word), message, fix)
 
@@ -206,14 +196,12 @@ class _NamedFileCheck:
         """Return the fix that names a reward manager which calls with the function's arguments, else ""."""
         assert self._code is not None
         calls = reward_function.manager_calls(self._code)
-        for call in sorted(
-            calls, key=lambda one: one.manager != "naive"
-        ):  # the trainer's default needs no setting
-            unknown, missing = reward_function.refused_arguments(function, call, ())
+        # the trainer's default needs no setting
+        for call in sorted(calls, key=lambda one: one.manager != "naive"):
+            unknown, missing = reward_function.refused_arguments(function, call)
             if not unknown and not set(missing) - set(extra) and call.keywords:
-                return (
-                    f"set reward.manager to {call.manager}, which calls with these arguments ({call.where})"
-                )
+                calling = f"which calls with these arguments ({call.where})"
+                return f"set reward.manager to {call.manager}, {calling}"
         return ""
 
     # -- classes named by their file
@@ -229,18 +217,13 @@ class _NamedFileCheck:
                 continue
             if not _path_test(path.is_file):
                 if text.startswith("pkg://") or self._has_to_exist(text, path):
-                    message = f"{path_key}: {shown(given.value)} is not there"
-                    yield self._error(
-                        "named-file", given.path, message, "name an existing file", key=path_key
-                    )
+                    message, fix = f"{path_key}: {shown(given.value)} is not there", "name an existing file"
+                    yield self._error("named-file", given.path, message, fix, key=path_key)
                 continue
             defined, name = reward_function.definitions_in(path), self._setting(name_key)
-            if (
-                defined
-                and isinstance(name, str)
-                and name not in defined.names
-                and not defined.may_define_more
-            ):
+            if not defined or defined.may_define_more:
+                continue
+            if isinstance(name, str) and name not in defined.names:
                 near = nearest(name, defined.names)
                 message = f"{_shown(path)} does not define {name}, which {name_key} names"
                 fix = f"set overrides.{name_key} to {near or 'a class of the file'}"
@@ -318,10 +301,6 @@ class _NamedFileCheck:
             return True
         return path.parent != Path(path.anchor) and _path_test(path.parent.is_dir)
 
-    def _is_same_everywhere(self, named: str) -> bool:
-        """Return whether the path is relative, so that it is the same on every machine."""
-        return not named.startswith(("/", "~"))
-
     def _near_file(self, named: str, path: Path) -> str:
         """Return the Python file that was likely meant, written as in the recipe; "" if none is near."""
         folder = path.parent
@@ -335,7 +314,7 @@ class _NamedFileCheck:
     def _error(
         self, rule: str, path: KeyPath, message: str, fix: str, *, certain: bool = True, key: str = ""
     ) -> Finding:
-        return Finding(rule, Severity.ERROR, path, key, message, fix, self._loaded.where(*path), certain)
+        return self._loaded.finding(rule, Severity.ERROR, path, message, fix, key=key, certain=certain)
 
 
 _NAME_EXISTING = "name one that every node of the run has"

@@ -56,16 +56,16 @@ def _exception_finding(
     loaded: LoadedRecipe, rule: str, reason: str, mine: Sequence[Finding], known: Collection[str]
 ) -> Finding:
     path: KeyPath = ("plan", "except", rule)
-    where, remove = loaded.where(*path), f"remove plan.except.{rule}"
+    remove = f"remove plan.except.{rule}"
     if any(one.certain for one in mine):
         message = f"{rule} can't be overruled: such a run fails, or does not do what the recipe sets"
-        return Finding("exception-to-a-certain-rule", Severity.ERROR, path, "", message, remove, where)
+        return loaded.finding("exception-to-a-certain-rule", Severity.ERROR, path, message, remove)
     if mine:
         message = f"overruled: {rule}: {reason} (the finding: {'; '.join(one.message for one in mine)})"
-        return Finding("overruled", Severity.NOTE, path, "", message, "", where)
+        return loaded.finding("overruled", Severity.NOTE, path, message)
     if rule in known:
         message = f"{rule} holds or doesn't apply, so there is nothing to overrule"
-        return Finding("exception-without-effect", Severity.NOTE, path, "", message, remove, where)
+        return loaded.finding("exception-without-effect", Severity.NOTE, path, message, remove)
     message = f"there is no rule {rule!r}{did_you_mean(rule, sorted(known))}"
     fix = "name a rule by its id, which stands in brackets behind what it finds"
-    return Finding("unknown-rule", Severity.ERROR, path, "", message, fix, where)
+    return loaded.finding("unknown-rule", Severity.ERROR, path, message, fix)

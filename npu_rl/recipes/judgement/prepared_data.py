@@ -37,11 +37,8 @@ def prepared_data_findings(loaded: LoadedRecipe, code: Path | None) -> list[Find
     found: list[Finding] = []
     for part, files in (("train", data.train), ("test", data.test)):
         for index, named in enumerate(files or ()):
-            path = _local_file(loaded, named)
-            if path is None:
-                continue
-            check = _FileCheck(loaded, code, path, (part, index))
-            found += check.findings()
+            if path := _local_file(loaded, named):
+                found += _FileCheck(loaded, code, path, (part, index)).findings()
     return found
 
 
@@ -65,9 +62,8 @@ class _FileCheck:
     def findings(self) -> Iterator[Finding]:
         if self._path.suffix == ".parquet" and not _is_whole(self._path):
             message = f"{str(self._path)!r} is not a whole Parquet file"
-            yield self._finding(
-                "data-parquet", Severity.ERROR, message, "prepare it again: npu-rl data prepare"
-            )
+            fix = "prepare it again: npu-rl data prepare"
+            yield self._finding("data-parquet", Severity.ERROR, message, fix)
             return
         report = self._report()
         if report is None:
@@ -113,10 +109,8 @@ class _FileCheck:
         known = DATASETS.get(dataset)
         if known is None or asks_for is None or asks_for == known.looks_for:
             return
-        asked = asks_for or "no form of answer"
-        message = (
-            f"its prompts ask for {asked}, and the reward of {known.data_source} looks for {known.looks_for}"
-        )
+        looks = f"the reward of {known.data_source} looks for {known.looks_for}"
+        message = f"its prompts ask for {asks_for or 'no form of answer'}, and {looks}"
         fix = f"make it with --template {known.template}"
         yield self._finding("data-template", Severity.ADVICE, message, fix)
 
@@ -136,9 +130,7 @@ class _FileCheck:
         yield self._finding("data-prompt-length", Severity.ADVICE if cut else Severity.ERROR, message, fix)
 
     def _finding(self, rule: str, severity: Severity, message: str, fix: str) -> Finding:
-        path = ("data", *self._key)
-        where = self._loaded.where(*path)
-        return Finding(rule, severity, path, "", message, fix, where, certain=False)
+        return self._loaded.finding(rule, severity, ("data", *self._key), message, fix, certain=False)
 
 
 def _is_whole(path: Path) -> bool:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.common.bounded import syntax_tree
 from npu_rl.recipes.trainer_code.source_files import read_source, source_texts
 from npu_rl.recipes.trainer_code.source_index import Module, Parser, SourceIndex
+from npu_rl.recipes.trainer_code.syntax_nodes import text_of
 
 _MANAGERS = "verl/workers/reward_manager"
 # From verl 0.8 on those of the reward loop score every response, and nothing makes one of the others.
@@ -122,28 +123,22 @@ def _assigned_once(tree: ast.Module) -> dict[str, ast.expr]:
     """Return the values of the names that a module assigns once."""
     given: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
-        targets = (
-            node.targets
-            if isinstance(node, ast.Assign)
-            else [node.target]
-            if isinstance(node, ast.AnnAssign)
-            else []
-        )
-        for target in targets:
-            if isinstance(target, ast.Name) and isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value:
-                given.setdefault(target.id, []).append(node.value)
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value:
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                if isinstance(target, ast.Name):
+                    given.setdefault(target.id, []).append(node.value)
     return {name: values[0] for name, values in given.items() if len(values) == 1}
 
 
 def _modules(name: ast.expr, own: Path) -> list[str]:
     """Return the modules that an argument of import_module may name."""
-    if isinstance(name, ast.Constant) and isinstance(name.value, str):
-        return [name.value]
+    plain = text_of(name)
+    if plain is not None:
+        return [plain]
     if not isinstance(name, ast.JoinedStr) or len(name.values) != 2:
         return []
-    first, last = name.values
-    text = last.value if isinstance(last, ast.Constant) else None
-    if not isinstance(first, ast.FormattedValue) or not isinstance(text, str) or not text.startswith("."):
+    first, text = name.values[0], text_of(name.values[1])
+    if not isinstance(first, ast.FormattedValue) or text is None or not text.startswith("."):
         return []
     packages = own.parts[:-1]
     return [".".join(packages[:length]) + text for length in range(1, len(packages) + 1)]
@@ -171,40 +166,30 @@ def manager_calls(code: Path, manager: str | None = None) -> list[ManagerCall]:
     parser = Parser(code)
     for path, text in source_texts(folder.glob("*.py")).items():
         names = [match.decode() for match in _REGISTERED.findall(text)] or [path.stem]
-        tree = (
-            parser.parse(text) if b"compute_score" in text and (manager is None or manager in names) else None
-        )
+        wanted = b"compute_score" in text and (manager is None or manager in names)
+        tree = parser.parse(text) if wanted else None
         where = path.relative_to(code).as_posix()
         for node in ast.walk(tree) if tree else ():
             if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "compute_score":
-                keywords = frozenset(word.arg for word in node.keywords if word.arg)
-                passes_unnamed = any(word.arg is None for word in node.keywords) or any(
-                    isinstance(argument, ast.Starred) for argument in node.args
-                )
-                found += [
-                    ManagerCall(name, f"{where}:{node.lineno}", len(node.args), keywords, passes_unnamed)
-                    for name in names
-                ]
+                keywords = {word.arg for word in node.keywords}
+                unnamed = None in keywords or any(isinstance(one, ast.Starred) for one in node.args)
+                words = frozenset(filter(None, keywords))
+                call = (f"{where}:{node.lineno}", len(node.args), words, unnamed)
+                found += [ManagerCall(name, *call) for name in names]
     return found
 
 
-def refused_arguments(
-    function: ast.FunctionDef, call: ManagerCall, extra: Collection[str]
-) -> tuple[list[str], list[str]]:
-    """Return the arguments that a call passes and the function does not accept, and those that the function lacks.
-
-    Args:
-        extra: Names of arguments that the recipe adds.
-    """
+def refused_arguments(function: ast.FunctionDef, call: ManagerCall) -> tuple[list[str], list[str]]:
+    """Return the arguments that a call passes and the function does not accept, and those that the function lacks."""
     arguments = function.args
     plain = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
     only = [argument.arg for argument in arguments.kwonlyargs]
-    needed = plain[: len(plain) - len(arguments.defaults)] + [
-        name for name, default in zip(only, arguments.kw_defaults, strict=True) if default is None
-    ]
+    defaults = zip(only, arguments.kw_defaults, strict=True)
+    needed = plain[: len(plain) - len(arguments.defaults)]
+    needed += [name for name, default in defaults if default is None]
     by_name = {*plain[len(arguments.posonlyargs) :], *only}
-    given = {*call.keywords, *extra, *plain[: call.positional]}
-    unknown = [] if arguments.kwarg else sorted({*call.keywords, *extra} - by_name)
+    given = {*call.keywords, *plain[: call.positional]}
+    unknown = [] if arguments.kwarg else sorted(call.keywords - by_name)
     missing = [] if call.passes_unnamed else [name for name in needed if name not in given]
     return unknown, missing
 

@@ -14,16 +14,13 @@ from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import Secrets
 from npu_rl.common.process import run_quietly
-from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.own_keys_check import NOT_VALIDATED, VALIDATION
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.own_keys import run_settings
 from npu_rl.recipes.recipe.trainer_command import argument
-from npu_rl.recipes.recipe.trainer_settings import (
-    config_location,
-    last_settings,
-)
+from npu_rl.recipes.recipe.trainer_settings import config_location, last_settings
 from npu_rl.recipes.trainer_keys.plain_config import plain_config
 
 _CHILD = python_roots.INJECTED / "npu_rl_validate.py"
@@ -72,7 +69,7 @@ def validated(
     place = f" ({answer['where']})" if answer["where"] else ""
     name = function.rpartition(".")[2]
     message = f"the trainer's own {name} refuses the recipe: {known.mask(str(answer['message']))}{place}"
-    found = Finding(VALIDATION, Severity.ERROR, _PATH, "", message, "", loaded.where(*_PATH))
+    found = loaded.finding(VALIDATION, Severity.ERROR, _PATH, message)
     return replace(judgement, key_findings=(*judgement.key_findings, found))
 
 
@@ -82,7 +79,7 @@ def _not_validated(
     """Return the judgement with a note why the trainer's own function was not run."""
     name = str(loaded.recipe.trainer.validate_).rpartition(".")[2]
     message = f"the trainer's own {name} was not run{by}: {Secrets.of(os.environ, loaded.data).mask(reason)}"
-    found = Finding(NOT_VALIDATED, Severity.NOTE, _PATH, "", message, fix, loaded.where(*_PATH))
+    found = loaded.finding(NOT_VALIDATED, Severity.NOTE, _PATH, message, fix)
     return replace(judgement, key_findings=(*judgement.key_findings, found))
 
 

@@ -112,10 +112,8 @@ def kept_for_backward(
         return sum(_layer_activations(shape, number, tokens, split, recompute) for number in layers)
     if recompute.method == "block":
         recomputed = _recomputed_layers(layers, recompute)
-        rest = layers[recomputed:]
-        return recomputed * each + sum(
-            _layer_activations(shape, number, tokens, split, recompute) for number in rest
-        )
+        kept = (_layer_activations(shape, one, tokens, split, recompute) for one in layers[recomputed:])
+        return recomputed * each + sum(kept)
     return -(-len(layers) // max(1, recompute.layers or 1)) * each
 
 
@@ -123,16 +121,13 @@ def working_set(
     shape: ModelConfig, layers: range, tokens: int, split: WorkSplit, recompute: Recompute
 ) -> int:
     """Return the bytes that are recomputed at once in the backward pass; 0 if nothing is."""
-    if recompute.granularity != "full" or (
-        recompute.method == "block" and not _recomputed_layers(layers, recompute)
-    ):
+    by_block = recompute.method == "block"
+    if recompute.granularity != "full" or (by_block and not _recomputed_layers(layers, recompute)):
         return _freed_of_a_layer(shape, layers, tokens, split, recompute)
     recompute = replace(recompute, experts=None)  # in its backward pass a layer needs all of it
-    together = max(1, recompute.layers or 1) if recompute.method != "block" else 1
-    sizes = sorted(
-        (_layer_activations(shape, number, tokens, split, recompute) for number in layers), reverse=True
-    )
-    return sum(sizes[:together])
+    together = 1 if by_block else max(1, recompute.layers or 1)
+    sizes = (_layer_activations(shape, number, tokens, split, recompute) for number in layers)
+    return sum(sorted(sizes, reverse=True)[:together])
 
 
 def forward_peak(shape: ModelConfig, tokens: int, split: WorkSplit) -> int:
@@ -155,14 +150,12 @@ def _freed_of_a_layer(
     if recompute.experts is None:
         return 0
     whole = replace(recompute, experts=None)
-    return max(
-        (
-            _layer_activations(shape, number, tokens, split, whole)
-            - _layer_activations(shape, number, tokens, split, recompute)
-            for number in layers
-        ),
-        default=0,
+    freed = (
+        _layer_activations(shape, number, tokens, split, whole)
+        - _layer_activations(shape, number, tokens, split, recompute)
+        for number in layers
     )
+    return max(freed, default=0)
 
 
 def _layer_activations(

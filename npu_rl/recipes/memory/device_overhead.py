@@ -52,15 +52,12 @@ def overhead_of(facts: PlanInputs, layout: Parallelism) -> Overhead:
     size, processes = buffer_mb(facts), 2 if facts.server_mode else 1
     if not facts.npu:
         return Overhead({}, {}, processes, 0, size)
-    inside, context = early, processes * _CONTEXT
-    if counts_only_itself(facts):
-        inside = _engine_groups(facts, layout)
-    beside = len(early) + len(late) - len(inside)
+    alone = counts_only_itself(facts)
+    groups, inside = len(early) + len(late), len(_engine_groups(facts, layout) if alone else early)
     one = 2 * size * 2**20
-    in_share = [(Part.HCCL, len(inside) * one)]
-    others = [(Part.HCCL, beside * one)]
-    (others if counts_only_itself(facts) else in_share).append((Part.CONTEXT, context))
-    return Overhead(present(in_share), present(others), processes, len(inside) + beside, size)
+    in_share, others = [(Part.HCCL, inside * one)], [(Part.HCCL, (groups - inside) * one)]
+    (others if alone else in_share).append((Part.CONTEXT, processes * _CONTEXT))
+    return Overhead(present(in_share), present(others), processes, groups, size)
 
 
 # vLLM's worker takes a snapshot of the device when it starts, and takes off its share only what has grown since.
@@ -161,10 +158,8 @@ def _engine_groups(facts: PlanInputs, layout: Parallelism) -> list[str]:
         "rollout_expert": experts,
     }
     found = [name for name, size in sizes.items() if size > 1 and used[name]]
-    mc2 = (experts and facts.upstream.has(_MC2)) or (
-        bool(layout.model.experts) and facts.upstream.has(_MC2_ALWAYS)
-    )
-    if mc2 and sizes["rollout_expert"] > 1:
+    always = bool(layout.model.experts) and facts.upstream.has(_MC2_ALWAYS)
+    if sizes["rollout_expert"] > 1 and (always or (experts and facts.upstream.has(_MC2))):
         found.append("rollout_mc2")
     return found
 

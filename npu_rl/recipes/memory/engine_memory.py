@@ -97,9 +97,8 @@ class EngineMemory:
 
     def parts(self, cache: int) -> Parts:
         """Return all parts, with a cache of so many bytes."""
-        return present(
-            [*self.own.items(), *self.profiled.items(), *self.outside.items(), (Part.KV_CACHE, cache)]
-        )
+        others = (*self.own.items(), *self.profiled.items(), *self.outside.items())
+        return present([*others, (Part.KV_CACHE, cache)])
 
 
 def engine_of(
@@ -124,16 +123,11 @@ def engine_of(
     """
     together = sizes.tensor * sizes.data if facts.expert_parallel else 1
     counts = stage(shape, range(shape.layers), rollout_share(sizes.tensor, together, sizes.data))
-    own = present(
-        [
-            (Part.ENGINE_WEIGHTS, _WEIGHT * sum(counts.values())),
-            (Part.ENGINE_DERIVED, _WEIGHT * absorbed_projections(shape, sizes.tensor)),
-        ]
-    )
+    derived = _WEIGHT * absorbed_projections(shape, sizes.tensor)
+    own = present([(Part.ENGINE_WEIGHTS, _WEIGHT * sum(counts.values())), (Part.ENGINE_DERIVED, derived)])
     sequences = _decoded_sequences(facts)
-    profiled = present(
-        [(Part.ENGINE_ACTIVATIONS, _forward_pass(facts, shape, sizes, sequences)), *inside.items()]
-    )
+    forward = _forward_pass(facts, shape, sizes, sequences)
+    profiled = present([(Part.ENGINE_ACTIVATIONS, forward), *inside.items()])
     sampling = _SAMPLED * (sequences or 1) * shape.vocabulary
     outside = present([(Part.SAMPLING, sampling), *on_top.items()])
     share = facts.values.value(SHARE)

@@ -122,24 +122,18 @@ class _FsdpMemory:
         A unit's gradients are there in bf16 and, to be reduced, in fp32. FSDP's root has embedding and head together
         and stays from the forward pass on; FSDP2 has a unit of each (apply_fsdp2, verl/utils/fsdp_utils.py@55e3c5b).
         """
-        units, layers = self._units, 2 * _BF16 * self._units.layer
-        gradient = _BF16 + _FP32
+        units, one, gradient = self._units, _BF16 * self._units.layer, _BF16 + _FP32
         root = _BF16 * units.root
+        at_loss = max(root, _BF16 * units.head) + one
+        of_head = root + (_BF16 + gradient) * units.head + one
+        of_layer = 2 * root + 2 * one + gradient * units.layer
+        of_embedding = (_BF16 + gradient) * max(units.root, units.embedding)
+        kept = (Part.ACTIVATIONS, activations)
         return [
-            [
-                (Part.FSDP_UNITS, max(root, _BF16 * units.head) + layers // 2),
-                (Part.ACTIVATIONS, activations),
-                (Part.LOGITS, logits),
-            ],
-            [
-                (Part.FSDP_UNITS, root + (_BF16 + gradient) * units.head + layers // 2),
-                (Part.ACTIVATIONS, activations),
-            ],
-            [
-                (Part.FSDP_UNITS, 2 * root + layers + gradient * units.layer),
-                (Part.ACTIVATIONS, activations + work),
-            ],
-            [(Part.FSDP_UNITS, (_BF16 + gradient) * max(units.root, units.embedding))],
+            [(Part.FSDP_UNITS, at_loss), kept, (Part.LOGITS, logits)],
+            [(Part.FSDP_UNITS, of_head), kept],
+            [(Part.FSDP_UNITS, of_layer), (Part.ACTIVATIONS, activations + work)],
+            [(Part.FSDP_UNITS, of_embedding)],
         ]
 
     def old_log_prob(self, _stage: int, micro: MicroBatch) -> Parts:
@@ -193,13 +187,9 @@ def _units(shape: ModelConfig, ranks: int, strategy: str) -> _Units:
     if ranks == 1:
         return _Units(0, 0, 0, 0)
     counts = count_parameters(shape)
-    one = max(sum(layer(shape, number).values()) for number in _layers_of_each_kind(shape))
+    of_each_kind = (0, shape.layers - 1) if shape.layers else ()
+    one = max(sum(layer(shape, number).values()) for number in of_each_kind)
     embedding, head = counts[EMBEDDING], counts[HEAD]
     if strategy == "fsdp2" and not shape.tied:
         return _Units(0, embedding, head, one)
     return _Units(embedding + head, 0, 0, one)
-
-
-def _layers_of_each_kind(shape: ModelConfig) -> tuple[int, ...]:
-    """Return a layer of each kind: the first and the last."""
-    return (0, shape.layers - 1) if shape.layers else ()

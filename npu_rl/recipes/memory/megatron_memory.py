@@ -235,9 +235,8 @@ class _HybridOptimizer:
     @classmethod
     def of(cls, facts: PlanInputs) -> _HybridOptimizer:
         """Return the share as configured; none in a tree where verl moves the states to the die."""
-        if not facts.on(f"{_OWN_OPTIMIZER}.optimizer_cpu_offload") or not all(
-            map(facts.upstream.has, _HYBRID)
-        ):
+        offloads = facts.on(f"{_OWN_OPTIMIZER}.optimizer_cpu_offload")
+        if not (offloads and all(map(facts.upstream.has, _HYBRID))):
             return cls()
         share = facts.values.value(f"{_OWN_OPTIMIZER}.optimizer_offload_fraction")
         number = isinstance(share, int | float) and not isinstance(share, bool)

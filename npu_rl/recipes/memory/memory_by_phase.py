@@ -46,9 +46,7 @@ class PhaseName(Enum):
     UPDATE = "memory-update", "update", "actor.micro_batch"
 
     def __init__(self, rule: str, label: str, micro_batch_key: str) -> None:
-        self.rule = rule
-        self.label = label
-        self.micro_batch_key = micro_batch_key
+        self.rule, self.label, self.micro_batch_key = rule, label, micro_batch_key
 
 
 @dataclass(frozen=True)
@@ -121,9 +119,8 @@ class Memory:
 
     def worst(self, name: PhaseName) -> Phase | None:
         """Return this phase on the stage that needs most, or None."""
-        return max(
-            (phase for phase in self.phases if phase.name is name), key=lambda p: p.total, default=None
-        )
+        these = (phase for phase in self.phases if phase.name is name)
+        return max(these, key=lambda phase: phase.total, default=None)
 
 
 def memory_of(facts: PlanInputs, die: int = 64 * 10**9, *, expected: bool = False) -> Memory | None:
@@ -143,27 +140,23 @@ def memory_of(facts: PlanInputs, die: int = 64 * 10**9, *, expected: bool = Fals
     overhead = overhead_of(facts, layout)
     engines = _engines(facts, layout, shape, training.stages, overhead, die)
     engine = min(engines, key=lambda one: one.cache.size, default=None)
-    batches = {name: micro_batch(facts, which) for name, which in _MICRO_BATCHES.items()}
+    batches = {name: micro_batch(facts, which) for name, which in MICRO_BATCHES.items()}
     if expected:
         batches = {name: one and replace(one, tokens=one.expected) for name, one in batches.items()}
+    asleep = _asleep_on_host(facts, engine)
+    dies = facts.recipe.cluster.dies
     return Memory(
         die=die,
         stages=training.stages,
         engine=engine,
         phases=tuple(_phases(facts, training, engines, overhead, batches)),
-        host=host_parts(
-            training.stages,
-            facts.world,
-            facts.recipe.cluster.dies,
-            _asleep_on_host(facts, engine),
-            overhead.processes,
-        ),
+        host=host_parts(training.stages, facts.world, dies, asleep, overhead.processes),
         assumed=(*training.assumed, *_assumptions(facts, shape, engine, overhead)),
         missing=tuple(_not_counted(facts, training, batches)),
     )
 
 
-_MICRO_BATCHES = {
+MICRO_BATCHES = {
     PhaseName.UPDATE: UPDATE,
     PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
     PhaseName.REFERENCE: REFERENCE_LOG_PROB,
@@ -190,12 +183,9 @@ def _engines(
     """Return the engine beside each stage: what training leaves on the die reduces its cache, if it is measured."""
     if layout.rollout is None:
         return []
-    rollout = layout.rollout
     left = [0 if counts_only_itself(facts) else total(one.resident) for one in stages]
-    engines = {
-        size: engine_of(facts, shape, rollout, die, size, overhead.inside, overhead.outside)
-        for size in set(left)
-    }
+    fixed = (overhead.inside, overhead.outside)
+    engines = {size: engine_of(facts, shape, layout.rollout, die, size, *fixed) for size in set(left)}
     return [engines[size] for size in left]
 
 
@@ -209,10 +199,10 @@ _LEVEL_1 = Place(
 
 def _asleep_on_host(facts: PlanInputs, engine: EngineMemory | None) -> int:
     """Return the bytes of a die's engine that wait in the host's memory while it sleeps."""
-    sleeps = facts.npu and all(
-        facts.values.value(f"{ROLLOUT}.{name}") is not False
-        for name in ("free_cache_engine", "enable_sleep_mode")
-    )
+    switches = [
+        facts.values.value(f"{ROLLOUT}.{name}") for name in ("free_cache_engine", "enable_sleep_mode")
+    ]
+    sleeps = facts.npu and all(switch is not False for switch in switches)
     return total(engine.own) if engine is not None and sleeps and facts.upstream.has(_LEVEL_1) else 0
 
 
@@ -254,21 +244,17 @@ def _phases(
         engine_parts: Parts = {}
         if engines:
             engine = engines[number]
-            engine_parts = (
-                {} if asleep else present([*engine.own.items(), (Part.KV_CACHE, engine.cache.size)])
-            )
+            if not asleep:
+                engine_parts = present([*engine.own.items(), (Part.KV_CACHE, engine.cache.size)])
             moving = {
                 Part.ACTOR_WEIGHTS: one.weights,
                 Part.GATHERED: training.gathered,
                 Part.BUCKET: _bucket(facts),
             }
-            yield _phase(
-                PhaseName.WEIGHT_SYNC, number, resident, moving, engine_parts or engine.own, overhead.parts
-            )
-            yield replace(
-                _phase(PhaseName.GENERATE, number, resident, engine.parts(engine.cache.size)),
-                settled=engine.profiled if engine.share is not None else {},
-            )
+            beside = (engine_parts or engine.own, overhead.parts)
+            yield _phase(PhaseName.WEIGHT_SYNC, number, resident, moving, *beside)
+            generate = _phase(PhaseName.GENERATE, number, resident, engine.parts(engine.cache.size))
+            yield replace(generate, settled=engine.profiled if engine.share is not None else {})
         for name, needs in passes.items():
             micro = batches[name]
             if needs is not None and micro is not None:

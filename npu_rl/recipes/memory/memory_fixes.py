@@ -9,11 +9,11 @@ from typing import Any
 
 from npu_rl.recipes.memory.device_overhead import HCCL_MB, buffer_mb
 from npu_rl.recipes.memory.engine_memory import SHARE
-from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName, memory_of
+from npu_rl.recipes.memory.memory_by_phase import MICRO_BATCHES, Memory, Phase, PhaseName, memory_of
 from npu_rl.recipes.memory.memory_parts import Part, gb
 from npu_rl.recipes.sizing.batch_arithmetic import TrainerValues
 from npu_rl.recipes.sizing.divisibility import check_sizes
-from npu_rl.recipes.sizing.micro_batches import OLD_LOG_PROB, REFERENCE_LOG_PROB, UPDATE, micro_batch
+from npu_rl.recipes.sizing.micro_batches import micro_batch
 from npu_rl.recipes.sizing.plan_inputs import ACTOR, REFERENCE, ROLLOUT, TRANSFORMER, PlanInputs
 from npu_rl.recipes.trainer_code.citations import Place
 
@@ -21,11 +21,6 @@ BUFFER = "HCCL_BUFFSIZE"
 _SEQUENCES = f"{ROLLOUT}.max_num_seqs"
 BLOCKS = f"{ROLLOUT}.engine_kwargs.vllm.num_gpu_blocks_override"
 _GRAPH_SIZES = f"{ROLLOUT}.engine_kwargs.vllm.additional_config.torchair_graph_config.graph_batch_sizes"
-_MICRO_BATCHES = {
-    PhaseName.UPDATE: UPDATE,
-    PhaseName.OLD_LOG_PROB: OLD_LOG_PROB,
-    PhaseName.REFERENCE: REFERENCE_LOG_PROB,
-}
 # It saves by dp_zero alone, and verl by other formats, which read tensors without storage
 # (patchsets/MindSpeed/7ff818c/0002-swapped-states.patch).
 _SWAP_LOST_IN_CHECKPOINTS = Place(
@@ -76,15 +71,8 @@ class Fix:
     path: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class PhaseFixes:
-    """The changes that make one phase fit.
-
-    Attributes:
-        alone: Each change and the bytes of the phase after it, by the change's text.
-    """
-
-    alone: Mapping[str, tuple[MemoryChange, int]]
+PhaseFixes = Mapping[str, tuple[MemoryChange, int]]
+"""The changes that make one phase fit: each, and the bytes of the phase after it, by the change's text."""
 
 
 class _ChangedValues(TrainerValues):
@@ -111,12 +99,8 @@ def apply_changes(facts: PlanInputs, *changes: MemoryChange) -> PlanInputs:
     if layout is not None and sizes:
         layout = replace(layout, train=replace(layout.train, **sizes))
     env = {name: value for change in changes for name, value in (change.env or {}).items()}
-    return replace(
-        facts,
-        values=_ChangedValues(facts.values, values),
-        layout=layout,
-        env={**facts.env, **env} if env else facts.env,
-    )
+    changed = _ChangedValues(facts.values, values)
+    return replace(facts, values=changed, layout=layout, env={**facts.env, **env})
 
 
 def find_phase_fixes(
@@ -138,26 +122,24 @@ def find_phase_fixes(
         if enough(after):
             alone[str(change)] = (change, after.total)
     if alone or not helping:
-        return PhaseFixes(alone)
+        return alone
     after = _phase_after(apply_changes(facts, *helping), memory, name)
     if after is None or not enough(after):
-        return PhaseFixes({})
+        return {}
     every = MemoryChange(
         {key: value for change in helping for key, value in change.values.items()},
         env={name: value for change in helping for name, value in (change.env or {}).items()},
     )
-    return PhaseFixes({str(every): (every, after.total)})
+    return {str(every): (every, after.total)}
 
 
 def common_fix(fixes: Sequence[PhaseFixes]) -> Fix:
     """Return the changes that fix all of these phases at once."""
     first, *others = fixes
-    both = [
-        change for text, (change, _) in first.alone.items() if all(text in other.alone for other in others)
-    ]
+    both = [change for text, (change, _) in first.items() if all(text in other for other in others)]
     if not both:
         return Fix("")
-    most = [max(other.alone[str(change)][1] for other in fixes) for change in both]
+    most = [max(other[str(change)][1] for other in fixes) for change in both]
     texts = [f"set {change} ({gb(size)} then)" for change, size in zip(both, most, strict=True)]
     keys = [key for change in both for key in change.values]
     first_key = keys[0][0]
@@ -241,7 +223,7 @@ def _changes(
     """Yield the changes that could help, the cheapest first."""
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
     parts = phase.parts
-    if phase.name in _MICRO_BATCHES:
+    if phase.name in MICRO_BATCHES:
         yield from _smaller_micro_batch(facts, memory, phase.name, enough)
     if phase.name is PhaseName.UPDATE:
         yield from _recompute_more(facts, memory)
@@ -249,10 +231,8 @@ def _changes(
         yield from _move_optimizer(facts, phase)
     if Part.REFERENCE_WEIGHTS in parts and phase.name is not PhaseName.REFERENCE:
         yield MemoryChange({("offload.reference", f"{REFERENCE}.{backend}.param_offload"): True})
-    if (
-        phase.name in (PhaseName.GENERATE, PhaseName.REFERENCE, PhaseName.OLD_LOG_PROB)
-        or Part.ACTOR_GRADIENTS in parts
-    ):
+    passes = (PhaseName.GENERATE, PhaseName.REFERENCE, PhaseName.OLD_LOG_PROB)
+    if phase.name in passes or Part.ACTOR_GRADIENTS in parts:
         yield MemoryChange({("offload.parameters", f"{ACTOR}.{backend}.param_offload"): True})
     if phase.name is not PhaseName.GENERATE and Part.KV_CACHE in parts:
         yield MemoryChange({("rollout.free_cache", f"{ROLLOUT}.free_cache_engine"): True})
@@ -293,14 +273,13 @@ def _smaller_micro_batch(
     facts: PlanInputs, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
 ) -> Iterator[MemoryChange]:
     """Yield the largest divisor of the micro batch that fits; else a single sequence."""
-    micro = micro_batch(facts, _MICRO_BATCHES[name])
+    micro = micro_batch(facts, MICRO_BATCHES[name])
     if micro is None:
         return
     if micro.sequences is None:
         least = facts.length or 0
-        sizes = [
-            size for size in (micro.tokens // 2, micro.tokens // 4, least) if least <= size < micro.tokens
-        ]
+        tried = (micro.tokens // 2, micro.tokens // 4, least)
+        sizes = [size for size in tried if least <= size < micro.tokens]
         key = (f"overrides.{micro.key}", micro.key)
     else:
         sizes = [size for size in range(micro.sequences // 2, 0, -1) if micro.sequences % size == 0]
@@ -361,10 +340,6 @@ def _smaller_share(memory: Memory, phase: Phase) -> Iterator[MemoryChange]:
 
 
 def _value_text(value: Any) -> str:
-    return (
-        str(value).lower()
-        if isinstance(value, bool)
-        else f"{value:g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -34,16 +34,14 @@ class Part(Enum):
     CONTEXT = "cann-context", "CANN's context", True
     PINNED_COPIES = "pinned-copies", "copies while weights are offloaded", True
     PROCESSES = "processes", "processes", True
-    OBJECT_STORE = "object-store", "Ray's object store", True
 
     def __init__(self, key: str, label: str, estimate: bool = False) -> None:
         self.key = key
         self.label = label
         self.estimate = estimate
 
-    __hash__ = (
-        object.__hash__
-    )  # Enum's is a function of Python, and counting memory asks for it some 10,000 times
+    # Enum's is a function of Python, and counting memory asks for it some 10,000 times
+    __hash__ = object.__hash__
 
     def __str__(self) -> str:
         return f"{self.label} (estimate)" if self.estimate else self.label

@@ -134,8 +134,9 @@ def _finding(facts: PlanInputs, rule: Rule) -> Finding:
     key = next((key for key in rule.keys if key in facts.given), rule.keys[0] if rule.keys else "")
     path = facts.path(key) or rule.path or _recipe_path(key)
     severity = Severity.ADVICE if rule.advice else Severity.ERROR
-    where = facts.loaded.where(*path)
-    return Finding(rule.id, severity, path, key, rule.figures, rule.fix, where, rule.certain)
+    return facts.loaded.finding(
+        rule.id, severity, path, rule.figures, rule.fix, key=key, certain=rule.certain
+    )
 
 
 def _recipe_path(trainer_key: str) -> KeyPath:
@@ -148,10 +149,9 @@ def _recipe_path(trainer_key: str) -> KeyPath:
 
 def _model_size_finding(facts: PlanInputs, error: RecipeError) -> Finding:
     """Return an error for a broken config.json, or advice for a missing one, which may lie on the run's machines."""
-    path = ("model", "path")
-    where, fix = facts.loaded.where(*path), error.hint or ""
+    path, fix = ("model", "path"), error.hint or ""
     if (facts.loaded.locate(facts.recipe.model.path or "") / "config.json").is_file():
         why = f"{error.what}: {error.why}" if error.why else error.what
-        return Finding("model-config", Severity.ERROR, path, "", why, fix, where)
+        return facts.loaded.finding("model-config", Severity.ERROR, path, why, fix)
     message = f"{error.what}, so layout and memory are not judged"
-    return Finding("model-size-unknown", Severity.ADVICE, path, "", message, fix, where)
+    return facts.loaded.finding("model-size-unknown", Severity.ADVICE, path, message, fix)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.bounded import NO_FILE, read_file
+from npu_rl.common.bounded import read_if_file
 from npu_rl.common.bundled import data_root
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import UsageError
@@ -54,19 +54,7 @@ def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
             raise
         if written:
             return CopiedRecipe(path, schema=beside)
-        return CopiedRecipe(path, stale=None if _has(beside, schema_raw) else beside)
-
-
-def _has(path: Path, content: bytes) -> bool:
-    """Return whether a file has just this content."""
-    try:
-        return read_file(path) == content
-    except ValueError:
-        return False
-    except OSError as error:
-        if error.errno in NO_FILE:
-            return False
-        raise
+        return CopiedRecipe(path, stale=None if read_if_file(beside) == schema_raw else beside)
 
 
 def _place(target: Path | None, name: str) -> Path:

@@ -13,6 +13,7 @@ from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.common.yaml_documents.document import Plain
 from npu_rl.common.yaml_documents.extends_chain import read_chain, recorded_names
+from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.layers import Origin, flatten
 from npu_rl.common.yaml_documents.merged_file import checked, merge
 from npu_rl.common.yaml_documents.problems import KeyPath, Problem
@@ -58,6 +59,24 @@ class LoadedRecipe:
         while path not in self.origins:
             path = path[:-1]
         return str(self.origins[path])
+
+    def finding(
+        self,
+        rule: str,
+        severity: Severity,
+        path: KeyPath,
+        message: str,
+        fix: str = "",
+        *,
+        key: str = "",
+        certain: bool = True,
+    ) -> Finding:
+        """Return a finding on a key of the recipe, at the place where that is set.
+
+        Args:
+            key: The trainer's key.
+        """
+        return Finding(rule, severity, path, key, message, fix, self.where(*path), certain)
 
     def locate(self, path: str) -> Path:
         """Return the file or folder that a path of the recipe names: ./ and ../ are relative to the recipe, ~ is home.

@@ -37,6 +37,7 @@ _SEQUENCE_COPIED = Place(
     ("v0.8.0", "7aed6b2", "8851219"),
 )
 _RECIPE_KEYS = {_A: "actor.micro_batch", _R: "rollout.log_prob_micro_batch", _F: "reference.micro_batch"}
+_DENSE = ("tensor_model", "pipeline_model", "context")
 _REFERENCE = re.compile(r"\$\{(?:oc\.select:)?\s*(\.*)([\w.]+)\s*(?:,[^{}]*)?\}")
 
 
@@ -112,6 +113,10 @@ def broken_rules(values: TrainerValues, megatron: bool, upstream: CitedCode) -> 
     yield from sizes.micro_batches()
 
 
+def _size_keys(section: str, *names: str) -> list[str]:
+    return [f"{section}.{name}_parallel_size" for name in names]
+
+
 class _Rules:
     def __init__(self, values: TrainerValues, megatron: bool, upstream: CitedCode) -> None:
         self._values = values
@@ -139,25 +144,19 @@ class _Rules:
         for role in (_A, _F) if self._megatron else ():
             yield from self._model_parallel(f"{role}.megatron", world)
         sequence, key = sequence_parallel(self._values, self._upstream)
-        if (
-            not self._megatron
-            and sequence > 1
-            and self._values.value("actor_rollout_ref.model.use_remove_padding") is False
-        ):
-            where = self._find_rule(
-                (_TRAINER, "must enable `use_remove_padding`"), (_ACTOR, "must enable `use_remove_padding`")
-            )
+        padding = "actor_rollout_ref.model.use_remove_padding"
+        if not self._megatron and sequence > 1 and self._values.value(padding) is False:
             yield from self._report(
                 "sequence-parallel-needs-remove-padding",
-                where,
+                self._find_text("must enable `use_remove_padding`", _TRAINER, _ACTOR),
                 f"sequence parallel size {sequence} needs model.remove_padding: true",
                 key,
-                "actor_rollout_ref.model.use_remove_padding",
+                padding,
                 fix="set model.remove_padding to true, or actor.parallel.sequence to 1",
             )
 
     def _model_parallel(self, section: str, world: int) -> Iterator[BrokenRule]:
-        tensor, pipeline, context = (self._size(section, name) for name in ("tensor", "pipeline", "context"))
+        tensor, pipeline, context = (self._values.whole(key) for key in _size_keys(section, *_DENSE))
         if not (tensor and pipeline and context):
             return
         together = tensor * pipeline * context
@@ -166,40 +165,28 @@ class _Rules:
                 (_TRAINER, "must be divisible by model_parallel_size"), (_STATE, "is not divisible by")
             )
             text = f"tensor {tensor} x pipeline {pipeline} x context {context} = {together}"
-            keys = (f"{section}.{name}" for name in self._names("tensor", "pipeline", "context"))
             yield from self._report(
                 "model-parallel-divides-world",
                 where,
                 f"{world} dies are not divisible by {text}",
-                *keys,
+                *_size_keys(section, *_DENSE),
                 fix="set actor.parallel.tensor, actor.parallel.pipeline and actor.parallel.context so that their "
                 f"product divides {world}",
             )
-        expert = self._size(section, "expert")
+        expert = self._values.whole(f"{section}.expert_model_parallel_size")
         inner = self._values.whole(f"{section}.expert_tensor_parallel_size", tensor) or tensor
         if expert and world % (inner * expert * pipeline):
             where = self._find_rule((_STATE, "expert_tensor_model_pipeline_parallel size"))
-            text = (
-                f"expert tensor {inner} x expert {expert} x pipeline {pipeline} = {inner * expert * pipeline}"
-            )
-            keys = (f"{section}.{name}" for name in self._names("expert", "pipeline"))
+            together = inner * expert * pipeline
+            text = f"expert tensor {inner} x expert {expert} x pipeline {pipeline} = {together}"
             yield from self._report(
                 "expert-parallel-divides-world",
                 where,
                 f"{world} dies are not divisible by {text}",
-                *keys,
+                *_size_keys(section, "expert_model", "pipeline_model"),
                 fix="set actor.parallel.expert_tensor, actor.parallel.expert and actor.parallel.pipeline so that their "
                 f"product divides {world}",
             )
-
-    def _size(self, section: str, name: str) -> int | None:
-        (key,) = self._names(name)
-        return self._values.whole(f"{section}.{key}")
-
-    @staticmethod
-    def _names(*names: str) -> tuple[str, ...]:
-        suffixes = {"context": "context_parallel_size"}
-        return tuple(suffixes.get(name, f"{name}_model_parallel_size") for name in names)
 
     def batches(self) -> Iterator[BrokenRule]:
         """Yield broken rules on how the responses of a step are divided."""
@@ -208,13 +195,9 @@ class _Rules:
         mini = whole(f"{_A}.ppo_mini_batch_size")
         dynamic = self._values.value(f"{_A}.use_dynamic_bsz") is True
         if batch and mini and mini > batch and not dynamic:
-            where = self._find_rule(
-                (
-                    _TRAINER,
-                    "config.data.train_batch_size >= config.actor_rollout_ref.actor.ppo_mini_batch_size",
-                ),
-                (_ACTOR, "train_batch_size < self.ppo_mini_batch_size"),
-            )
+            asserts = "config.data.train_batch_size >= config.actor_rollout_ref.actor.ppo_mini_batch_size"
+            raises = "train_batch_size < self.ppo_mini_batch_size"
+            where = self._find_rule((_TRAINER, asserts), (_ACTOR, raises))
             yield from self._report(
                 "mini-batch-within-batch",
                 where,
@@ -247,19 +230,14 @@ class _Rules:
     def _smallest_batch(self, world: int) -> tuple[int | None, str]:
         """Return the smallest batch the trainer accepts, and its calculation."""
         micro = self._values.whole(f"{_A}.ppo_micro_batch_size_per_gpu")
-        sizes = [self._size(f"{_A}.megatron", name) for name in ("tensor", "pipeline", "context")]
+        sizes = [self._values.whole(key) for key in _size_keys(f"{_A}.megatron", *_DENSE)]
         if not self._megatron or not self._upstream.has(*_OVER_REPLICAS):
             return world, f"{world} dies"
         if not micro or not all(sizes):
             return None, ""
-        parallel = 1
-        for size in sizes:
-            parallel *= size or 1
-        replicas = world // parallel
-        return (
-            replicas * micro,
-            f"{replicas} data-parallel replicas x micro batch {micro} = {replicas * micro}",
-        )
+        replicas = world // math.prod(size or 1 for size in sizes)
+        smallest = replicas * micro
+        return smallest, f"{replicas} data-parallel replicas x micro batch {micro} = {smallest}"
 
     def _fsdp_share(self, mini: int, responses: int, world: int, micro: int) -> Iterator[BrokenRule]:
         """Yield broken rules on the share of the mini batch on one die (FSDP)."""
@@ -290,31 +268,25 @@ class _Rules:
         if value(f"{_A}.use_dynamic_bsz") is True:
             yield from self._unpacked_reference() if reference else ()
             return
-        log_prob = "log_prob_micro_batch_size"
+        log_prob, checks = "log_prob_micro_batch_size", (_TRAINER, _ACTOR, _CONFIG)
         roles = [(_A, "ppo_micro_batch_size"), (_R, log_prob), *([(_F, log_prob)] if reference else [])]
         for section, name in roles:
             one, whole = f"{section}.{name}_per_gpu", f"{section}.{name}"
             if not (self._values.known(one) and self._values.known(whole)):
                 continue
             if value(one) is None and value(whole) is None:
-                where = self._find_rule(
-                    *((file, "Please set at least one of") for file in (_TRAINER, _ACTOR, _CONFIG))
-                )
                 yield from self._report(
                     "micro-batch-missing",
-                    where,
+                    self._find_text("Please set at least one of", *checks),
                     f"{one} is not set, and the trainer has no default",
                     one,
                     whole,
                     fix=f"set {_RECIPE_KEYS[section]} to the responses a die computes at once, such as 1",
                 )
             elif value(one) is not None and value(whole) is not None:
-                where = self._find_rule(
-                    *((file, "You have set both") for file in (_TRAINER, _ACTOR, _CONFIG))
-                )
                 yield from self._report(
                     "micro-batch-twice",
-                    where,
+                    self._find_text("You have set both", *checks),
                     f"{one} and {whole} exclude each other",
                     whole,
                     one,
@@ -345,6 +317,10 @@ class _Rules:
                 size,
                 fix=f"set overrides.{packed} to true, or {_RECIPE_KEYS[_F]} to the responses a die computes at once",
             )
+
+    def _find_text(self, text: str, *files: str) -> str | None:
+        """Return file:line of a text in the first of these files that has it, as `_find_rule` does."""
+        return self._find_rule(*((file, text) for file in files))
 
     def _find_rule(self, *places: tuple[str, str]) -> str | None:
         """Return file:line of the first of these texts in the tree, without a workspace the file; None if absent."""

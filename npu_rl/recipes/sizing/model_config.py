@@ -94,6 +94,35 @@ class ModelConfig:
 _MOST_LAYERS = 10_000
 _LARGEST_SIZE = 10**9
 
+# Qwen/Qwen3-32B
+_QWEN3_32B = ModelConfig(
+    layers=64,
+    hidden=5120,
+    heads=64,
+    kv_heads=8,
+    head_dim=128,
+    feed_forward=25600,
+    vocabulary=151936,
+    positions=40960,
+    query_norm=True,
+    kind="qwen3",
+)
+# Qwen/Qwen3-30B-A3B; those of July 2025 (-2507) have 262144 positions
+_QWEN3_30B = ModelConfig(
+    layers=48,
+    hidden=2048,
+    heads=32,
+    kv_heads=4,
+    head_dim=128,
+    feed_forward=6144,
+    vocabulary=151936,
+    positions=40960,
+    experts=128,
+    expert_width=768,
+    experts_per_token=8,
+    query_norm=True,
+    kind="qwen3_moe",
+)
 # As in their config.json on the Hugging Face hub.
 PUBLISHED: Mapping[str, ModelConfig] = {
     "deepseek-v3": ModelConfig(
@@ -146,50 +175,11 @@ PUBLISHED: Mapping[str, ModelConfig] = {
         query_bias=True,
         kind="qwen2",
     ),
-    # Qwen/Qwen3-32B
-    "qwen3-32b": ModelConfig(
-        layers=64,
-        hidden=5120,
-        heads=64,
-        kv_heads=8,
-        head_dim=128,
-        feed_forward=25600,
-        vocabulary=151936,
-        positions=40960,
-        query_norm=True,
-        kind="qwen3",
-    ),
-    # Qwen/Qwen3-30B-A3B; those of July 2025 (-2507) have 262144 positions
-    "qwen3-30b-a3b": ModelConfig(
-        layers=48,
-        hidden=2048,
-        heads=32,
-        kv_heads=4,
-        head_dim=128,
-        feed_forward=6144,
-        vocabulary=151936,
-        positions=40960,
-        experts=128,
-        expert_width=768,
-        experts_per_token=8,
-        query_norm=True,
-        kind="qwen3_moe",
-    ),
+    "qwen3-32b": _QWEN3_32B,
+    "qwen3-30b-a3b": _QWEN3_30B,
     # Qwen/Qwen3-235B-A22B; those of July 2025 (-2507) have 262144 positions
-    "qwen3-235b-a22b": ModelConfig(
-        layers=94,
-        hidden=4096,
-        heads=64,
-        kv_heads=4,
-        head_dim=128,
-        feed_forward=12288,
-        vocabulary=151936,
-        positions=40960,
-        experts=128,
-        expert_width=1536,
-        experts_per_token=8,
-        query_norm=True,
-        kind="qwen3_moe",
+    "qwen3-235b-a22b": replace(
+        _QWEN3_30B, layers=94, hidden=4096, heads=64, feed_forward=12288, expert_width=1536
     ),
 }
 # What standins/injected/npu_rl_make_tiny.py makes; the vocabulary is that of its tokenizer, rounded up to 64.
@@ -285,45 +275,45 @@ def read_shape(values: Mapping[str, Any]) -> ModelConfig:
             rope_dim=int(values["qk_rope_head_dim"]),
             value_dim=int(values["v_head_dim"]),
         )
+
+    def count(name: str) -> int:
+        return int(values.get(name, 0) or 0)
+
     positions, rope_factor = _positions(values)
     experts = int(values.get("n_routed_experts", values.get("num_experts", 0)) or 0)
     layers = int(values["num_hidden_layers"])
     bias = bool(values.get("attention_bias", kind.startswith("qwen2")))
-    groups = int(values.get("n_group", 0) or 0) if experts else 0
+    groups = count("n_group") if experts else 0
+    head_dim = latent.nope_dim + latent.rope_dim if latent else count("head_dim") or hidden // heads
+    unclean = ("quantization_config", "num_nextn_predict_layers")
     return ModelConfig(
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=int(values.get("num_key_value_heads", heads)),
-        head_dim=latent.nope_dim + latent.rope_dim
-        if latent
-        else int(values.get("head_dim") or hidden // heads),
+        head_dim=head_dim,
         feed_forward=int(values["intermediate_size"]),
         vocabulary=int(values["vocab_size"]),
         positions=positions,
         rope_factor=rope_factor,
         latent=latent,
         experts=experts,
-        expert_width=int(values.get("moe_intermediate_size", 0) or 0),
-        shared_experts=int(values.get("n_shared_experts", 0) or 0),
-        shared_feed_forward=int(values.get("shared_expert_intermediate_size", 0) or 0),
+        expert_width=count("moe_intermediate_size"),
+        shared_experts=count("n_shared_experts"),
+        shared_feed_forward=count("shared_expert_intermediate_size"),
         shared_gate=bool(values.get("shared_expert_intermediate_size")),
-        experts_per_token=int(values.get("num_experts_per_tok", 0) or 0),
+        experts_per_token=count("num_experts_per_tok"),
         expert_groups=groups if groups > 1 else 0,
-        groups_per_token=int(values.get("topk_group", 0) or 0) if groups > 1 else 0,
-        dense=int(values.get("first_k_dense_replace", 0) or 0) if experts else 0,
+        groups_per_token=count("topk_group") if groups > 1 else 0,
+        dense=count("first_k_dense_replace") if experts else 0,
         other_dense=_other_dense(values, layers) if experts else frozenset(),
         tied=bool(values.get("tie_word_embeddings", False)),
         query_bias=bias,
         output_bias=bias and not kind.startswith("qwen2"),
         query_norm=kind.startswith("qwen3"),
-        longest=int(values.get("max_position_embeddings") or 0),
+        longest=count("max_position_embeddings"),
         kind=kind,
-        unsupported=tuple(
-            (key, values[key])
-            for key in ("quantization_config", "num_nextn_predict_layers")
-            if values.get(key)
-        ),
+        unsupported=tuple((key, values[key]) for key in unclean if values.get(key)),
     )
 
 

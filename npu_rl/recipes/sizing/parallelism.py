@@ -174,8 +174,7 @@ def _stage_layers(shape: ModelConfig, recipe: Recipe) -> tuple[int, ...]:
     if given:
         return tuple(map(int, re.findall(r"\d+", str(given))))
     stages = recipe.actor.parallel.pipeline or 1
-    first = transformer.get("num_layers_in_first_pipeline_stage")
-    last = transformer.get("num_layers_in_last_pipeline_stage")
+    first, last = (transformer.get(f"num_layers_in_{end}_pipeline_stage") for end in ("first", "last"))
     ends = [count for count in (first, last) if isinstance(count, int)]
     if not ends or stages < len(ends):
         return ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from npu_rl.recipes.sizing.parallelism import Parallelism, RolloutSizes
 
 Ranks = tuple[int, ...]
@@ -47,19 +49,10 @@ def train_members(layout: Parallelism) -> dict[str, list[Ranks]]:
     Ranks are in the order tp-cp-ep-dp-pp, the default of initialize_model_parallel
     (megatron/core/parallel_state.py@core_v0.12.1): tensor, then context, data and pipeline grow with the rank.
     """
-    train, world = layout.train, layout.world
-    data = world // (train.tensor * train.pipeline * train.context)
-    dense = {"tensor": train.tensor, "context": train.context, "data": data, "pipeline": train.pipeline}
-    copies = world // (layout.expert_tensor * train.expert * train.pipeline)
-    expert = {
-        "expert_tensor": layout.expert_tensor,
-        "expert": train.expert,
-        "expert_data": copies,
-        "stage": train.pipeline,
-    }
-    found = _orthogonal(dense)
-    found |= {name: groups for name, groups in _orthogonal(expert).items() if name != "stage"}
-    return found
+    sizes = train_groups(layout)
+    dense = {name: sizes[name] for name in ("tensor", "context", "data", "pipeline")}
+    expert = {name: sizes[name] for name in ("expert_tensor", "expert", "expert_data", "pipeline")}
+    return _orthogonal(dense) | _orthogonal(expert)
 
 
 def rollout_members(rollout: RolloutSizes, world: int) -> dict[str, list[Ranks]]:
@@ -76,9 +69,7 @@ def rollout_members(rollout: RolloutSizes, world: int) -> dict[str, list[Ranks]]
 
 def _orthogonal(sizes: dict[str, int]) -> dict[str, list[Ranks]]:
     """Return the groups along each dimension; the first dimension grows fastest with the rank."""
-    world = 1
-    for size in sizes.values():
-        world *= size
+    world = math.prod(sizes.values())
     found, stride = {}, 1
     for name, size in sizes.items():
         starts = (rank for rank in range(world) if rank // stride % size == 0)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from npu_rl.common.bundled import data_root, runtime_root
 from npu_rl.common.environment_variables import VARIABLES
 from npu_rl.recipes.trainer_code.source_files import line_numbers, read_source, read_source_text, source_texts
+from npu_rl.recipes.trainer_code.syntax_nodes import last_name, text_of
 from npu_rl.stack.patches.patch_header import HOW, parse_header
 
 _SWITCH_READ = re.compile(r"\benabled\(\s*['\"]([a-z0-9-]+)['\"]")
@@ -106,9 +107,8 @@ class _Calls(NamedTuple):
 
     def is_in(self, content: bytes) -> bool:
         """Return whether Python source uses it; a comment or a text that names it does not."""
-        if self.slug.encode() not in content and not any(
-            name.encode() in content for name in (self.variable, *self.modules)
-        ):
+        names = (self.slug, self.variable, *self.modules)
+        if not any(name.encode() in content for name in names):
             return False
         from npu_rl.common.bounded import syntax_tree
 
@@ -125,13 +125,11 @@ class _Calls(NamedTuple):
             return any(self._is_module(alias.name) for alias in node.names)
         if isinstance(node, ast.ImportFrom):
             within = node.module or ""
-            return self._is_module(within) or any(
-                self._is_module(f"{within}.{one.name}") for one in node.names
-            )
+            names = (f"{within}.{one.name}" for one in node.names)
+            return self._is_module(within) or any(map(self._is_module, names))
         if isinstance(node, ast.Call):
-            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-            texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
-            return (name == "enabled" and texts[:1] == [self.slug]) or self.variable in texts
+            texts = list(map(text_of, node.args))
+            return (last_name(node.func) == "enabled" and self.slug in texts[:1]) or self.variable in texts
         return isinstance(node, ast.Subscript) and getattr(node.slice, "value", None) == self.variable
 
     def _is_module(self, dotted: str) -> bool:
@@ -140,12 +138,11 @@ class _Calls(NamedTuple):
 
 
 def _calls_of(slug: str, runtime: Path) -> _Calls:
+    reads = re.compile(rf"(?:^SLUG = |\benabled\(\s*)['\"]{slug}['\"]".encode(), re.M)
     modules = {
         path.relative_to(runtime).parts[0].removesuffix(".py")
         for path, content in source_texts(runtime.rglob("*.py")).items()
-        if re.search(
-            rf"(?:^SLUG = |\benabled\(\s*)['\"]{slug}['\"]", content.decode("utf-8", "replace"), re.M
-        )
+        if reads.search(content)
     }
     return _Calls(slug, frozenset(modules))
 
@@ -178,9 +175,8 @@ def _switches_in_files(paths: Iterable[Path], root: Path) -> dict[str, str]:
         if b"enabled(" in content:
             text = content.decode("utf-8", "replace")
             matches = list(_SWITCH_READ.finditer(text))
-            for match, line in zip(
-                matches, line_numbers(text, (one.start() for one in matches)), strict=True
-            ):
+            lines = line_numbers(text, (one.start() for one in matches))
+            for match, line in zip(matches, lines, strict=True):
                 found[match[1]] = f"{path.relative_to(root).as_posix()}:{line}"
     return found
 

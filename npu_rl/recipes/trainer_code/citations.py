@@ -124,28 +124,19 @@ class CitedCode:
             return self._find_absent(place, text, at)
         if at < 0:
             return PlaceStatus(place.file, f"not in this tree: {place.text!r} in {place.file}")
-        replaced = (
-            self._replacement_of(place.file, _enclosing_function(text, at))
-            if self._patching_files()
-            else None
-        )
+        if not self._patching_files():
+            return PlaceStatus(_file_and_line(place.file, text, at))
+        replaced = self._replacement_of(place.file, _enclosing_function(text, at))
         if replaced is None:
             return PlaceStatus(_file_and_line(place.file, text, at))
-        instead = self._find_in_patching(place.text)
-        if instead:
+        if instead := self._find_in_patching(place.text):
             return PlaceStatus(instead)
         return PlaceStatus(place.file, f"{place.file} is replaced at run time by {replaced}")
 
     def _find_absent(self, place: Place, text: str, at: int) -> PlaceStatus:
-        if at >= 0:
-            return PlaceStatus(
-                place.file, f"this tree has {place.text!r} ({_file_and_line(place.file, text, at)})"
-            )
-        instead = self._find_in_patching(place.text)
+        there = _file_and_line(place.file, text, at) if at >= 0 else self._find_in_patching(place.text)
         return (
-            PlaceStatus(place.file, f"this tree has {place.text!r} ({instead})")
-            if instead
-            else PlaceStatus("")
+            PlaceStatus(place.file, f"this tree has {place.text!r} ({there})") if there else PlaceStatus("")
         )
 
     def _find_by_pin(self, place: Place) -> PlaceStatus:
@@ -154,9 +145,8 @@ class CitedCode:
         for wanted in place.read_at:
             if any(_is_pin(pin, wanted) for pin in self._pins):
                 return PlaceStatus("" if place.absent else f"{place.file}@{wanted}")
-        return PlaceStatus(
-            place.file, f"{place.file} was read at {place.read_at[0]}, which the manifest doesn't pin"
-        )
+        why = f"{place.file} was read at {place.read_at[0]}, which the manifest doesn't pin"
+        return PlaceStatus(place.file, why)
 
     def _find_in_patching(self, wanted: str) -> str:
         """Return file:line of a text in the packages that replace code, or an empty text."""

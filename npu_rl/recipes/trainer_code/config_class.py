@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex
+from npu_rl.recipes.trainer_code.syntax_nodes import text_of
 
 _MAX_DEPTH = 12
 
@@ -37,10 +38,10 @@ class ConfigClass:
 
 def read_config_class(sources: SourceIndex, dotted: str) -> ConfigClass | None:
     """Return the class `package.module.Name`, or None if the code has none of this name."""
-    found = sources.find(dotted)
-    if found is None or not isinstance(found[1], ast.ClassDef):
+    found = sources.find_class(dotted)
+    if found is None:
         return None
-    module, node = found[0], found[1]
+    module, node = found
     keys: set[str] = set()
     hyphens = False
     for holder in _with_bases(sources, module, node, 0):
@@ -58,9 +59,8 @@ def _with_bases(
 ) -> Iterator[ast.ClassDef]:
     yield node
     for base in node.bases if depth < _MAX_DEPTH else ():
-        found = sources.find_expression(module, base)
-        if found and isinstance(found[1], ast.ClassDef):
-            yield from _with_bases(sources, found[0], found[1], depth + 1)
+        if found := sources.find_class_expression(module, base):
+            yield from _with_bases(sources, *found, depth + 1)
 
 
 def _fields(node: ast.ClassDef) -> Iterator[str]:
@@ -75,11 +75,7 @@ def _attributes(method: ast.FunctionDef) -> Iterator[str]:
     for node in ast.walk(method):
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         for target in targets if isinstance(node, (ast.Assign, ast.AnnAssign)) else ():
-            if (
-                isinstance(target, ast.Attribute)
-                and isinstance(target.value, ast.Name)
-                and target.value.id == own
-            ):
+            if isinstance(target, ast.Attribute) and getattr(target.value, "id", None) == own:
                 yield target.attr
 
 
@@ -87,23 +83,18 @@ def _looked_up(method: ast.FunctionDef) -> Iterator[str]:
     """Yield NAME of `given.get("NAME")`, `given["NAME"]` and `"NAME" in given`, where `given` is a parameter."""
     given = {item.arg for item in (*method.args.args[1:], *method.args.kwonlyargs)}
 
-    def is_given(node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id in given
-
     for node in ast.walk(method):
+        holder: ast.expr | None = None
         name: ast.expr | None = None
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            name = node.args[0] if node.func.attr in ("get", "pop") and is_given(node.func.value) else None
-        elif isinstance(node, ast.Subscript) and is_given(node.value):
-            name = node.slice
-        elif (
-            isinstance(node, ast.Compare)
-            and isinstance(node.ops[0], ast.In)
-            and is_given(node.comparators[0])
-        ):
-            name = node.left
-        if isinstance(name, ast.Constant) and isinstance(name.value, str):
-            yield name.value
+            holder, name = node.func.value, node.args[0] if node.func.attr in ("get", "pop") else None
+        elif isinstance(node, ast.Subscript):
+            holder, name = node.value, node.slice
+        elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
+            holder, name = node.comparators[0], node.left
+        text = text_of(name)
+        if text is not None and getattr(holder, "id", None) in given:
+            yield text
 
 
 def _replaces_hyphens(method: ast.FunctionDef) -> bool:
@@ -112,6 +103,6 @@ def _replaces_hyphens(method: ast.FunctionDef) -> bool:
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr == "replace"
-        and [item.value for item in node.args if isinstance(item, ast.Constant)] == ["-", "_"]
+        and list(map(text_of, node.args)) == ["-", "_"]
         for node in ast.walk(method)
     )

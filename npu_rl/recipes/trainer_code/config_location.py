@@ -29,6 +29,11 @@ class ConfigLocation:
     folder: str | None = None
     choices: Mapping[str, str | None] = field(default_factory=dict)
 
+    @property
+    def identity(self) -> list[object]:
+        """What an answer on the configuration depends on, besides its files."""
+        return [self.module, self.config, self.folder, dict(self.choices)]
+
     def find_folder(self, code: Path) -> Path:
         """Return the folder of the configuration, absolute. Raises ConfigFault if the module or folder is missing."""
         # Where the composed configuration is cached, nothing has to be parsed for it.

@@ -17,13 +17,7 @@ from typing import Any
 
 from npu_rl.common.bounded import YAML_DEPTH
 from npu_rl.recipes.trainer_code.config_tree import ConfigEntry, ConfigFault, ConfigTree
-from npu_rl.recipes.trainer_code.hydra_yaml import (
-    ConfigFile,
-    ConfigNode,
-    ConfigSection,
-    ConfigValue,
-    read_config,
-)
+from npu_rl.recipes.trainer_code.hydra_yaml import ConfigFile, ConfigSection, ConfigValue, read_config
 from npu_rl.recipes.trainer_code.source_files import is_source
 
 _GLOBAL = "_global_"
@@ -104,9 +98,8 @@ class _Default:
             relative = self.group if self.group is not None else self.path.rpartition("/")[0]
             package = relative.removeprefix("/").replace("/", ".")
         elif "_group_" in package:
-            package = f"{_GLOBAL}." + package.replace(
-                "_group_", self.full.rpartition("/")[0].replace("/", ".")
-            )
+            group = self.full.rpartition("/")[0].replace("/", ".")
+            package = f"{_GLOBAL}." + package.replace("_group_", group)
         joined = _join(".", self.inside, package)
         cut = joined.rfind(_GLOBAL)
         return joined if cut < 0 else joined[cut + len(_GLOBAL) :].lstrip(".")
@@ -240,10 +233,7 @@ class _Composer:
         if len(parts) > YAML_DEPTH:
             raise ConfigFault(f"its package has more than {YAML_DEPTH} levels", f"{body.file}:{body.line}")
         for part in parts:
-            child = target.items.get(part)
-            if not isinstance(child, ConfigSection):
-                child = target.items[part] = ConfigSection(body.file, body.line)
-            target = child
+            target = _section(target, part, body)
         _merge(target, body)
 
     def _display_name(self, path: Path) -> str:
@@ -252,27 +242,27 @@ class _Composer:
 
 def _merge(target: ConfigSection, source: ConfigSection) -> None:
     for name, node in source.items.items():
-        old = target.items.get(name)
         if isinstance(node, ConfigSection):
-            if not isinstance(old, ConfigSection):
-                old = target.items[name] = ConfigSection(node.file, node.line)
-            _merge(old, node)
+            _merge(_section(target, name, node), node)
         else:
             target.items[name] = node
+
+
+def _section(above: ConfigSection, name: str, source: ConfigSection) -> ConfigSection:
+    """Return a section of another one, which is new, at the place of the source, where there is none."""
+    child = above.items.get(name)
+    if not isinstance(child, ConfigSection):
+        child = above.items[name] = ConfigSection(source.file, source.line)
+    return child
 
 
 def _flatten(branch: ConfigSection, prefix: str) -> Iterator[tuple[str, ConfigEntry]]:
     for name, node in branch.items.items():
         key = _join(".", prefix, name)
-        yield key, _entry(node)
+        value = None if isinstance(node, ConfigSection) else node.value
+        yield key, ConfigEntry(value, isinstance(node, ConfigSection), node.file, node.line)
         if isinstance(node, ConfigSection):
             yield from _flatten(node, key)
-
-
-def _entry(node: ConfigNode) -> ConfigEntry:
-    if isinstance(node, ConfigSection):
-        return ConfigEntry(None, True, node.file, node.line)
-    return ConfigEntry(node.value, False, node.file, node.line)
 
 
 def _relative(base: str, path: str) -> str:

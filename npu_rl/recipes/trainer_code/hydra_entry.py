@@ -9,6 +9,7 @@ from pathlib import Path
 from npu_rl.common.bounded import syntax_tree
 from npu_rl.recipes.trainer_code.config_tree import ModuleFault
 from npu_rl.recipes.trainer_code.source_files import read_source
+from npu_rl.recipes.trainer_code.syntax_nodes import text_of
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,9 @@ def entry_point(code: Path, module: str) -> EntryPoint:
     path, tree = require_module(code, module)
     name = path.relative_to(code).as_posix()
     for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "main":
-            if ast.unparse(node.func) not in ("hydra.main", "main"):
-                continue
-            given = {item.arg: item.value for item in node.keywords}
-            folder, config = _text(given.get("config_path")), _text(given.get("config_name"))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("hydra.main", "main"):
+            given = {item.arg: text_of(item.value) for item in node.keywords}
+            folder, config = given.get("config_path"), given.get("config_name")
             if folder is not None:
                 return EntryPoint((path.parent / folder).resolve(), config, f"{name}:{node.lineno}")
     raise ModuleFault(f"{module} has no @hydra.main with a config_path", f"{name}:1")
@@ -52,7 +51,3 @@ def require_module(code: Path, module: str) -> tuple[Path, ast.Module]:
     if tree is None:
         raise ModuleFault(f"the code has no module {module}", path.relative_to(code).as_posix())
     return path, tree
-
-
-def _text(node: ast.expr | None) -> str | None:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

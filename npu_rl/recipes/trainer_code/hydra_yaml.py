@@ -78,8 +78,8 @@ def read_config(path: Path, name: str) -> ConfigFile:
     """
     try:
         text = read_file(path, _LARGEST).decode("utf-8", errors="replace")
-        require_bounded_yaml(text, _loader())
-        root = yaml.compose(text, Loader=_loader())
+        require_bounded_yaml(text, _Loader)
+        root = yaml.compose(text, Loader=_Loader)
         body = ConfigSection(name, 1) if root is None else _node(root, name)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -113,29 +113,12 @@ def _package(text: str) -> str | None:
     return None
 
 
-def _loader() -> Any:
-    return _fast_loader if _fast_loader is not None else _PurePythonLoader
-
-
-class _PurePythonLoader(yaml.SafeLoader):
-    pass
-
-
-_fast_loader: Any = None
-if hasattr(yaml, "CSafeLoader"):
-
-    class _LibyamlLoader(yaml.CSafeLoader):
-        pass
-
-    _fast_loader = _LibyamlLoader
-
-for _loader_class in (_PurePythonLoader, _fast_loader):
-    if _loader_class is not None:
-        _loader_class.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+0123456789."))
-        _loader_class.yaml_implicit_resolvers = {
-            first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
-            for first, resolvers in _loader_class.yaml_implicit_resolvers.items()
-        }
+_Loader: Any = type("_Loader", (getattr(yaml, "CSafeLoader", yaml.SafeLoader),), {})
+_Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+0123456789."))
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
+    for first, resolvers in _Loader.yaml_implicit_resolvers.items()
+}
 
 
 def _node(node: yaml.Node, file: str) -> ConfigNode:
@@ -145,12 +128,8 @@ def _node(node: yaml.Node, file: str) -> ConfigNode:
     branch = ConfigSection(file, line)
     for key, value in _pairs(node):
         child = _node(value, file)
-        # the line of a section is that of its key, not of its first entry
-        child = (
-            ConfigSection(file, key.start_mark.line + 1, child.items)
-            if isinstance(child, ConfigSection)
-            else child
-        )
+        if isinstance(child, ConfigSection):
+            child.line = key.start_mark.line + 1  # not that of its first entry
         branch.items[str(_plain(key))] = child
     return branch
 
@@ -171,7 +150,6 @@ def _plain(node: yaml.Node) -> Any:
         return {_plain(key): _plain(value) for key, value in _pairs(node)}
     if isinstance(node, yaml.SequenceNode):
         return [_plain(item) for item in node.value]
-    constructor = yaml.constructor.SafeConstructor()
     if not node.tag.startswith(_TAG):
         return node.value  # a tag of Python; nothing here constructs its object
-    return constructor.construct_object(node)
+    return yaml.constructor.SafeConstructor().construct_object(node)

@@ -22,22 +22,17 @@ def load_configuration(code: Path, location: ConfigLocation, answers: AnswerCach
 
         return compose_files(location.find_folder(code), location.config, code, location.choices)
 
-    named = ["configuration", location.module, location.config, location.folder, dict(location.choices)]
-    return answers.answer(named, compose, _to_json, _from_json)
+    return answers.answer(["configuration", *location.identity], compose, _to_json, _from_json)
 
 
 def _to_json(tree: ConfigTree) -> Any:
     if any(Path(name).is_absolute() for name in tree.files):
         raise ValueError("files outside the code folder, whose changes the cache does not see")
     rows = [[key, one.value, one.section, one.file, one.line] for key, one in tree.entries.items()]
-    return {
-        "entries": rows,
-        "files": tree.files,
-        "search_path": tree.search_path,
-        "choices": dict(tree.choices),
-    }
+    return [rows, tree.files, tree.search_path, dict(tree.choices)]
 
 
 def _from_json(kept: Any) -> ConfigTree:
-    entries = {key: ConfigEntry(*rest) for key, *rest in kept["entries"]}
-    return ConfigTree(entries, tuple(kept["files"]), tuple(kept["search_path"]), kept["choices"])
+    rows, files, search_path, choices = kept
+    entries = {key: ConfigEntry(*rest) for key, *rest in rows}
+    return ConfigTree(entries, tuple(files), tuple(search_path), choices)

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex, module_name
+from npu_rl.recipes.trainer_code.syntax_nodes import assigned_values, text_of
 
 
 def registered_names(sources: SourceIndex, module: Module, name: str) -> dict[str, None] | None:
@@ -65,14 +66,9 @@ def _registering_calls(
 
 def _registered_name(sources: SourceIndex, module: Module, node: ast.expr) -> str | None:
     """Return the text of `"name"` or `Enumeration.MEMBER`, or None."""
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    found = sources.find_expression(module, node.value) if isinstance(node, ast.Attribute) else None
-    if not (found and isinstance(found[1], ast.ClassDef) and isinstance(node, ast.Attribute)):
-        return None
-    for item in found[1].body:
-        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant):
-            names = [target.id for target in item.targets if isinstance(target, ast.Name)]
-            if node.attr in names:
-                return str(item.value.value)
-    return None
+    text = text_of(node)
+    if text is not None or not isinstance(node, ast.Attribute):
+        return text
+    found = sources.find_class_expression(module, node.value)
+    member = assigned_values(found[1].body).get(node.attr) if found else None
+    return str(member.value) if isinstance(member, ast.Constant) else None

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from npu_rl.common.bounded import LARGEST_PYTHON, python_cost, syntax_tree
 from npu_rl.recipes.trainer_code.source_files import read_source, source_texts, too_much_code
+from npu_rl.recipes.trainer_code.syntax_nodes import assigned_values, last_name
 
 _MAX_DEPTH = 12
 _LARGEST_SUM = 600_000  # by bounded.python_cost; the bundled recipes have up to 119,696
@@ -33,9 +34,13 @@ class Module:
     stars: tuple[str, ...]
 
 
+Class = tuple[Module, ast.ClassDef]
+"""A class, and the module that defines it."""
+
+
 @dataclass(frozen=True)
 class SourceField:
-    """A field of a dataclass, or an argument of a function."""
+    """A field of a dataclass."""
 
     name: str
     annotation: ast.expr | None
@@ -116,10 +121,8 @@ class SourceIndex:
         if depth > _MAX_DEPTH:
             return None
         if isinstance(statement, ast.ImportFrom):
-            origin = _imported_module(module, statement)
-            real = next(item.name for item in statement.names if (item.asname or item.name) == name)
-            source = self.module(origin)
-            return self.find_in_module(source, real, depth + 1) if source else None
+            source = self.module(_imported_module(module, statement))
+            return self.find_in_module(source, _real_name(statement, name), depth + 1) if source else None
         if statement is not None:
             return module, statement
         for star in module.stars:
@@ -129,20 +132,25 @@ class SourceIndex:
                 return found
         return None
 
+    def find_class(self, dotted: str) -> Class | None:
+        """Return the class `package.module.Name`, through imports, or None."""
+        return _as_class(self.find(dotted))
+
+    def find_class_expression(self, module: Module, node: ast.expr) -> Class | None:
+        """Return the class `Name` or `module.Name` of a module's text, or None."""
+        return _as_class(self.find_expression(module, node))
+
     def fields(self, dotted: str) -> dict[str, SourceField] | None:
         """Return the fields of a dataclass, those of its bases in the tree first; None if there is no such class."""
-        found = self.find(dotted)
-        if found is None or not isinstance(found[1], ast.ClassDef):
-            return None
-        return self.fields_of_class(found[0], found[1])
+        found = self.find_class(dotted)
+        return self.fields_of_class(*found) if found else None
 
     def fields_of_class(self, module: Module, node: ast.ClassDef, depth: int = 0) -> dict[str, SourceField]:
         """Return the fields of a class, those of its bases in the tree first."""
         result: dict[str, SourceField] = {}
         for base in reversed(node.bases):
-            found = self.find_expression(module, base) if depth < _MAX_DEPTH else None
-            if found and isinstance(found[1], ast.ClassDef):
-                result.update(self.fields_of_class(found[0], found[1], depth + 1))
+            if depth < _MAX_DEPTH and (found := self.find_class_expression(module, base)):
+                result.update(self.fields_of_class(*found, depth + 1))
         for item in node.body:
             if isinstance(item, ast.AnnAssign) and isinstance(item.target, ast.Name):
                 name, annotation = item.target.id, item.annotation
@@ -150,28 +158,16 @@ class SourceIndex:
                     result[name] = SourceField(name, annotation, item.value, module, item.lineno)
         return result
 
-    def arguments(self, dotted: str, method: str) -> dict[str, SourceField]:
-        """Return the named arguments of a class's method; empty if there is no such method."""
-        found = self.find(dotted)
-        if found is None or not isinstance(found[1], ast.ClassDef):
-            return {}
-        for item in found[1].body:
-            if isinstance(item, ast.FunctionDef) and item.name == method:
-                given = [*item.args.posonlyargs, *item.args.args][1:] + item.args.kwonlyargs
-                return {a.arg: SourceField(a.arg, a.annotation, None, found[0], a.lineno) for a in given}
-        return {}
-
     def find_expression(self, module: Module, node: ast.expr) -> tuple[Module, ast.stmt] | None:
         """Return the definition of `Name` or `module.Name` in a module's text, or None."""
         if isinstance(node, ast.Name):
             return self.find_in_module(module, node.id)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             statement = module.names.get(node.value.id)
-            if isinstance(statement, ast.ImportFrom):
-                real = next(i.name for i in statement.names if (i.asname or i.name) == node.value.id)
-                return self.find(f"{_imported_module(module, statement)}.{real}.{node.attr}")
-            if isinstance(statement, ast.Import):
-                real = next(i.name for i in statement.names if (i.asname or i.name) == node.value.id)
+            if isinstance(statement, (ast.Import, ast.ImportFrom)):
+                real = _real_name(statement, node.value.id)
+                if isinstance(statement, ast.ImportFrom):
+                    real = f"{_imported_module(module, statement)}.{real}"
                 return self.find(f"{real}.{node.attr}")
         return None
 
@@ -184,6 +180,15 @@ class SourceIndex:
                 names, stars = _top_level(tree, module)
                 return Module(module.dotted, module.file, module.package, names, stars)
         return None
+
+
+def _as_class(found: tuple[Module, ast.stmt] | None) -> Class | None:
+    return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
+
+
+def _real_name(statement: ast.Import | ast.ImportFrom, name: str) -> str:
+    """Return the name that a statement imports under this one."""
+    return next(item.name for item in statement.names if (item.asname or item.name) == name)
 
 
 def module_name(file: str) -> str:
@@ -214,10 +219,8 @@ def _top_level(tree: ast.Module, module: Module) -> tuple[dict[str, ast.stmt], t
                 names[item.asname or item.name] = statement
         elif isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
             names[statement.target.id] = statement
-        elif isinstance(statement, ast.Assign):
-            for target in statement.targets:
-                if isinstance(target, ast.Name):
-                    names[target.id] = statement
+        else:
+            names |= dict.fromkeys(assigned_values([statement]), statement)
     return names, tuple(stars)
 
 
@@ -244,5 +247,4 @@ def _is_class_variable(annotation: ast.expr) -> bool:
     """Return whether an annotation is a ClassVar, so that there is no field."""
     if isinstance(annotation, ast.Constant):
         return "ClassVar" in str(annotation.value)
-    outer = annotation.value if isinstance(annotation, ast.Subscript) else annotation
-    return getattr(outer, "attr", getattr(outer, "id", "")) == "ClassVar"
+    return last_name(annotation.value if isinstance(annotation, ast.Subscript) else annotation) == "ClassVar"

@@ -9,7 +9,8 @@ from typing import Any
 
 from npu_rl.common.bounded import syntax_tree
 from npu_rl.common.yaml_documents.problems import shown
-from npu_rl.recipes.trainer_code.source_index import Module, SourceField, SourceIndex
+from npu_rl.recipes.trainer_code.source_index import Class, Module, SourceField, SourceIndex
+from npu_rl.recipes.trainer_code.syntax_nodes import assigned_values, base_names
 
 _NAMES = {
     "bool": "bool",
@@ -100,13 +101,13 @@ def named_type(node: ast.expr | None) -> ExpectedType:
     return ExpectedType(frozenset({name})) if name in ("bool", "number") else ANY
 
 
-def field_dataclass(field: SourceField, sources: SourceIndex) -> tuple[Module, ast.ClassDef] | None:
+def field_dataclass(field: SourceField, sources: SourceIndex) -> Class | None:
     """Return the dataclass of a field's annotation, also in `Optional[...]`, or None."""
     for node in ast.walk(field.annotation) if field.annotation else ():
         if isinstance(node, (ast.Name, ast.Attribute)):
-            found = sources.find_expression(field.module, node)
-            if found and isinstance(found[1], ast.ClassDef) and sources.fields_of_class(found[0], found[1]):
-                return found[0], found[1]
+            found = sources.find_class_expression(field.module, node)
+            if found and sources.fields_of_class(*found):
+                return found
     return None
 
 
@@ -135,15 +136,10 @@ def _alternatives(
 
 def _enumeration_type(owner: ast.ClassDef) -> ExpectedType | None:
     """Return the names and numbers of an enumeration of numbers as a type; None for other classes."""
-    members = {
-        target.id: statement.value.value
-        for statement in owner.body
-        if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Constant)
-        for target in statement.targets
-        if isinstance(target, ast.Name)
-    }
-    plain = [ast.unparse(base).rpartition(".")[2] for base in owner.bases] == ["Enum"]
-    if not plain or not members or any(type(value) is not int for value in members.values()):
+    values = assigned_values(owner.body).items()
+    members = {name: value.value for name, value in values if isinstance(value, ast.Constant)}
+    is_plain = base_names(owner) == ["Enum"]
+    if not is_plain or not members or any(type(value) is not int for value in members.values()):
         return None
     return ExpectedType(frozenset({"text", "number"}), tuple(members))
 
@@ -153,13 +149,12 @@ def _constant(
 ) -> Iterator[ExpectedType | None]:
     if node.value is None:
         yield ExpectedType(frozenset({"none"}))
-    elif isinstance(node.value, str) and depth < _DEPTH:
-        tree = syntax_tree(node.value.strip().encode("utf-8", "surrogatepass"))
-        inner = tree.body[0] if tree and len(tree.body) == 1 else None
-        if isinstance(inner, ast.Expr):
-            yield from _alternatives(inner.value, module, sources, depth + 1)
-        else:
-            yield None
+        return
+    text = node.value.strip() if isinstance(node.value, str) and depth < _DEPTH else ""
+    tree = syntax_tree(text.encode("utf-8", "surrogatepass"))
+    inner = tree.body[0] if tree and len(tree.body) == 1 else None
+    if isinstance(inner, ast.Expr):
+        yield from _alternatives(inner.value, module, sources, depth + 1)
     else:
         yield None
 
@@ -214,11 +209,7 @@ def _type_name(value: Any) -> str:
 def _describe(value: Any) -> str:
     if isinstance(value, str):
         return shown(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     name = _type_name(value)
-    return (
-        _DESCRIPTIONS[name]
-        if name in ("list", "mapping")
-        else str(value).lower()
-        if name == "bool"
-        else str(value)
-    )
+    return _DESCRIPTIONS[name] if name in ("list", "mapping") else str(value)

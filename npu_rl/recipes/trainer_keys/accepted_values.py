@@ -7,13 +7,12 @@ every other value is accepted.
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
-from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex
+from npu_rl.recipes.trainer_code.source_index import Class, SourceIndex
 from npu_rl.recipes.trainer_keys.reading_functions import ReadingFunctions
 from npu_rl.recipes.trainer_keys.resolution import RefusedValue
 from npu_rl.recipes.trainer_keys.value_flow import ValueFlow, ValueUse
@@ -24,7 +23,8 @@ _NUMBERS_AT = "__post_init__"
 _COMPARED = r"self\.NAME\s*[<>=!]=?|[<>]=?\s*self\.NAME\b|self\.NAME is not None"
 _NAME = re.compile(r"[A-Za-z0-9][\w.+,-]{0,63}")
 
-Class = tuple[Module, ast.ClassDef]
+Use = tuple[ValueUse, GuardedFunction]
+"""A function that has the value, and what it does with it."""
 
 
 class AcceptedValues:
@@ -68,9 +68,8 @@ class AcceptedValues:
             return self._check_number(name, value, classes)
         if not _may_be_a_name(value) or _is_named(name, value, self._functions.files.values()):
             return None
-        return self._check_items(
-            value, [*self._reading_methods(name, classes), *self._trainer_functions(section, name)]
-        )
+        uses = [*self._reading_methods(name, classes), *self._trainer_functions(section, name)]
+        return self._check_items(value, uses)
 
     def check_library_key(self, name: str, value: Any, classes: Collection[Class]) -> RefusedValue | None:
         """Return why a value of a key that is passed to Megatron-core and MindSpeed is refused, or None."""
@@ -100,26 +99,22 @@ class AcceptedValues:
                     return RefusedValue(value, (), f"{module.file}:{refusal.line}", True)
         return None
 
-    def _reading_methods(
-        self, name: str, classes: Collection[Class]
-    ) -> Iterator[tuple[ValueUse, GuardedFunction]]:
+    def _reading_methods(self, name: str, classes: Collection[Class]) -> Iterator[Use]:
         for module, owner in classes:
             yield from self._flow.in_class(module, owner, name)
 
-    def _trainer_functions(self, section: str, name: str) -> Iterator[tuple[ValueUse, GuardedFunction]]:
+    def _trainer_functions(self, section: str, name: str) -> Iterator[Use]:
         last = section.rpartition(".")[2]
         unique = all(holder.rpartition(".")[2] == last for holder in self._tree.holders(name))
         for use in self._functions.in_trainer(section, name, unique):
             yield from self._flow.follow(use)
 
-    def _library_functions(self, name: str) -> Iterator[tuple[ValueUse, GuardedFunction]]:
+    def _library_functions(self, name: str) -> Iterator[Use]:
         for folder in _LIBRARIES:
             for use in self._functions.in_library(folder, name):
                 yield from self._flow.follow(use)
 
-    def _check_items(
-        self, value: str | list[Any], uses: Collection[tuple[ValueUse, GuardedFunction]]
-    ) -> RefusedValue | None:
+    def _check_items(self, value: str | list[Any], uses: Collection[Use]) -> RefusedValue | None:
         items = value if isinstance(value, list) else [value]
         for item in items:
             given = [item] if isinstance(value, list) else item
@@ -127,25 +122,21 @@ class AcceptedValues:
                 return refused
         return None
 
-    def _check_item(
-        self, item: str, given: str | list[str], uses: Collection[tuple[ValueUse, GuardedFunction]]
-    ) -> RefusedValue | None:
+    def _check_item(self, item: str, given: str | list[str], uses: Collection[Use]) -> RefusedValue | None:
         first: tuple[ValueUse, Refusal] | None = None
         accepted: dict[str, None] = {}
         for use, function in uses:
             refusal = function.find_refusal(_without(given, use.cut))
             if refusal and (first is None or self._is_nearer(use, first[0])):
                 first = (use, refusal)
-            as_given = (lambda name: [name]) if isinstance(given, list) else (lambda name: name)
-            names = function.compared_names()
-            accepted |= dict.fromkeys(
-                n for n in names if not (refusal and function.find_refusal(as_given(n)))
-            )
+            for name in function.compared_names():
+                as_given = [name] if isinstance(given, list) else name
+                if not (refusal and function.find_refusal(as_given)):
+                    accepted[name] = None
         if first is None or _without(item, first[0].cut) in accepted or not accepted:
             return None
-        return RefusedValue(
-            item, tuple(accepted), f"{first[0].module.file}:{first[1].line}", first[1].certain
-        )
+        use, refusal = first
+        return RefusedValue(item, tuple(accepted), f"{use.module.file}:{refusal.line}", refusal.certain)
 
     def _is_nearer(self, one: ValueUse, other: ValueUse) -> bool:
         """Return whether the first file is of the backend that runs and the other is not."""

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_code.syntax_nodes import last_name, text_of
 
 _CONFIGS = ("config", "cfg")
 _SECTION_CONFIG = re.compile(r"(.+)_(?:config|cfg|conf)")
@@ -85,7 +86,7 @@ class CodeUsages:
         for file in self._files_with(_BUILDER):
             tree = self._sources.tree(file)
             for node in ast.walk(tree) if tree else ():
-                if isinstance(node, ast.Call) and node.args and _callee_name(node) == _BUILDER:
+                if isinstance(node, ast.Call) and node.args and last_name(node.func) == _BUILDER:
                     chain = _name_chain(node.args[0])
                     if len(chain) > 1 and chain[-1] == last and any("config" in part for part in chain[:-1]):
                         return f"{file}:{node.lineno}"
@@ -94,11 +95,8 @@ class CodeUsages:
     def _files_with(self, name: str) -> Iterator[str]:
         """Yield the files that contain the name, the program itself first."""
         word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
-        files = {
-            file: text for package in self._packages for file, text in self._sources.texts(package).items()
-        }
-        for file in sorted(files, key=lambda file: file != self._program):
-            text = files[file]
+        files = [item for package in self._packages for item in self._sources.texts(package).items()]
+        for file, text in sorted(files, key=lambda item: item[0] != self._program):
             other = file != self._program and b"__main__" in text
             if name.encode() in text and not other and word.search(text):
                 yield file
@@ -159,29 +157,23 @@ def _all_reads(tree: ast.Module, file: str) -> Iterator[KeyRead]:
 
 def _reads_in_node(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
     if isinstance(node, ast.Call):
-        texts = [_string(argument) for argument in node.args]
-        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and texts and texts[0]:
-            yield node.func.value, texts[0]
-        elif isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr") and len(texts) > 1:
-            if texts[1]:
-                yield node.args[0], texts[1]
-        elif (
-            isinstance(node.func, ast.Attribute)
-            and node.func.attr == "select"
-            and len(texts) > 1
-            and texts[1]
-        ):
-            *sections, name = texts[1].split(".")
+        first, second, *_ = *map(text_of, node.args), None, None
+        if isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop") and first:
+            yield node.func.value, first
+        elif isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr") and second:
+            yield node.args[0], second
+        elif isinstance(node.func, ast.Attribute) and node.func.attr == "select" and second:
+            *sections, name = second.split(".")
             holder = node.args[0]
             for section in sections:
                 holder = ast.Attribute(holder, section, ast.Load())
             yield holder, name
-    elif isinstance(node, ast.Subscript) and (key := _string(node.slice)):
+    elif isinstance(node, ast.Subscript) and (key := text_of(node.slice)):
         yield node.value, key
     elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and node.attr not in _METHODS:
         yield node.value, node.attr
     elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
-        yield from ((node.comparators[0], key) for key in [_string(node.left)] if key)
+        yield from ((node.comparators[0], key) for key in [text_of(node.left)] if key)
 
 
 def _name_chain(node: ast.expr) -> tuple[str, ...]:
@@ -208,13 +200,3 @@ def _aliases(tree: ast.Module) -> dict[str, set[str]]:
             if target and len(value) > 1 and any(p in _CONFIGS or p.endswith("config") for p in value[:-1]):
                 result.setdefault(target[-1], set()).add(value[-1])
     return result
-
-
-def _callee_name(node: ast.Call) -> str:
-    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-
-
-def _string(node: ast.expr) -> str | None:
-    return (
-        node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value else None
-    )

@@ -13,6 +13,7 @@ from npu_rl.common.bounded import syntax_tree
 from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.recipes.trainer_code.source_files import source_texts
 from npu_rl.recipes.trainer_code.source_index import SourceField, SourceIndex
+from npu_rl.recipes.trainer_code.syntax_nodes import last_name
 from npu_rl.recipes.trainer_code.value_types import ExpectedType, field_type
 from npu_rl.recipes.trainer_keys.engine_call import ADAPTATION, EngineCall, find_engine_call
 from npu_rl.recipes.trainer_keys.engine_config import (
@@ -179,29 +180,15 @@ class EngineArguments:
 def _option_reads(content: bytes) -> list[tuple[str, str | None, int]]:
     """Return mapping, key and line of each `mapping.get("key")`, `mapping["key"]` and, key None, `mapping.items()`."""
     result: list[tuple[str, str | None, int]] = []
-    for node in _nodes(content):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            holder = _last_name(node.func.value)
-            first = node.args[0] if node.args else None
-            if holder and node.func.attr == "get" and isinstance(first, ast.Constant):
-                result.append((holder, str(first.value), node.lineno))
-            elif holder and node.func.attr == "items":
-                result.append((holder, None, node.lineno))
-        elif (
-            isinstance(node, ast.Subscript)
-            and isinstance(node.slice, ast.Constant)
-            and _last_name(node.value)
-        ):
-            result.append((_last_name(node.value) or "", str(node.slice.value), node.lineno))
-    return result
-
-
-def _nodes(content: bytes) -> Iterator[ast.AST]:
     tree = syntax_tree(content)
-    return ast.walk(tree) if tree else iter(())
-
-
-def _last_name(node: ast.expr) -> str | None:
-    if isinstance(node, ast.Attribute):
-        return node.attr
-    return node.id if isinstance(node, ast.Name) else None
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            holder = last_name(node.func.value)
+            first = node.args[0] if node.args else None
+            if node.func.attr == "get" and isinstance(first, ast.Constant):
+                result.append((holder, str(first.value), node.lineno))
+            elif node.func.attr == "items":
+                result.append((holder, None, node.lineno))
+        elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+            result.append((last_name(node.value), str(node.slice.value), node.lineno))
+    return [one for one in result if one[0]]

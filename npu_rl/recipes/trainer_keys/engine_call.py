@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_code.syntax_nodes import assigned_values, text_of
 
 _ROLLOUTS = "verl/workers/rollout/vllm_rollout"
 _KEYWORDS = "engine_kwargs"
@@ -74,10 +75,8 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call | ast.Dict]]:
     """Yield the calls and mappings with `**engine_kwargs`, each with the function around it."""
     functions = [n for n in ast.walk(tree) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
     for around in (*functions, tree):
-        for node in ast.walk(around):
-            if isinstance(node, (ast.Call, ast.Dict)) and any(
-                name is None and _is_keywords(value) for name, value in _items(node)
-            ):
+        for node in (node for node in ast.walk(around) if isinstance(node, (ast.Call, ast.Dict))):
+            if any(name is None and _is_keywords(value) for name, value in _items(node)):
                 yield around, node
 
 
@@ -94,10 +93,8 @@ def _items(node: ast.Call | ast.Dict) -> Iterator[tuple[str | None, ast.expr]]:
 def _popped(around: ast.AST) -> frozenset[str]:
     """Return the names of `engine_kwargs.pop("name", ...)`: the trainer passes the recipe's own value."""
     calls = [node for node in ast.walk(around) if isinstance(node, ast.Call) and node.args]
-    names = (call.args[0] for call in calls if ast.unparse(call.func) == f"{_KEYWORDS}.pop")
-    return frozenset(
-        name.value for name in names if isinstance(name, ast.Constant) and isinstance(name.value, str)
-    )
+    names = (text_of(call.args[0]) for call in calls if ast.unparse(call.func) == f"{_KEYWORDS}.pop")
+    return frozenset(filter(None, names))
 
 
 def _is_keywords(node: ast.expr) -> bool:
@@ -105,13 +102,7 @@ def _is_keywords(node: ast.expr) -> bool:
 
 
 def _passed_arguments(file: str, around: ast.AST, call: ast.Call | ast.Dict) -> dict[str, PassedArgument]:
-    local = {
-        target.id: node.value
-        for node in ast.walk(around)
-        if isinstance(node, ast.Assign)
-        for target in node.targets
-        if isinstance(target, ast.Name)
-    }
+    local = assigned_values(ast.walk(around))
     result = {}
     for name, given in _items(call):
         if name:
@@ -142,5 +133,4 @@ def _overridable(sources: SourceIndex, call: ast.Call | ast.Dict) -> frozenset[s
     through = isinstance(hook, ast.Call) and any(map(_is_keywords, hook.args))
     found = sources.find(_OVERRIDABLE) if through else None
     value = found[1].value if found and isinstance(found[1], ast.Assign) else None
-    names = [node.value for node in ast.walk(value) if isinstance(node, ast.Constant)] if value else []
-    return frozenset(name for name in names if isinstance(name, str))
+    return frozenset(filter(None, map(text_of, ast.walk(value)))) if value else frozenset()

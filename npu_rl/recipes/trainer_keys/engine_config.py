@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from npu_rl.common.yaml_documents.suggest import nearest
-from npu_rl.recipes.trainer_code.source_index import Module, SourceField, SourceIndex
+from npu_rl.recipes.trainer_code.source_index import Class, Module, SourceField, SourceIndex
+from npu_rl.recipes.trainer_code.syntax_nodes import assigned_values, base_names, text_of
 from npu_rl.recipes.trainer_code.value_types import ANY, field_type
 from npu_rl.recipes.trainer_keys.resolution import KeyResolution, RefusedValue, unknown
 
@@ -24,17 +25,16 @@ class NestedField:
     field: SourceField
     owner: ast.ClassDef
 
-    def validators(self) -> list[ast.stmt]:
+    def validators(self) -> list[ast.FunctionDef]:
         """Return the methods that pydantic gives the value to before it looks at its type."""
-        return [item for item in self.owner.body if any(map(self._is_before, _decorators(item)))]
+        methods = (item for item in self.owner.body if isinstance(item, ast.FunctionDef))
+        return [item for item in methods if any(map(self._is_before, item.decorator_list))]
 
     def _is_before(self, node: ast.expr) -> bool:
         if not isinstance(node, ast.Call) or ast.unparse(node.func) != "field_validator":
             return False
-        names = {item.value for item in node.args if isinstance(item, ast.Constant)}
-        return bool(names & {self.field.name, "*"}) and any(
-            item.arg == "mode" and ast.unparse(item.value) == "'before'" for item in node.keywords
-        )
+        modes = [text_of(item.value) for item in node.keywords if item.arg == "mode"]
+        return modes == ["before"] and bool({self.field.name, "*"} & set(map(text_of, node.args)))
 
 
 def find_nested(
@@ -94,11 +94,10 @@ def find_refused_member(sources: SourceIndex, found: NestedField, value: object)
     return RefusedValue(value, names, found.field.where, True)
 
 
-def _class_of(sources: SourceIndex, field: SourceField) -> tuple[Module, ast.ClassDef] | None:
+def _class_of(sources: SourceIndex, field: SourceField) -> Class | None:
     """Return the class of an annotation `Class` or `Class | None`, or None."""
     parts = [part for part in _alternatives(field.annotation) if ast.unparse(part) != "None"]
-    found = sources.find_expression(field.module, parts[0]) if len(parts) == 1 else None
-    return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
+    return sources.find_class_expression(field.module, parts[0]) if len(parts) == 1 else None
 
 
 def _alternatives(node: ast.expr | None) -> Iterator[ast.expr]:
@@ -126,18 +125,5 @@ def _is_accepted(field: SourceField) -> bool:
 
 def _members(owner: ast.ClassDef) -> dict[str, ast.expr]:
     """Return the members of an enumeration with their values; none of another class."""
-    if not any(
-        ast.unparse(base).rpartition(".")[2] in ("Enum", "IntEnum", "StrEnum") for base in owner.bases
-    ):
-        return {}
-    return {
-        target.id: item.value
-        for item in owner.body
-        if isinstance(item, ast.Assign)
-        for target in item.targets
-        if isinstance(target, ast.Name)
-    }
-
-
-def _decorators(item: ast.stmt) -> list[ast.expr]:
-    return item.decorator_list if isinstance(item, ast.FunctionDef) else []
+    is_enumeration = {"Enum", "IntEnum", "StrEnum"}.intersection(base_names(owner))
+    return assigned_values(owner.body) if is_enumeration else {}

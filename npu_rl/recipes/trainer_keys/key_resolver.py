@@ -6,10 +6,9 @@ read as text; nothing is imported.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.config_location import ConfigLocation
 from npu_rl.recipes.trainer_code.config_tree import ConfigTree
 from npu_rl.recipes.trainer_code.load_configuration import load_configuration
-from npu_rl.recipes.trainer_code.source_index import Module, SourceField, SourceIndex
+from npu_rl.recipes.trainer_code.source_index import Class, SourceField, SourceIndex
 from npu_rl.recipes.trainer_code.value_types import (
     ANY,
     ExpectedType,
@@ -92,24 +91,17 @@ class KeyResolver:
             answers: The cache of answers on the code folder.
         """
         self.code = code
-        self._answers = answers or AnswerCache(code)
-        self.tree: ConfigTree = load_configuration(code, location, self._answers)
+        answers = answers or AnswerCache(code)
+        self.tree: ConfigTree = load_configuration(code, location, answers)
         self.sources = SourceIndex(code)
         self._module = location.module
         self._given = given or {}
         self._switched_off = switched_off
         self.unchecked: dict[str, str] = {}
         rollout = [self._value(f"{_ROLLOUT}.{name}") for name in ("name", "mode")]
-        configuration = [
-            location.module,
-            location.config,
-            location.folder,
-            dict(location.choices),
-            self._backends,
-            self._rollout_engine,
-        ]
+        configuration = [location.identity, self._backends, self._rollout_engine]
         others = [sorted(switched_off), sorted(self._given), rollout]
-        self._cache = ResolutionCache(self._answers, configuration, others)
+        self._cache = ResolutionCache(answers, configuration, others)
 
     # Modules that follow a key through the code are imported for the first key that is not cached.
 
@@ -143,9 +135,8 @@ class KeyResolver:
 
         A section whose keys can't be checked is added to `unchecked`.
         """
-        resolution = self._cache.resolution(
-            key, self._given.get(key), lambda: self._resolve_with_suggestion(key)
-        )
+        find = partial(self._resolve_with_suggestion, key)
+        resolution = self._cache.resolution(key, self._given.get(key), find)
         if resolution.unchecked:
             self.unchecked.setdefault(key.rpartition(".")[0], resolution.unchecked)
         return resolution
@@ -165,21 +156,15 @@ class KeyResolver:
             from_library = None if entry.section else self._resolve_in_library(split)
             if from_library and from_library.known and not from_library.unchecked:
                 return from_library
-            from_engine = self._resolve_in_engine(key)
-            if from_engine is not None:
+            if from_engine := self._resolve_in_engine(key):
                 return from_engine
-            return KeyResolution(
-                True, section=entry.section, expected=self._expected_type(key), where=entry.where
-            )
+            expected = self._expected_type(key)
+            return KeyResolution(True, section=entry.section, expected=expected, where=entry.where)
         if "/" in key or "@" in key:
-            return unknown(
-                f"unknown key {key}: a configuration group is chosen by `trainer: {{config: NAME}}`"
-            )
-        return (
-            self._resolve_in_library(split)
-            or self._resolve_in_dataclass(split)
-            or self._resolve_in_code(split)
-        )
+            why = "a configuration group is chosen by `trainer: {config: NAME}`"
+            return unknown(f"unknown key {key}: {why}")
+        found = self._resolve_in_library(split) or self._resolve_in_dataclass(split)
+        return found or self._resolve_in_code(split)
 
     def _resolve_in_engine(self, key: str) -> KeyResolution | None:
         """Resolve a key of the rollout that is passed unchanged to vLLM, if vLLM generates."""
@@ -214,16 +199,12 @@ class KeyResolver:
             return None
         return self._cache.refusal(key, value, lambda: self._find_refused(key, value))
 
-    def save_cache(self) -> None:
-        """Save the results for the next command."""
-        self._answers.save()
-
     def _find_refused(self, key: str, value: object) -> RefusedValue | None:
         for mapping in (_TRANSFORMER, *_CLASSES):
             _, found, name = key.partition(f".{mapping}.")
             if found:
                 named = self._transformer.classes if mapping == _TRANSFORMER else (_CLASSES[mapping],)
-                classes = [c for c in map(self._find_class, named) if c]
+                classes = [c for c in map(self.sources.find_class, named) if c]
                 return self._accepted_values.check_library_key(name, value, classes)
         _, found, name = key.partition(f".{_ENGINE}.")
         if found:
@@ -232,10 +213,6 @@ class KeyResolver:
             return None
         target = self._target_class(key.rpartition(".")[0])
         return self._accepted_values.check_key(key, value, [target] if target else [])
-
-    def _find_class(self, dotted: str) -> tuple[Module, ast.ClassDef] | None:
-        found = self.sources.find(dotted)
-        return (found[0], found[1]) if found and isinstance(found[1], ast.ClassDef) else None
 
     def _expected_type(self, key: str) -> ExpectedType:
         """Return the type of a key by its section's dataclass, or else by the default in the file."""
@@ -276,21 +253,17 @@ class KeyResolver:
         below = self.tree.children(section)
         if not below or names[0] in below:
             return KeyResolution(True, unchecked="transformers")
-        inner = "model_config" if "model_config" in below else below[0]
-        full = f"{section}.{'.'.join(names)}"
-        return unknown(f"unknown key {full}", f"{section}.{inner}.{'.'.join(names)}")
+        inner, name = "model_config" if "model_config" in below else below[0], ".".join(names)
+        return unknown(f"unknown key {section}.{name}", f"{section}.{inner}.{name}")
 
     def _resolve_in_class(self, section: str, dotted: str, name: str) -> KeyResolution:
         fields = self.sources.fields(dotted)
-        short = dotted.rpartition(".")[2]
+        module, _, short = dotted.rpartition(".")
         if fields is None:
-            return KeyResolution(
-                True, unchecked=f"{short} (there is no {dotted.rpartition('.')[0]} in the code)"
-            )
+            return KeyResolution(True, unchecked=f"{short} (there is no {module} in the code)")
         if name in fields:
-            return KeyResolution(
-                True, expected=field_type(fields[name], self.sources), where=fields[name].where
-            )
+            expected = field_type(fields[name], self.sources)
+            return KeyResolution(True, expected=expected, where=fields[name].where)
         near = nearest(name, fields)
         return unknown(f"{short} has no field {name}", near and f"{section}.{near}")
 
@@ -320,9 +293,9 @@ class KeyResolver:
         found = self._target_class(section)
         return self.sources.fields_of_class(*found) if found else None
 
-    def _target_class(self, section: str) -> tuple[Module, ast.ClassDef] | None:
+    def _target_class(self, section: str) -> Class | None:
         target = self.tree.entries.get(f"{section}._target_")
-        return self._find_class(target.value) if target and isinstance(target.value, str) else None
+        return self.sources.find_class(target.value) if target and isinstance(target.value, str) else None
 
     def _resolve_in_code(self, split: _SplitKey) -> KeyResolution:
         """Resolve a key by its usages in the trainer's code."""
@@ -335,10 +308,8 @@ class KeyResolver:
             return KeyResolution(True, unchecked=f"whatever reads {split.section} ({entry.where})")
         sections = [key for key, value in self.tree.entries.items() if value.section]
         holders = sorted(self.tree.holders(name))
-        read = self._cache.usage(
-            [self._module, split.section, name, sections, holders],
-            lambda: self._usages.find(split.section, name, sections, holders),
-        )
+        asked = (split.section, name, sections, holders)
+        read = self._cache.usage([self._module, *asked], lambda: self._usages.find(*asked))
         if read is None:
             return self._unread_key(split, full)
         whole = f", which reads {name} as a whole" if len(split.rest) > 1 else ""

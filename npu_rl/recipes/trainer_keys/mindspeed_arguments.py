@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
+from npu_rl.recipes.trainer_code.syntax_nodes import last_name, text_of
 from npu_rl.recipes.trainer_code.value_types import ANY, ExpectedType, named_type
 
 _FOLDER = "mindspeed"
@@ -111,8 +112,7 @@ class MindSpeedArguments:
 def _declarations(tree: ast.Module, file: str) -> tuple[list[MindSpeedArgument], list[tuple[str, str]]]:
     arguments, choices = [], []
     for node in _calls_in_statements(tree.body):
-        called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        texts = [a.value for a in node.args if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+        called, texts = last_name(node.func), [text for a in node.args if (text := text_of(a)) is not None]
         if called == "add_argument" and (name := _attribute(node, texts)):
             arguments.append(MindSpeedArgument(name, f"{file}:{node.lineno}", _expected_type(node)))
         elif called == _CHOICE_ADDERS and len(texts) == 2:
@@ -150,8 +150,7 @@ def _expected_type(node: ast.Call) -> ExpectedType:
         return ANY
     choices = given.get("choices")
     if isinstance(choices, (ast.List, ast.Tuple)):
-        values = [item.value for item in choices.elts if isinstance(item, ast.Constant)]
-        texts = tuple(value for value in values if isinstance(value, str))
+        texts = tuple(text for item in choices.elts if (text := text_of(item)) is not None)
         if texts and len(texts) == len(choices.elts):
             return ExpectedType(frozenset({"text"}), texts)
     return named_type(given.get("type"))

@@ -17,12 +17,10 @@ from npu_rl.recipes.trainer_keys.value_flow import AnyFunction, ValueUse
 from npu_rl.recipes.trainer_keys.value_guards import expression_text
 
 _RECIPES = "recipe"  # verl's folder of programs, which have nothing to do with each other
-_ENGINE_FOLDER = re.compile(
-    r"verl/workers/rollout/(\w+)_rollout/"
-)  # vllm_rollout, sglang_rollout, trtllm_rollout
-_BACKEND_FOLDER = re.compile(
-    r"verl/workers/engine/(\w+)/"
-)  # fsdp, megatron, automodel, torchtitan, veomni, ...
+# vllm_rollout, sglang_rollout, trtllm_rollout
+_ENGINE_FOLDER = re.compile(r"verl/workers/rollout/(\w+)_rollout/")
+# fsdp, megatron, automodel, torchtitan, veomni, ...
+_BACKEND_FOLDER = re.compile(r"verl/workers/engine/(\w+)/")
 # Programs of their own, which no other imports: what they refuse says nothing about main_ppo (verl@v0.8.0, 8851219).
 _PROGRAM_FOLDER = re.compile(r"verl/experimental/(?:fully_async_policy|one_step_off_policy)/")
 _TRAINER = ("verl", "verl_patches")

@@ -43,7 +43,7 @@ class ResolutionCache:
     ) -> RefusedValue | None:
         """Return why a value is refused or None, from the cache or else by `find`."""
         question = [self._configuration, "refusal", key, repr(value)]
-        return self._answers.answer(question, find, _refusal_to_json, _refusal_from_json)
+        return self._answers.answer(question, find, _as_plain, _refusal_from_json)
 
     def usage(self, depends_on: Sequence[object], find: Callable[[], KeyRead | None]) -> KeyRead | None:
         """Return a usage of a key, from the cache or else by `find`.
@@ -52,7 +52,7 @@ class ResolutionCache:
             depends_on: All that it depends on besides the files.
             find: Finds it in the files.
         """
-        return self._answers.answer(["usage", *depends_on], find, _usage_to_json, _usage_from_json)
+        return self._answers.answer(["usage", *depends_on], find, _as_plain, _usage_from_json)
 
 
 def _resolution_to_json(resolution: KeyResolution) -> Any:
@@ -66,8 +66,8 @@ def _resolution_from_json(kept: Any) -> KeyResolution:
     return KeyResolution(**{**kept, "expected": expected})
 
 
-def _usage_to_json(read: KeyRead | None) -> Any:
-    return None if read is None else asdict(read)
+def _as_plain(found: KeyRead | RefusedValue | None) -> Any:
+    return None if found is None else asdict(found)
 
 
 def _usage_from_json(kept: Any) -> KeyRead | None:
@@ -76,10 +76,6 @@ def _usage_from_json(kept: Any) -> KeyRead | None:
     from npu_rl.recipes.trainer_keys.code_usages import KeyRead
 
     return KeyRead(**{**kept, "holder": tuple(kept["holder"])})
-
-
-def _refusal_to_json(refused: RefusedValue | None) -> Any:
-    return None if refused is None else asdict(refused)
 
 
 def _refusal_from_json(kept: Any) -> RefusedValue | None:

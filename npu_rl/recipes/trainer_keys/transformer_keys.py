@@ -12,7 +12,7 @@ from npu_rl.common.yaml_documents.suggest import alike, nearest
 from npu_rl.recipes.trainer_code.bridged_actor import ONLY_BRIDGES
 from npu_rl.recipes.trainer_code.source_files import read_source, read_source_text
 from npu_rl.recipes.trainer_code.source_index import SourceField, SourceIndex
-from npu_rl.recipes.trainer_code.value_types import field_type
+from npu_rl.recipes.trainer_code.value_types import ANY, field_type
 from npu_rl.recipes.trainer_keys.mindspeed_arguments import MindSpeedArguments
 from npu_rl.recipes.trainer_keys.resolution import KeyResolution, unknown
 
@@ -73,24 +73,16 @@ class TransformerKeys:
         """
         if not self.core and not self.mindspeed.present:
             return KeyResolution(True, unchecked="Megatron-core (there is no megatron/core in the code)")
-        field, argument = self.core.get(name), self.mindspeed.get(name)
-        read = argument.where if argument else self.mindspeed.read_at(name)
+        field, argument, read = self.core.get(name), self.mindspeed.get(name), self._in_mindspeed(name)
         if field is None and read is None:
-            readers = (
-                "neither Megatron-core nor MindSpeed knows"
-                if self.mindspeed.present
-                else "Megatron-core has no"
-            )
+            both = self.mindspeed.present
+            readers = "neither Megatron-core nor MindSpeed knows" if both else "Megatron-core has no"
             near = nearest(name, {*self.core, *self.mindspeed.declared})
             return unknown(f"{readers} {name}", near and f"{section}.{near}")
         messages = self._messages(section, name, field, read, given)
-        expected = (
-            field_type(field, self._sources)
-            if field
-            else argument.expected
-            if argument
-            else KeyResolution(True).expected
-        )
+        expected = argument.expected if argument else ANY
+        if field:
+            expected = field_type(field, self._sources)
         return KeyResolution(True, "; ".join(messages), expected, field.where if field else read)
 
     @cached_property
@@ -110,9 +102,8 @@ class TransformerKeys:
         if field is None and self.core and not self._passes_whole_mapping:
             messages.append(f"only MindSpeed reads {name} ({read}), Megatron-core doesn't: {self._drop_note}")
         elif field is not None and name not in self._fields[0] and self._drops_latent_fields:
-            messages.append(
-                f"only MLATransformerConfig has {name}, and {_CONVERTER} drops what TransformerConfig lacks"
-            )
+            dropped = f"{_CONVERTER} drops what TransformerConfig lacks"
+            messages.append(f"only MLATransformerConfig has {name}, and {dropped}")
         other = self._other_spelling(name, field is not None, read is not None)
         if other and f"{section}.{other}" not in given:
             messages.append(f"{self._describe_readers(other)}; set both if both are meant")
@@ -158,13 +149,9 @@ class TransformerKeys:
         From verl 0.8 on MindSpeed itself keeps the others from Megatron-core, in transformer_config_init_wrapper
         (mindspeed/core/megatron_basic/arguments_basic.py@e477249).
         """
-        if self._bridged:
-            return (
-                self.mindspeed.present
-                and _REPATCH.search(read_source(self._code / _ENGINE) or b"") is not None
-            )
-        text = read_source(self._code / _WORKERS) or b""
-        return "will be removed" in self._converter and _REPATCH.search(text) is not None
+        passes = self.mindspeed.present if self._bridged else "will be removed" in self._converter
+        text = read_source(self._code / (_ENGINE if self._bridged else _WORKERS)) or b""
+        return passes and _REPATCH.search(text) is not None
 
     @cached_property
     def _drops_latent_fields(self) -> bool:

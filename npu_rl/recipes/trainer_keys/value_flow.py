@@ -15,6 +15,7 @@ from typing import Any
 
 from npu_rl.recipes.trainer_code.registries import registered_names
 from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex, imported_names
+from npu_rl.recipes.trainer_code.syntax_nodes import base_names, last_name, text_of
 from npu_rl.recipes.trainer_keys.value_guards import UNKNOWN, GuardedFunction, expression_text
 
 _MAX_DEPTH = 4  # how many calls deep a value is followed
@@ -84,14 +85,8 @@ class ValueFlow:
             seen.add(place)
             yield here, self._function(here)
             if depth < _MAX_DEPTH:
-                todo += [
-                    (further, depth + 1)
-                    for further in (
-                        *self._attribute_uses(here),
-                        *self._callee_uses(here),
-                        *self._cut_uses(here),
-                    )
-                ]
+                ways = (self._attribute_uses, self._callee_uses, self._cut_uses)
+                todo += [(further, depth + 1) for way in ways for further in way(here)]
 
     def in_class(
         self, module: Module, owner: ast.ClassDef, attribute: str, method: str = ""
@@ -135,7 +130,7 @@ class ValueFlow:
         found = self._sources.find_expression(module, node)
         if found is None or not isinstance(found[1], (ast.Assign, ast.AnnAssign)):
             return UNKNOWN
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+        name = last_name(node)
         place = (found[0].file, name)
         if place not in self._registries:
             self._registries[place] = registered_names(self._sources, found[0], name)
@@ -173,7 +168,7 @@ class ValueFlow:
             mapping = isinstance(names, dict) and all(isinstance(name, str) for name in names)
             return list(names) if mapping and names else None
         called = self._sources.find_expression(module, node.func) if isinstance(node, ast.Call) else None
-        return enumeration_values(called[1]) if called and isinstance(called[1], ast.ClassDef) else None
+        return enumeration_values(called[1]) if called else None
 
     def _enumeration_member(self, node: ast.expr, module: Module) -> Any:
         """Return the value of `Enumeration.MEMBER` or `Enumeration.MEMBER.value`."""
@@ -181,8 +176,8 @@ class ValueFlow:
             node = node.value
         if not (isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute))):
             return UNKNOWN
-        found = self._sources.find_expression(module, node.value)
-        if found and isinstance(found[1], ast.ClassDef) and enumeration_values(found[1]):
+        found = self._sources.find_class_expression(module, node.value)
+        if found and enumeration_values(found[1]):
             return _literal(_class_constant(found[1], node.attr))
         return UNKNOWN
 
@@ -269,8 +264,8 @@ def enumeration_values(node: ast.stmt) -> list[str] | None:
     """Return the texts of an enumeration's members; None for any other class."""
     if not isinstance(node, ast.ClassDef):
         return None
-    bases = {ast.unparse(base).rpartition(".")[2] for base in node.bases}
-    if not bases & {"Enum", "StrEnum"} or any(getattr(m, "name", "") == "_missing_" for m in node.body):
+    is_enumeration = {"Enum", "StrEnum"}.intersection(base_names(node))
+    if not is_enumeration or any(getattr(one, "name", "") == "_missing_" for one in node.body):
         return None
     values = [_literal(item.value) for item in node.body if isinstance(item, ast.Assign)]
     texts = [value for value in values if isinstance(value, str)]
@@ -284,7 +279,6 @@ def methods(owner: ast.ClassDef) -> dict[str, ast.FunctionDef]:
 
 def _parts(function: AnyFunction) -> _FunctionParts:
     assignments: dict[str, list[tuple[int, ast.expr | None]]] = {}
-    calls: list[ast.Call] = []
     reads: list[ast.AST] = []
     for node in ast.walk(function):
         if isinstance(node, ast.Assign):
@@ -293,12 +287,10 @@ def _parts(function: AnyFunction) -> _FunctionParts:
                 assignments.setdefault(expression_text(target), []).append((node.lineno, value))
         elif isinstance(node, (ast.AugAssign, ast.AnnAssign)):
             assignments.setdefault(expression_text(node.target), []).append((node.lineno, None))
-        elif isinstance(node, ast.Call):
-            calls.append(node)
-            reads.append(node)
-        elif isinstance(node, (ast.Compare, ast.Subscript, ast.For)):
+        elif isinstance(node, (ast.Call, ast.Compare, ast.Subscript, ast.For)):
             reads.append(node)
     assignments.pop("", None)
+    calls = [node for node in reads if isinstance(node, ast.Call)]
     return _FunctionParts(assignments, calls, reads, imported_names(function))
 
 
@@ -327,7 +319,7 @@ def _cut_ending(node: ast.expr | None, texts: Collection[str]) -> str:
         return ""
     name = expression_text(node.orelse)
     for item in ast.walk(node.test):
-        ending = item.value if isinstance(item, ast.Constant) and isinstance(item.value, str) else ""
+        ending = text_of(item)
         if ending and ast.unparse(node.test) == f"{name}.endswith({ending!r})":
             return ending if ast.unparse(node.body) == f"{name}[:-{len(ending)}]" else ""
     return ""
@@ -337,9 +329,8 @@ def _is_split(node: ast.expr, texts: Collection[str]) -> bool:
     """Return whether an expression is `[part.strip() for part in value.split(",") if part.strip()]`."""
     text = ast.unparse(node) if isinstance(node, ast.ListComp) else ""
     part = text.partition(".strip()")[0].strip("[")
-    return any(
-        text == f"[{part}.strip() for {part} in {name}.split(',') if {part}.strip()]" for name in texts
-    )
+    splits = (f"[{part}.strip() for {part} in {name}.split(',') if {part}.strip()]" for name in texts)
+    return text in splits
 
 
 def _is_named(node: ast.expr, texts: Collection[str]) -> bool:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
+from npu_rl.recipes.trainer_code.syntax_nodes import text_of
+
 Resolve = Callable[[ast.expr], Any]
 """Returns what a name stands for: a constant, a collection of constants, or UNKNOWN."""
 
@@ -20,13 +22,7 @@ UNKNOWN = object()
 
 _ENDS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _NESTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
-_TYPES: Mapping[str, tuple[type, ...]] = {
-    "str": (str,),
-    "bool": (bool,),
-    "int": (int,),
-    "float": (float,),
-    "dict": (dict,),
-}
+_TYPES: Mapping[str, type] = {kind.__name__: kind for kind in (str, bool, int, float, dict)}
 _OPERATORS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
@@ -237,11 +233,8 @@ class _GuardWalk:
         if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and not call.args:
             name = call.func.attr
             method = self._function.methods.get(name)
-            if (
-                method is not None
-                and getattr(call.func.value, "id", "") == "self"
-                and name not in self._called
-            ):
+            is_own = getattr(call.func.value, "id", "") == "self"
+            if method is not None and is_own and name not in self._called:
                 self._called.add(name)
                 self.block(method.body, certain=certain, decided=False)
 
@@ -284,8 +277,7 @@ class _GuardWalk:
         types = [_TYPES.get(item.id) if isinstance(item, ast.Name) else None for item in named]
         if not self._function.is_value(node.args[0]) or isinstance(self._value, (list, dict)):
             return None  # OmegaConf passes a ListConfig, which is no list
-        known = [kind for kinds in types if kinds for kind in kinds]
-        if isinstance(self._value, tuple(known)):
+        if isinstance(self._value, tuple(filter(None, types))):
             return True
         return False if all(types) else None
 
@@ -300,23 +292,19 @@ def expression_text(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute):
         return _read(node.value, node.attr)
     if isinstance(node, ast.Subscript):
-        return _read(node.value, _text(node.slice))
+        return _read(node.value, text_of(node.slice))
     if not isinstance(node, ast.Call):
         return ""
     if isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
-        return _read(node.func.value, _text(node.args[0]))
+        return _read(node.func.value, text_of(node.args[0]))
     if isinstance(node.func, ast.Name) and node.func.id == "getattr" and len(node.args) > 1:
-        return _read(node.args[0], _text(node.args[1]))
+        return _read(node.args[0], text_of(node.args[1]))
     return ""
 
 
-def _read(holder: ast.expr, name: str) -> str:
+def _read(holder: ast.expr, name: str | None) -> str:
     before = expression_text(holder) if name else ""
     return before and f"{before}.{name}"
-
-
-def _text(node: ast.expr) -> str:
-    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
 @lru_cache(maxsize=4096)

@@ -46,19 +46,22 @@ _LOOPS_DAPO = "verl/experimental/reward_loop/reward_manager/dapo.py"
 _CONTEXT = "mindspeed/features_manager/context_parallel/context_parallel_feature.py"
 _UNALIGNED = "mindspeed/features_manager/pipeline_parallel/unaligned_pineline_feature.py"
 _V1 = "verl/trainer/ppo/v1/trainer_base.py"
-_CANN_TRAINING = "verl_patches/train_engine/initialize_training.py"
 
 _SWAPPED = (Place(_SWAP, "SwapDistributedOptimizer", _MINDSPEED),)
 
 
 _GREEDY = "validation gen temperature should be greater than 0 when enabling do_sample"
 _PHASES = ("generate", "weight-sync", "old-log-prob", "reference", "update", "host")
+_OF_MEMORY = (*(f"memory-{phase}" for phase in _PHASES), "kv-cache-room")
+
+
+def _cann(file: str, text: str) -> Place:
+    """Return a place in the patches that cann-recipes-train makes to verl at run time."""
+    return Place(f"verl_patches/{file}", text, ("bcd3be7",))
+
+
 _CANN_PORTS = overrulable(
-    Place(
-        "verl_patches/workers/vllm_rollout/vllm_parallel_state.py",
-        'os.environ["VLLM_DP_MASTER_PORT"] = str(',
-        ("bcd3be7",),
-    )
+    _cann("workers/vllm_rollout/vllm_parallel_state.py", 'os.environ["VLLM_DP_MASTER_PORT"] = str(')
 )
 
 GROUNDS: Mapping[str, Ground] = {
@@ -183,7 +186,10 @@ GROUNDS: Mapping[str, Ground] = {
     ),
     # Optimizer and weights
     "swap-or-offload-optimizer": overrulable(
-        (*_SWAPPED, Place(_CANN_TRAINING, "no need to use optimizer_offload", ("bcd3be7",)))
+        (
+            *_SWAPPED,
+            _cann("train_engine/initialize_training.py", "no need to use optimizer_offload"),
+        )
     ),
     "swap-needs-distributed-optimizer": overrulable(_SWAPPED),
     "swap-without-reuse-fp32": overrulable(
@@ -203,10 +209,9 @@ GROUNDS: Mapping[str, Ground] = {
         (Place(_CONVERTER, "moe_router_num_groups", UNPATCHED, absent=True), ONLY_BRIDGES),
     ),
     "transformer-overrides-refused": certain(
-        Place(
-            "verl_patches/models/mcore/config_converter.py",
+        _cann(
+            "models/mcore/config_converter.py",
             "def hf_to_mcore_config_dpskv3(hf_config: PretrainedConfig, dtype: torch.dtype) ->",
-            ("bcd3be7",),
         )
     ),
     "moe-grouped-gemm": overrulable(
@@ -223,11 +228,7 @@ GROUNDS: Mapping[str, Ground] = {
     # Rollout
     "megatron-needs-vllm": certain(Place(_WORKERS, "Only vllmRollout is supported with Megatron now", VERL)),
     "d2d-without-balance-batch": certain(
-        Place(
-            "verl_patches/trainer/ppo/ray_trainer.py",
-            "D2D_DATA_TRANSFER is not supported when using balance_batch",
-            ("bcd3be7",),
-        )
+        _cann("trainer/ppo/ray_trainer.py", "D2D_DATA_TRANSFER is not supported when using balance_batch")
     ),
     **ENGINE_GROUNDS,
     # DAPO
@@ -278,25 +279,12 @@ GROUNDS: Mapping[str, Ground] = {
     # What use_dist_checkpointing loads there is Megatron-LM's own format before dist checkpoints; without the file it
     # "will not load any checkpoints and will start from random" (megatron/training/checkpointing.py:548@core_r0.8.0).
     "checkpoint-layout-legacy": certain(
-        Place(
-            "verl_patches/workers/megatron_workers.py",
-            "load_checkpoint(actor_module, None, None)",
-            ("bcd3be7",),
-        )
+        _cann("workers/megatron_workers.py", "load_checkpoint(actor_module, None, None)")
     ),
     "rollout-ports": _CANN_PORTS,
     "hccl-ports": overrulable(),
     # Memory and disk: each of these rules sets `certain` itself.
-    **dict.fromkeys(
-        (
-            *(f"memory-{phase}" for phase in _PHASES),
-            *(f"memory-{phase}-tight" for phase in _PHASES),
-            "kv-cache-room",
-            "kv-cache-room-tight",
-            "checkpoint-disk",
-        ),
-        certain(),
-    ),
+    **dict.fromkeys((*_OF_MEMORY, *(f"{rule}-tight" for rule in _OF_MEMORY), "checkpoint-disk"), certain()),
     "checkpoint-in-a-crash": overrulable(),
     **SERVER_GROUNDS,
     "ports-overlap": _CANN_PORTS,

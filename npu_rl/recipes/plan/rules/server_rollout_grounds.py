@@ -16,12 +16,19 @@ ASCEND_SERVERS = (*_ASCEND_0_18, "v0.23.0", "5cb98ca")
 _ENGINE_WORKERS = "verl/workers/engine_workers.py"
 _AGENT_LOOP = "verl/experimental/agent_loop/agent_loop.py"
 
+_ROLLOUT_CONFIG = "verl/workers/config/rollout.py"
+
+
+def _verl(file: str, text: str) -> Place:
+    """Return a place of every pinned verl whose rollout is made of servers."""
+    return Place(file, text, ANY_VERL_SERVERS)
+
+
 SERVER_GROUNDS: Mapping[str, Ground] = {
     "rollout-expert-size": certain(
-        Place(
-            "verl/workers/config/rollout.py",
+        _verl(
+            _ROLLOUT_CONFIG,
             "expert_parallel_size must be equal to tensor_model_parallel_size * data_parallel_size",
-            ANY_VERL_SERVERS,
         )
     ),
     "batch-divisible-by-agent-workers": certain(
@@ -30,7 +37,7 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
     ),
     "megatron-needs-mbridge": certain(ONLY_BRIDGES),
     "megatron-bridge-missing": overrulable(
-        Place("verl/models/mcore/bridge.py", "from megatron.bridge import AutoBridge", ANY_VERL_SERVERS)
+        _verl("verl/models/mcore/bridge.py", "from megatron.bridge import AutoBridge")
     ),
     # verl 0.9 turns them back itself: c0de7379cf for vLLM 0.18, _patch_legacy_fused_moe_weight_loader at 8851219.
     "experts-stay-transposed": certain(
@@ -59,51 +66,35 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
         ),
     ),
     "batch-divisible-by-mini-batch": certain(
-        Place(
-            "verl/utils/tensordict_utils.py",
-            "assert tensordict.batch_size[0] % mini_batch_size == 0",
-            ANY_VERL_SERVERS,
-        ),
-        Place(
+        _verl("verl/utils/tensordict_utils.py", "assert tensordict.batch_size[0] % mini_batch_size == 0"),
+        _verl(
             _ENGINE_WORKERS,
             "mini_batch_size_per_gpu = mini_batch_size // self.engine.get_data_parallel_size()",
-            ANY_VERL_SERVERS,
         ),
     ),
     "micro-batch-divides-share": certain(
-        Place(
+        _verl(
             "verl/workers/engine/utils.py",
             "data size must be divisible by force_group_size * micro_batch_size_per_gpu",
-            ANY_VERL_SERVERS,
         )
     ),
     "dynamic-batches-agree": certain(
-        Place(
+        _verl(
             _ENGINE_WORKERS,
             "assert self.config.actor.use_dynamic_bsz == self.config.rollout.log_prob_use_dynamic_bsz",
-            ANY_VERL_SERVERS,
         )
     ),
     "fsdp-schedule": certain(
-        Place(
+        _verl(
             "verl/workers/config/optimizer.py",
             'assert self.lr_scheduler_type in ["constant", "cosine"]\n        return super()',
-            ANY_VERL_SERVERS,
         )
     ),
     "rollout-pipeline-parallel": certain(
-        Place(
-            "verl/workers/config/rollout.py",
-            "not implemented pipeline_model_parallel_size > 1 yet.",
-            ANY_VERL_SERVERS,
-        )
+        _verl(_ROLLOUT_CONFIG, "not implemented pipeline_model_parallel_size > 1 yet.")
     ),
     "rollout-expert-tensor-parallel": certain(
-        Place(
-            "verl/workers/config/rollout.py",
-            "moe_tensor_parallel_size is only supported for trtllm",
-            ANY_VERL_SERVERS,
-        )
+        _verl(_ROLLOUT_CONFIG, "moe_tensor_parallel_size is only supported for trtllm")
     ),
     "virtual-pipeline-needs-stages": certain(
         Place(
@@ -111,33 +102,29 @@ SERVER_GROUNDS: Mapping[str, Ground] = {
             "pipeline-model-parallel size should be greater than 1 with interleaved schedule",
             ("core_v0.16.1",),
         ),
-        Place(
-            "verl/workers/engine/megatron/transformer_impl.py",
+        _verl(
+            ONLY_BRIDGES.file,
             "virtual_pipeline_model_parallel_size=self.engine_config.virtual_pipeline_model_parallel_size",
-            ANY_VERL_SERVERS,
         ),
     ),
     "rejection-needs-threshold": certain(
-        Place(
+        _verl(
             "verl/trainer/ppo/rollout_corr_helper.py",
             "rollout_rs_threshold must be provided for rejection sampling",
-            ANY_VERL_SERVERS,
         )
     ),
     "hybrid-engine": certain(
-        Place("verl/trainer/ppo/ray_trainer.py", "Currently, only support hybrid engine", ANY_VERL_SERVERS)
+        _verl("verl/trainer/ppo/ray_trainer.py", "Currently, only support hybrid engine")
     ),
     "agent-loop-workers": certain(
-        Place(_AGENT_LOOP, "for i in range(num_workers):", ANY_VERL_SERVERS),
-        Place(_AGENT_LOOP, "prompts.chunk(len(self.agent_loop_workers))", ANY_VERL_SERVERS),
+        _verl(_AGENT_LOOP, "for i in range(num_workers):"),
+        _verl(_AGENT_LOOP, "prompts.chunk(len(self.agent_loop_workers))"),
     ),
-    "agent-loop-registered": overrulable(
-        Place(_AGENT_LOOP, "assert agent_name in _agent_loop_registry", ANY_VERL_SERVERS)
-    ),
+    "agent-loop-registered": overrulable(_verl(_AGENT_LOOP, "assert agent_name in _agent_loop_registry")),
     "trainer-mode": certain(
         Place("verl/trainer/ppo/v1/trainer_base.py", "return TRAINER_REGISTRY[name]", ("8851219",))
     ),
     "checkpoint-engine-backend": certain(
-        Place("verl/checkpoint_engine/base.py", "return cls._registry[backend]", ANY_VERL_SERVERS)
+        _verl("verl/checkpoint_engine/base.py", "return cls._registry[backend]")
     ),
 }

@@ -1,0 +1,32 @@
+"""Reading of single nodes of Python's syntax trees: names, texts, and what statements assign."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+
+
+def last_name(node: ast.AST) -> str:
+    """Return the last name of `name` or `x.name`; empty for any other expression."""
+    return str(getattr(node, "attr", getattr(node, "id", "")))
+
+
+def text_of(node: ast.AST | None) -> str | None:
+    """Return the value of a constant that is a text, or None."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def assigned_values(nodes: Iterable[ast.AST]) -> dict[str, ast.expr]:
+    """Return the value that `NAME = value` among these nodes assigns, by name."""
+    return {
+        target.id: node.value
+        for node in nodes
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def base_names(owner: ast.ClassDef) -> list[str]:
+    """Return the last name of each base of a class."""
+    return [ast.unparse(base).rpartition(".")[2] for base in owner.bases]
