@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.rehearsal.scale_npu_trainer import GOAL, STEPS
+from npu_rl.rehearsal.scale_npu_trainer import GOAL, SAVED, STEPS
 from tests.support import run_cli
 from tests.training.conftest import Rehearsed
 
@@ -69,7 +69,9 @@ def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
     run = Path(train["run"])
     assert {path.name for path in (run / "attempts").iterdir()} == {"1", "2"}
     saved = {path.name for path in (run / "checkpoints").glob("global_step_*")}
-    assert saved == {f"global_step_{step}" for step in (STEPS // 2, STEPS // 2 + 1, STEPS)}
+    assert saved == {f"global_step_{step}" for step in (SAVED, STEPS)}
+    assert train["resumed"]["steps"] == [SAVED + 1, SAVED + 2]
+    assert train["weight_syncs"]["tensors"] == 53 and not train["weight_syncs"]["faults"]
     report = json.loads((run / "rehearsal.json").read_text())
     ran = {patch["name"]: patch["runs"] for patch in report["patches"]}
     assert (
