@@ -1,4 +1,4 @@
-"""A training that validates and saves, is stopped two steps later, and is resumed in new processes, as a user does it.
+"""A training that saves and validates, is stopped, and is resumed in new processes, as a user does it.
 
 The steps after the checkpoint are trained twice, once by the processes that saved it and once by those that loaded it:
 weights, optimizer, schedule, data and seeds that a checkpoint loses show in their metrics.
@@ -53,9 +53,13 @@ class Resumed:
 
 
 def with_checkpoints(recipe: Recipe, saved: int) -> Recipe:
-    """Return the recipe with a validation and a checkpoint at each multiple of `saved`."""
+    """Return the recipe with a checkpoint every `saved` steps.
+
+    It validates after one step more: a validation brings back what a save has put aside, so that the step after a save
+    would show nothing (cann-recipes-train at bcd3be7, patch reload-after-checkpoint).
+    """
     checkpoint = recipe.checkpoint.model_copy(update={"every": saved})
-    logging = recipe.logging.model_copy(update={"validate_every": saved})
+    logging = recipe.logging.model_copy(update={"validate_every": saved + 1})
     return recipe.model_copy(update={"checkpoint": checkpoint, "logging": logging})
 
 
@@ -80,7 +84,7 @@ def train_interrupted(
         raise NpuRlError(
             "The trainer did not validate",
             where=str(record.folder),
-            why=f"No metric of steps 1 to {saved + TWICE} is of a validation, due every {saved} steps.",
+            why=f"No metric of steps 1 to {saved + TWICE} is of a validation, due every {saved + 1} steps.",
         )
     return compare_steps(before, after, saved, 0.0 if ranks == 1 else GLOO_TOLERANCE, record.folder)
 

@@ -37,9 +37,9 @@ def test_it_trains_with_its_own_settings(workspace: Path, env: dict[str, str]) -
     # MindSpeed's own operators ran, and the weights came through verl's converter for Megatron.
     assert used["torch_npu.npu_fusion_attention"] > 0  # type: ignore[operator]
     assert used["mindspeed.npu_gmm"] > 0  # type: ignore[operator]
-    assert used["rollout.weights_filled"] == 12  # a second time, with changed weights, in each attempt
-    syncs = report["train"]["weight_syncs"]  # steps 1 to 5 and 4 to 6, and a validation at steps 3 and 6
-    assert syncs == {"syncs": 10, "tensors": 53, "unknown": [], "faults": []}
+    assert used["rollout.weights_filled"] == 13  # a second time, with changed weights, in each attempt
+    syncs = report["train"]["weight_syncs"]  # steps 1 to 5 and 4 to 6, and validations at 4, 4 and 6
+    assert syncs == {"syncs": 11, "tensors": 53, "unknown": [], "faults": []}
     assert any("Megatron-core with MindSpeed" in str(line) for line in report["real"])
     resumed = report["train"]["resumed"]
     assert resumed["steps"] == [4, 5] and resumed["difference"] == 0  # type: ignore[index]
