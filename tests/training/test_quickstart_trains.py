@@ -245,27 +245,29 @@ def test_a_broken_weight_transfer_is_caught(
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
     assert not report["ok"]
-    assert "sync 1, rank 0: the rollout does not hold the trainer's tensors" in report["train"]["failure"]
-    assert (
-        "layers.0.self_attn.o_proj.weight: zeros, as the trainer sent it; norm" in report["train"]["failure"]
-    )
+    named = "sync 1, rank 0: model.layers.0.self_attn.o_proj.weight: zeros, as the trainer sent it; norm "
+    assert named in report["train"]["failure"]
 
 
 def test_a_healthy_rehearsal_says_what_was_real(
     train: list[str | Path], env: dict[str, str], tmp_path: Path
 ) -> None:
-    done = run_cli([*train, "steps=8", "--rehearse=train", "--json"], env, tmp_path, timeout=600)
+    done = run_cli([*train, "steps=10", "--rehearse=train", "--json"], env, tmp_path, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(done.stdout)
     assert report["ok"] and report["train"]["transfer"] < 6e-5
     (patch,) = report["patches"]
-    assert (patch["name"], patch["runs"]) == ("0001-hf-rollout-repeats-once", 8)
-    # One sync more is with changed weights, to see that no old ones are kept.
-    assert report["stood_in_for"]["rollout.weights_filled"] == 9
-    assert report["train"]["weight_syncs"] == {"syncs": 8, "tensors": 53, "unknown": [], "faults": []}
+    assert patch["name"] == "0001-hf-rollout-repeats-once"
+    assert patch["runs"] >= 12  # seven steps, and five after a resume
+    # A sync more in each attempt is with changed weights, to see that no old ones are kept.
+    assert report["stood_in_for"]["rollout.weights_filled"] >= 17
+    syncs, resumed = report["train"]["weight_syncs"], report["train"]["resumed"]
+    assert syncs["tensors"] == 53 and syncs["syncs"] >= 15 and not syncs["unknown"] + syncs["faults"]
+    assert (resumed["steps"], resumed["difference"]) == ([6, 7], 0)
+    assert report["changed_files"] == []
     assert report["stood_in_for"]["verl.utils.device.get_nccl_backend"] >= 1
     assert any("HCCL" in line for line in report["only_an_npu_can_show"])
-    assert len(report["train"]["curve"]) == 8
+    assert len(report["train"]["curve"]) == 10
     run = tmp_path / "runs" / "quickstart.rehearsal"
     ran = load_recipe(str(run / "attempts" / "1" / "recipe.yaml")).recipe
     assert (ran.name, ran.data.batch, ran.steps) == ("quickstart.rehearsal", 8, 8), (
@@ -278,11 +280,9 @@ def test_a_level_that_the_recipe_has_nothing_for(
 ) -> None:
     """vLLM's engine can't be rehearsed where transformers generates: said at once, nothing trained."""
     done = run_cli([*train, "--rehearse=rollout", "--json"], env, tmp_path, timeout=100)
-    assert done.returncode == 1, done.stderr
-    report = json.loads(done.stdout)
-    for part in report["rollout"].values():
-        assert "this recipe asks for others" in part["failure"] and "--rehearse=train" in part["failure"]
-        assert part["curve"] == []
+    assert done.returncode != 0 and not done.stdout
+    assert "this recipe asks for others" in done.stderr and "--rehearse=train" in done.stderr
+    assert not list(tmp_path.rglob("*.rehearsal*"))
 
 
 def test_importing_the_stack_in_its_own_folder_leaves_nothing_there(

@@ -151,11 +151,11 @@ def test_the_other_model_is_as_it_was(tmp_path: Path) -> None:
 def test_the_questions_come_from_their_numbers_alone() -> None:
     sys.path.insert(0, str(INJECTED))
     try:
-        from npu_rl_make_sums import PAIRS, questions
+        from npu_rl_make_sums import ASKED, questions
     finally:
         sys.path.remove(str(INJECTED))
     assert questions(20, random.Random(3), "train") == questions(20, random.Random(3), "train")
     assert questions(20, random.Random(3), "train") != questions(20, random.Random(4), "train")
-    asked = [row["prompt"][0]["content"] for row in questions(len(PAIRS) + 5, random.Random(3), "train")]
-    assert len(set(asked[: len(PAIRS)])) == len(PAIRS)
-    assert len(set(asked[len(PAIRS) :])) == 5
+    asked = [row["prompt"][0]["content"] for row in questions(len(ASKED) + 5, random.Random(3), "train")]
+    assert len(set(asked[: len(ASKED)])) == len(ASKED)
+    assert len(set(asked[len(ASKED) :])) == 5

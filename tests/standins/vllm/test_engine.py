@@ -193,6 +193,7 @@ def test_an_operator_that_there_is_none_of_says_its_name(ran: Any) -> None:
 def test_what_was_stood_in_for_is_counted(ran: Any) -> None:
     assert set(ran[1]) == {
         "vllm.silu_and_mul",
+        "vllm.log_probs_at_temperature",
         "vllm.rms_norm",
         "vllm.fused_add_rms_norm",
         "vllm.rotary_embedding",
