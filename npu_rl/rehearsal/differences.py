@@ -1,4 +1,4 @@
-"""What differs between a rehearsal and the run: interpreter, packages, device, and the branches that depend on it."""
+"""Differences between a rehearsal and the run: interpreter, packages, device, and the branches that depend on it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PACKAGES_SHOWN, _BRANCHES_SHOWN = 6, 12  # in the text report; --json has all
 
 @dataclass(frozen=True)
 class OtherVersion:
-    """A package that the rehearsal has in another version than the manifest asks for; `here` is None if it has none."""
+    """A package that the rehearsal has in another version than the manifest asks for; `here` is None if it is not installed."""
 
     name: str
     here: str | None
@@ -33,7 +33,7 @@ class OtherVersion:
 
 @dataclass(frozen=True)
 class Differences:
-    """What differs from the run.
+    """Differences between a rehearsal and the run.
 
     Attributes:
         device: The run's device.

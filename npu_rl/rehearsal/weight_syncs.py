@@ -1,4 +1,4 @@
-"""What the check of every weight sync found (`npu_rl_weight_sync`), over all processes of a training."""
+"""Results of the check of every weight sync (`npu_rl_weight_sync`), over all processes of a training."""
 
 from __future__ import annotations
 
