@@ -20,7 +20,7 @@ _PACKAGES_SHOWN, _BRANCHES_SHOWN = 6, 12  # in the text report; --json has all
 
 @dataclass(frozen=True)
 class OtherVersion:
-    """A package that the rehearsal has in another version than the manifest asks for; `here` is None if it is not installed."""
+    """A package that the rehearsal has in another version than the manifest asks for, or lacks (`here` is None)."""
 
     name: str
     here: str | None
