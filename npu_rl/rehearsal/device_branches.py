@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ def device_branches(code: Path, files: Iterable[str], device: str) -> list[Devic
     for file in sorted(set(files)):
         tree = syntax_tree(read_source(code / file) or b"")
         if tree is not None:
-            found += list(_branches_of(tree, file, device))
+            with contextlib.suppress(RecursionError):  # a condition nested more deeply than anyone writes
+                found += list(_branches_of(tree, file, device))
     return found
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import read_file
+from npu_rl.common.bounded import parse_json, read_file
 from npu_rl.rehearsal.device_branches import DeviceBranch, device_branches
 from npu_rl.rehearsal.executed_modules import executed_modules, file_of
 from npu_rl.training.run import interpreter
@@ -145,7 +144,7 @@ def _imported_files(code: Path, usage: Iterable[Path]) -> set[str]:
     places: set[Path] = set()
     for file in (file for folder in usage for file in folder.glob(_EXECUTED)):
         try:
-            places.update(Path(str(place)) for place in json.loads(read_file(file)))
+            places.update(Path(str(place)) for place in parse_json(read_file(file)))
         except ValueError:
             continue  # of a process that was killed
     return {str(place.relative_to(root)) for place in places if place.is_relative_to(root)}

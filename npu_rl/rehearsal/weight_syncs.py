@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import read_file
+from npu_rl.common.bounded import parse_json, read_file
 from npu_rl.common.errors import NpuRlError
 
 _FILES = "weight-sync-*.jsonl"
@@ -75,6 +74,6 @@ def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:
     for file in sorted(folder.glob(_FILES)):
         for text in read_file(file).decode("utf-8", "replace").splitlines():
             try:
-                yield {"run": folder, **json.loads(text)}
+                yield {"run": folder, **parse_json(text)}
             except ValueError:
                 continue  # the last line of a killed process may be incomplete

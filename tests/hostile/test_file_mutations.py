@@ -433,6 +433,8 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     from npu_rl.recipes.trainer_code.value_types import field_type
     from npu_rl.recipes.trainer_keys.engine_arguments import EngineArguments
     from npu_rl.recipes.trainer_keys.transformer_keys import TransformerKeys
+    from npu_rl.rehearsal.device_branches import device_branches
+    from npu_rl.rehearsal.executed_modules import executed_modules
 
     managers = fresh(folder) / "verl" / "workers" / "reward_manager"
     managers.mkdir(parents=True)
@@ -443,7 +445,15 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     source += b'import os\nX = {"a": 1}\n@register("naive")\nclass A:\n    def f(self, x=1):\n'
     source += b'        enabled("used")\n        return compute_score(x, **os.environ.get("VERL_X"))\n'
     source += m.random.choice(
-        (b"", b"C: a" + b".a" * 2000 + b" = 1\n", b"not " * 2000 + b"a\n", b"f'" + b"{a}" * 40_000 + b"'")
+        (
+            *(
+                b"",
+                b"C: a" + b".a" * 2000 + b" = 1\n",
+                b"not " * 2000 + b"a\n",
+                b"f'" + b"{a}" * 40_000 + b"'",
+            ),
+            b"if " + b"not " * 90 + b"is_npu_available" + b".a" * 90 + b": pass\n",
+        )
     )
     paths = [managers / "naive.py", folder / "npu_rl_runtime" / "used.py", folder / "verl" / "envs.py"]
     paths.append(folder / "vllm_ascend" / "config.py")
@@ -465,6 +475,8 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     if found := index.find("verl.workers.reward_manager.naive.B"):
         for field in index.fields_of_class(*found).values():
             field_type(field, index)
+    executed_modules(folder, "verl.workers.reward_manager.naive")
+    device_branches(folder, ["verl/workers/reward_manager/naive.py", "verl/envs.py"], "npu")
     reads = EnvironmentReads(folder)
     str(reads.reads_of("VERL_X"))
     str(reads.names)
