@@ -22,7 +22,7 @@ PREFIXES = ("data", "test")
 """What the names of the files begin with. `data` is what the trainer's `data_path` ends with."""
 
 _TIMEOUT = 3600.0
-_MAGIC, _HEAD = b"MMIDIDX\x00\x00", struct.Struct("<QBQQ")
+MAGIC, _HEAD = b"MMIDIDX\x00\x00", struct.Struct("<QBQQ")
 _SCRIPT = "cli/preprocess_data.py"
 
 
@@ -88,9 +88,9 @@ def sequences(index: Path) -> int:
 
 def read_head(file: IO[bytes]) -> tuple[int, int, int, int] | None:
     """Return what an .idx file begins with: version, code of the dtype, sequences, documents. None: it is none."""
-    head = file.read(len(_MAGIC) + _HEAD.size)
-    whole = head.startswith(_MAGIC) and len(head) == len(_MAGIC) + _HEAD.size
-    return _HEAD.unpack(head[len(_MAGIC) :]) if whole else None
+    head = file.read(len(MAGIC) + _HEAD.size)
+    whole = head.startswith(MAGIC) and len(head) == len(MAGIC) + _HEAD.size
+    return _HEAD.unpack(head[len(MAGIC) :]) if whole else None
 
 
 def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work: Path) -> None:
