@@ -22,11 +22,10 @@ from npu_rl.training.run import tiny_model
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.train import TransferLimits
 
-FIRST_DIFFERENCE_LIMIT = 0.005
+FIRST_DIFFERENCE_LIMIT = 0.0015
 """Greatest mean difference between the probabilities of rollout and actor in the first step.
 
-Measured: 0.0005 on the checkpoint's weights, as transformers in bfloat16 differs from float32, and 0.018 when the
-actor's routing and attention scale were not the model's.
+Measured on the checkpoint's weights: 0.0006, as bfloat16 rounds, and 0.0031 with MindSpeed's own softmax scale.
 """
 INTERRUPTED: Case = "expert"
 """Case that is stopped and resumed; a second one would show the same of the checkpoint, for a minute more."""
