@@ -25,8 +25,8 @@ from npu_rl.training.run.train import TransferLimits
 FIRST_DIFFERENCE_LIMIT = 0.0015
 """Greatest mean difference between the probabilities of rollout and actor in the first step.
 
-Measured on the checkpoint's weights: 0.0006, as bfloat16 rounds. MindSpeed's own softmax scale does not exceed it on this
-model: 0.0006 in the first step, 0.0031 in the third.
+Measured on the checkpoint's weights: 0.0006, as bfloat16 rounds. MindSpeed's own softmax scale does not exceed it on
+this model: 0.0006 in the first step, 0.0031 in the third.
 """
 INTERRUPTED: Case = "expert"
 """Case that is stopped and resumed; a second one would show the same of the checkpoint, for a minute more."""
