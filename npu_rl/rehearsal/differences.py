@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -90,22 +90,22 @@ def differences(prepared: Prepared, patched: Iterable[str], usage: Iterable[Path
     code, device = prepared.paths.code, prepared.recipe.device
     if device == "cpu":
         return Differences(device)
+    found = interpreter.probe(prepared.interpreter.path, (*prepared.lock.requirements, "torch")).packages
     imported = _imported_files(code, usage)
     named = (file_of(code, module) for module in executed_modules(code, prepared.recipe.trainer.module))
     files = imported or {str(file.relative_to(code)) for file in named if file}
     files |= {file for file in patched if file.endswith(".py") and (code / file).is_file()}
     return Differences(
         device,
-        tuple(_versions(prepared)),
-        tuple(_packages(prepared)),
+        tuple(_versions(prepared, found)),
+        tuple(_packages(prepared, found)),
         tuple(device_branches(code, files, device)),
         executed=bool(imported),
     )
 
 
-def _versions(prepared: Prepared) -> list[OtherVersion]:
+def _versions(prepared: Prepared, found: Mapping[str, str | None]) -> list[OtherVersion]:
     host, here = prepared.lock.host, prepared.interpreter
-    found = interpreter.probe(here.path, ("torch",)).packages
     versions = {"python": ".".join(map(str, here.version)), "torch": found.get("torch"), "torch_npu": None}
     return [
         OtherVersion(name, version, host[name])
@@ -114,11 +114,10 @@ def _versions(prepared: Prepared) -> list[OtherVersion]:
     ]
 
 
-def _packages(prepared: Prepared) -> list[OtherVersion]:
+def _packages(prepared: Prepared, found: Mapping[str, str | None]) -> list[OtherVersion]:
     from packaging.requirements import Requirement
 
     wanted = [Requirement(text) for text in prepared.lock.requirements]
-    found = interpreter.probe(prepared.interpreter.path, prepared.lock.requirements).packages
     return [
         OtherVersion(one.name, found.get(one.name), str(one.specifier) or "any version")
         for one in wanted

@@ -66,7 +66,7 @@ class Sync:
 
 @pytest.fixture
 def sync(packages: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sync:
-    watch, made = packages("npu_rl_weight_sync.watch"), packages("npu_rl_make_tiny")
+    watch, made = packages("npu_rl_weight_sync.sync_check"), packages("npu_rl_make_tiny")
     tokenizer = made.make_tokenizer(["What is 1 + 1?"])
     trainer = made.random_model(tokenizer, 1)
     with torch.no_grad():

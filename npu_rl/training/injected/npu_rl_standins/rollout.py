@@ -45,7 +45,7 @@ def _install_on_megatron(module: ModuleType) -> None:
 
 def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
     """Return rollout and sharding manager, in place of the FSDP workers' ActorRolloutRefWorker._build_rollout."""
-    from npu_rl_weight_sync.watch import fsdp_sides
+    from npu_rl_weight_sync.sync_check import fsdp_sides
 
     return _build(
         worker.actor_model_config,
@@ -60,7 +60,7 @@ def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, An
 
 def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
     """Return rollout and sharding manager for the Megatron workers; each rank generates with all stages' weights."""
-    from npu_rl_weight_sync.watch import megatron_sides
+    from npu_rl_weight_sync.sync_check import megatron_sides
     from verl.utils.config import omega_conf_to_dataclass
 
     def train() -> None:
@@ -93,7 +93,7 @@ def _build(
     trust: bool,
 ) -> tuple[Any, Any]:
     import torch
-    from npu_rl_weight_sync.watch import watch
+    from npu_rl_weight_sync.sync_check import watch
     from transformers import AutoModelForCausalLM
     from verl.workers.rollout import HFRollout
     from verl.workers.sharding_manager.base import BaseShardingManager

@@ -23,6 +23,6 @@ def install() -> None:
 
 
 def _install_in(module: ModuleType) -> None:
-    from npu_rl_weight_sync.watch import megatron_and_vllm, watch
+    from npu_rl_weight_sync.sync_check import megatron_and_vllm, watch
 
     watch(module.MegatronVLLMShardingManager, megatron_and_vllm)

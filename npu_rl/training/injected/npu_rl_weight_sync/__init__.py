@@ -1,6 +1,6 @@
 """Comparison of every tensor that the rollout holds after a weight sync with the trainer's.
 
-`watch` checks the syncs of a run. It reads the trainer's own parameters, by tables of names that are npu-rl's own
-(`npu_rl_tensors.layouts`), what the trainer sends, and the rollout's parameters; so it names the tensor and the side.
-Only `watch` knows verl's sharding managers, and only `rollout_tensors` an engine.
+`sync_check` reads the trainer's own parameters, by tables of names that are npu-rl's own (`npu_rl_tensors.layouts`),
+what the trainer sends, and the rollout's parameters; so it names the tensor and the side. Only `sync_check` knows
+verl's sharding managers, and only `rollout_tensors` an engine.
 """

@@ -1,7 +1,7 @@
 """The tensors of a rollout's model under their Hugging Face names: vLLM's, or a model of transformers.
 
-vLLM fuses projections and experts. Which, its models say themselves (`packed_modules_mapping`), and its layer of
-experts says which of them it holds (`expert_map`, vllm/model_executor/layers/fused_moe/layer.py:749@v0.9.1).
+vLLM fuses projections, here known by name, and experts, of which its layer has those that are on this rank
+(`expert_map`, vllm/model_executor/layers/fused_moe/layer.py:749@v0.9.1).
 """
 
 from __future__ import annotations

@@ -26,8 +26,8 @@ from npu_rl_tensors.layouts.model_sizes import ModelDims, model_sizes
 from npu_rl_tensors.layouts.name_tables import hf_shapes
 
 from . import megatron_tensors, rollout_tensors
-from .compare import Tensors, difference, equal, norms
 from .held import Held, Whole, gather
+from .tensor_difference import Tensors, difference, equal, norms
 
 NUMBER_OF_CHANGED_SYNC = 2
 _LEAST_CHANGE = 16  # steps of bfloat16, in which the rollout holds its weights
