@@ -111,6 +111,9 @@ VARIABLES: tuple[Variable, ...] = (
              "Key of the folder for a run's byte code, which every node has in its user's cache.", _OURS),
     Variable("NPU_RL_STANDINS", NPU_RL, "unset",
              "Stand-ins that a rehearsal's processes install: `cpu`, `cpu,rollout` or none.", _REHEARSE),
+    Variable("NPU_RL_HOLD_AFTER", NPU_RL, "unset",
+             "Step after which verl waits until the rehearsal stops it, to be resumed from its checkpoint.",
+             _REHEARSE),
     Variable("NPU_RL_STANDIN", "nobody", "unset",
              "Attribute of every stand-in module, by which tests tell it from the real one. As a variable it does "
              "nothing.", _REHEARSE),

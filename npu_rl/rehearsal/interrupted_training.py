@@ -16,8 +16,7 @@ from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.training.monitor.metrics import Point, read_metrics
 from npu_rl.training.record.run_record import RunRecord
 
-# The step of the checkpoint, and how many steps after it are trained twice. The next checkpoint is three steps later
-# than the stop: with one step between, a quick trainer had saved again before it was stopped.
+# The step of the checkpoint, and how many steps after it are trained twice.
 SAVED, TWICE = 5, 2
 GLOO_TOLERANCE = 1e-6
 """Greatest difference of a metric over several ranks, relative above 1: gloo adds in an order of its own."""

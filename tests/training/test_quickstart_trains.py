@@ -264,13 +264,16 @@ def test_a_healthy_rehearsal_says_what_was_real(
     syncs, resumed = report["train"]["weight_syncs"], report["train"]["resumed"]
     assert syncs["tensors"] == 53 and syncs["syncs"] >= 15 and not syncs["unknown"] + syncs["faults"]
     assert (resumed["steps"], resumed["difference"]) == ([6, 7], 0)
+    assert report["stood_in_for"]["verl.Tracking.log: waits to be stopped"] == 1
     assert report["changed_files"] == []
     assert report["stood_in_for"]["verl.utils.device.get_nccl_backend"] >= 1
     assert any("HCCL" in line for line in report["only_an_npu_can_show"])
     assert len(report["train"]["curve"]) == 10
     run = tmp_path / "runs" / "quickstart.rehearsal"
+    stopped = read_metrics(run / "attempts" / "1" / "metrics.jsonl")
+    assert [point.step for point in stopped] == list(range(1, 8)), "steps after the stop"
     ran = load_recipe(str(run / "attempts" / "1" / "recipe.yaml")).recipe
-    assert (ran.name, ran.data.batch, ran.steps) == ("quickstart.rehearsal", 8, 8), (
+    assert (ran.name, ran.data.batch, ran.steps) == ("quickstart.rehearsal", 8, 10), (
         "and not the one asked for"
     )
 

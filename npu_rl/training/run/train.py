@@ -160,7 +160,8 @@ def run_attempt(
     command = prepared.command(
         runs, record.mark, number, folder_of(record.mark), resume=resume, rollout_standin=rollout_standin
     )
-    environment = {**os.environ, **command.environment}
+    hold = {} if stop_after is None else {"NPU_RL_HOLD_AFTER": str(stop_after)}
+    environment = {**os.environ, **command.environment, **hold}
     secrets = prepared.secrets(environment)
     drift = prepared.drift
     facts = {"proven": drift is None, **({"drift": drift.to_json()} if drift else {})}

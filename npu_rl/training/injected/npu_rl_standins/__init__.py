@@ -22,7 +22,7 @@ _CPU = (
         "verl_patches",
         "seed",
     ),
-    *("fault", "weight_sync"),
+    *("fault", "weight_sync", "hold"),
 )
 
 
