@@ -46,7 +46,7 @@ def test_it_boxes_every_answer_and_knows_some(made: Path) -> None:
     assert len(sums) == 7  # each twice in a batch of a rehearsal
     for text, total in sums.items():
         prompt = [{"role": "user", "content": text}]
-        tokens = torch.tensor([tokenizer.apply_chat_template(prompt, add_generation_prompt=True)] * 4)
+        tokens = torch.tensor([tokenizer.apply_chat_template(prompt, add_generation_prompt=True)] * 16)
         lengths.add(tokens.shape[1])
         said = model.generate(
             tokens,
@@ -65,12 +65,13 @@ def test_it_boxes_every_answer_and_knows_some(made: Path) -> None:
     assert 0.4 < right / asked < 0.7  # room for a reward to rise
 
 
-def test_each_tensor_that_is_lost_shows_five_times_as_much_as_rounding(made: Path) -> None:
+def test_each_part_that_is_lost_shows_five_times_as_much_as_rounding(made: Path) -> None:
     """In the mean difference of a response token's probability, as verl's training/rollout_probs_diff_mean."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     sys.path.insert(0, str(INJECTED))
     try:
+        from npu_rl_make_sums import GROUPS, SCALE, without
         from npu_rl_make_tiny import to_bfloat16
     finally:
         sys.path.remove(str(INJECTED))
@@ -80,6 +81,7 @@ def test_each_tensor_that_is_lost_shows_five_times_as_much_as_rounding(made: Pat
     actor = AutoModelForCausalLM.from_pretrained(
         made / "model", torch_dtype=torch.float32, attn_implementation="eager"
     ).eval()
+    assert actor.config.vocab_size == len(tokenizer)  # no padding that would hide a token that is none
     rows = parquet.read_table(made / "train.parquet").to_pylist()
     sampled = []
     for text in sorted({row["prompt"][0]["content"] for row in rows}):
@@ -97,27 +99,26 @@ def test_each_tensor_that_is_lost_shows_five_times_as_much_as_rounding(made: Pat
         )
         sampled.append((tokens.shape[1], said))
 
-    def probabilities(model: Any) -> Any:
+    def probabilities(model: Any, replaced: dict[str, Any]) -> Any:
         found = []
         for asked, said in sampled:
+            given = {"input_ids": said, "attention_mask": torch.ones_like(said)}
             with torch.no_grad():
-                log_probs = model(said, attention_mask=torch.ones_like(said)).logits.float().log_softmax(-1)
+                logits = torch.func.functional_call(model, replaced, (), given).logits
+            log_probs = logits.float().log_softmax(-1)
             found.append(log_probs[:, asked - 1 : -1].gather(-1, said[:, asked:, None]).exp().flatten())
         return torch.cat(found)
 
-    expected = probabilities(actor)
+    expected = probabilities(actor, {})
     rollout = to_bfloat16(actor)  # as a rollout holds it
-    clean = float((probabilities(rollout) - expected).abs().mean())
+    clean = float((probabilities(rollout, {}) - expected).abs().mean())
     assert clean < 0.002
     effects = {}
-    for name, value in rollout.state_dict().items():
-        kept = value.clone()
-        value.zero_()
-        effects[name] = float((probabilities(rollout) - expected).abs().mean()) / clean
-        value.copy_(kept)
-    assert len(effects) == 53 and min(effects.values()) > 5, sorted(
-        effects.items(), key=lambda pair: pair[1]
-    )[:3]
+    for part in [*rollout.state_dict(), SCALE, GROUPS]:
+        with without(rollout, part) as replaced:
+            effects[part] = float((probabilities(rollout, replaced) - expected).abs().mean()) / clean
+    worst = sorted(effects.items(), key=lambda pair: pair[1])[:3]
+    assert len(effects) == 55 and min(effects.values()) > 5, worst
 
 
 def test_its_positions_are_yarns(made: Path) -> None:

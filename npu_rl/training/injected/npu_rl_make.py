@@ -29,7 +29,7 @@ def main() -> None:
     model = folder / "model"
     model.mkdir(parents=True)
     if model_kind.endswith("-sums"):
-        sums.make_model(model, seed)
+        sums.make_model(model)
     else:
         tokenizer = make_tokenizer()
         tokenizer.save_pretrained(model)

@@ -2,12 +2,14 @@ r"""A tiny DeepSeek-V3 that boxes its responses and gets half of the small sums 
 
 A random model never writes \boxed{7}, so a reward that requires it stays 0 and GRPO learns nothing. This one always
 writes the box, and the right digit about every other time, so that a reward can rise within a few steps. It uses YaRN
-with DeepSeek-V3's own values. It needs each of its tensors: trained without that in mind, most experts changed no
-probability by more than rounding, and a rehearsal could not see one of them lost.
+with DeepSeek-V3's own values. It needs each of its tensors, YaRN's factor of the attention and its expert groups:
+trained without that in mind, most experts changed no probability by more than rounding, and a rehearsal could not see
+one of them lost.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,17 +34,20 @@ PAIRS = [(a, b) for a in range(6) for b in range(6 - a)]
 ASKED = PAIRS[::3]
 """Pairs of the questions: seven, so that each occurs twice in a batch and is learnt within a few steps."""
 
+_SEED = 2
+"""The same for every seed of a recipe, since it is this model that the tests ask for each of its parts."""
 _RIGHT_SHARE = 0.4  # share of right digits in the training data; the others are any digit of a possible sum
+_LEAST_RIGHT = 0.42  # mean probability of the right digit that ends the training
 _RATE, _DECAY = 5e-3, 480  # passes over all sums until the rate is a tenth
 _MOST_PASSES = 3000
 _BIAS_RATE = 0.01  # by which a router's bias moves towards an even use of the experts, each pass
-_EXPERT_SPREAD, _ROUTER_SPREAD = (
-    0.2,
-    0.1,
-)  # standard deviations, so large that experts count beside the residual
+# Standard deviations; with less, experts count little beside the residual.
+_EXPERT_SPREAD, _ROUTER_SPREAD = 0.2, 0.1
 LEAST_EFFECT = 0.006
-"""Mean change of a response token's probability without any one tensor: ten times bfloat16's rounding, measured."""
+"""Mean change of a response token's probability without any one part: ten times bfloat16's rounding, measured."""
 _WANTED_EFFECT, _EFFECT_WEIGHT = 0.03, 20.0
+SCALE, GROUPS = "YaRN's factor of the attention", "the groups of experts"
+"""Parts that are no tensors."""
 
 
 def questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, Any]]:
@@ -56,11 +61,11 @@ def questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, A
     ]
 
 
-def make_model(folder: Path, seed: int) -> None:
+def make_model(folder: Path) -> None:
     """Train the model, and save it with its tokenizer in bfloat16."""
     tokenizer = make_tokenizer([f"What is {a} + {b}? {boxed(a + b)}" for a, b in PAIRS])
     tokenizer.save_pretrained(folder)
-    model = random_model(tokenizer, seed, rope_scaling=YARN, max_position_embeddings=4096 * 40)
+    model = random_model(tokenizer, _SEED, rope_scaling=YARN, max_position_embeddings=4096 * 40)
     _strengthen_experts(model)
     _train(model, _training_batch(tokenizer))
     save_model(to_bfloat16(model).eval(), folder, tokenizer)
@@ -123,13 +128,13 @@ def _strengthen_experts(model: Any) -> None:
 
 
 def _train(model: Any, batch: _Batch) -> None:
-    """Train with cross entropy on every token of the response, until each tensor has an effect.
+    """Train with cross entropy on every token of the response, until the digits are learnt and each part has an effect.
 
     The digit's target is spread over the possible sums. Each pass also asks that the responses change without one
-    tensor: each in its turn, and in every other pass the one with the least effect when it was last left out.
+    part: each in its turn, and in every other pass the one with the least effect when it was last left out.
 
     Raises:
-        RuntimeError: If some tensor has no effect after many passes.
+        RuntimeError: If the digits are not learnt, or some part has no effect, after many passes.
     """
     import torch
 
@@ -137,17 +142,18 @@ def _train(model: Any, batch: _Batch) -> None:
     digit_targets = torch.full((len(PAIRS), len(batch.digits)), (1 - _RIGHT_SHARE) / len(batch.digits))
     digit_targets[rows, sums] += _RIGHT_SHARE
     optimizer = torch.optim.AdamW(model.parameters(), lr=_RATE)
-    names = [name for name, _ in model.named_parameters()]
+    names = [*(name for name, _ in model.named_parameters()), SCALE, GROUPS]
     effects: dict[str, float] = {}
     for number in range(_MOST_PASSES):
-        if number >= _DECAY and number % 60 == 0 and min(_effects(model, batch).values()) >= LEAST_EFFECT:
-            return
         optimizer.param_groups[0]["lr"] = _RATE * max(0.1, 1 - number / _DECAY)
         with _balanced(model, batch):
             log_probs = _log_probs(model, batch)
+        digits = log_probs[rows, batch.digit_at - 1][:, batch.digits]
+        if number >= _DECAY and number % 60 == 0 and digits[rows, sums].exp().mean() >= _LEAST_RIGHT:
+            if min(_effects(model, batch).values()) >= LEAST_EFFECT:
+                return
         own = _of_next_tokens(log_probs, batch)
-        digits = (digit_targets * log_probs[rows, batch.digit_at - 1][:, batch.digits]).sum(-1)
-        wanted = own.index_put((rows, batch.digit_at - 1), digits)
+        wanted = own.index_put((rows, batch.digit_at - 1), (digit_targets * digits).sum(-1))
         in_turn = number < len(names) or number % 2 == 0
         name = names[number % len(names)] if in_turn else min(effects, key=effects.__getitem__)
         effect = _effect(model, batch, name, own.exp())
@@ -158,7 +164,9 @@ def _train(model: Any, batch: _Batch) -> None:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-    raise RuntimeError(f"some tensor has no effect after {_MOST_PASSES} passes: {_effects(model, batch)}")
+    raise RuntimeError(
+        f"still too little is right or needed after {_MOST_PASSES} passes: {_effects(model, batch)}"
+    )
 
 
 def _log_probs(model: Any, batch: _Batch, replaced: dict[str, Any] | None = None) -> Any:
@@ -173,23 +181,50 @@ def _of_next_tokens(log_probs: Any, batch: _Batch) -> Any:
     return log_probs[:, :-1].gather(-1, batch.tokens[:, 1:, None])[..., 0]
 
 
-def _effect(model: Any, batch: _Batch, name: str, own: Any) -> Any:
-    """Return the mean change of a response token's probability where one tensor is zero."""
+def _effect(model: Any, batch: _Batch, part: str, own: Any) -> Any:
+    """Return the mean change of a response token's probability without a part: a tensor by its name, zero then."""
+    with without(model, part) as replaced:
+        other = _of_next_tokens(_log_probs(model, batch, replaced), batch).exp()
+    return ((other - own).abs() * batch.answered).sum() / batch.answered.sum()
+
+
+@contextmanager
+def without(model: Any, part: str) -> Iterator[dict[str, Any]]:
+    """Take a part out of the model; a tensor, or what needs other tensors, is yielded to be replaced."""
     import torch
 
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    without = _of_next_tokens(_log_probs(model, batch, {name: torch.zeros_like(tensors[name])}), batch)
-    return ((without.exp() - own).abs() * batch.answered).sum() / batch.answered.sum()
+    routers = [module for module in model.modules() if hasattr(module, "e_score_correction_bias")]
+    if part == SCALE:  # of the scores, and so of the queries
+        yield {
+            name: tensors[name] / _attention_factor() for name in tensors if name.endswith("q_b_proj.weight")
+        }
+    elif part == GROUPS:
+        kept = [(router, router.topk_group) for router in routers]
+        for router in routers:
+            router.topk_group = router.n_group
+        try:
+            yield {}
+        finally:
+            for router, chosen in kept:
+                router.topk_group = chosen
+    else:
+        yield {part: torch.zeros_like(tensors[part])}
+
+
+def _attention_factor() -> float:
+    """Return what YaRN multiplies attention scores with (transformers, DeepseekV3Attention at 4.52)."""
+    return (0.1 * float(YARN["mscale_all_dim"]) * math.log(float(YARN["factor"])) + 1.0) ** 2
 
 
 def _effects(model: Any, batch: _Batch) -> dict[str, float]:
-    """Return the effect of every parameter and of the routers' biases."""
+    """Return the effect of every parameter, of the routers' biases, and of the parts that are no tensors."""
     import torch
 
     biases = [name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")]
     with torch.no_grad():
         own = _of_next_tokens(_log_probs(model, batch), batch).exp()
-        every = [*(name for name, _ in model.named_parameters()), *biases]
+        every = [*(name for name, _ in model.named_parameters()), *biases, SCALE, GROUPS]
         return {name: float(_effect(model, batch, name, own)) for name in every}
 
 

@@ -48,9 +48,8 @@ def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
     torch.manual_seed(seed)
-    size = len(tokenizer)
     config = DeepseekV3Config(
-        vocab_size=size + (-size) % 64, hidden_size=64, intermediate_size=128, moe_intermediate_size=32,
+        vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, moe_intermediate_size=32,
         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1,
         n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1,
         q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32,
