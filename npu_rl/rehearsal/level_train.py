@@ -12,7 +12,10 @@ from dataclasses import replace
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal import scale_npu_trainer
+from npu_rl.rehearsal.engine_differences import ENGINE_LIMITS, require_differences
 from npu_rl.rehearsal.interrupted_training import SAVED, TWICE, train_interrupted, with_checkpoints
+from npu_rl.rehearsal.made_checkpoint import with_checkpoint
+from npu_rl.rehearsal.noise import require_different_noise
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.weight_syncs import read_weight_syncs
@@ -24,14 +27,6 @@ from npu_rl.training.run import train
 from npu_rl.training.run.prepare import Prepared, compose
 from npu_rl.training.run.train import TransferLimits
 
-LATER_DIFFERENCE_LIMIT = 0.02
-"""Greatest mean difference between the probabilities of vLLM's engine and the actor.
-
-Measured at the level *rollout*: up to 0.009 while the tiny model learns, when rounding sends a token to another expert,
-and 0.052 with one o_proj lost in the weight sync.
-"""
-_OWN_LIMITS = TransferLimits(first=None, later=LATER_DIFFERENCE_LIMIT)
-
 
 def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
     """Rehearse the training.
@@ -39,14 +34,23 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     Raises:
         RunStopped: If the user or the system stops it.
     """
-    own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE
-    scale = scale_npu_trainer.scale_npu_trainer if own else scale_recipe
-    recipe, changed = scale(prepared.recipe, record.name)
-    saved = scale_npu_trainer.SAVED if own else SAVED
-    part = TrainPart(changed=changed, run=str(record.folder), engine=own)
+    if prepared.recipe.trainer.module == scale_npu_trainer.MODULE:
+        return _rehearse_npu_trainer(prepared, record, screen)
+    recipe, changed = scale_recipe(prepared.recipe, record.name)
+    part = TrainPart(changed=changed, run=str(record.folder))
     with recorded(part, record):
-        small = prepared.with_recipe(recipe)
-        train_and_resume(small, record, screen, part, saved, _OWN_LIMITS if own else None)
+        train_and_resume(prepared.with_recipe(recipe), record, screen, part, SAVED, None)
+    return part
+
+
+def _rehearse_npu_trainer(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
+    recipe, changed = scale_npu_trainer.scale_npu_trainer(prepared.recipe, record.name)
+    part = TrainPart(changed=changed, run=str(record.folder), engine=True)
+    with recorded(part, record):
+        layout = scale_npu_trainer.CHECKPOINT
+        small = with_checkpoint(prepared.with_recipe(recipe), record, layout, screen)
+        train_and_resume(small, record, screen, part, scale_npu_trainer.SAVED, ENGINE_LIMITS)
+        require_differences(record)
     return part
 
 
@@ -97,6 +101,8 @@ def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
     part.weight_syncs = read_weight_syncs(part.usage)
     try:
         part.weight_syncs.require_equal(record.folder)
+        for usage in part.usage:
+            require_different_noise(usage)
     except NpuRlError as error:  # the cause of what the trainer then failed with
         part.failure = str(error)
 

@@ -18,7 +18,7 @@ CASES: tuple[Case, ...] = ("expert", "pipeline")
 RANKS = 2
 STEPS = 16
 _BATCH, _SAMPLES, _MICRO = 16, 8, 16
-_PROMPT, _LENGTH = 32, 12  # tokens of a prompt and a response
+PROMPT, _LENGTH = 32, 12  # tokens of a prompt and a response
 _RATE, _WARMUP = 2e-3, 4  # warm-up steps; without them, Adam undoes what the model has learnt before
 # 4096 tokens; by default a CPU's cache has 1 GiB, which is allocated again at every step.
 CACHE = {"block_size": 16, "num_gpu_blocks_override": 256}
@@ -47,7 +47,7 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
             # One epoch: verl resumes a later one in the order of the first (seen at 55e3c5b with torchdata 0.11.0).
             rows=STEPS * _BATCH,
             batch=_BATCH,
-            prompt_length=_PROMPT,
+            prompt_length=PROMPT,
             response_length=_LENGTH,
             filter_overlong=False,
             loader_workers=0,
@@ -60,8 +60,8 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
                 "tensor_parallel": 1,
                 "log_prob_micro_batch": _MICRO,
                 # Below the longest sequence, so that prompts are chunked, and below the number of a rank's sequences.
-                "max_batched_tokens": _PROMPT,
-                "max_sequences": _PROMPT,
+                "max_batched_tokens": PROMPT,
+                "max_sequences": PROMPT,
                 "max_length": None,
                 "eager": True,  # a CPU has no graphs
                 "log_probs": True,
@@ -125,11 +125,11 @@ def _change_lines(recipe: Recipe, steps: int, case: Case) -> list[str]:
     world = recipe.cluster.world
     return [
         f"model: a DeepSeek-V3 of 170,000 weights with YaRN, half taught small sums, for {recipe.model.path}",
-        f"data: {_BATCH} sums up to five, in prompts of 10 to {_PROMPT} tokens; "
+        f"data: {_BATCH} sums up to five, in prompts of 10 to {PROMPT} tokens; "
         f"{_SAMPLES} responses of at most {_LENGTH} tokens each",
         f"cluster: {RANKS} ranks for {world}: {case} parallel {RANKS} in training, vLLM's experts over both",
         f"steps: {steps} of {recipe.steps}, at a learning rate of {_RATE:g} for {recipe.optimizer.lr:g}",
-        f"vLLM: {_PROMPT} tokens a pass, eager",
+        f"vLLM: {PROMPT} tokens a pass, eager",
         *_other_reward(recipe.reward),
     ]
 

@@ -121,6 +121,7 @@ READERS = {
     "rehearsal/dist_checkpoint.py": R("the package's modules", OWN, "", PACKAGED),
     "rehearsal/executed_modules.py": R("the tree's modules", STRANGER, "a_source_tree"),
     "rehearsal/level_imports.py": R("NAME.imports.yaml", USER),
+    "rehearsal/noise.py": R("what vLLM's stand-ins recorded", OWN),
     "rehearsal/patch_hooks.py": R("counts of used patches", OWN),
     "rehearsal/rehearse.py": R("a trainer's script; NAME.imports.yaml", USER),
     "rehearsal/weight_syncs.py": R("what the check of weight syncs wrote", OWN),

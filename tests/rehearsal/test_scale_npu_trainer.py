@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.rehearsal import scale_npu_trainer
+from npu_rl.rehearsal import scale_rollout
+from npu_rl.rehearsal.scale_npu_trainer import CHECKPOINT
 from npu_rl.rehearsal.scale_npu_trainer import scale_npu_trainer as scale
 
 STAGES = "actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"
@@ -19,6 +20,7 @@ def small(**changes: object) -> tuple[Recipe, Recipe, list[str]]:
 def test_its_engine_optimizer_and_offloading_stay() -> None:
     recipe, made, changed = small()
     assert (made.rollout.engine, made.trainer, made.offload) == ("vllm", recipe.trainer, recipe.offload)
+    assert made.rollout.temperature == recipe.rollout.temperature == 0.9
     assert made.overrides == {key: value for key, value in recipe.overrides.items() if key != STAGES}
     assert made.overrides[SWAP] is True
     assert f"left out, being about the real model's layers: {STAGES}" in changed
@@ -27,12 +29,13 @@ def test_its_engine_optimizer_and_offloading_stay() -> None:
 def test_two_tensor_parallel_ranks_have_an_engine_each() -> None:
     _, made, changed = small()
     assert made.actor.parallel.tensor == made.cluster.world == int(made.env["VLLM_DP_SIZE"]) == 2
+    assert CHECKPOINT.ranks.tensor == 2 and CHECKPOINT.format == "legacy"
     assert made.rollout.tensor_parallel == 1
     assert [line.partition(":")[0] for line in changed].count("cluster") == 1
-    assert not any(line.startswith("rollout:") for line in changed)
+    assert [line.partition(":")[0] for line in changed].count("vLLM") == 1
 
 
 def test_a_shorter_rehearsal_has_no_goal() -> None:
-    assert small()[1].reward.goal == scale_npu_trainer.GOAL
+    assert small()[1].reward.goal == scale_rollout.GOAL
     _, made, _ = small(steps=2)
     assert (made.steps, made.reward.goal) == (2, None)

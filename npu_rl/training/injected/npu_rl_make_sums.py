@@ -2,7 +2,7 @@ r"""A tiny DeepSeek-V3 that boxes its responses and gets half of the small sums 
 
 A random model never writes \boxed{7}, so a reward that requires it stays 0 and GRPO learns nothing. This one always
 writes the box, and the right digit about every other time, so that a reward can rise within a few steps. It uses YaRN
-with DeepSeek-V3's own values. It needs each of its tensors, YaRN's factor of the attention and its expert groups:
+with DeepSeek-V3's own values. It needs each of its tensors, its scale of the softmax and its expert groups:
 trained without that in mind, most experts changed no probability by more than rounding, and a rehearsal could not see
 one of them lost.
 """
@@ -20,7 +20,7 @@ from typing import Any
 from npu_rl_make_tiny import make_tokenizer, question, random_model, save_model, sum_text, to_bfloat16
 
 # config.json of deepseek-ai/DeepSeek-V3.
-YARN = {
+YARN: dict[str, Any] = {
     "type": "yarn",
     "factor": 40.0,
     "mscale": 1.0,
@@ -34,6 +34,8 @@ PAIRS = [(a, b) for a in range(6) for b in range(6 - a)]
 ASKED = PAIRS[::3]
 """Pairs of the questions: seven, so that each occurs twice in a batch and is learnt within a few steps."""
 
+# With DeepSeek-V3's proportion of both, MindSpeed's scale of the softmax would be within 7 % of the right one.
+_HEADS = {"qk_nope_head_dim": 8, "qk_rope_head_dim": 24}
 _SEED = 2
 """The same for every seed of a recipe, since it is this model that the tests ask for each of its parts."""
 _RIGHT_SHARE = 0.4  # share of right digits in the training data; the others are any digit of a possible sum
@@ -46,7 +48,7 @@ _EXPERT_SPREAD, _ROUTER_SPREAD = 0.2, 0.1
 LEAST_EFFECT = 0.006
 """Mean change of a response token's probability without any one part: ten times bfloat16's rounding, measured."""
 _WANTED_EFFECT, _EFFECT_WEIGHT = 0.03, 20.0
-SCALE, GROUPS = "YaRN's factor of the attention", "the groups of experts"
+SCALE, GROUPS = "the scale of the softmax", "the groups of experts"
 """Parts that are no tensors."""
 
 
@@ -65,7 +67,7 @@ def make_model(folder: Path) -> None:
     """Train the model, and save it with its tokenizer in bfloat16."""
     tokenizer = make_tokenizer([f"What is {a} + {b}? {boxed(a + b)}" for a, b in PAIRS])
     tokenizer.save_pretrained(folder)
-    model = random_model(tokenizer, _SEED, rope_scaling=YARN, max_position_embeddings=4096 * 40)
+    model = random_model(tokenizer, _SEED, rope_scaling=YARN, max_position_embeddings=4096 * 40, **_HEADS)
     _strengthen_experts(model)
     _train(model, _training_batch(tokenizer))
     save_model(to_bfloat16(model).eval(), folder, tokenizer)
@@ -149,9 +151,9 @@ def _train(model: Any, batch: _Batch) -> None:
         with _balanced(model, batch):
             log_probs = _log_probs(model, batch)
         digits = log_probs[rows, batch.digit_at - 1][:, batch.digits]
-        if number >= _DECAY and number % 60 == 0 and digits[rows, sums].exp().mean() >= _LEAST_RIGHT:
-            if min(_effects(model, batch).values()) >= LEAST_EFFECT:
-                return
+        learnt = number >= _DECAY and digits[rows, sums].exp().mean() >= _LEAST_RIGHT
+        if learnt and number % 60 == 0 and min(_effects(model, batch).values()) >= LEAST_EFFECT:
+            return
         own = _of_next_tokens(log_probs, batch)
         wanted = own.index_put((rows, batch.digit_at - 1), (digit_targets * digits).sum(-1))
         in_turn = number < len(names) or number % 2 == 0
@@ -182,7 +184,7 @@ def _of_next_tokens(log_probs: Any, batch: _Batch) -> Any:
 
 
 def _effect(model: Any, batch: _Batch, part: str, own: Any) -> Any:
-    """Return the mean change of a response token's probability without a part: a tensor by its name, zero then."""
+    """Return the mean change of a response token's probability without a part, as `without` takes it out."""
     with without(model, part) as replaced:
         other = _of_next_tokens(_log_probs(model, batch, replaced), batch).exp()
     return ((other - own).abs() * batch.answered).sum() / batch.answered.sum()
@@ -190,15 +192,13 @@ def _effect(model: Any, batch: _Batch, part: str, own: Any) -> Any:
 
 @contextmanager
 def without(model: Any, part: str) -> Iterator[dict[str, Any]]:
-    """Take a part out of the model; a tensor, or what needs other tensors, is yielded to be replaced."""
+    """Take a part out of the model: yield the tensors to replace. For the scale it is MindSpeed's that is taken."""
     import torch
 
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     routers = [module for module in model.modules() if hasattr(module, "e_score_correction_bias")]
     if part == SCALE:  # of the scores, and so of the queries
-        yield {
-            name: tensors[name] / _attention_factor() for name in tensors if name.endswith("q_b_proj.weight")
-        }
+        yield {name: tensors[name] * _wrong_scale() for name in tensors if name.endswith("q_b_proj.weight")}
     elif part == GROUPS:
         kept = [(router, router.topk_group) for router in routers]
         for router in routers:
@@ -212,9 +212,11 @@ def without(model: Any, part: str) -> Iterator[dict[str, Any]]:
         yield {part: torch.zeros_like(tensors[part])}
 
 
-def _attention_factor() -> float:
-    """Return what YaRN multiplies attention scores with (transformers, DeepseekV3Attention at 4.52)."""
-    return (0.1 * float(YARN["mscale_all_dim"]) * math.log(float(YARN["factor"])) + 1.0) ** 2
+def _wrong_scale() -> float:
+    """Return MindSpeed's scale of the softmax over DeepSeek-V3's (npu_rl/runtime/attention_scale.py)."""
+    rope, width = _HEADS["qk_rope_head_dim"], sum(_HEADS.values())
+    factor = 0.1 * YARN["mscale_all_dim"] * math.log(YARN["factor"]) + 1.0
+    return math.sqrt(width / rope) / factor**2
 
 
 def _effects(model: Any, batch: _Batch) -> dict[str, float]:

@@ -13,6 +13,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|Assistant|>{% endif %}"
 )
 
+HEADS = {"qk_nope_head_dim": 24, "qk_rope_head_dim": 8}
 _BIAS_OFFSET, _BIAS_NOISE = 4.0, 0.03
 
 
@@ -43,7 +44,7 @@ def make_tokenizer(texts: list[str] | None = None) -> Any:
 
 
 def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
-    """Return a random DeepSeek-V3; `other` has values of its configuration besides the sizes."""
+    """Return a random DeepSeek-V3; `other` has more values of its configuration."""
     import torch
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
@@ -52,10 +53,11 @@ def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
         vocab_size=len(tokenizer), hidden_size=64, intermediate_size=128, moe_intermediate_size=32,
         num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4, n_shared_experts=1,
         n_routed_experts=8, num_experts_per_tok=2, n_group=2, topk_group=1, first_k_dense_replace=1,
-        q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=8, v_head_dim=32,
+        q_lora_rank=32, kv_lora_rank=32, v_head_dim=32,
         norm_topk_prob=True, routed_scaling_factor=2.5, tie_word_embeddings=False,
         bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id, **{"max_position_embeddings": 512, "rope_scaling": None, **other},
+        pad_token_id=tokenizer.pad_token_id,
+        **{"max_position_embeddings": 512, "rope_scaling": None, **HEADS, **other},
     )  # fmt: skip
     model = DeepseekV3ForCausalLM(config)
     for bias in router_biases(model):

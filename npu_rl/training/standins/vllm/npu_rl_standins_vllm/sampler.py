@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from npu_rl_standins.used import count
 
+from .noise import record_noise
+
 _GREEDY = 1e-5  # below it vLLM takes the likeliest token
 
 
@@ -20,6 +22,7 @@ def install_in(module: Any) -> None:
     forward, compute_logprobs = sampler.forward, sampler.compute_logprobs
 
     def forward_at_temperature(self: Any, logits: torch.Tensor, sampling_metadata: Any) -> Any:
+        record_noise(sampling_metadata)
         self._npu_rl_temperature = sampling_metadata.temperature
         return forward(self, logits, sampling_metadata)
 

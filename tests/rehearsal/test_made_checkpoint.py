@@ -1,4 +1,4 @@
-"""The checkpoint of the level rollout: made once, whole or not at all."""
+"""The checkpoint of a rehearsal: made once, whole or not at all."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import WeightsError
-from npu_rl.rehearsal.dist_checkpoint import convert_tiny_model
-from tests.weights.inline_workers import equal
+from npu_rl.rehearsal.made_checkpoint import convert_tiny_model
+from tests.weights.inline_workers import DIST, equal
 
 pytest.importorskip("torch")
 pytestmark = pytest.mark.rehearsal
@@ -24,16 +24,16 @@ def test_it_is_the_models_and_made_once(tmp_path: Path) -> None:
     made = tmp_path / ".made/0123"
     hf = make(made / "model")
     prepared: Any = SimpleNamespace(interpreter=SimpleNamespace(path=sys.executable, packages={"torch": "2"}))
-    checkpoint = convert_tiny_model(prepared, made)
+    checkpoint = convert_tiny_model(prepared, made, DIST)
     assert equal(hf, checkpoint)
     edit(hf, attention_bias=True)  # would be refused
-    assert convert_tiny_model(prepared, made) == checkpoint
+    assert convert_tiny_model(prepared, made, DIST) == checkpoint
     prepared.interpreter.packages["torch"] = "3"
     with pytest.raises(WeightsError, match="attention_bias"):
-        convert_tiny_model(prepared, made)
+        convert_tiny_model(prepared, made, DIST)
     assert sorted(made.parent.iterdir()) == sorted([made, checkpoint])
     prepared.interpreter.packages["torch"] = "2"
     (checkpoint / "common.pt").write_bytes(b"planted")
     with pytest.raises(WeightsError, match="attention_bias"):  # it is not used: another is to be made
-        convert_tiny_model(prepared, made)
+        convert_tiny_model(prepared, made, DIST)
     assert (checkpoint / "common.pt").read_bytes() == b"planted"
