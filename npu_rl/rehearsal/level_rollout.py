@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from npu_rl.rehearsal.engine_differences import ENGINE_LIMITS, require_differences
-from npu_rl.rehearsal.interrupted_training import SAVED
 from npu_rl.rehearsal.level_train import recorded, train_and_resume, train_scaled
 from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
+from npu_rl.rehearsal.training_checks.engine_differences import ENGINE_LIMITS, require_differences
+from npu_rl.rehearsal.training_checks.interrupted_training import SAVED
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.prepare import Prepared

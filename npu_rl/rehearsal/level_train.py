@@ -12,13 +12,18 @@ from dataclasses import replace
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal import scale_npu_trainer
-from npu_rl.rehearsal.engine_differences import ENGINE_LIMITS, require_differences
-from npu_rl.rehearsal.interrupted_training import SAVED, TWICE, train_interrupted, with_checkpoints
 from npu_rl.rehearsal.made_checkpoint import with_checkpoint
-from npu_rl.rehearsal.noise import require_different_noise
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_recipe import scale_recipe
-from npu_rl.rehearsal.weight_syncs import read_weight_syncs
+from npu_rl.rehearsal.training_checks.engine_differences import ENGINE_LIMITS, require_differences
+from npu_rl.rehearsal.training_checks.interrupted_training import (
+    SAVED,
+    TWICE,
+    train_interrupted,
+    with_checkpoints,
+)
+from npu_rl.rehearsal.training_checks.noise import require_different_noise
+from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs
 from npu_rl.training.monitor.metrics import Point, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.watch import DIFFERENCE

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.rehearsal.differences import Differences
-from npu_rl.rehearsal.interrupted_training import Resumed
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
-from npu_rl.rehearsal.weight_syncs import WeightSyncs
+from npu_rl.rehearsal.training_checks.interrupted_training import Resumed
+from npu_rl.rehearsal.training_checks.weight_syncs import WeightSyncs
 
 # What no rehearsal on a CPU can show, whatever the recipe, by the recipe's device.
 _RECIPES_OWN = "the recipe's own model, data, batch and number of ranks in one training"

@@ -6,7 +6,10 @@ import ast
 import contextlib
 import itertools
 import os
+import time
 from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,7 +38,7 @@ from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.screen import Screen, clock
 from npu_rl.training.record.attempt import dump
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.prepare import Prepared, run_facts, runs_folder
@@ -72,19 +75,24 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
     report.unproven = record.unproven
     if prepared.drift:
         prepared.drift.write(record.folder)
+    timed = _timed_parts(screen, len(set(wanted) - {"rollout"}) + len(chosen.cases) * ("rollout" in wanted))
     with record.locked():
         if "imports" in wanted:
             trains = "train" in wanted or "rollout" in wanted  # which executes what a step imports
-            report.imports = _run_imports(prepared, record, notify, also_executed=not trains)
+            with timed("imports"):
+                report.imports = _run_imports(prepared, record, notify, also_executed=not trains)
         if "layout" in wanted:
-            report.layout = _run_layout(prepared, record, notify)
+            with timed("layout"):
+                report.layout = _run_layout(prepared, record, notify)
     if "train" in wanted:
-        report.train = rehearse_train(prepared, record, screen)
+        with timed("train"):
+            report.train = rehearse_train(prepared, record, screen)
     if "rollout" in wanted:
         report.rollout = {}
         for case in chosen.cases:
             of_case = _new_record(prepared, f"rollout, {case}", f".{case}")
-            report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
+            with timed(f"rollout, {case} parallel"):
+                report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
     if report.train_parts() and prepared.drift is None:
         again = verify(prepared.paths, notify, deep=True)
         report.changed_files = [f"{drift.kind} {drift.path}" for drift in again.drift]
@@ -95,6 +103,20 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
     write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
     return report
+
+
+def _timed_parts(screen: Screen, total: int) -> Callable[[str], AbstractContextManager[None]]:
+    """Return what notes the beginning of each part, and how long it took."""
+    numbers = itertools.count(1)
+
+    @contextlib.contextmanager
+    def part(name: str) -> Iterator[None]:
+        began = time.monotonic()
+        screen.note(f"{name}: part {next(numbers)} of {total}")
+        yield
+        screen.note(f"{name}: took {clock(time.monotonic() - began)}")
+
+    return part
 
 
 def _backend(prepared: Prepared) -> str:

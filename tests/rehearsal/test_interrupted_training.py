@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.rehearsal.interrupted_training import GLOO_TOLERANCE, compare_steps, train_interrupted
+from npu_rl.rehearsal.training_checks.interrupted_training import (
+    GLOO_TOLERANCE,
+    compare_steps,
+    train_interrupted,
+)
 from npu_rl.training.monitor.metrics import MetricsWriter, Point
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.record.run_record import RunRecord

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.rehearsal.noise import require_different_noise
+from npu_rl.rehearsal.training_checks.noise import require_different_noise
 
 
 def record(folder: Path, process: int, rank: int, *noise: str) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.python_roots import INJECTED, TENSORS
-from npu_rl.rehearsal.weight_syncs import read_weight_syncs
+from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("transformers")

@@ -195,7 +195,7 @@ class Check:
         raise WeightSyncError("\n  ".join([title, *faults[:_LISTED], *more]))
 
     def _record(self, compared: list[str], faults: list[str]) -> None:
-        """Add a line to this process's file among the usage counts, which npu_rl/rehearsal/weight_syncs.py reads."""
+        """Add a line to this process's file among the usage counts, which npu_rl/rehearsal/training_checks reads."""
         folder = os.environ.get("NPU_RL_USAGE")
         if not folder:
             return

@@ -80,7 +80,7 @@ def write_rank_file(
         model[key.partition("/")[2]] = target.view(spec.shape)
     path.parent.mkdir(parents=True, exist_ok=True)
     with SummedFile(path) as out:
-        torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1}, out, pickle_protocol=4)
+        torch.save({"model": model, "checkpoint_version": 3.0, "iteration": 1}, out)
         sync(out)
     return {"sampled_crc32": out.sum.crc32}
 
