@@ -146,6 +146,35 @@ def test_a_fault_on_the_way_from_megatron_to_vllm_is_named(
     assert f"sync {sync}, rank {rank}: {tensor}: {what}, {phase}; norm " in str(part["failure"])  # type: ignore[index]
 
 
+PROBABILITIES = "Step 1: rollout and trainer give the response tokens different probabilities"
+WITHOUT = {
+    "the temperature": ["adaptations.rollout-temperature=false"],
+    "the scale of the softmax": ["adaptations.attention-scale=false"],
+    "the groups of experts": [
+        "adaptations.router-groups=false",
+        "actor.transformer.moe_router_num_groups=null",
+        "actor.transformer.moe_router_group_topk=null",
+    ],
+}
+
+
+@pytest.mark.parametrize("what", WITHOUT)
+def test_an_actor_that_computes_without_is_named(what: str, workspace: Path, env: dict[str, str]) -> None:
+    """With the weights right: by the probabilities of the first step."""
+    pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
+    report = rehearsed(workspace, env, *WITHOUT[what], "--rehearse=quick", code=1)
+    (part,) = report["rollout"].values()
+    assert str(part["failure"]).startswith(PROBABILITIES)  # type: ignore[index]
+    assert not part["weight_syncs"]["faults"] and part["weight_syncs"]["tensors"] == 53  # type: ignore[index]
+
+
+@pytest.mark.parametrize("seed", range(1, 11))
+def test_nothing_is_named_where_nothing_is_wrong(seed: int, workspace: Path, env: dict[str, str]) -> None:
+    pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
+    (part,) = rehearsed(workspace, env, f"seed={seed}", "--rehearse=quick")["rollout"].values()
+    assert part["failure"] is None and part["transfer"] < 0.01  # type: ignore[index,operator]
+
+
 def test_a_quick_rehearsal_compares_every_tensor_at_each_sync(workspace: Path, env: dict[str, str]) -> None:
     pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
     report = rehearsed(workspace, env, "--rehearse=quick")

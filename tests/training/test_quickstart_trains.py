@@ -232,21 +232,34 @@ def test_ctrl_c_ends_everything_and_says_how_to_go_on(stopped: Stopped) -> None:
     assert processes_of(json.loads((stopped.record / "run.json").read_text())["id"]) == []
 
 
-def test_a_broken_weight_transfer_is_caught(
-    train: list[str | Path], env: dict[str, str], tmp_path: Path
+EXPERT = "model.layers.1.mlp.experts.{}.up_proj.weight"
+BROKEN = {
+    "zeroed:layers.0.self_attn.o_proj": (
+        "sync 1, rank 0: model.layers.0.self_attn.o_proj.weight: zeros, as the trainer sent it; norm "
+    ),
+    "rounded:e_score_correction_bias": (
+        "sync 1, rank 0: model.layers.1.mlp.gate.e_score_correction_bias: rounded, as the trainer sent it; norm "
+    ),
+    "exchanged:.up_proj": (
+        f"sync 1, rank 0: {EXPERT.format(0)}: the values of {EXPERT.format(4)}, as the trainer sent it; norm "
+    ),
+    "kept:model.norm": (
+        "sync 2, rank 0: model.norm.weight: stale: the values of the sync before, as the trainer sent it; norm "
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", BROKEN)
+def test_a_broken_weight_transfer_is_named(
+    fault: str, train: list[str | Path], env: dict[str, str], tmp_path: Path
 ) -> None:
-    """A tensor zeroed on the way to the rollout: the trainer goes on happily, the rehearsal does not."""
+    """A tensor that gets wrong on the way to the rollout: the trainer goes on happily, the rehearsal does not."""
     done = run_cli(
-        [*train, "--rehearse=train", "--json"],
-        {**env, "NPU_RL_SYNC_FAULT": "zeroed:layers.0.self_attn.o_proj"},
-        tmp_path,
-        timeout=600,
+        [*train, "--rehearse=quick", "--json"], {**env, "NPU_RL_SYNC_FAULT": fault}, tmp_path, timeout=600
     )
     assert done.returncode == 1, done.stderr
     report = json.loads(done.stdout)
-    assert not report["ok"]
-    named = "sync 1, rank 0: model.layers.0.self_attn.o_proj.weight: zeros, as the trainer sent it; norm "
-    assert named in report["train"]["failure"]
+    assert not report["ok"] and BROKEN[fault] in report["train"]["failure"]
 
 
 def test_a_healthy_rehearsal_says_what_was_real(

@@ -77,7 +77,9 @@ def test_a_rank_has_what_mindspeed_llm_gives_it(
         ranks.experts_over_tensor,
     )
     same_files(tmp_path / "legacy", expected)
-    for file in (tmp_path / "legacy").rglob("*.pt"):  # torch's default since 2.6, which Megatron does not change
+    for file in (tmp_path / "legacy").rglob(
+        "*.pt"
+    ):  # torch's default since 2.6, which Megatron does not change
         torch.load(file, weights_only=True)
 
 

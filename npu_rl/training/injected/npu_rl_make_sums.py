@@ -48,6 +48,8 @@ _EXPERT_SPREAD, _ROUTER_SPREAD = 0.2, 0.1
 LEAST_EFFECT = 0.006
 """Mean change of a response token's probability without any one part: ten times bfloat16's rounding, measured."""
 _WANTED_EFFECT, _EFFECT_WEIGHT = 0.03, 20.0
+# By which a token's experts are chosen: below 0.002, another order of the same sum sent tokens to others.
+_LEAST_MARGIN, _WANTED_MARGIN, _MARGIN_WEIGHT = 0.006, 0.012, 3.0
 SCALE, GROUPS = "the scale of the softmax", "the groups of experts"
 """Parts that are no tensors."""
 
@@ -133,7 +135,8 @@ def _train(model: Any, batch: _Batch) -> None:
     """Train with cross entropy on every token of the response, until the digits are learnt and each part has an effect.
 
     The digit's target is spread over the possible sums. Each pass also asks that the responses change without one
-    part: each in its turn, and in every other pass the one with the least effect when it was last left out.
+    part: each in its turn, and in every other pass the one with the least effect when it was last left out. Once they
+    do, it also asks that a token's experts are chosen clearly, for half of the passes at most.
 
     Raises:
         RuntimeError: If the digits are not learnt, or some part has no effect, after many passes.
@@ -148,11 +151,14 @@ def _train(model: Any, batch: _Batch) -> None:
     effects: dict[str, float] = {}
     for number in range(_MOST_PASSES):
         optimizer.param_groups[0]["lr"] = _RATE * max(0.1, 1 - number / _DECAY)
-        with _balanced(model, batch):
+        settled = number >= _DECAY and min(effects.values()) >= LEAST_EFFECT
+        with _balanced(model, batch) as margins:
             log_probs = _log_probs(model, batch)
+        (margin,) = margins
         digits = log_probs[rows, batch.digit_at - 1][:, batch.digits]
-        learnt = number >= _DECAY and digits[rows, sums].exp().mean() >= _LEAST_RIGHT
-        if learnt and number % 60 == 0 and min(_effects(model, batch).values()) >= LEAST_EFFECT:
+        learnt = settled and digits[rows, sums].exp().mean() >= _LEAST_RIGHT
+        clear = margin.min() >= _LEAST_MARGIN or number >= _MOST_PASSES // 2
+        if learnt and clear and min(_effects(model, batch).values()) >= LEAST_EFFECT:
             return
         own = _of_next_tokens(log_probs, batch)
         wanted = own.index_put((rows, batch.digit_at - 1), (digit_targets * digits).sum(-1))
@@ -161,6 +167,8 @@ def _train(model: Any, batch: _Batch) -> None:
         effect = _effect(model, batch, name, own.exp())
         effects[name] = float(effect.detach())
         missing = _EFFECT_WEIGHT * torch.relu(_WANTED_EFFECT - effect)
+        if settled:
+            missing = missing + _MARGIN_WEIGHT * torch.relu(_WANTED_MARGIN - margin).mean()
         loss = missing - (wanted * batch.answered).sum(-1).mean()
         optimizer.zero_grad()
         loss.backward()
@@ -231,17 +239,24 @@ def _effects(model: Any, batch: _Batch) -> dict[str, float]:
 
 
 @contextmanager
-def _balanced(model: Any, batch: _Batch) -> Iterator[None]:
+def _balanced(model: Any, batch: _Batch) -> Iterator[list[Any]]:
     """Move the routers' biases so that the response's tokens use all experts, as DeepSeek-V3 was trained.
+
+    Yields a list that gets the `_margins` of those tokens at each pass, (tokens, 2).
 
     Source: DeepSeek-AI 2024, arXiv:2412.19437, 2.1.2.
     """
     import torch
 
-    def move(router: Any, _inputs: Any, output: Any) -> None:
+    margins: list[Any] = []
+
+    def move(router: Any, inputs: Any, output: Any) -> None:
+        def of_responses(values: Any) -> Any:
+            return values.reshape(*batch.tokens.shape, -1)[:, :-1][batch.answered.bool()]
+
+        margins.append(of_responses(_margins(router, inputs[0])))
         bias = router.e_score_correction_bias
-        chosen = output[0].reshape(*batch.tokens.shape, -1)[:, :-1][batch.answered.bool()]
-        used = torch.bincount(chosen.flatten(), minlength=bias.numel()).float()
+        used = torch.bincount(of_responses(output[0]).flatten(), minlength=bias.numel()).float()
         offset = bias.mean()
         bias += _BIAS_RATE * torch.sign(used.mean() - used)
         bias += offset - bias.mean()
@@ -249,7 +264,20 @@ def _balanced(model: Any, batch: _Batch) -> Iterator[None]:
     routers = [module for module in model.modules() if hasattr(module, "e_score_correction_bias")]
     hooks = [router.register_forward_hook(move) for router in routers]
     try:
-        yield
+        yield margins
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _margins(router: Any, hidden: Any) -> Any:
+    """Return by how much the chosen group, and in it the last chosen expert, surpass the next: (tokens, 2)."""
+    import torch
+
+    flat = hidden.reshape(-1, router.weight.shape[1]).float()
+    scores = (flat @ router.weight.float().T).sigmoid() + router.e_score_correction_bias.clone()
+    groups = scores.view(len(flat), router.n_group, -1)
+    sums = groups.topk(2, -1).values.sum(-1)
+    best = sums.topk(2, -1)
+    experts = groups[torch.arange(len(flat)), best.indices[:, 0]].topk(router.top_k + 1, -1).values
+    return torch.stack([best.values[:, 0] - best.values[:, 1], experts[:, -2] - experts[:, -1]], -1)
