@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.rehearsal import scale_rollout
-from npu_rl.rehearsal.scale_npu_trainer import CHECKPOINT
+from npu_rl.rehearsal.scale_npu_trainer import CHECKPOINT, GOAL
 from npu_rl.rehearsal.scale_npu_trainer import scale_npu_trainer as scale
 
 STAGES = "actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"
@@ -36,6 +35,6 @@ def test_two_tensor_parallel_ranks_have_an_engine_each() -> None:
 
 
 def test_a_shorter_rehearsal_has_no_goal() -> None:
-    assert small()[1].reward.goal == scale_rollout.GOAL
+    assert small()[1].reward.goal == GOAL
     _, made, _ = small(steps=2)
     assert (made.steps, made.reward.goal) == (2, None)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.rehearsal.scale_npu_trainer import SAVED
-from npu_rl.rehearsal.scale_rollout import GOAL, STEPS
+from npu_rl.rehearsal.scale_npu_trainer import GOAL, SAVED
+from npu_rl.rehearsal.scale_rollout import STEPS
 from tests.support import run_cli
 from tests.training.conftest import Rehearsed
 
