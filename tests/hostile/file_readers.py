@@ -118,7 +118,7 @@ READERS = {
     "rehearsal/child_process.py": R("a child's answers", OWN, "", PRINTED),
     "rehearsal/device_branches.py": R("the tree's modules", STRANGER, "a_source_tree"),
     "rehearsal/differences.py": R("names of imported files", OWN),
-    "rehearsal/dist_checkpoint.py": R("the package's modules", OWN, "", PACKAGED),
+    "rehearsal/made_checkpoint.py": R("the package's modules", OWN, "", PACKAGED),
     "rehearsal/executed_modules.py": R("the tree's modules", STRANGER, "a_source_tree"),
     "rehearsal/level_imports.py": R("NAME.imports.yaml", USER),
     "rehearsal/training_checks/noise.py": R("what vLLM's stand-ins recorded", OWN),

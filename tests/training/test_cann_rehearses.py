@@ -83,6 +83,44 @@ def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
         assert report["stood_in_for"][name]
 
 
+PUT_BACK = {
+    "rollout-temperature": (
+        "quick",
+        "Step 1: rollout and trainer give the response tokens different probabilities",
+    ),
+    "router-bias": ("quick", "model.layers.1.mlp.gate.e_score_correction_bias: rounded; norm "),
+    "noise-for-each-step": (
+        "quick",
+        "Generation 2 of rank 0 draws the random numbers of generation 1 of rank 0",
+    ),
+    "reload-after-checkpoint": (
+        "train",
+        "the sharding manager reads the actor's weights, which are not on the device",
+    ),
+    "optimizer-resume": ("train", f"The training differs after a resume from step {SAVED}"),
+}
+"""Of each adaptation, the fault that it ends: the level that names it, and how."""
+
+
+@pytest.mark.rehearsal
+@pytest.mark.parametrize("adaptation", PUT_BACK)
+def test_a_fault_put_back_is_named(adaptation: str, workspace: Path, env: dict[str, str]) -> None:
+    for needed in REHEARSAL:
+        pytest.importorskip(needed)
+    level, named = PUT_BACK[adaptation]
+    words = [
+        RECIPE,
+        "--workspace",
+        workspace,
+        f"adaptations.{adaptation}=false",
+        f"--rehearse={level}",
+        "--json",
+    ]
+    done = run_cli(["train", *words], env, timeout=1200)
+    assert done.returncode == 1, done.stderr[-3000:]
+    assert named in json.loads(done.stdout)["train"]["failure"]
+
+
 @pytest.mark.rehearsal
 def test_its_modules_import_as_listed(rehearsed: Rehearsed) -> None:
     report = rehearsed("imports")

@@ -48,8 +48,8 @@ _EXPERT_SPREAD, _ROUTER_SPREAD = 0.2, 0.1
 LEAST_EFFECT = 0.006
 """Mean change of a response token's probability without any one part: ten times bfloat16's rounding, measured."""
 _WANTED_EFFECT, _EFFECT_WEIGHT = 0.03, 20.0
-# By which a token's experts are chosen: below 0.002, another order of the same sum sent tokens to others.
-_LEAST_MARGIN, _WANTED_MARGIN, _MARGIN_WEIGHT = 0.006, 0.012, 3.0
+# By which a token's experts are chosen: MindSpeed-LLM's router has scores in bfloat16, 0.004 apart.
+_LEAST_MARGIN, _WANTED_MARGIN, _MARGIN_WEIGHT = 0.016, 0.03, 3.0
 SCALE, GROUPS = "the scale of the softmax", "the groups of experts"
 """Parts that are no tensors."""
 

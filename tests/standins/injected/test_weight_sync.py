@@ -197,6 +197,15 @@ def test_a_checkpoint_that_the_trainer_did_not_load_whole(sync: Sync) -> None:
         sync.enter()
 
 
+def test_a_trainer_whose_bias_is_bfloat16_did_not_load_it(sync: Sync) -> None:
+    """As Megatron's Float16Module leaves it, where nothing makes it float32 again."""
+    for module in sync.trainer.modules():
+        if hasattr(module, "e_score_correction_bias"):
+            module.e_score_correction_bias = module.e_score_correction_bias.bfloat16()
+    with pytest.raises(RuntimeError, match=f"{BIAS}: rounded; norm .* in the checkpoint, "):
+        sync.enter()
+
+
 def test_a_trainer_that_began_with_random_weights_has_no_checkpoint(sync: Sync) -> None:
     with torch.no_grad():
         for value in sync.trainer.parameters():

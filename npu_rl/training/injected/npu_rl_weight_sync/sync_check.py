@@ -27,7 +27,7 @@ from npu_rl_tensors.layouts.name_tables import hf_shapes
 
 from . import megatron_tensors, rollout_tensors
 from .held import Held, Whole, gather
-from .tensor_difference import Tensors, difference, equal, norms
+from .tensor_difference import Tensors, difference, equal, loaded, norms
 
 NUMBER_OF_CHANGED_SYNC = 2
 _LEAST_CHANGE = 16  # steps of bfloat16, in which the rollout holds its weights
@@ -132,7 +132,7 @@ class Check:
         for file in sorted(self.sides.checkpoint.glob("*.safetensors")):
             saved.update(load_file(file))
         both = {name: value for name, value in self.trained.tensors.items() if name in saved}
-        wrong = [name for name, value in both.items() if not torch.equal(value, saved[name].to(value.dtype))]
+        wrong = [name for name, value in both.items() if not loaded(name, value, saved[name])]
         matrices = [name for name, value in both.items() if value.dim() > 1]
         if 2 * len(set(matrices) & set(wrong)) > len(matrices):
             return

@@ -37,6 +37,13 @@ def equal(name: str, got: torch.Tensor, want: torch.Tensor) -> bool:
     return bool(((one - other).abs() <= step * other + 1e-6).all())
 
 
+def loaded(name: str, got: torch.Tensor, saved: torch.Tensor) -> bool:
+    """Return whether a trainer's values are a checkpoint's, in the trainer's type; a router's bias in both types."""
+    return torch.equal(got, saved.to(got.dtype)) and (
+        not name.endswith(OFFSET_FREE) or torch.equal(got.to(saved.dtype), saved)
+    )
+
+
 def difference(name: str, box: Box, got: torch.Tensor, wanted: Tensors, before: Tensors) -> str:
     """Return what the values are instead of those of `wanted[name]` in the box.
 
@@ -49,6 +56,8 @@ def difference(name: str, box: Box, got: torch.Tensor, wanted: Tensors, before: 
         return "values that are not finite"
     if not bool(got.any()):
         return "zeros"
+    if torch.equal(got, want.to(got.dtype)):  # a bias in a type that has no room for it
+        return "rounded"
     if name in before and equal(name, got, before[name][slices(box)]):
         return "stale: the values of the sync before"
     if _has_exchanged_shards(got, want):
