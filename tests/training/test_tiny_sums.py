@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from filelock import FileLock
 
 from npu_rl.common.python_roots import INJECTED
 
@@ -30,8 +31,16 @@ def make(folder: Path, *words: str) -> Path:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make(tmp_path_factory.mktemp("sums") / "made", "tiny-deepseek-v3-sums", "boxed-sums")
+def made(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """Made once for all workers of pytest-xdist: it takes a minute."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if worker_id != "master" else base) / "sums-for-all"
+    with FileLock(f"{folder}.lock"):
+        return (
+            folder
+            if (folder / "test.parquet").is_file()
+            else make(folder, "tiny-deepseek-v3-sums", "boxed-sums")
+        )
 
 
 def test_it_boxes_every_answer_and_knows_some(made: Path) -> None:
