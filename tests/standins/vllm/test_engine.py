@@ -194,6 +194,7 @@ def test_what_was_stood_in_for_is_counted(ran: Any) -> None:
     assert set(ran[1]) == {
         "vllm.silu_and_mul",
         "vllm.log_probs_at_temperature",
+        "vllm.noise_recorded",
         "vllm.rms_norm",
         "vllm.fused_add_rms_norm",
         "vllm.rotary_embedding",
