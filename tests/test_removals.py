@@ -45,7 +45,7 @@ MAY_REMOVE = {
     "training/record/run_record.py": "the folder of a run that it could not put in place",
     "training/record/settle_killed_run.py": "unfinished tiny models with the process id of a killed run",
     "training/record/temporary_folders.py": "the temporary folders that it made",
-    "rehearsal/dist_checkpoint.py": "its own staging folder",
+    "rehearsal/made_checkpoint.py": "its own staging folder",
     "stack/sources/git_fetch.py": "its folder for one way to fetch, in a quarantine",
     "stack/store.py": "units, quarantines and leftovers with names of the store's own form",
     "training/run/tiny_model.py": "its own staging folder",
