@@ -14,7 +14,7 @@ from npu_rl.cli.show import print_json, say, say_text
 
 @examples(
     "npu-rl patches lint 0001-my-fix.patch",
-    "npu-rl patches lint patches/verl",
+    "npu-rl patches lint patches/verl --fix",
     "npu-rl patches lint verl/0.5.0 --json   # a bundled patchset",
 )
 def lint(
@@ -28,17 +28,23 @@ def lint(
             "--strip", min=0, max=20, metavar="N", help="Leading folders to drop from names.  [default: 1]"
         ),
     ] = None,
+    fix: Annotated[
+        bool,
+        typer.Option(
+            "--fix", help="Write what is mechanical: counts, line ends of the patch, the last newline."
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Check patches before they are applied.
 
-    Header, series, numbering and format.
+    Header, series, numbering, format, white space and line ends.
     """
     from npu_rl.common.masking import masked_text
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.lint.lint_patches import lint_patches
 
-    report = lint_patches(user_path(path, "FILE|FOLDER"), strip=1 if strip is None else strip)
+    report = lint_patches(user_path(path, "FILE|FOLDER"), strip=1 if strip is None else strip, fix=fix)
     if json:
         print_json(report.to_json())
     else:
