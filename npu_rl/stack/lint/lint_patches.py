@@ -3,36 +3,74 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Protocol
 
 from npu_rl.common.disk import write_named
 from npu_rl.common.errors import PatchError, UsageError
 from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.stack.lint.compared_files import FolderFiles
 from npu_rl.stack.lint.lint_report import LintedPatch, LintFinding, LintReport, as_fixed, error_finding
 from npu_rl.stack.lint.mechanical_repair import Repair
 from npu_rl.stack.lint.patch_folder import find_patches
+from npu_rl.stack.lint.series_state import SeriesState
 from npu_rl.stack.lint.white_space import white_space_findings
+from npu_rl.stack.lock.lock_model import LockedPatch
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import FIELDS, lint_header, parse_header
 from npu_rl.stack.patches.patch_model import Patch
 from npu_rl.stack.patches.series import PatchSource
 
 
-def lint_patches(place: Path, *, strip: int = 1, fix: bool = False) -> LintReport:
+class Against(Protocol):
+    """What patches are held against."""
+
+    def locked(self, source: PatchSource) -> LockedPatch | None:
+        """Return a patch as a lock has it; None if none has it."""
+
+    def state(self, source: PatchSource, patch: Patch) -> SeriesState:
+        """Return the files as the patches before it have left them. Raises PatchError."""
+
+
+class AgainstFolder:
+    """The files of a folder, to which all patches apply one after the other."""
+
+    def __init__(self, folder: Path) -> None:
+        self._state = SeriesState(FolderFiles(folder.absolute()))
+
+    def locked(self, source: PatchSource) -> LockedPatch | None:  # noqa: ARG002
+        """Return None."""
+        return None
+
+    def state(self, source: PatchSource, patch: Patch) -> SeriesState:  # noqa: ARG002
+        """Return the one state."""
+        return self._state
+
+
+def lint_patches(
+    place: Path,
+    *,
+    strip: int | None = None,
+    fix: bool = False,
+    against: Against | None = None,
+    against_name: str | None = None,
+) -> LintReport:
     """Check a patch or a folder of patches.
 
     Args:
         place: A patch, a folder of patches, or the name of a bundled patchset.
-        strip: Leading folders to drop from names.
+        strip: Leading folders to drop from names; None for that of the lock, else 1.
         fix: Whether to write what is mechanical into the files.
+        against: What the patches are for; None to look at the patches alone.
+        against_name: Its name, for the report.
 
     Raises:
         UsageError, PatchError: For what can't be read, and for bundled patches, which nobody may fix.
     """
     sources, findings = find_patches(place)
-    report = LintReport(str(place), series=findings)
+    report = LintReport(str(place), against_name, series=findings)
     for source in sources:
         repair = Repair(source.data, source.name)
-        linted = _lint_patch(source, repair, strip)
+        linted = _lint_patch(source, repair, strip, against)
         if fix and repair.findings:
             _write(source, repair.data, place)
             linted.findings[: len(repair.findings)] = as_fixed(repair.findings)
@@ -51,17 +89,44 @@ def _write(source: PatchSource, data: bytes, place: Path) -> None:
     write_named(source.path, data)
 
 
-def _lint_patch(source: PatchSource, repair: Repair, strip: int) -> LintedPatch:
+def _lint_patch(
+    source: PatchSource,
+    repair: Repair,
+    strip: int | None,
+    against: Against | None,
+) -> LintedPatch:
     linted = LintedPatch(source.name, findings=list(repair.findings))
+    locked = None if against is None else against.locked(source)
     try:
-        patch = parse_patch(repair.data, name=source.name, strip=strip)
+        patch = _parsed(source.name, repair.data, strip, locked)
     except PatchError as error:
         linted.findings.append(error_finding("format", source.name, error))
         return linted
     linted.files, linted.hunks = len(patch.files), len(patch.hunks)
     linted.findings += _header_findings(patch)
     linted.findings += white_space_findings(patch)
+    if against is None:
+        return linted
+    try:
+        outcome = against.state(source, patch).apply(patch)
+    except PatchError as error:
+        linted.findings.append(error_finding("does-not-apply", source.name, error))
+        return linted
+    linted.proven = outcome.proven
+    linted.findings += outcome.findings
     return linted
+
+
+def _parsed(name: str, data: bytes, strip: int | None, locked: LockedPatch | None) -> Patch:
+    if locked is None:
+        return parse_patch(data, name=name, strip=1 if strip is None else strip)
+    return parse_patch(
+        data,
+        name=name,
+        strip=locked.strip if strip is None else strip,
+        directory=locked.directory,
+        exclude=locked.exclude,
+    )
 
 
 def _header_findings(patch: Patch) -> list[LintFinding]:
