@@ -13,6 +13,7 @@ from npu_rl.stack.lint.lint_report import LintedPatch, LintFinding, LintReport, 
 from npu_rl.stack.lint.mechanical_repair import Repair
 from npu_rl.stack.lint.patch_folder import find_patches
 from npu_rl.stack.lint.series_state import SeriesState
+from npu_rl.stack.lint.smallest_diff import ChangedText, changed_file, changed_hunks, smaller_diffs
 from npu_rl.stack.lint.white_space import white_space_findings
 from npu_rl.stack.lock.lock_model import LockedPatch
 from npu_rl.stack.patches.parse_patch import parse_patch
@@ -68,13 +69,17 @@ def lint_patches(
     """
     sources, findings = find_patches(place)
     report = LintReport(str(place), against_name, series=findings)
+    texts: list[ChangedText] = []
     for source in sources:
         repair = Repair(source.data, source.name)
-        linted = _lint_patch(source, repair, strip, against)
+        linted = _lint_patch(source, repair, strip, against, texts)
         if fix and repair.findings:
             _write(source, repair.data, place)
             linted.findings[: len(repair.findings)] = as_fixed(repair.findings)
         report.patches.append(linted)
+    by_name = {linted.name: linted for linted in report.patches}
+    for finding in smaller_diffs(texts):
+        by_name[finding.patch].findings.append(finding)
     return report
 
 
@@ -94,7 +99,9 @@ def _lint_patch(
     repair: Repair,
     strip: int | None,
     against: Against | None,
+    texts: list[ChangedText],
 ) -> LintedPatch:
+    """Check one patch, and collect the texts of which git has to be asked for a smaller diff."""
     linted = LintedPatch(source.name, findings=list(repair.findings))
     locked = None if against is None else against.locked(source)
     try:
@@ -106,6 +113,7 @@ def _lint_patch(
     linted.findings += _header_findings(patch)
     linted.findings += white_space_findings(patch)
     if against is None:
+        texts += changed_hunks(patch)
         return linted
     try:
         outcome = against.state(source, patch).apply(patch)
@@ -114,6 +122,8 @@ def _lint_patch(
         return linted
     linted.proven = outcome.proven
     linted.findings += outcome.findings
+    for change in outcome.changes:
+        texts += changed_file(patch.name, change.file, change.before or b"", change.after or b"")
     return linted
 
 
