@@ -32,7 +32,9 @@ def linted(data: bytes, *, fix: bool = False) -> tuple[LintReport, bytes]:
 
 
 def errors(report: LintReport) -> list[str]:
-    return [found.text() for found in report.findings if found.severity is Severity.ERROR and not found.fixed]
+    """The errors that are left, but for those about Python, which the made files are not."""
+    left = [found for found in report.findings if found.severity is Severity.ERROR and not found.fixed]
+    return [found.text() for found in left if found.rule not in ("python", "names")]
 
 
 @st.composite

@@ -12,13 +12,14 @@ from npu_rl.stack.lint.compared_files import FolderFiles
 from npu_rl.stack.lint.lint_report import LintedPatch, LintFinding, LintReport, as_fixed, error_finding
 from npu_rl.stack.lint.mechanical_repair import Repair
 from npu_rl.stack.lint.patch_folder import find_patches
-from npu_rl.stack.lint.series_state import SeriesState
+from npu_rl.stack.lint.python_names import python_findings
+from npu_rl.stack.lint.series_state import AppliedFile, SeriesState
 from npu_rl.stack.lint.smallest_diff import ChangedText, changed_file, changed_hunks, smaller_diffs
 from npu_rl.stack.lint.white_space import white_space_findings
 from npu_rl.stack.lock.lock_model import LockedPatch
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import FIELDS, lint_header, parse_header
-from npu_rl.stack.patches.patch_model import Patch
+from npu_rl.stack.patches.patch_model import FilePatch, Patch
 from npu_rl.stack.patches.series import PatchSource
 
 
@@ -114,17 +115,24 @@ def _lint_patch(
     linted.findings += white_space_findings(patch)
     if against is None:
         texts += changed_hunks(patch)
-        return linted
-    try:
-        outcome = against.state(source, patch).apply(patch)
-    except PatchError as error:
-        linted.findings.append(error_finding("does-not-apply", source.name, error))
-        return linted
-    linted.proven = outcome.proven
-    linted.findings += outcome.findings
-    for change in outcome.changes:
-        texts += changed_file(patch.name, change.file, change.before or b"", change.after or b"")
+        changes = [_new_file(file) for file in patch.files if file.old_path is None]
+    else:
+        try:
+            outcome = against.state(source, patch).apply(patch)
+        except PatchError as error:
+            linted.findings.append(error_finding("does-not-apply", source.name, error))
+            return linted
+        linted.proven, changes = outcome.proven, outcome.changes
+        linted.findings += outcome.findings
+        for change in changes:
+            texts += changed_file(patch.name, change.file, change.before or b"", change.after or b"")
+    linted.findings += (found for change in changes for found in python_findings(patch.name, change))
     return linted
+
+
+def _new_file(file: FilePatch) -> AppliedFile:
+    """Return the change that makes a file, which needs no file to be known."""
+    return AppliedFile(file, None, b"".join(line for hunk in file.hunks for line in hunk.new_lines), {})
 
 
 def _parsed(name: str, data: bytes, strip: int | None, locked: LockedPatch | None) -> Patch:
