@@ -134,7 +134,7 @@ def test_a_new_file_is_compiled_without_against() -> None:
 
 
 def test_a_large_python_file_takes_less_than_a_second() -> None:
-    """Twice the 41,214 signs of the largest bundled file would not be parsed; near that bound it has to be quick."""
+    """As many signs as the largest files of Megatron and vLLM have, in small functions: the slowest for pyflakes."""
     old = b"".join(
         b"def f_%d(x, y):\n    z = [x, y, (x + y) * %d]\n    return z[0].real\n\n\n" % (n, n)
         for n in range(1500)
@@ -144,4 +144,6 @@ def test_a_large_python_file_takes_less_than_a_second() -> None:
     assert found("python", old, patch) == []
     start = time.process_time()
     found("names", old, patch)
-    assert time.process_time() - start < 2  # 0.5 to 0.8 s were measured; a loaded machine takes longer
+    assert (
+        time.process_time() - start < 2
+    )  # 0.3 s of CPU; 0.7 where names are undefined and both sides are looked at
