@@ -137,5 +137,6 @@ def test_the_command(tmp_path: Path) -> None:
 
 def test_names_without_a_prefix_take_strip(tmp_path: Path) -> None:
     (tmp_path / "x.patch").write_text("--- x\n+++ x\n@@ -1 +1 @@\n-x\n+y\n")
-    assert not lint_patches(tmp_path / "x.patch").ok
+    report = lint_patches(tmp_path / "x.patch")
+    assert not report.ok and report.findings[0].fix.startswith("Give --strip, the number of leading folders")
     assert lint_patches(tmp_path / "x.patch", strip=0).ok

@@ -52,6 +52,8 @@ def error_finding(rule: str, patch: str, error: NpuRlError) -> LintFinding:
     line = where.partition(f"{patch}:")[2].partition(",")[0]
     number = int(line) if line.isdecimal() else 0
     hint = " ".join((error.hint or "").split())
+    hint = hint.replace("Set `strip` of the patch entry to the number", "Give --strip, the number")
+    hint = hint.replace("Set `strip` of the patch entry", "Give --strip N")
     return LintFinding(rule, Severity.ERROR, patch, number, error.what, error.why or "", hint)
 
 

@@ -51,6 +51,8 @@ class Repair:
 
     def _with_line_feeds(self, data: bytes) -> bytes:
         """Return the patch without the CRLF that belong to it, and not to the patched files."""
+        if b"\r" not in data:
+            return data
         names = _NEW_NAME.findall(data)
         if names and all(name.endswith(b"\r") for name in names):
             self._found("line-ends", 1, "the patch itself has CRLF line ends")

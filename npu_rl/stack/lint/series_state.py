@@ -29,7 +29,7 @@ class _Refused(Enum):
 
 @dataclass(frozen=True)
 class AppliedFile:
-    """One file before and after a patch; None is an absent file. `offset` is what its hunks moved, by their numbers."""
+    """One file before and after a patch; None is an absent file. `offsets` has the lines that hunks moved."""
 
     file: FilePatch
     before: bytes | None

@@ -54,10 +54,11 @@ def _spaces(name: str, file: FilePatch, hunk: Hunk, has_crlf: bool) -> Iterator[
             have = "an added line has" if len(found) == 1 else f"{counted(len(found), 'added line')} have"
             message = f"{have} {what} ({file.path})"
             yield LintFinding("white-space", Severity.ADVICE, name, found[0], message)
-    last, line = list(lines_of(hunk))[-1]
-    if line.tag == "+" and not line.text.strip(_SPACE):  # without context below it, the file ends here
+    last = hunk.lines[-1]
+    if last.tag == "+" and not last.text.strip(_SPACE):  # without context below it, the file ends here
+        end = max(at for at, _ in lines_of(hunk))
         yield LintFinding(
-            "white-space", Severity.ADVICE, name, last, f"{file.path} gets an empty line at its end"
+            "white-space", Severity.ADVICE, name, end, f"{file.path} gets an empty line at its end"
         )
 
 
