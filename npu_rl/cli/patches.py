@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 app = group(
-    "List and show the bundled patches.",
-    {"list": "patches:list_patches", "show": "patches:show"},
+    "List, show and check patches.",
+    {"list": "patches:list_patches", "show": "patches:show", "lint": "patches_lint:lint"},
 )
 
 

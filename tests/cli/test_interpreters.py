@@ -85,6 +85,7 @@ NONE = {
     "data get": ("data get gsm8k",),
     "patches list": ("patches list",),
     "patches show": ("patches show attention-scale",),
+    "patches lint": ("patches lint verl/0.5.0",),
     "store gc": ("store gc --dry-run",),
     "list": ("list",),
     "schema": ("schema",),

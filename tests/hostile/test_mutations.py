@@ -331,6 +331,27 @@ def a_patch(stage: Stage, m: Mutator) -> None:
     run_patch(stage.trees, stage.patched, patch, data, "c", (".",), m.random.choice((AS_LOCKED, Tolerance())))
 
 
+def a_linted_patch(stage: Stage, m: Mutator) -> None:
+    """A patch, the Python that it is for, and a work tree whose `.git` leads anywhere."""
+    from npu_rl.common.errors import PatchError
+    from npu_rl.stack.lint.lint_patches import AgainstFolder, lint_patches
+
+    folder = fresh(stage.folder / "linted")
+    (folder / "pkg").mkdir()
+    python = b"import os\n\n\ndef f(x):\n    return os.fspath(x)\n"
+    lines = b"--- a/pkg/a.py\n+++ b/pkg/a.py\n@@ -2,4 +2,4 @@\n \n \n-def f(x):\n+def f(y):\n     return os.fspath(x)\n"
+    patch = b"diff --git a/pkg/a.py b/pkg/a.py\nindex 1111111..2222222 100644\n" + lines
+    m.write(folder / "pkg/a.py", m.bytes(python) if m.random.random() < 0.5 else python, 0.2)
+    (folder / "x.patch").write_bytes(m.bytes(patch) if m.random.random() < 0.7 else patch)
+    if m.random.random() < 0.5:
+        m.write(folder / ".git", m.bytes(b"gitdir: ../repository\n"), 0.2)
+    report = lint_patches(folder / "x.patch", fix=True, against=AgainstFolder(folder))
+    for found in report.findings:
+        found.text()
+    if not report.ok:
+        raise PatchError(report.summary())
+
+
 def a_series(stage: Stage, m: Mutator) -> None:
     from npu_rl.stack.patches.series import read_patchset
 
@@ -463,6 +484,7 @@ KINDS: tuple[Callable[[Stage, Mutator], None], ...] = (
     a_record_of_stats,
     an_sdist,
     a_patch,
+    a_linted_patch,
     a_series,
     an_index_page,
     a_bundle,

@@ -110,7 +110,9 @@ def _file(raw: RawFile, names: FileNames, name: str, number: int) -> FilePatch:
     is_new, is_deleted = names.is_new(), names.is_deleted()
     _check_sides(raw, names, is_new, is_deleted, path, where)
     hunks = _hunks(raw, name, number)
-    return FilePatch(path, None if is_new else path, None if is_deleted else path, hunks, raw.line)
+    index = _INDEX.match(raw.extended.get(b"index ", b""))
+    ids = None if index is None else (index[1].decode(), index[2].decode())
+    return FilePatch(path, None if is_new else path, None if is_deleted else path, hunks, raw.line, ids)
 
 
 def _check_modes(raw: RawFile, path: str, where: str) -> None:

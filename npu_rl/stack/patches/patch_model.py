@@ -116,6 +116,7 @@ class FilePatch:
         new_path: The path, or None for a deleted file.
         hunks: Its hunks.
         line: The line of its first header line in the patch.
+        ids: The blob ids of its `index` line, before and after, which may be abbreviated; None without one.
     """
 
     path: str
@@ -123,6 +124,7 @@ class FilePatch:
     new_path: str | None
     hunks: tuple[Hunk, ...]
     line: int
+    ids: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True)

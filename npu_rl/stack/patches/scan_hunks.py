@@ -15,7 +15,7 @@ from npu_rl.common.errors import PatchError
 REGENERATE = "Regenerate the patch with `git diff` or `git format-patch`."
 TEXT_ONLY = "Patches may only change text; leave the file out (`git diff -- . ':!<path>'`)."
 
-_HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: |$)")
+HUNK = re.compile(rb"@@ -(\d{1,9})(?:,(\d{1,9}))? \+(\d{1,9})(?:,(\d{1,9}))? @@(?: |$)")
 _EXTENDED = (
     b"old mode ",
     b"new mode ",
@@ -158,7 +158,7 @@ class Scanner:
         while (line := self._line()) is not None and not self._at_file():
             if line.startswith(_COMBINED):
                 raise self._combined_diff()
-            if _HUNK.match(line):
+            if HUNK.match(line):
                 raise self.error(
                     "A hunk has no file header", why="There is no `---` and `+++` line above it."
                 )
@@ -198,7 +198,7 @@ class Scanner:
             if self._at_trailer():
                 self._trailer()
                 return False
-            if _HUNK.match(line):
+            if HUNK.match(line):
                 raise self.error(
                     "Text stands between two hunks", line=start + 1, why="A hunk must follow the one before."
                 )
@@ -275,7 +275,7 @@ class Scanner:
             self.at += 1
 
     def _hunk(self, number: int) -> RawHunk:
-        found = _HUNK.match(self.lines[self.at].rstrip(b"\r"))
+        found = HUNK.match(self.lines[self.at].rstrip(b"\r"))
         if found is None:
             raise self.error("A hunk header is malformed", why=_shown(self.lines[self.at]))
         header = self._take_header()

@@ -69,7 +69,7 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
         if not (folder / name).is_file():
             hint = "Add the file, or take the line out of `series`."
             raise PatchError(f"The patch {name} does not exist", where=where, hint=hint)
-    unlisted = sorted(path for path in _files_below(folder) if _is_unlisted(path, names.values()))
+    unlisted = sorted(path for path in files_below(folder) if _is_unlisted(path, names.values()))
     if unlisted:
         raise PatchError(
             f"{_shortened(unlisted)} would not be applied",
@@ -86,7 +86,7 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
     return sources
 
 
-def _files_below(folder: Path) -> Iterator[str]:
+def files_below(folder: Path) -> Iterator[str]:
     """Yield the relative paths of all files of a folder, through symbolic links too, each real folder once."""
     seen = {os.path.realpath(folder)}
     for at, folders, files in os.walk(folder, followlinks=True):

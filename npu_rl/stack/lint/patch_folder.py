@@ -1,0 +1,114 @@
+"""The patches of a file or folder in the order in which they apply, with what is wrong with order and names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import PatchError, UsageError
+from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.stack.lint.lint_report import LintFinding, error_finding
+from npu_rl.stack.patches.series import (
+    SERIES,
+    PatchSource,
+    files_below,
+    read_patch,
+    read_patchset,
+    read_patchset_text,
+)
+
+_NUMBER = re.compile(r"(\d+)-")
+
+
+def find_patches(place: Path) -> tuple[list[PatchSource], list[LintFinding]]:
+    """Return the patches of a file, a folder or a bundled patchset such as `verl/0.5.0`, and findings about the order.
+
+    Raises UsageError if there is no such file or folder.
+    """
+    if not place.exists() and not place.is_absolute() and (data_root() / "patchsets" / place).exists():
+        place = data_root() / "patchsets" / place
+    if place.is_dir():
+        return _patches_of_folder(place)
+    source = read_patch(place)
+    if source is None:
+        raise UsageError(
+            "There is no such patch or folder",
+            where=str(place),
+            hint="Name a patch, a folder of patches, or a bundled patchset: npu-rl patches lint verl/0.5.0",
+        )
+    return [source], []
+
+
+def _patches_of_folder(folder: Path) -> tuple[list[PatchSource], list[LintFinding]]:
+    findings: list[LintFinding] = []
+    if (folder / SERIES).exists():
+        try:
+            sources = list(read_patchset(folder))
+        except PatchError as error:
+            findings.append(error_finding("series", SERIES, error))
+            sources = _read_leniently(folder, findings)
+    else:
+        sources = _read_leniently(folder, findings)
+        findings.append(
+            LintFinding(
+                "series",
+                Severity.ADVICE,
+                SERIES,
+                0,
+                "the folder has no `series` file; the order of the names was taken",
+                fix="write one: a patch name per line, in the order to apply",
+            )
+        )
+    return sources, [*findings, *_numbering([source.name for source in sources])]
+
+
+def _read_leniently(folder: Path, findings: list[LintFinding]) -> list[PatchSource]:
+    """Return the patches as of a component's folder: any names, subfolders too, an order by name without a series."""
+    listing = {path: (folder / path).is_file() for path in files_below(folder)}
+    try:
+        found = read_patchset_text(listing, lambda path: _read(folder, path))
+        order = [source.name for source in found.sources]
+        passed_over: Sequence[str] = found.passed_over
+    except PatchError as error:
+        if not any(path.endswith((".patch", ".diff")) for path in listing):
+            raise PatchError(error.what, where=str(folder), why=error.why, hint=error.hint) from None
+        order = sorted(path for path in listing if path.endswith((".patch", ".diff")))
+        passed_over = ()
+    findings += [
+        LintFinding(
+            "series", Severity.ADVICE, path, 0, "the file looks like a patch and would not be applied"
+        )
+        for path in passed_over
+    ]
+    return [PatchSource(path, folder / path, _read(folder, path)) for path in order]
+
+
+def _read(folder: Path, path: str) -> bytes:
+    source = read_patch(folder / path)
+    if source is None:
+        raise PatchError(f"{path} is not a file", where=str(folder / path))
+    return source.data
+
+
+def _numbering(names: Sequence[str]) -> Iterator[LintFinding]:
+    """Yield what the numbers of names contradict: each other, or the order of the series."""
+    seen: dict[tuple[str, int], str] = {}
+    last: dict[str, int] = {}
+    for name in names:
+        folder, _, base = name.rpartition("/")
+        found = _NUMBER.match(base)
+        if found is None:
+            continue
+        number = int(found[1])
+        other = seen.setdefault((folder, number), name)
+        if other != name:
+            message = f"the number {found[1]} is also that of {other}"
+            yield LintFinding("numbering", Severity.ADVICE, name, 0, message, fix="renumber one of them")
+        elif number < last.get(folder, number):
+            message = f"the number {found[1]} comes after {last[folder]:04d}; `series` is the order, not the numbers"
+            yield LintFinding(
+                "numbering", Severity.ADVICE, name, 0, message, fix="renumber, or move its line"
+            )
+        last[folder] = number
