@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 app = group(
     "List and show the bundled patches.",
-    {"list": "patches:list_patches", "show": "patches:show"},
+    {
+        "list": "patches:list_patches",
+        "show": "patches:show",
+        "new": "patches_new:new",
+    },
 )
 
 

@@ -85,6 +85,7 @@ NONE = {
     "data get": ("data get gsm8k",),
     "patches list": ("patches list",),
     "patches show": ("patches show attention-scale",),
+    "patches new": ("patches new verl/keep-kv-cache",),
     "store gc": ("store gc --dry-run",),
     "list": ("list",),
     "schema": ("schema",),
