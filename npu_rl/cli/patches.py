@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 
 
 app = group(
-    "List and show the bundled patches.",
+    "List and show the bundled patches; export your commits as patches.",
     {
         "list": "patches:list_patches",
         "show": "patches:show",
         "new": "patches_new:new",
+        "export": "patches_export:export",
     },
 )
 
