@@ -183,6 +183,19 @@ def test_a_foreign_patch_is_never_overwritten(plain: Export) -> None:
     assert plain.beside() == before
 
 
+def test_setup_verify_and_status_name_commits_and_the_command(plain: Export) -> None:
+    plain.write("lib/same.py", "S = 13\n")
+    plain.commit("Thirteen")
+    (plain.code / "lib/__init__.py").write_text("")
+    for args in (("verify", "-w", plain.workspace), ("status", "-w", plain.workspace)):
+        done = plain.run(*args)
+        assert "code: 1 commit of your own" in done.stdout and "npu-rl patches export" in done.stdout
+    body = json.loads(plain.run("status", "-w", plain.workspace, "--json").stdout)
+    assert any("1 commit of your own" in line for line in body["own_work"])
+    done = plain.run("setup", "-m", plain.manifest, "-w", plain.workspace)
+    assert_told(done, "code: 1 commit of your own", "npu-rl patches export", code=3)
+
+
 def test_setup_stops_for_work_that_the_lock_does_not_have(plain: Export) -> None:
     plain.write("lib/same.py", "S = 14\n")
     plain.commit("Fourteen")
