@@ -243,6 +243,7 @@ READERS = {
         "packs of a workspace", STRANGER, "a_receipt", "as file_check.py does"
     ),
     "workspace/folder/workspace_paths.py": R("files of a workspace", STRANGER, "a_receipt"),
+    "workspace/folder/local_edits.py": R("the ref of a workspace's repository", STRANGER, "a_receipt"),
     "workspace/folder/local_commits.py": R(
         "refs and reflogs of a workspace", STRANGER, "a_receipt", "each file of the copy is bounded"
     ),
