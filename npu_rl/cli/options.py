@@ -12,8 +12,7 @@ if TYPE_CHECKING:
 
 
 # Names to complete; typer keeps those that begin as the word does.
-def manifest_names() -> list[str]:
-    """Return the names of the bundled manifests."""
+def _manifest_names() -> list[str]:
     from npu_rl.common.bundled import bundled_manifests
 
     return list(bundled_manifests())
@@ -41,16 +40,16 @@ def _program(given: str | None) -> str | None:
 _MANIFEST_HELP = "A bundled name (see `npu-rl manifests list`) or a path."
 
 _MANIFEST = typer.Option(
-    "--manifest", "-m", metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=manifest_names
+    "--manifest", "-m", metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=_manifest_names
 )
 Manifest = Annotated[str, _MANIFEST]
 ManifestOrWorkspace = Annotated[str | None, _MANIFEST]
 NamedManifest = Annotated[
-    str, typer.Argument(metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=manifest_names)
+    str, typer.Argument(metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=_manifest_names)
 ]
 ManifestIfAny = Annotated[
     str | None,
-    typer.Argument(metavar="[MANIFEST]", help=_MANIFEST_HELP, autocompletion=manifest_names),
+    typer.Argument(metavar="[MANIFEST]", help=_MANIFEST_HELP, autocompletion=_manifest_names),
 ]
 Recipe = Annotated[
     str,

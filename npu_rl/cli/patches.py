@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 app = group(
-    "List and show the bundled patches; export your commits as patches.",
+    "List, show, begin and export patches.",
     {
         "list": "patches:list_patches",
         "show": "patches:show",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Json, Workspace, manifest_names
+from npu_rl.cli.options import Json, ManifestOrWorkspace, Workspace
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
@@ -22,21 +20,13 @@ if TYPE_CHECKING:
 )
 def export(
     workspace: Workspace = None,
-    manifest: Annotated[
-        str | None,
-        typer.Option(
-            "--manifest",
-            "-m",
-            metavar="FILE",
-            help="Your manifest.  [default: the one that the workspace was set up from]",
-            autocompletion=manifest_names,
-        ),
-    ] = None,
+    manifest: ManifestOrWorkspace = None,
     json: Json = False,
 ) -> None:
-    """Write your commits in code/ as patches.
+    """Write your commits as patches.
 
-    Beside the manifest, and entered into it. Nothing is written unless the patches give the tree of your last commit.
+    Those in code/, beside the manifest and entered into it; by default the one that the workspace was set up from.
+    Nothing is written unless the patches give the tree of your last commit.
     """
     from npu_rl.stack.manifest.load_manifest import load_manifest
     from npu_rl.workspace.export.export_commits import export_commits, manifest_of

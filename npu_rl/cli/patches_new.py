@@ -12,11 +12,12 @@ from npu_rl.cli.show import say_text
 
 
 @examples(
-    "npu-rl patches new verl/keep-kv-cache > message; git commit -a -e -F message",
-    'npu-rl patches new verl/keep-kv-cache --subject "Keep the KV cache" --why "a second start profiles again"',
+    "npu-rl patches new verl/kv-cache > message; git commit -a -e -F message",
+    'npu-rl patches new verl/kv-cache --subject "Keep the KV cache"',
+    'npu-rl patches new verl/kv-cache --why "a second start profiles again"',
 )
 def new(
-    name: Annotated[
+    named: Annotated[
         str, typer.Argument(metavar="COMPONENT/SLUG", help="The component, and the name of the patch's file.")
     ],
     subject: Annotated[str, typer.Option("--subject", metavar="TEXT", help="One sentence.")] = "",
@@ -40,17 +41,18 @@ def new(
         str, typer.Option("--retire-when", metavar="TEXT", help="When it can be removed.")
     ] = "",
 ) -> None:
-    """Print the header of a new patch as a commit message.
+    """Print a new patch's header.
 
+    It is a commit message.
     Its trailer `Patch: COMPONENT/SLUG` names the file that `npu-rl patches export` writes for the commit.
     """
     from npu_rl.common.errors import UsageError
     from npu_rl.stack.patches import patch_header
     from npu_rl.stack.patches.message_template import message_template
 
-    if not re.fullmatch(r"[\w.-]+/[a-z0-9]+(?:-[a-z0-9]+)*", name):
+    if not re.fullmatch(r"[\w.-]+/[a-z0-9]+(?:-[a-z0-9]+)*", named):
         raise UsageError(
-            f"{name!r} is not COMPONENT/SLUG",
+            f"{named!r} is not COMPONENT/SLUG",
             hint="A slug has lower-case words and dashes: verl/keep-kv-cache",
         )
     fields = {
@@ -61,4 +63,4 @@ def new(
         patch_header.NEEDS_NPU: needs_npu,
         patch_header.RETIRE_WHEN: retire_when,
     }
-    say_text(message_template(name, subject, fields))
+    say_text(message_template(named, subject, fields))
