@@ -16,8 +16,14 @@ if TYPE_CHECKING:
 
 
 app = group(
-    "List, show and check patches.",
-    {"list": "patches:list_patches", "show": "patches:show", "lint": "patches_lint:lint"},
+    "List, show, check, begin and export patches.",
+    {
+        "list": "patches:list_patches",
+        "show": "patches:show",
+        "new": "patches_new:new",
+        "export": "patches_export:export",
+        "lint": "patches_lint:lint",
+    },
 )
 
 

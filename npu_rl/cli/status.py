@@ -21,6 +21,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
 
     from npu_rl.cli.show import print_json, say, tell
     from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.folder.local_edits import own_work
     from npu_rl.workspace.folder.lock_summary import stack_json, stack_lines
     from npu_rl.workspace.verification.verify import verify
 
@@ -28,6 +29,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     report = verify(layout, tell)
     lock, receipt = report.lock, report.receipt
     changed = len({drift.path for drift in report.drift})
+    own = list(own_work(layout.root, receipt))
     kept = sorted(p.name for p in layout.kept.iterdir()) if layout.kept.is_dir() else []
     if json:
         print_json(
@@ -41,6 +43,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
                 "lock": report.lock_digest,
                 "clean": report.ok,
                 "changed": changed,
+                "own_work": own,
                 "kept": kept,
                 "setup": receipt.setup,
                 "host": dict(lock.host),
@@ -57,5 +60,9 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     for line in stack_lines(lock):
         say(line)
     say("  clean" if report.ok else f"  {counted(changed, 'local change')}: npu-rl verify")
+    for line in own:
+        say(f"  yours     {line}")
+    if own:
+        say("  npu-rl patches export writes your commits as patches")
     for name in kept:
         say(f"  kept      {layout.kept / name}")

@@ -38,6 +38,7 @@ def verify(
     """
     from npu_rl.cli import proving
     from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.folder.local_edits import own_work
     from npu_rl.workspace.verification.verify import verify as verified
 
     if expect is not None:
@@ -48,10 +49,11 @@ def verify(
     with proving.shown() as progress:
         report = verified(paths, tell, deep=deep, expect=expect, progress=progress)
     _tell_of_changes(report)
+    own = list(own_work(paths.root, report.receipt))
     if json:
-        print_json(report.to_json())
+        print_json({**report.to_json(), "own_work": own})
     else:
-        _print(paths, report)
+        _print(paths, report, own)
     if not report.ok:
         raise SystemExit(3)
 
@@ -64,7 +66,7 @@ def _tell_of_changes(report: Report) -> None:
         tell(f"note: {manifest.name} has changed since this workspace's lock was made.")
 
 
-def _print(paths: WorkspacePaths, report: Report) -> None:
+def _print(paths: WorkspacePaths, report: Report, own: list[str]) -> None:
     for path, what in report.ignored.items():
         say(f"  ignored    {path}  ({what}, not from the lock)")
     _print_byte_code(report)
@@ -79,6 +81,8 @@ def _print(paths: WorkspacePaths, report: Report) -> None:
         for hunk in hunks:
             if hunk["state"] not in ("in place", "superseded"):
                 say(f"      {hunk['state']:<8} {hunk['file']}:{hunk['line']}")
+    for line in own:
+        say(f"  yours      {line}")
     how = (
         "every byte read" if report.deep else f"{report.hashed} read, the others untouched since last proven"
     )
@@ -86,6 +90,8 @@ def _print(paths: WorkspacePaths, report: Report) -> None:
         say(f"{paths.root} equals its lock: {report.files} files ({how}).")
         say(f"tree {report.lock.tree}  commit {report.lock.commit}")
         say(f"lock {report.lock_digest}")
+        if own:
+            say("Next: npu-rl patches export writes your commits as patches.")
     else:
         count = len({d.path for d in report.drift})
         say(
@@ -94,7 +100,8 @@ def _print(paths: WorkspacePaths, report: Report) -> None:
         from npu_rl.workspace.folder.receipt import setup_hint
 
         aside = setup_hint(paths, report.receipt.setup, "--discard")
-        for line in f"Next: npu-rl diff shows the changes. To move them aside: {aside}".splitlines():
+        export = " npu-rl patches export writes your commits as patches." if own else ""
+        for line in f"Next: npu-rl diff shows the changes.{export} To move them aside: {aside}".splitlines():
             say(line)
 
 

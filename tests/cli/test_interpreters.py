@@ -86,6 +86,8 @@ NONE = {
     "patches list": ("patches list",),
     "patches show": ("patches show attention-scale",),
     "patches lint": ("patches lint verl/0.5.0",),
+    "patches new": ("patches new verl/keep-kv-cache",),
+    "patches export": ("patches export -w {w}", "patches export -w {w} -m {m}"),
     "store gc": ("store gc --dry-run",),
     "list": ("list",),
     "schema": ("schema",),

@@ -232,6 +232,9 @@ READERS = {
     "common/confined_changes.py": R(
         "files of a workspace", STRANGER, "a_journal", "is what bounds the others"
     ),
+    "workspace/export/export_plan.py": R("a patch or series beside a manifest", STRANGER, "a_patch"),
+    "workspace/export/manifest_entries.py": R("a series beside a manifest", STRANGER, "a_patch"),
+    "workspace/export/written_files.py": R("a patch or manifest before it is replaced", STRANGER, "a_patch"),
     "workspace/folder/file_check.py": R(
         "files of a workspace",
         STRANGER,
@@ -242,6 +245,7 @@ READERS = {
         "packs of a workspace", STRANGER, "a_receipt", "as file_check.py does"
     ),
     "workspace/folder/workspace_paths.py": R("files of a workspace", STRANGER, "a_receipt"),
+    "workspace/folder/local_edits.py": R("the ref of a workspace's repository", STRANGER, "a_receipt"),
     "workspace/folder/local_commits.py": R(
         "refs and reflogs of a workspace", STRANGER, "a_receipt", "each file of the copy is bounded"
     ),

@@ -86,6 +86,7 @@ def test_the_documented_json_of_a_clean_workspace(stack: Stack, paths: Workspace
             ],
             "byte_code": [],
             "ignored": [],
+            "own_work": [],
         }
 
 
@@ -94,7 +95,8 @@ def test_the_documented_json_of_drift(stack: Stack, paths: WorkspacePaths) -> No
     edit(paths.code / "beta/b.py", "B = 1", "B = 2")
     code, document = verify_json(stack, paths.root)
     assert code == 3
-    assert list(document) == ["ok", "commit", "tree", "lock", "drift", "patches", "byte_code", "ignored"]
+    keys = ["ok", "commit", "tree", "lock", "drift", "patches", "byte_code", "ignored", "own_work"]
+    assert list(document) == keys
     assert document["ok"] is False
     assert document["drift"] == [
         {

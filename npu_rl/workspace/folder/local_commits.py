@@ -127,6 +127,14 @@ def _unreadable(root: str, why: object) -> str:
     return f"{root}: the git repository, which can't be read ({why})"
 
 
+def why_unreadable(git_home: Path, root: str) -> str | None:
+    """Return why git must not read the repository of a root; None if it may. Raises WorkspaceError for a link."""
+    repository = git_home / repository_name(root)
+    Confined(git_home.parent.parent).exists(repository)
+    problem = unsupported_file(repository) or unsupported_file(git_home / "objects")
+    return problem or _changed_alternates(git_home, repository)
+
+
 def _changed_alternates(git_home: Path, repository: Path) -> str | None:
     """Return why the repository's alternates are not those of setup; None if they are."""
     if (git_home / "objects/info/alternates").exists():
@@ -159,7 +167,7 @@ def unsupported_file(folder: Path) -> str | None:
 
 
 @contextlib.contextmanager
-def _view(git_home: Path, repository: Path) -> Iterator[Path]:
+def view_of_repository(git_home: Path, repository: Path) -> Iterator[Path]:
     """Create a temporary repository with the refs, reflogs and index of another, without its configuration.
 
     Its name is one that the next setup removes if this process is killed.
@@ -227,7 +235,7 @@ def _has_objects(folder: Path) -> bool:
 def _own_objects(git_home: Path, repository: Path, root: str, commit: str) -> list[str]:
     """Return the user's commits and staged content that a ref, reflog or index still refers to."""
     try:
-        with _view(git_home, repository) as view:
+        with view_of_repository(git_home, repository) as view:
             repository_view = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
             laid = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(git_home / "objects")})
             named = repository_view.run(

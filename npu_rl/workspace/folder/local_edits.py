@@ -12,7 +12,7 @@ from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import file_check, laid_files
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
 from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
-from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
 _LARGEST_SCRIPT = 16 * 1024 * 1024
 _OLD_CACHE = ".npu-rl/pycache"  # older versions kept byte code in the workspace
@@ -55,7 +55,7 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
     except WorkspaceError as error:
         return _all_files(home, error)
     found = {*_files(home, receipt, wanted)}
-    history = tuple(_history(home, receipt))
+    history = tuple(own_work(home, receipt))
     if not history:  # the repositories are moved whole if there is
         found.update(f".npu-rl/git/{path}" for path in own_files(WorkspacePaths(home).git))
     return Edits(tuple(sorted(found)), history)
@@ -96,11 +96,28 @@ def _is_empty(folder: Path) -> bool:
         return False  # its path is too long to be read
 
 
-def _history(home: Path, receipt: Receipt) -> Iterator[str]:
+def own_work(home: Path, receipt: Receipt) -> Iterator[str]:
+    """Yield the user's commits, branches, stashes and staged changes in a workspace, one line each."""
+    roots = {root: commit for root, commit in receipt.commits.items() if not _is_as_laid(home, root, commit)}
+    if not roots:
+        return  # a verify that finds none does not pay for the import of what runs git
     from npu_rl.workspace.folder.local_commits import own_history
 
-    for root, commit in receipt.commits.items():
+    for root, commit in roots.items():
         yield from own_history(WorkspacePaths(home).git, root, commit)
+
+
+def _is_as_laid(home: Path, root: str, commit: str) -> bool:
+    """Return whether a root's repository has only the ref and the objects that setup gave it."""
+    git = WorkspacePaths(home).git / repository_name(root)
+    found = {path.relative_to(git).as_posix() for path in (*git.glob("refs/*/*"), *git.glob("objects/*/*"))}
+    others = any(os.path.lexists(git / name) for name in ("packed-refs", "reftable", "refs/stash"))
+    if others or found != {"refs/heads/main", "objects/info/alternates"}:
+        return False
+    try:
+        return Confined(home).read(git / "refs/heads/main", 64) == f"{commit}\n".encode()
+    except (OSError, WorkspaceError):
+        return False
 
 
 def _all_files(home: Path, error: WorkspaceError) -> Edits:

@@ -21,6 +21,7 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
+from npu_rl.workspace.folder.carried_commits import are_carried
 from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, digest_of, read_receipt
@@ -91,7 +92,8 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
         if paths.is_workspace:
             # With --discard, too: what can't be read stops it here.
             found = local_edits.find_edits(paths.root, files)
-            if found and not request.discard:
+            trees = _trees(delivered.composed.facts, request.lock)
+            if found and not request.discard and (found.files or not are_carried(paths, trees)):
                 raise _local_changes_error(paths, found, request.manifest)
             if not (request.python or chosen_interpreter.chosen_for(paths)):
                 _tell_of_interpreter(paths, notify)
@@ -190,11 +192,12 @@ def _check_target(paths: WorkspacePaths) -> None:
 
 def _local_changes_error(paths: WorkspacePaths, found: local_edits.Edits, manifest: Path) -> WorkspaceError:
     named = bundled_manifest({"manifest": str(manifest)}) or shlex.quote(str(manifest))
+    export = "Write your commits as patches (npu-rl patches export), then lock. " if found.history else ""
     return WorkspaceError(
         f"The workspace has {counted(len(found), 'local change')} that setup would replace",
         where=str(paths.root),
         why=found.shown(),
-        hint="Save them as a patch (npu-rl diff), or move them to .npu-rl/kept with: "
+        hint=f"{export}Save them as a patch (npu-rl diff), or move them to .npu-rl/kept with: "
         f"npu-rl setup --manifest {named} --workspace {shlex.quote(str(paths.root))} --discard",
     )
 

@@ -1,0 +1,66 @@
+"""The command `npu-rl patches new`."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.show import say_text
+
+
+@examples(
+    "npu-rl patches new verl/kv-cache > message; git commit -a -e -F message",
+    'npu-rl patches new verl/kv-cache --subject "Keep the KV cache"',
+    'npu-rl patches new verl/kv-cache --why "a second start profiles again"',
+)
+def new(
+    named: Annotated[
+        str, typer.Argument(metavar="COMPONENT/SLUG", help="The component, and the name of the patch's file.")
+    ],
+    subject: Annotated[str, typer.Option("--subject", metavar="TEXT", help="One sentence.")] = "",
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="What goes wrong without it.")] = "",
+    how: Annotated[str, typer.Option("--how", metavar="TEXT", help="What it does instead.")] = "",
+    status: Annotated[
+        str,
+        typer.Option(
+            "--upstream-status",
+            metavar="TEXT",
+            help="pending, submitted URL, merged-in VERSION or inappropriate.",
+        ),
+    ] = "pending",
+    verified_by: Annotated[
+        str, typer.Option("--verified-by", metavar="TEST", help="The test that fails without it.")
+    ] = "",
+    needs_npu: Annotated[
+        str, typer.Option("--needs-npu", metavar="TEXT", help="What a CPU can't show.")
+    ] = "",
+    retire_when: Annotated[
+        str, typer.Option("--retire-when", metavar="TEXT", help="When it can be removed.")
+    ] = "",
+) -> None:
+    """Print a new patch's header.
+
+    It is a commit message.
+    Its trailer `Patch: COMPONENT/SLUG` names the file that `npu-rl patches export` writes for the commit.
+    """
+    from npu_rl.common.errors import UsageError
+    from npu_rl.stack.patches import patch_header
+    from npu_rl.stack.patches.message_template import message_template
+
+    if not re.fullmatch(r"[\w.-]+/[a-z0-9]+(?:-[a-z0-9]+)*", named):
+        raise UsageError(
+            f"{named!r} is not COMPONENT/SLUG",
+            hint="A slug has lower-case words and dashes: verl/keep-kv-cache",
+        )
+    fields = {
+        patch_header.WHY: why,
+        patch_header.HOW: how,
+        patch_header.STATUS: status,
+        patch_header.VERIFIED_BY: verified_by,
+        patch_header.NEEDS_NPU: needs_npu,
+        patch_header.RETIRE_WHEN: retire_when,
+    }
+    say_text(message_template(named, subject, fields))

@@ -1,0 +1,1 @@
+"""`patches export`: the user's commits in a workspace as patches beside its manifest."""

@@ -1,0 +1,142 @@
+"""The history of a workspace's code tree, read from a repository that the user works in.
+
+The repository is untrusted: git reads its refs and objects through a view of npu-rl's own, without its configuration,
+and nothing is written into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.common.errors import WorkspaceError
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.git.command import Git, ObjectReader, init_bare
+from npu_rl.stack.git.messages import GitError
+from npu_rl.stack.git.objects import commit_tree_id, short
+from npu_rl.workspace.folder.local_commits import view_of_repository, why_unreadable
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
+
+ROOT = "code"
+_MAXIMUM_COMMITS = 20_000
+_UNFINISHED = {
+    "rebase-merge": "git rebase --continue (or --abort)",
+    "rebase-apply": "git rebase --continue (or --abort)",
+    "MERGE_HEAD": "git merge --continue (or --abort)",
+    "CHERRY_PICK_HEAD": "git cherry-pick --continue (or --abort)",
+    "REVERT_HEAD": "git revert --continue (or --abort)",
+}
+
+
+@dataclass(frozen=True)
+class HistoryCommit:
+    """One commit of the history, with the id of its tree."""
+
+    id: str
+    tree: str
+    message: str
+
+    @property
+    def subject(self) -> str:
+        """The first line of the message."""
+        return self.message.strip().partition("\n")[0].strip()
+
+    def __str__(self) -> str:
+        return f"{short(self.id)} {self.subject}"
+
+
+@dataclass(frozen=True)
+class WorkspaceHistory:
+    """The commits from the first to HEAD, and those that setup laid; `trees` reads the objects of both."""
+
+    commits: tuple[HistoryCommit, ...]
+    laid: tuple[HistoryCommit, ...]
+    trees: Trees
+
+
+@contextlib.contextmanager
+def open_history(paths: WorkspacePaths, laid: str) -> Iterator[WorkspaceHistory]:
+    """Read the history of `code`.
+
+    Args:
+        laid: The commit that setup laid.
+
+    Raises:
+        WorkspaceError: If the repository is missing, can't be trusted, or is in the middle of a rebase or merge; for a
+            history with merges.
+    """
+    repository = paths.git / repository_name(ROOT)
+    _require_readable(paths, repository)
+    objects = (paths.git / "objects", repository / "objects")
+    with (
+        view_of_repository(paths.git, repository) as view,
+        tempfile.TemporaryDirectory(prefix="npu-rl-export-") as folder,
+    ):
+        seen = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
+        commits, before = _commits(seen, "HEAD"), _commits(seen, laid)
+        scratch = Path(folder, "git")
+        init_bare(scratch)
+        with Trees(Git(scratch, alternates=objects)) as trees:
+            yield WorkspaceHistory(commits, before, trees)
+
+
+def _require_readable(paths: WorkspacePaths, repository: Path) -> None:
+    where = str(paths.code)
+    if not repository.is_dir():
+        raise WorkspaceError(
+            "This copy of the workspace has no git repository",
+            where=where,
+            hint="Export where you committed.",
+        )
+    why = why_unreadable(paths.git, ROOT)
+    if why is not None:
+        raise WorkspaceError("The git repository of code can't be read", where=where, why=why)
+    for name, command in _UNFINISHED.items():
+        if os.path.lexists(repository / name):
+            raise WorkspaceError(
+                f"git is in the middle of `{command.partition(' --')[0]}`",
+                where=where,
+                hint=f"Finish it: {command}",
+            )
+
+
+def _commits(seen: Git, tip: str) -> tuple[HistoryCommit, ...]:
+    """Return the commits up to a tip, the first one first. Raises WorkspaceError for merges and too many commits."""
+    try:
+        most = f"--max-count={_MAXIMUM_COMMITS + 1}"
+        lines = seen.text("rev-list", "--parents", "--topo-order", most, tip, "--").splitlines()
+        rows = [line.split() for line in reversed(lines)]
+        if len(rows) > _MAXIMUM_COMMITS:
+            raise WorkspaceError(f"The history of code has more than {_MAXIMUM_COMMITS} commits")
+        with ObjectReader(seen) as reader:
+            found = [_commit(row[0], reader.read(row[0])[1]) for row in rows]
+    except GitError as error:
+        raise WorkspaceError("The history of code can't be read", why=error.why) from error
+    for row, commit in zip(rows, found, strict=True):
+        if len(row) > 2:
+            raise WorkspaceError(
+                f"{commit} is a merge",
+                why="Patches are a line of commits, one after the other.",
+                hint=f"Lay your commits on top of {short(row[1])}: git rebase {short(row[1])}",
+            )
+    if sum(len(row) == 1 for row in rows) > 1:
+        raise WorkspaceError(
+            "The history of code has two beginnings", hint="Rebase your commits on those of setup."
+        )
+    return tuple(found)
+
+
+def _commit(oid: str, data: bytes) -> HistoryCommit:
+    head, _, message = data.partition(b"\n\n")
+    named = [
+        line[9:].decode("ascii", "replace") for line in head.split(b"\n") if line.startswith(b"encoding ")
+    ]
+    try:
+        text = message.decode(named[0] if named else "utf-8", "replace")
+    except LookupError:
+        text = message.decode("utf-8", "replace")
+    return HistoryCommit(oid, commit_tree_id(data), text.replace("\r\n", "\n"))

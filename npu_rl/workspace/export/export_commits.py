@@ -1,0 +1,174 @@
+"""The command `patches export`: the commits of a workspace as patches beside its manifest, all of them or none."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import LockError, ManifestError, UsageError, WorkspaceError
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.sources.progress import Notify
+from npu_rl.workspace.export.commit_history import ROOT, open_history
+from npu_rl.workspace.export.export_plan import ExportedPatch, ExportPlanner
+from npu_rl.workspace.export.export_record import exported_files, keep_exported
+from npu_rl.workspace.export.history_steps import steps_of
+from npu_rl.workspace.export.manifest_entries import check_same_stack
+from npu_rl.workspace.export.series_of_component import SeriesByComponent, series_by_component
+from npu_rl.workspace.export.written_files import differing, write_files
+from npu_rl.workspace.folder import file_check
+from npu_rl.workspace.folder.local_edits import own_work
+from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, read_lock, read_receipt
+from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
+from npu_rl.workspace.folder.workspace_lock import exclusive
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+
+_SHOWN = 20  # paths of a dirty tree in a message
+
+
+@dataclass(frozen=True)
+class CommitExport:
+    """What an export has done.
+
+    Attributes:
+        patches: Every patch of the history.
+        written, removed: The files that changed.
+        split: Commits that gave patches to several components, with their names.
+        empty: Commits that change nothing.
+    """
+
+    manifest: Path
+    patches: list[ExportedPatch]
+    written: list[str]
+    removed: list[str]
+    split: list[tuple[str, list[str]]]
+    empty: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the documented JSON."""
+        return {
+            "manifest": str(self.manifest),
+            "changed": bool(self.written or self.removed),
+            "patches": [asdict(patch) for patch in self.patches],
+            "written": self.written,
+            "removed": self.removed,
+            "split": [{"commit": commit, "components": names} for commit, names in self.split],
+            "empty": self.empty,
+        }
+
+
+def manifest_of(paths: WorkspacePaths) -> str:
+    """Return the manifest that a workspace was set up from, if its lock is still the workspace's.
+
+    A receipt may name any path; the lock beside the manifest shows that this is the stack that it describes.
+
+    Raises:
+        UsageError: If it has to be named.
+    """
+    receipt = read_receipt(paths)
+    named = Path(str(receipt.setup.get("manifest", "")))
+    _, digest = read_lock(paths)
+    try:
+        beside = lock_model.lock_path(named)
+        if lock_model.parse_with_digest(lock_model.read_text(beside), str(beside))[1] == digest:
+            return str(named)
+    except (LockError, ValueError):
+        pass
+    raise UsageError(
+        "The manifest of this workspace is not known",
+        why="The one that it was set up from is not here, or its lock has been made anew since.",
+        hint="Name it: npu-rl patches export --manifest FILE",
+    )
+
+
+def export_commits(paths: WorkspacePaths, loaded: LoadedManifest, notify: Notify) -> CommitExport:
+    """Write the commits of `code` as patches, and enter them into the manifest. A failure changes nothing.
+
+    Raises:
+        WorkspaceError: For a dirty tree, and for a history that is not that of setup with patches on top.
+        PatchError: For a commit that can't be a patch, or that would overwrite a patch of somebody else.
+        ManifestError: If the manifest is a bundled one, or can't be edited.
+    """
+    _check_own_manifest(loaded)
+    with disk_errors(paths.root), exclusive(paths, notify):
+        receipt = read_receipt(paths)
+        lock, digest = read_lock(paths)
+        check_same_stack(loaded, lock)
+        _tell_of_other_roots(paths, receipt, notify)
+        with open_history(paths, lock.commit) as history:
+            head = history.commits[-1].tree
+            _require_clean(paths, history.trees, head)
+            series = series_by_component(history.trees, lock, steps_of(history, lock), head)
+            exported = exported_files(paths, digest)
+            planner = ExportPlanner(history.trees, loaded, lock, _locked_texts(receipt), exported)
+            plan = planner.plan(series)
+        changes = differing(plan.files)
+        keep_exported(paths, digest, exported, [(p, data) for p, data in changes.items() if data is not None])
+        write_files(changes)
+    return _report(loaded, plan.patches, changes, series)
+
+
+def _report(
+    loaded: LoadedManifest,
+    patches: list[ExportedPatch],
+    changes: Mapping[Path, bytes | None],
+    series: SeriesByComponent,
+) -> CommitExport:
+    written = [str(path) for path, data in changes.items() if data is not None]
+    removed = [str(path) for path, data in changes.items() if data is None]
+    return CommitExport(loaded.path, patches, written, removed, series.split, series.empty)
+
+
+def _check_own_manifest(loaded: LoadedManifest) -> None:
+    if loaded.bundled or bundled_manifest({"manifest": str(loaded.path)}) is not None:
+        name = loaded.path.stem
+        raise ManifestError(
+            f"{name} is a bundled manifest, which is never changed",
+            hint=f"Write one of your own that takes it over, and export with it (--manifest mine.yaml):\n"
+            f"schema: 1\nname: mine\ntitle: {name} with my patches\nextends: {name}",
+        )
+
+
+def _require_clean(paths: WorkspacePaths, trees: Trees, tree: str) -> None:
+    """Raise WorkspaceError unless every file of `code` is as in the last commit, whatever git's index says."""
+    files = {path: (entry.mode, entry.oid) for path, entry in trees.files(tree)}
+    laid = ExpectedTree(files)
+    drift = [
+        found
+        for found in file_check.examine_root(paths.root, ROOT, files, {}).drift
+        if not has_byte_code_name(found.path, laid) and not _is_empty_folder(paths.code / found.path)
+    ]
+    if not drift:
+        return
+    lines = [f"{d.kind:<10} {ROOT}/{d.path}" for d in drift[:_SHOWN]]
+    more = [f"and {len(drift) - _SHOWN} more"] if len(drift) > _SHOWN else []
+    raise WorkspaceError(
+        "code has changes that are in no commit",
+        where=str(paths.code),
+        why="\n".join([*lines, *more]),
+        hint="Commit them (git add -A, git commit), or move untracked files away.",
+    )
+
+
+def _is_empty_folder(path: Path) -> bool:
+    """Return whether a path is a folder without anything, which no commit can have."""
+    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
+
+
+def _tell_of_other_roots(paths: WorkspacePaths, receipt: Receipt, notify: Notify) -> None:
+    for line in own_work(paths.root, receipt):
+        if not line.startswith(f"{ROOT}:"):
+            notify(f"note: {line}, which are not exported: only commits in code are")
+
+
+def _locked_texts(receipt: Receipt) -> dict[str, bytes]:
+    """Return the files of the lock's patches by the SHA-256 of their bytes, whatever the receipt calls them."""
+    texts = [text.encode("utf-8", "surrogateescape") for text in receipt.texts.values()]
+    return {hashlib.sha256(text).hexdigest(): text for text in texts}

@@ -1,0 +1,241 @@
+"""What an export writes: the files of patches and series, and the manifest's entries. Nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_rl.common.bounded import read_if_file
+from npu_rl.common.errors import PatchError
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.patches.series import SERIES
+from npu_rl.workspace.export.export_record import digest, key_of
+from npu_rl.workspace.export.manifest_edit import ListEdit, PatchItem, edited
+from npu_rl.workspace.export.manifest_entries import AGAIN, EntryFiles, entries_of
+from npu_rl.workspace.export.patch_writer import PatchOptions, patch_text
+from npu_rl.workspace.export.placement import PlacedEntry, place_series
+from npu_rl.workspace.export.series_file import with_names
+from npu_rl.workspace.export.series_of_component import SeriesByComponent, SeriesPatch
+from npu_rl.workspace.export.written_files import LARGEST
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.manifest.schema import PatchEntry
+
+
+@dataclass(frozen=True)
+class ExportedPatch:
+    """One patch of a plan; `state` is new, changed or unchanged, `path` is relative to the manifest's folder."""
+
+    component: str
+    patch: str
+    path: str
+    commit: str
+    subject: str
+    state: str
+
+
+@dataclass
+class ExportPlan:
+    """Files to write, None for one to remove, with patches before the manifest that names them."""
+
+    patches: list[ExportedPatch] = field(default_factory=list)
+    files: dict[Path, bytes | None] = field(default_factory=dict)
+
+
+class ExportPlanner:
+    """Plans an export.
+
+    Args:
+        locked_texts: The files of the lock's patches by SHA-256.
+        exported: What earlier exports have written, by `export_record.key_of`.
+    """
+
+    def __init__(
+        self,
+        trees: Trees,
+        loaded: LoadedManifest,
+        lock: Lock,
+        locked_texts: Mapping[str, bytes],
+        exported: Mapping[str, frozenset[str]],
+    ) -> None:
+        self._trees, self._loaded, self._lock = trees, loaded, lock
+        self._locked_texts, self._exported = locked_texts, exported
+        self._folder = loaded.path.parent
+        self._entries = {name: entries_of(loaded, lock, name) for name in (*lock.components, "tree")}
+        self._taken = {
+            e.place.resolve() for entries in self._entries.values() for e in entries if e.place is not None
+        }
+        self._plan = ExportPlan()
+
+    def plan(self, series: SeriesByComponent) -> ExportPlan:
+        """Return what to write. Raises PatchError, ManifestError."""
+        edits = [
+            edit
+            for name, patches in series.patches.items()
+            if (edit := self._component(name, patches)) is not None
+        ]
+        if edits:
+            manifest = self._loaded.path
+            text = read_if_file(manifest, LARGEST) or b""
+            self._plan.files[manifest] = edited(text, edits, manifest.name)
+        return self._plan
+
+    def _component(self, name: str, series: list[SeriesPatch]) -> ListEdit | None:
+        """Plan the patches of a component; return how its list in the manifest changes."""
+        entries = self._entries[name]
+        texts = {p.locked.name: self._locked_text(p, entries) for p in series if p.locked is not None}
+        changed = frozenset(
+            p.locked.name
+            for p in series
+            if p.locked and texts[p.locked.name] != self._locked_texts[p.locked.sha256]
+        )
+        placed = place_series(series, entries, changed, lambda path: self._new_folder(name, path))
+        for one in placed:
+            self._entry(name, one, texts, changed)
+        added = [one.new_path for one in placed if one.entry is None]
+        replaced = {index: one.new_path for index, one in enumerate(placed) if one.entry and one.new_path}
+        inherited = [_item(one) for one in entries if one.is_inherited]
+        return ListEdit(name, inherited, replaced, added) if added or replaced else None
+
+    def _locked_text(self, patch: SeriesPatch, entries: list[EntryFiles]) -> bytes:
+        """Return the new text of a patch of the lock."""
+        assert patch.locked is not None
+        raw = self._locked_texts[patch.locked.sha256]
+        if patch.is_unchanged:
+            return raw
+        old = patch.locked.applied_text(raw)
+        entry = next((e.entry for e in entries if patch.locked in e.locked.values()), None)
+        text = patch_text(self._trees, patch, old, _options(entry))
+        return raw if text == old else text
+
+    def _entry(
+        self, name: str, one: PlacedEntry, texts: Mapping[str, bytes], changed: frozenset[str]
+    ) -> None:
+        """Plan the files of one entry of the manifest."""
+        self._check_known(one)
+        is_rewritten = one.entry is None or bool(one.new_path) or one.entry.is_own
+        for file, patch in one.patches.items():
+            path = self._path(one, file)
+            if patch.locked is not None:
+                text, state = (
+                    texts[patch.locked.name],
+                    "changed" if patch.locked.name in changed else "unchanged",
+                )
+            else:
+                options = _options(one.entry.entry if one.entry else None)
+                text, state = patch_text(self._trees, patch, None, options), "new"
+            if is_rewritten:
+                self._put(path, text, patch)
+            shown = (
+                path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else str(path)
+            )
+            commit = patch.step.commit
+            self._plan.patches.append(ExportedPatch(name, file, shown, commit.id, commit.subject, state))
+        if is_rewritten and (one.entry is None or one.entry.is_folder):
+            self._series(one)
+
+    def _path(self, one: PlacedEntry, file: str) -> Path:
+        if one.new_path:
+            return self._folder / one.new_path / file
+        assert one.entry is not None
+        return one.entry.path_of(file) if one.entry.place is not None else self._folder / file
+
+    def _check_known(self, one: PlacedEntry) -> None:
+        """Raise PatchError for a patch of the manifest that is neither the lock's nor an earlier export's."""
+        if one.entry is None:
+            return
+        for name in one.entry.names:
+            if name in one.entry.locked:
+                continue
+            path = one.entry.path_of(name)
+            data = read_if_file(path, LARGEST)
+            if not one.entry.is_folder or (data is not None and not self._is_exported(path, data)):
+                raise PatchError(
+                    f"The manifest lists {name}, which this workspace does not have",
+                    where=str(path),
+                    hint=AGAIN,
+                )
+            if name not in one.patches:
+                self._plan.files[path] = None
+
+    def _put(self, path: Path, text: bytes, patch: SeriesPatch) -> None:
+        """Plan a file. Raises PatchError if that would lose what somebody else has written."""
+        found = read_if_file(path, LARGEST)
+        locked = patch.locked.sha256 if patch.locked is not None else None
+        if (
+            found not in (None, text)
+            and digest(found or b"") != locked
+            and not self._is_exported(path, found or b"")
+        ):
+            raise PatchError(
+                f"{path.name} is neither the lock's nor an earlier export's",
+                where=str(path),
+                why="It was changed by hand, or another patch has the name.",
+                hint="Rename or remove it. If it is a change of your own: npu-rl lock, npu-rl setup, then export.",
+            )
+        if self._plan.files.setdefault(path, text) != text:
+            raise PatchError(f"Two patches would be written to {path.name}", where=str(path))
+
+    def _is_exported(self, path: Path, data: bytes) -> bool:
+        return digest(data) in self._exported.get(key_of(path), frozenset())
+
+    def _series(self, one: PlacedEntry) -> None:
+        path = self._path(one, SERIES)
+        source = (
+            path
+            if not one.new_path or one.entry is None or one.entry.place is None
+            else one.entry.place / SERIES
+        )
+        found = read_if_file(source, LARGEST)
+        text = "" if found is None else found.decode("utf-8", "surrogateescape")
+        data = with_names(text, list(one.patches)).encode("utf-8", "surrogateescape")
+        if self._plan.files.setdefault(path, data) != data:
+            raise PatchError(
+                "A folder of patches belongs to two entries of the manifest",
+                where=str(path),
+                hint="Give each its own.",
+            )
+
+    def _new_folder(self, component: str, bundled: str) -> str:
+        """Return a path beside the manifest that no entry and no file of others has."""
+        names = [component, *([bundled.replace("/", "-")] if bundled else [])]
+        for name in (*names, *(f"{component}-{number}" for number in range(2, 1000))):
+            place = self._folder / "patches" / name
+            if place.resolve() not in self._taken and all(self._is_free(path) for path in _files_in(place)):
+                self._taken.add(place.resolve())
+                return f"./patches/{name}"
+        raise PatchError(
+            f"No folder for the patches of {component} is free", where=str(self._folder / "patches")
+        )
+
+    def _is_free(self, path: Path) -> bool:
+        """Return whether a file is left of an export that was killed."""
+        data = read_if_file(path, LARGEST)
+        return data is not None and self._is_exported(path, data)
+
+
+def _files_in(folder: Path) -> Iterator[Path]:
+    if folder.is_dir():
+        yield from folder.iterdir()
+    elif folder.exists() or folder.is_symlink():
+        yield folder
+
+
+def _options(entry: PatchEntry | None) -> PatchOptions:
+    return PatchOptions() if entry is None else PatchOptions(entry.strip, entry.directory)
+
+
+def _item(one: EntryFiles) -> PatchItem:
+    """Return an entry as a manifest has it, with texts for scalars."""
+    plain: dict[str, Any] = _texts(one.entry.model_dump(by_alias=True, exclude_defaults=True))
+    return str(plain["path"]) if list(plain) == ["path"] else plain
+
+
+def _texts(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _texts(inner) for key, inner in value.items()}
+    return [_texts(inner) for inner in value] if isinstance(value, list) else str(value)

@@ -1,0 +1,170 @@
+"""The commits of a history as steps: npu-rl's own (a pin, a merge, a patch, the runtime) and the user's.
+
+setup writes one commit per step, and a rebase rewrites those after the first one that it changes. A step is known by
+its message, which names ids, or by its trailers `Component` and `Patch`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from npu_rl.common.errors import WorkspaceError
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.git.objects import EMPTY_TREE
+from npu_rl.stack.lock.lock_model import Lock, LockedPatch
+from npu_rl.workspace.export.commit_history import HistoryCommit, WorkspaceHistory
+from npu_rl.workspace.export.patch_names import slug_of_file, trailers
+
+TREE = "tree"  # what the assembled tree is called beside the components
+_FIXUP = re.compile(r"(fixup|squash|amend)! ")
+
+
+@dataclass(frozen=True)
+class LaidStep:
+    """A commit of setup: `patch` is what it applies, None for a pin, a merge, dist-info and the runtime."""
+
+    commit: HistoryCommit
+    component: str
+    patch: LockedPatch | None
+
+
+@dataclass(frozen=True)
+class PatchCommit:
+    """A commit that gives patches.
+
+    Attributes:
+        before: The tree before it.
+        laid: The patch of setup that it is, as laid or as the user has changed it; None for a new one.
+        is_reworded: Whether its message is the user's.
+    """
+
+    commit: HistoryCommit
+    before: str
+    laid: LaidStep | None
+    is_reworded: bool = False
+
+
+def steps_of(history: WorkspaceHistory, lock: Lock) -> list[PatchCommit]:
+    """Return the commits that give patches, in order.
+
+    Raises:
+        WorkspaceError: For a commit between npu-rl's own steps, a step that was changed, moved or removed, and a
+            `fixup!` that was not squashed yet.
+    """
+    pending = _laid_steps(history, lock)
+    steps: list[PatchCommit] = []
+    before, laid_before = (
+        EMPTY_TREE,
+        {s.commit.id: b for s, b in zip(pending, _before(history.laid), strict=True)},
+    )
+    for commit in history.commits:
+        laid = _find(commit, pending)
+        if laid is not None and laid.patch is None:
+            _check_unchanged(history.trees, commit, before, laid, laid_before[laid.commit.id])
+            _check_next(commit, laid, pending)
+        elif laid is not None:
+            steps.append(PatchCommit(commit, before, laid, commit.message != laid.commit.message))
+        else:
+            _check_after_all(commit, pending)
+            steps.append(PatchCommit(commit, before, None))
+        if laid is not None:
+            pending.remove(laid)
+        before = commit.tree
+    _check_complete(pending)
+    return steps
+
+
+def _before(commits: tuple[HistoryCommit, ...]) -> list[str]:
+    return [EMPTY_TREE, *(commit.tree for commit in commits[:-1])]
+
+
+def _laid_steps(history: WorkspaceHistory, lock: Lock) -> list[LaidStep]:
+    """Return the commits of setup with what each does, by the order in which npu-rl writes them."""
+    kinds = list(_kinds(lock))
+    if len(kinds) != len(history.laid):
+        raise WorkspaceError(
+            "The history that setup laid is not the lock's",
+            why=f"The lock has {len(kinds)} steps, the history {len(history.laid)}.",
+            hint="Save your commits elsewhere, and set the workspace up again.",
+        )
+    return [LaidStep(commit, *kind) for commit, kind in zip(history.laid, kinds, strict=True)]
+
+
+def _kinds(lock: Lock) -> Iterator[tuple[str, LockedPatch | None]]:
+    for name, component in lock.components.items():
+        yield from [(name, None)] * (1 + len(component.merges))
+        yield from ((name, patch) for patch in component.patches)
+    if any(component.dist for component in lock.components.values()):
+        yield "", None
+    if lock.runtime is not None:
+        yield "", None
+    yield from ((TREE, patch) for patch in lock.tree_patches)
+
+
+def _find(commit: HistoryCommit, pending: list[LaidStep]) -> LaidStep | None:
+    """Return the step of setup that a commit is: by its id or message, else the patch that its trailers name."""
+    for step in pending:
+        if commit.id == step.commit.id or commit.message == step.commit.message:
+            return step
+    named = trailers(commit.message, "Patch")
+    for step in pending:
+        if step.patch is None:
+            continue
+        short = f"{step.component}/{slug_of_file(step.patch.file)}"
+        if step.patch.file in named or short in named:
+            return step
+    return None
+
+
+def _check_unchanged(
+    trees: Trees, commit: HistoryCommit, before: str, laid: LaidStep, laid_before: str
+) -> None:
+    """Raise WorkspaceError unless a step still does what setup laid, whatever patches now come before it."""
+    if commit.id == laid.commit.id:
+        return
+    if list(trees.changed(before, commit.tree)) != list(trees.changed(laid_before, laid.commit.tree)):
+        raise WorkspaceError(
+            f"The step `{laid.commit.subject}` was changed",
+            where=str(commit),
+            why="It is what upstream delivers; only patches can change it.",
+            hint="Make the change in a commit on top: git rebase -i, or go back with git reflog.",
+        )
+
+
+def _check_next(commit: HistoryCommit, laid: LaidStep, pending: list[LaidStep]) -> None:
+    first = next(step for step in pending if step.patch is None)
+    if first is not laid:
+        raise WorkspaceError(
+            f"The step `{laid.commit.subject}` was moved before `{first.commit.subject}`",
+            where=str(commit),
+            hint="Keep the order of npu-rl's own steps: go back with git reflog.",
+        )
+
+
+def _check_after_all(commit: HistoryCommit, pending: list[LaidStep]) -> None:
+    if _FIXUP.match(commit.subject):
+        raise WorkspaceError(
+            f"{commit} is not squashed yet",
+            hint="Squash it into its commit: git rebase -i --autosquash COMMIT^ (COMMIT: the one that it fixes)",
+        )
+    step = next((step for step in pending if step.patch is None), None)
+    if step is not None:
+        raise WorkspaceError(
+            f"{commit} is between npu-rl's own steps",
+            where=f"before `{step.commit.subject}`",
+            why="New patches are applied after those of the lock, on top of all that setup lays.",
+            hint="Move it to the end of the list of git rebase -i. To change a patch of the stack, squash into its "
+            "commit (git commit --fixup COMMIT, git rebase -i --autosquash COMMIT^).",
+        )
+
+
+def _check_complete(pending: list[LaidStep]) -> None:
+    missing = next((step for step in pending if step.patch is None), None)
+    if missing is not None:
+        raise WorkspaceError(
+            f"The history of code lacks the step `{missing.commit.subject}`",
+            why="It was rewritten: an own step was removed or squashed into another.",
+            hint=f"Go back with git reflog, or rebase your commits on {missing.commit.id[:12]} and what follows it.",
+        )

@@ -1,0 +1,32 @@
+"""Commits of the user's own whose tree a new lock has: setup replaces them without --discard, and keeps them aside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from npu_rl.common.errors import WorkspaceError
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.messages import GitError
+from npu_rl.workspace.folder.local_commits import own_history, view_of_repository, why_unreadable
+from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
+
+
+def are_carried(paths: WorkspacePaths, coming: Mapping[str, str]) -> bool:
+    """Return whether HEAD of each root has the tree in `coming`, and no branch or stash has another commit."""
+    commits = read_receipt(paths).commits.items()
+    changed = [(root, commit) for root, commit in commits if own_history(paths.git, root, commit)]
+    return all(_is_carried(paths, root, commit, coming.get(root)) for root, commit in changed)
+
+
+def _is_carried(paths: WorkspacePaths, root: str, commit: str, tree: str | None) -> bool:
+    repository = paths.git / repository_name(root)
+    try:
+        if why_unreadable(paths.git, root) is not None:
+            return False
+        with view_of_repository(paths.git, repository) as view:
+            seen = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
+            others = seen.text("rev-list", "--max-count=1", "--all", "--not", "HEAD", commit)
+            return not others and seen.text("rev-parse", "--verify", "HEAD^{tree}") == tree
+    except (GitError, WorkspaceError, OSError):
+        return False

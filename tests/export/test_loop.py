@@ -1,0 +1,35 @@
+"""Edit, commit, export, lock, setup: the same tree, and nothing is lost."""
+
+from __future__ import annotations
+
+from tests.export.conftest import LINES, Export
+from tests.support import ok
+
+
+def test_commits_become_patches_that_give_the_same_tree(plain: Export) -> None:
+    plain.write("lib/core.py", LINES.replace("line 5\n", "line five\n"))
+    plain.write("lib/new.py", "NEW = 1\n")
+    plain.commit("Count in words\n\nWhy: five is a word.\n")
+    plain.write("top.py", "T = 2\n")
+    plain.commit("Two at the top\n\nPatch: up/top-two\n")
+    tree = plain.tree()
+    done = ok(plain.export())
+    assert "up: patches/up/0001-count-in-words.patch" in done.stdout
+    first = (plain.patches / "up/0001-count-in-words.patch").read_text()
+    assert first.startswith(
+        "Subject: Count in words\n\nWhy: five is a word.\n---\ndiff --git a/pkg/core.py b/pkg/core.py\n"
+    )
+    assert "new file mode" in first and "b/pkg/new.py" in first
+    assert (plain.patches / "up/series").read_text() == "0001-count-in-words.patch\n0002-top-two.patch\n"
+    text = plain.manifest.read_text()
+    assert "    patches: [./patches/up]\n    take:\n" in text and "# as in verl-npu's layout" in text
+    before = plain.beside()
+    assert "nothing to write" in ok(plain.export()).stdout
+    assert plain.beside() == before
+    plain.lay()
+    assert plain.tree() == tree
+    assert "Apply 0002-top-two to up" in plain.git("log", "--format=%s")
+    ok(plain.run("verify", "-w", plain.workspace))
+    before = plain.beside()
+    assert "nothing to write" in ok(plain.export()).stdout
+    assert plain.beside() == before
