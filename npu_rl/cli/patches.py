@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 app = group(
-    "List, show, check, begin and export patches.",
+    "List, show, check and export patches.",
     {
         "list": "patches:list_patches",
         "show": "patches:show",
