@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from statistics import mean
 
 import pytest
 
@@ -66,8 +67,8 @@ def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
     """Its worker, resharding, MindSpeed's swapped optimizer and checkpoints, with vLLM's engine on two ranks."""
     train = rehearsed("train")
     curve = [reward for _, reward in train["curve"]]
-    assert train["failure"] is None and sum(curve[-5:]) / 5 > GOAL > curve[0]
-    assert 0 < train["transfer"] < 0.02
+    assert train["failure"] is None and mean(curve[-5:]) > max(GOAL, mean(curve[:5]) + 0.05)
+    assert 0 < train["transfer"] < 0.04
     run = Path(train["run"])
     assert {path.name for path in (run / "attempts").iterdir()} == {"1", "2"}
     saved = {path.name for path in (run / "checkpoints").glob("global_step_*")}

@@ -102,7 +102,7 @@ def test_vllms_engine_is_in_the_loop(workspace: Path, env: dict[str, str]) -> No
         curve = [value for _, value in part["curve"]]  # type: ignore[index]
         assert len(curve) == 16
         assert sum(curve[-5:]) / 5 > sum(curve[:5]) / 5 + 0.1
-        assert part["transfer"] < 0.02  # type: ignore[index]
+        assert part["transfer"] < 0.04  # type: ignore[index]
         assert part["weight_syncs"]["tensors"] == 53 and not part["weight_syncs"]["faults"]  # type: ignore[index]
         composed = json.loads(Path(str(part["run"]), "attempts", "1", "composed.json").read_text())  # type: ignore[index]
         assert composed["reward_model"]["reward_manager"] == "batch"

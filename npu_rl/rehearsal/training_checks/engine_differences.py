@@ -7,9 +7,9 @@ from npu_rl.training.monitor.watch import DIFFERENCE
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.train import TransferLimits
 
-ENGINE_LIMITS = TransferLimits(first=0.002, later=0.02)
-"""Measured in the first step, on the checkpoint's weights: 0.0005, as bfloat16 rounds; 0.0065 with MindSpeed's scale of
-the softmax. Later: up to 0.009 while the tiny model learns, when rounding sends a token to another expert.
+ENGINE_LIMITS = TransferLimits(first=0.002, later=0.04)
+"""Measured in the first step, on the checkpoint's weights: 0.0005, as bfloat16 rounds; 0.0128 with MindSpeed's scale of
+the softmax. Later: up to 0.017 while the tiny model learns, when rounding sends a token to another expert.
 """
 
 
