@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from npu_rl.common.bounded import parse_python
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.stack.lint.lint_report import LintFinding
 from npu_rl.stack.lint.series_state import AppliedFile
 from npu_rl.stack.lint.white_space import lines_of
-
-if TYPE_CHECKING:
-    import ast
 
 _SUFFIXES = (".py", ".pyi")
 _NOT_PYTHON = "it is not Python"  # as parse_python begins
@@ -95,11 +92,20 @@ def _undefined_names(content: bytes, path: str) -> Mapping[str, list[int]]:
         found = checker.Checker(tree, filename=path).messages
     except RecursionError:
         raise _NotCompiled("it is nested too deeply", is_fault=False) from None
+    finally:
+        _forget_parents(tree)
     names: dict[str, list[int]] = {}
     for message in found:
         if isinstance(message, messages.UndefinedName):
             names.setdefault(str(message.message_args[0]), []).append(message.lineno)
     return {name: sorted(lines) for name, lines in names.items()}
+
+
+def _forget_parents(tree: ast.AST) -> None:
+    """Remove what pyflakes up to 4.0 keeps in nodes: an operator is one node in all trees, and led into this one."""
+    for node in ast.walk(tree):
+        for name in [name for name in vars(node) if name.startswith("_pyflakes")]:
+            delattr(node, name)
 
 
 def _added_lines(change: AppliedFile) -> dict[int, int]:
