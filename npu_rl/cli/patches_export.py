@@ -57,4 +57,5 @@ def _print(paths: WorkspacePaths, report: CommitExport) -> None:
         return
     named = shlex.quote(str(report.manifest))
     say(f"{report.manifest} has the patches of your commits.")
-    say(f"Next: npu-rl lock -m {named}; npu-rl setup -m {named} -w {shlex.quote(str(paths.root))}")
+    workspace = shlex.quote(str(paths.root))
+    say(f"Next: npu-rl lock --manifest {named}; npu-rl setup --manifest {named} --workspace {workspace}")

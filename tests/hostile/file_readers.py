@@ -232,9 +232,9 @@ READERS = {
     "common/confined_changes.py": R(
         "files of a workspace", STRANGER, "a_journal", "is what bounds the others"
     ),
-    "workspace/export/export_plan.py": R("a patch or series beside a manifest", STRANGER, "a_patch"),
-    "workspace/export/manifest_entries.py": R("a series beside a manifest", STRANGER, "a_patch"),
-    "workspace/export/written_files.py": R("a patch or manifest before it is replaced", STRANGER, "a_patch"),
+    "workspace/export/export_plan.py": R("a patch or series beside a manifest", USER),
+    "workspace/export/manifest_entries.py": R("a series beside a manifest", USER),
+    "workspace/export/written_files.py": R("a patch or manifest before it is replaced", USER),
     "workspace/folder/file_check.py": R(
         "files of a workspace",
         STRANGER,

@@ -175,7 +175,7 @@ class ExportPlanner:
                 f"{path.name} is neither the lock's nor an earlier export's",
                 where=str(path),
                 why="It was changed by hand, or another patch has the name.",
-                hint="Rename or remove it. If it is a change of your own: npu-rl lock, npu-rl setup, then export.",
+                hint="Rename or remove it. If it is a change of your own, run npu-rl lock and setup, then export.",
             )
         if self._plan.files.setdefault(path, text) != text:
             raise PatchError(f"Two patches would be written to {path.name}", where=str(path))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.manifest.schema import PatchEntry
 
 _LARGEST_SERIES = 1 << 20
-AGAIN = "Make the lock and the workspace anew before you export: npu-rl lock, npu-rl setup."
+AGAIN = "Make the lock and the workspace anew with npu-rl lock and npu-rl setup before you export."
 
 
 @dataclass(frozen=True)
