@@ -69,3 +69,33 @@ def test_a_training_that_never_validated_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NpuRlError, match="The trainer did not validate"):
         train_interrupted(record, 3, 1, attempt)
     assert asked == [(False, 5), (True, None)]
+
+
+@pytest.mark.parametrize(("after", "said"), [(4.5, "The training differs"), (4, "below the goal")])
+def test_a_difference_is_named_before_what_it_led_to(tmp_path: Path, after: float, said: str) -> None:
+    record = RunRecord.create(tmp_path, "demo", {}, lock=b"{}")
+
+    def attempt(resume: bool, stop_after: int | None) -> None:
+        begun: Attempt = record.begin_attempt(["true"], {}, {}, "")
+        with MetricsWriter(begun.metrics) as writer:
+            writer.write(4, {"val/reward": 1.0})
+            for point in points(after, 5, first=4) if resume else points(1, 2, 3, 4, 5):
+                writer.write(point.step, point.data)
+        begun.close("stopped", 0)
+        if resume:
+            raise NpuRlError("The mean reward is below the goal")
+
+    with pytest.raises(NpuRlError, match=said):
+        train_interrupted(record, 3, 1, attempt)
+
+
+def test_a_resume_that_does_not_begin_says_why(tmp_path: Path) -> None:
+    record = RunRecord.create(tmp_path, "demo", {}, lock=b"{}")
+
+    def attempt(resume: bool, stop_after: int | None) -> None:
+        if resume:
+            raise NpuRlError("It has no checkpoint")
+        record.begin_attempt(["true"], {}, {}, "").close("stopped", 0)
+
+    with pytest.raises(NpuRlError, match="It has no checkpoint"):
+        train_interrupted(record, 3, 1, attempt)

@@ -15,6 +15,7 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.training.monitor.metrics import Point, read_metrics
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run.train import RunStopped
 
 # The step of the checkpoint, and how many steps after it are trained twice.
 SAVED, TWICE = 5, 2
@@ -79,8 +80,26 @@ def train_interrupted(
         NpuRlError: If the training fails, does not validate, or differs after the resume.
     """
     attempt(False, saved + TWICE)
-    attempt(True, None)
-    before, after = (read_metrics(one.metrics) for one in record.attempts[:2])
+    try:
+        attempt(True, None)
+    except RunStopped:
+        raise
+    except NpuRlError:
+        resumed = _metrics(record)[1:]
+        if (
+            resumed and len(resumed[0]) >= TWICE
+        ):  # a difference is the cause of what came later, as of a low reward
+            _compare_attempts(record, saved, ranks)
+        raise
+    return _compare_attempts(record, saved, ranks)
+
+
+def _metrics(record: RunRecord) -> list[list[Point]]:
+    return [read_metrics(one.metrics) for one in record.attempts]
+
+
+def _compare_attempts(record: RunRecord, saved: int, ranks: int) -> Resumed:
+    before, after = _metrics(record)[:2]
     if not any(name.startswith("val") for point in before for name in point.data):
         raise NpuRlError(
             "The trainer did not validate",
