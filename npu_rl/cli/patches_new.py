@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import typer
@@ -46,15 +45,9 @@ def new(
     It is a commit message.
     Its trailer `Patch: COMPONENT/SLUG` names the file that `npu-rl patches export` writes for the commit.
     """
-    from npu_rl.common.errors import UsageError
     from npu_rl.stack.patches import patch_header
     from npu_rl.stack.patches.message_template import message_template
 
-    if not re.fullmatch(r"[\w.-]+/[a-z0-9]+(?:-[a-z0-9]+)*", named):
-        raise UsageError(
-            f"{named!r} is not COMPONENT/SLUG",
-            hint="A slug has lower-case words and dashes: verl/keep-kv-cache",
-        )
     fields = {
         patch_header.WHY: why,
         patch_header.HOW: how,

@@ -80,6 +80,17 @@ class Export:
     def git(self, *args: str) -> str:
         return git_in(self.code, self.env, *args)
 
+    def round_trip(self) -> dict[str, bytes]:
+        """Export, and again without a change; lock and set up, which gives the same tree. Returns what was written."""
+        tree = self.tree()
+        ok(self.export())
+        before = self.beside()
+        ok(self.export())
+        assert self.beside() == before
+        self.lay()
+        assert self.tree() == tree
+        return before
+
     def lay(self) -> None:
         ok(self.run("lock", "-m", self.manifest))
         ok(self.run("setup", "-m", self.manifest, "-w", self.workspace))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
+from npu_rl.common.errors import UsageError
 from npu_rl.stack.patches.patch_header import FIELDS, STATUS
 
 TRAILER = "Patch"
+SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
+_COMPONENT = re.compile(r"[\w.-]+")
 
 
 def message_template(name: str, subject: str, fields: Mapping[str, str]) -> str:
@@ -15,8 +19,16 @@ def message_template(name: str, subject: str, fields: Mapping[str, str]) -> str:
     Args:
         name: COMPONENT/slug.
         subject: One sentence; empty for one that is made of the slug.
+
+    Raises:
+        UsageError: If the name is not COMPONENT/slug.
     """
-    slug = name.partition("/")[2]
+    component, _, slug = name.partition("/")
+    if not (_COMPONENT.fullmatch(component) and SLUG.fullmatch(slug)):
+        raise UsageError(
+            f"{name!r} is not COMPONENT/SLUG",
+            hint="A slug has lower-case words and dashes: verl/keep-kv-cache",
+        )
     values = {STATUS: "pending", **{field: value for field, value in fields.items() if value}}
     lines = [f"{field}: {values.get(field, '')}".rstrip() for field in FIELDS]
     return "\n".join(

@@ -8,7 +8,6 @@ from pathlib import PurePosixPath
 
 _LONGEST = 52  # letters of a slug that is made of a subject, as git format-patch has about as many
 _NUMBER = re.compile(r"^\d{4}-")
-SLUG = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
 def trailers(message: str, name: str) -> list[str]:
