@@ -52,7 +52,7 @@ MAY_REMOVE = {
     "training/run/export_run.py": "its own staging folder",
     "weights/checkpoints/unfinished_files.py": "staging folders of killed exports, whose lock nobody holds",
     "common/confined_changes.py": "the known places of a workspace",
-    "workspace/export/written_files.py": "patches of this user's earlier exports, by SHA-256; empty folders it made",
+    "stack/patches/written_files.py": "the patches that its callers wrote: exports by SHA-256; empty folders it made",
     "workspace/folder/local_commits.py": "the temporary view of a repository that it made",
 }
 

@@ -234,7 +234,7 @@ READERS = {
     ),
     "workspace/export/export_plan.py": R("a patch or series beside a manifest", USER),
     "workspace/export/manifest_entries.py": R("a series beside a manifest", USER),
-    "workspace/export/written_files.py": R("a patch or manifest before it is replaced", USER),
+    "stack/patches/written_files.py": R("a patch or manifest before it is replaced", USER),
     "workspace/folder/file_check.py": R(
         "files of a workspace",
         STRANGER,
