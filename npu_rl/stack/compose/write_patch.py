@@ -46,9 +46,7 @@ def header_of(text: bytes) -> bytes:
     return kept + b"\n" if kept else b""
 
 
-def tree_after(
-    trees: Trees, tree: str, text: bytes, name: str, component: str, options: PatchOptions
-) -> str:
+def tree_after(trees: Trees, tree: str, text: bytes, name: str, component: str, options: PatchOptions) -> str:
     """Return the tree that a patch gives, applied exactly. Raises PatchError."""
     locked = LockedPatch(
         name=name, file=name, sha256="", tree="", hunks=0, files=(), strip=options.strip,

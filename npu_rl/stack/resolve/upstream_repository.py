@@ -107,9 +107,15 @@ class Upstream:
             return found
 
     def fetch(
-        self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
+        self,
+        repository: Git,
+        commits: Iterable[str],
+        *,
+        contents: str,
+        depth: int | None = None,
+        since: str | None = None,
     ) -> None:
-        """Fetch commits from the first source that has all of them."""
+        """Fetch commits from the first source that has all of them, with their history to a depth or a date."""
         if not any(source.bundle for source in self.spec.sources):
             self.context.need_network(self.name)
         wanted = list(dict.fromkeys(commits))
@@ -121,7 +127,7 @@ class Upstream:
                 if source.git and not self.context.network.offline:
                     fetch_commits(
                         repository, source.git, wanted, self.context.network, self.name,
-                        self.context.watcher, depth=depth, contents=contents, refs=refs,
+                        self.context.watcher, depth=depth, since=since, contents=contents, refs=refs,
                     )  # fmt: skip
                     return
                 if source.bundle:
