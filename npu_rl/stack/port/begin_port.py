@@ -36,7 +36,7 @@ def begin(
     check_lock(loaded, lock, component)
     locked = lock.components[component]
     upstream, target = find_target(context, loaded, component, to)
-    work = PortWorkTree(folder.tree, folder.index)
+    work = PortWorkTree(folder.tree)
     with (
         old_patches(context, lock, component) as (old, patches),
         deliver_target(upstream, target) as delivered,
@@ -59,7 +59,7 @@ def begin(
             return folder.write(
                 PortState(
                     component=component,
-                    manifest=loaded.manifest.name if loaded.bundled else str(loaded.path),
+                    manifest=name_of(loaded),
                     is_bundled=loaded.bundled,
                     to=to,
                     ref=target.ref,
@@ -75,6 +75,11 @@ def begin(
                     lacking=tuple(delivered.lacking),
                 )
             )
+
+
+def name_of(loaded: LoadedManifest) -> str:
+    """Return a manifest's bundled name, or the path of its file."""
+    return loaded.manifest.name if loaded.bundled else str(loaded.path)
 
 
 def _kept(trees: Trees, number: int, patch: OldPatch) -> tuple[PortedPatchState, list[tuple[str, Entry]]]:

@@ -15,7 +15,7 @@ from npu_rl.common.disk import disk_errors, use_of
 from npu_rl.common.errors import PatchError, UsageError
 from npu_rl.stack.port.port_state import PORT_FORMAT, PortState, dump_state, parse_state
 
-STATE, LOCK, TREE, HISTORY, INDEX = "npu-rl-port.json", "lock", "tree", "history", "index"
+STATE, LOCK, TREE, HISTORY = "npu-rl-port.json", "lock", "tree", "history"
 _LARGEST = 64 * 1024 * 1024
 _BEGUN = b'{"port_format": %d, "begun": ""}\n' % PORT_FORMAT
 
@@ -28,7 +28,7 @@ class PortFolder:
         self.state_file = self.root / STATE
         self.tree = self.root / TREE
         self.history = self.root / HISTORY
-        self.index = self.root / INDEX
+        self._unseen = self.root / f".{STATE}.new"
         self._inside = Confined(self.root)
 
     @property
@@ -41,14 +41,18 @@ class PortFolder:
         if self.is_there:
             return
         with disk_errors(self.root):
-            if os.path.lexists(self.root) and (not self.root.is_dir() or any(self.root.iterdir())):
+            if os.path.lexists(self.root) and not self._is_free():
                 raise UsageError(
                     "The folder is not empty, and has no port",
                     where=str(self.root),
                     hint="Choose another one: --folder DIR",
                 )
             self.root.mkdir(parents=True, exist_ok=True)
-            self._inside.write(self.state_file, _BEGUN, sync=True)
+            self._inside.write(self.state_file, _BEGUN, sync=True, by=self._unseen)
+
+    def _is_free(self) -> bool:
+        """Return whether it is a folder without files, but for what a kill before the mark has left."""
+        return self.root.is_dir() and all(path == self._unseen for path in self.root.iterdir())
 
     @contextmanager
     def alone(self) -> Iterator[None]:
@@ -67,7 +71,7 @@ class PortFolder:
     def write(self, state: PortState) -> PortState:
         """Write the state, whole or not at all, and return it."""
         with disk_errors(self.state_file):
-            self._inside.write(self.state_file, dump_state(state), sync=True)
+            self._inside.write(self.state_file, dump_state(state), sync=True, by=self._unseen)
         return state
 
     def remove(self, files: Iterable[str]) -> list[str]:
@@ -83,10 +87,11 @@ class PortFolder:
                 folders.update(p for p in (self.tree / name).parents if self.tree in p.parents)
             for folder in sorted(folders, key=lambda p: len(p.parts), reverse=True):
                 self._remove_empty(folder)
-            for path in (self.history, self.index, self.tree / ".git"):
+            for path in (self.history, self.tree / ".git"):
                 self._inside.remove(path)
             self._remove_empty(self.tree)
-            self._inside.remove(self.root / LOCK)
+            for path in (self.root / LOCK, self._unseen):
+                self._inside.remove(path)
             self._inside.remove(self.state_file)
             left = sorted(p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if not p.is_dir())
             if not any(self.root.iterdir()):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.common.bounded import read_if_file
 from npu_rl.common.bundled import data_root, is_checkout
-from npu_rl.common.disk import disk_errors
+from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import PatchError
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.write_patch import PatchOptions, diff_text, header_of, tree_after
@@ -19,6 +20,9 @@ from npu_rl.stack.patches.series_file import with_names
 from npu_rl.stack.patches.written_files import LARGEST, differing, write_files
 from npu_rl.stack.port.port_state import PortState
 from npu_rl.stack.port.port_work_tree import tree_of
+
+
+_UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{12}")  # of common/disk.py
 
 
 def patchset_texts(trees: Trees, state: PortState) -> dict[str, bytes]:
@@ -107,6 +111,7 @@ def write_patchset(place: PatchsetPlace, texts: Mapping[str, bytes]) -> list[Pat
     """
     if not texts:
         return []
+    _remove_leftovers(place.folder, texts)
     foreign = foreign_files(place.folder, texts)
     if foreign:
         raise PatchError(
@@ -118,6 +123,16 @@ def write_patchset(place: PatchsetPlace, texts: Mapping[str, bytes]) -> list[Pat
     changes = differing({place.folder / name: text for name, text in texts.items()})
     write_files(changes)
     return list(changes)
+
+
+def _remove_leftovers(folder: Path, texts: Mapping[str, bytes]) -> None:
+    """Remove what a killed command has left of its writes: each is the beginning of a file of this patchset."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        found = _UNFINISHED.fullmatch(path.name)
+        if found is None or found[1] not in texts or path.is_symlink() or not path.is_file():
+            continue
+        if texts[found[1]].startswith(read_if_file(path, LARGEST) or b""):
+            remove_tree(path)
 
 
 def foreign_files(folder: Path, texts: Mapping[str, bytes]) -> list[str]:

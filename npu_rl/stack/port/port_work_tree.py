@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,15 +50,14 @@ class WorkTreeFiles:
 class PortWorkTree:
     """The repository in the folder `tree` of a port.
 
-    Args:
-        index: The index that npu-rl works with; the user's is in the repository.
+    Refs and index are written by renames, without git's locks, which a killed git would leave.
     """
 
-    def __init__(self, folder: Path, index: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.git_dir = folder / ".git"
         self.repository = Git(self.git_dir, folder)
-        self._own = Git(self.git_dir, folder, index)
+        self._unseen = self.git_dir / "npu-rl-new"
         self._inside = Confined(folder)
 
     def create(self) -> None:
@@ -74,7 +74,9 @@ class PortWorkTree:
 
     def anchor(self, ref: str, oid: str) -> None:
         """Point a ref at an object, so that git keeps it."""
-        self.repository.run("update-ref", ref, oid)
+        with disk_errors(self.git_dir):
+            self._inside.make((self.git_dir / ref).parent)
+            self._inside.write(self.git_dir / ref, f"{oid}\n".encode(), by=self._unseen)
 
     def files(self, trees: list[str]) -> set[str]:
         """Return the paths in any of these trees; those of a repository that is gone are not known."""
@@ -121,10 +123,23 @@ class PortWorkTree:
 
     def show(self, commit: str) -> None:
         """Make the user's branch and index those of a commit; files stay as they are."""
-        self.repository.run("symbolic-ref", "HEAD", _BRANCH)
         self.anchor(_BRANCH, commit)
-        self.repository.run("read-tree", commit)
-        self.repository.run("update-index", "-q", "--refresh", ok=range(256))
+        with self._index() as (apart, index):
+            apart.run("read-tree", commit)
+            apart.run("update-index", "-q", "--refresh", ok=range(256))
+            data = self._inside.read(index, _LARGEST)
+        with disk_errors(self.git_dir):
+            self._inside.write(self.git_dir / "index", data, by=self._unseen)
+            self._inside.write(self.git_dir / "HEAD", f"ref: {_BRANCH}\n".encode(), by=self._unseen)
+
+    @contextmanager
+    def _index(self) -> Iterator[tuple[Git, Path]]:
+        """Provide git with an index that nobody else has, and its path."""
+        index = self.git_dir / f"npu-rl-index-{os.urandom(6).hex()}"
+        try:
+            yield Git(self.git_dir, self.folder, index), index
+        finally:
+            self._inside.remove(index)
 
     def _found(self, path: str) -> tuple[str, str] | None:
         """Return kind and blob id of a file; None if there is none."""
@@ -145,7 +160,7 @@ class PortWorkTree:
             self._inside.remove(place)
             place.symlink_to(os.fsdecode(trees.blob(entry.oid)))
             return
-        self._inside.write(place, trees.blob(entry.oid))
+        self._inside.write(place, trees.blob(entry.oid), by=self._unseen)
         if entry.mode == EXECUTABLE:
             handle = self._inside.handle(place, os.O_RDONLY)
             try:
@@ -171,9 +186,10 @@ class PortWorkTree:
             laid: The tree that was laid.
             own: The paths of the patch, which may be new.
         """
-        self._own.run("read-tree", laid)
-        self._own.run("add", "-A", "--", ".")
-        tree = self._own.text("write-tree")
+        with self._index() as (apart, _):
+            apart.run("read-tree", laid)
+            apart.run("add", "-A", "--", ".")
+            tree = apart.text("write-tree")
         added = [
             (path, entry) for path, before, entry in trees.changed(laid, tree) if entry and before is None
         ]

@@ -90,15 +90,28 @@ class UpstreamHistory:
                 return None if change.commit in self._boundary else change.commit
         return None
 
+    def lost(self, path: str, lines: Sequence[bytes]) -> str | None:
+        """Return the first commit after which lines no longer stand in a file."""
+        before = self._at_pin.get(path)
+        stood = before is not None and self._has(before, lines)
+        for change in self._changes.get(path, []):
+            stands = change.blob is not None and self._has(change.blob, lines)
+            if stood and not stands:
+                return change.commit
+            stood = stands
+        return None
+
     def close(self) -> None:
         """Close the reader of objects."""
         for trees in self._open:
             trees.close()
 
     def _stands(self, blob: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> bool:
-        lines = split_lines(self._contents.blob(blob))
-        new, old = list(new_lines), list(old_lines)
-        return bool(new and find_all(lines, new)) and not (old and old != new and find_all(lines, old))
+        old = list(old_lines)
+        return self._has(blob, new_lines) and not (old and old != list(new_lines) and self._has(blob, old))
+
+    def _has(self, blob: str, lines: Sequence[bytes]) -> bool:
+        return bool(lines) and bool(find_all(split_lines(self._contents.blob(blob)), list(lines)))
 
     # -- commits and trees -----------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from npu_rl.common.bundled import data_root
@@ -25,7 +25,7 @@ GREEN, UNPROVEN = "green", "unproven"
 
 @dataclass(frozen=True)
 class PatchProof:
-    """The outcome of one test of a patch; `command` is empty if there was none to run."""
+    """The outcome of a patch's tests; `command` is empty if there was none to run."""
 
     patch: str
     command: str
@@ -64,21 +64,25 @@ class VerifiedBy:
         if not value:
             yield PatchProof(name, "", UNPROVEN, f"it has no {VERIFIED_BY}")
         elif all(map(is_test_id, header.tests)):
-            for test in header.tests:
-                yield self._test(name, test)
+            yield self._tests(name, header.tests)
         else:
             yield self._command(name, value)
 
-    def _test(self, name: str, test: str) -> PatchProof:
-        file = test.partition("::")[0]
-        root = next((root for root in (self.beside, data_root()) if (root / file).is_file()), None)
+    def _tests(self, name: str, tests: Sequence[str]) -> PatchProof:
+        """Run the tests of a patch by one pytest, in the folder that has their files."""
+        files = dict.fromkeys(test.partition("::")[0] for test in tests)
+        roots = (self.beside, data_root())
+        lacking = {root: [file for file in files if not (root / file).is_file()] for root in roots}
+        root = next((root for root in roots if not lacking[root]), None)
         if root is None:
-            return PatchProof(name, "", UNPROVEN, f"{test}: {file} is not here")
-        words = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", test]
+            absent = ", ".join(min(lacking.values(), key=len))
+            return PatchProof(name, "", UNPROVEN, f"its tests are not here: {absent}")
+        words = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         proof = self._ran(name, words, root)
-        if file in self.edited:
-            note = f"{file} was edited by a patch of this port"
-            proof = PatchProof(name, proof.command, proof.outcome, f"{proof.why}; {note}".removeprefix("; "))
+        edited = [file for file in files if file in self.edited]
+        if edited:
+            note = f"{', '.join(edited)} was edited by a patch of this port"
+            return replace(proof, why=f"{proof.why}; {note}".removeprefix("; "))
         return proof
 
     def _command(self, name: str, value: str) -> PatchProof:
