@@ -71,6 +71,12 @@ SYMPTOMS = (
         "Set env.VLLM_VERSION to the release in the tree, such as 0.9.1.",
         "vllm-ascend FAQ 14",
     ),
+    _symptom(
+        r"Failed to compile the C\+\+ dataset helper functions",
+        "Megatron compiles helpers for its datasets when it starts, for which make, g++ or pybind11 is missing.",
+        "Add the patch nothing-compiled-in-the-tree, as the bundled manifests do: compiled files change a locked tree.",
+        "megatron/core/datasets/utils.py@0.12.1",
+    ),
     # -- packages and libraries of the machine
     _symptom(
         r"libatb\.so|_register_atb_extensions",

@@ -114,6 +114,40 @@ def test_seeds_are_the_recipes_and_differ_by_rank(tmp_path: Path, seed: str, ran
     assert int(runs[0].split()[0]) == int(seed) + 1009 * int(rank)
 
 
+ROLLOUT = """
+import torch
+class vLLMRollout:
+    def generate_sequences(self, prompts):
+        return torch.rand(1).item()
+"""
+GENERATE = """
+import sys, types
+from verl.workers.rollout.vllm_rollout.vllm_rollout_spmd import vLLMRollout
+for step in sys.argv[1:]:
+    prompts = types.SimpleNamespace(meta_info={"global_steps": int(step)})
+    print(vLLMRollout().generate_sequences(prompts))
+"""
+
+
+def test_a_resumed_generation_draws_what_an_uninterrupted_one_did(tmp_path: Path) -> None:
+    """And no generation is seeded anew, which would hide a rollout that seeds each of them alike."""
+    package = tmp_path / "tree" / "verl" / "workers" / "rollout" / "vllm_rollout"
+    package.mkdir(parents=True)
+    (package / "vllm_rollout_spmd.py").write_text(ROLLOUT)
+
+    def draws(attempt: str, *steps: str) -> list[str]:
+        usage = tmp_path / "attempts" / attempt / "usage"
+        env = environment(tmp_path, NPU_RL_SEED="1", RANK="0", NPU_RL_USAGE=str(usage))
+        env["PYTHONPATH"] += f":{tmp_path / 'tree'}"
+        command = [sys.executable, "-c", GENERATE, *steps]
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
+
+    whole = draws("1", "1", "2", "3", "4")
+    assert draws("2", "3", "4") == whole[2:]
+    assert len(set(whole)) == 4
+    assert draws("3", "1", "2") == whole[:2]  # from the first attempt, which alone had these steps
+
+
 class Small(torch.nn.Module):  # type: ignore[misc,name-defined]
     def __init__(self) -> None:
         super().__init__()

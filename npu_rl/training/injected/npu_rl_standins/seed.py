@@ -1,8 +1,8 @@
 """The recipe's seed in every process: NPU_RL_SEED plus 1009 times the rank, set once torch is imported.
 
-verl seeds only the order of the data on the FSDP path, so two runs of one recipe would differ. In a rehearsal each
-generation is seeded by its step as well: verl's checkpoint has no state of the rollout's random numbers, and a resumed
-run is compared with one that went on.
+verl seeds only the order of the data on the FSDP path, so two runs of one recipe would differ. verl's checkpoint has no
+state of the rollout's random numbers, and a rehearsal compares a resumed run with one that went on: without vLLM each
+generation is seeded by its step as well, and with it the first after a resume begins with the state that was kept.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -31,7 +32,7 @@ def install() -> None:
 
     after_import("torch", torch)
     after_import("numpy", numpy)
-    after_import("verl.workers.rollout.vllm_rollout.vllm_rollout_spmd", _seed_each_step)
+    after_import("verl.workers.rollout.vllm_rollout.vllm_rollout_spmd", _go_on_with_the_noise)
 
 
 def seed_step(prompts: Any) -> None:
@@ -47,12 +48,44 @@ def _seed_of_rank() -> int:
     return (int(os.environ["NPU_RL_SEED"]) + 1009 * int(os.environ.get("RANK", "0"))) % 2**32
 
 
-def _seed_each_step(module: ModuleType) -> None:
+def _go_on_with_the_noise(module: ModuleType) -> None:
+    """Let a resumed process of verl's vLLM rollout generate with the random numbers that an uninterrupted one had.
+
+    Only its first generation: seeding each of them would hide a rollout that draws the same numbers in every step.
+    """
     upstream = module.vLLMRollout.generate_sequences
+    generated: list[int] = []
 
     @functools.wraps(upstream)
     def generate_sequences(rollout: Any, prompts: Any, *arguments: Any, **named: Any) -> Any:
-        seed_step(prompts)
+        step, folder = prompts.meta_info.get("global_steps"), os.environ.get("NPU_RL_USAGE")
+        if folder and step is not None and not prompts.meta_info.get("validate"):
+            if not generated:
+                _restore_noise(Path(folder), int(step))
+            _keep_noise(Path(folder), int(step))
+            generated.append(int(step))
         return upstream(rollout, prompts, *arguments, **named)
 
     module.vLLMRollout.generate_sequences = generate_sequences
+
+
+def _keep_noise(usage: Path, step: int) -> None:
+    import torch
+
+    usage.mkdir(parents=True, exist_ok=True)
+    (usage / _noise_file(step)).write_bytes(torch.get_rng_state().numpy().tobytes())
+
+
+def _restore_noise(usage: Path, step: int) -> None:
+    """Set the state that the last attempt before this one kept at a step; nothing if there is none."""
+    import torch
+
+    kept = usage.parent.parent.glob(f"*/{usage.name}/{_noise_file(step)}")
+    earlier = [path for path in kept if path.parent != usage]
+    if earlier:
+        state = max(earlier, key=lambda path: path.stat().st_mtime).read_bytes()
+        torch.set_rng_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+
+
+def _noise_file(step: int) -> str:
+    return f"generator-{os.environ.get('RANK', '0')}-{step}"

@@ -1,0 +1,352 @@
+"""The judgement of one hunk in the new version of its file: where it belongs, and whether it still has to be applied.
+
+A hunk belongs into the class and function that it changes: the same lines elsewhere are another place. What can't be
+told apart is a conflict, for a person decides that in a minute, and nobody sees a patch in the wrong place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from npu_rl.stack.hunks.hunk_headings import misplaced
+from npu_rl.stack.hunks.hunk_match import find_all, fits
+from npu_rl.stack.patches.patch_model import Hunk
+from npu_rl.stack.port.file_scopes import FileScopes, is_telling
+from npu_rl.stack.port.line_alignment import align_lines
+from npu_rl.stack.port.port_judgement import HunkFate
+
+_IMPORT = re.compile(rb"(?:import [\w., ]+|from [\w.]+ import [\w., ]+)(?: *#.*)?")
+_MANY_LINES = 3  # telling lines that are no coincidence, wherever they stand in their function
+
+
+class Edit(NamedTuple):
+    """Lines of the new version that give way to others: those from `start` up to `end`, which may be none."""
+
+    start: int
+    end: int
+    lines: tuple[bytes, ...]
+
+
+@dataclass(frozen=True)
+class HunkJudgement:
+    """What becomes of a hunk.
+
+    Attributes:
+        index: The lines above its place in the new version; None for no place.
+        edits: What it changes there.
+    """
+
+    state: HunkFate
+    index: int | None
+    inside: str
+    why: str = ""
+    edits: tuple[Edit, ...] = ()
+
+
+class _PlacedChange(NamedTuple):
+    """A change of a hunk in the old version: the lines above it, what it removes and adds, and what it is inside of."""
+
+    at: int
+    removed: tuple[bytes, ...]
+    added: tuple[bytes, ...]
+    inside: str
+
+    @property
+    def end(self) -> int:
+        return self.at + len(self.removed)
+
+
+class _Unmergeable(Exception):
+    """A change has no place in the new version; the text says why."""
+
+
+class HunkJudge:
+    """Judges the hunks of one file.
+
+    Args:
+        old: The file of the old version, which each hunk fits exactly.
+        new: The file of the new version.
+    """
+
+    def __init__(self, old: FileScopes, new: FileScopes) -> None:
+        self._old, self._new = old, new
+        self._alignments: dict[str, dict[int, int]] = {}
+
+    def judge(self, hunk: Hunk) -> HunkJudgement:
+        """Return what becomes of a hunk."""
+        changes = list(self._placed(hunk))
+        inside = changes[0].inside
+        standing = [i for i in find_all(self._new.lines, hunk.old_lines) if fits(self._new.lines, hunk, i)]
+        own = [i for i in standing if self._is_same_place(changes, i - hunk.old_index)]
+        if own:
+            return self._verbatim(hunk, changes, own)
+        gone = next((c.inside for c in changes if self._is_gone(c.inside)), None)
+        if gone is None:
+            found = self._upstream(hunk, changes) or self._merged(hunk, changes)
+            if found.state != "conflict" or not standing:
+                return found
+        if standing:
+            there = self._new.name_at(standing[0] + changes[0].at - hunk.old_index)
+            return HunkJudgement(
+                "conflict",
+                standing[0],
+                inside,
+                f"its lines stand at line {standing[0] + 1}, {_place_name(there)}; it is for {_place_name(inside)}",
+            )
+        return HunkJudgement("target gone", None, inside, f"{gone} is no longer in the file")
+
+    def _placed(self, hunk: Hunk) -> Iterator[_PlacedChange]:
+        for change in hunk.changes():
+            first = hunk.old_index + change.at
+            around = self._old.inside(first, first + len(change.removed))
+            yield _PlacedChange(first, change.removed, change.added, around)
+
+    def _is_same_place(self, changes: Sequence[_PlacedChange], shift: int) -> bool:
+        return all(self._new.inside(c.at + shift, c.end + shift) == c.inside for c in changes)
+
+    def _is_gone(self, name: str) -> bool:
+        return bool(name and self._new.definitions is not None and name not in self._new.names)
+
+    # -- its old lines stand there -----------------------------------------------------------------
+
+    def _verbatim(self, hunk: Hunk, changes: Sequence[_PlacedChange], own: list[int]) -> HunkJudgement:
+        inside = changes[0].inside
+        index = own[0] if len(own) == 1 else self._paired(hunk, changes, own)
+        if index is None:
+            lines = ", ".join(str(i + 1) for i in own)
+            why = f"its lines stand at {len(own)} places of {_place_name(inside)}: lines {lines}"
+            return HunkJudgement("conflict", own[0], inside, why)
+        reason = self._why_not_there(hunk, changes, index)
+        if reason is not None:
+            return HunkJudgement("conflict", index, inside, reason)
+        edit = Edit(index, index + hunk.old_count, tuple(hunk.new_lines))
+        if index == hunk.old_index:
+            return HunkJudgement("exact", index, inside, "", (edit,))
+        why = f"{index - hunk.old_index:+d} lines"
+        return HunkJudgement("moved", index, inside, why, (edit,))
+
+    def _paired(self, hunk: Hunk, changes: Sequence[_PlacedChange], own: list[int]) -> int | None:
+        """Return which of several places of one function is the hunk's; None if nothing tells."""
+        pairs = self._alignment(changes[0].inside)
+        paired = {pairs[i] - (i - hunk.old_index) for i in self._lines_of(hunk) if i in pairs}
+        found = [i for i in own if i in paired]
+        return found[0] if len(found) == 1 else None
+
+    def _lines_of(self, hunk: Hunk) -> range:
+        return range(hunk.old_index, hunk.old_index + hunk.old_count)
+
+    def _why_not_there(self, hunk: Hunk, changes: Sequence[_PlacedChange], index: int) -> str | None:
+        """Return why the hunk should not be applied where its old lines stand; None if it should."""
+        if self._new.definitions is None:
+            elsewhere = misplaced(self._new.content, hunk, index + 1, self._new.path)
+            if elsewhere is not None:
+                return elsewhere
+        return self._standing_again(changes)
+
+    def _standing_again(self, changes: Sequence[_PlacedChange]) -> str | None:
+        """Return that lines which the hunk only adds came with the new version; None if they did not."""
+        for change in changes:
+            if not change.removed and any(map(is_telling, change.added)):
+                places = self._new.places(change.added, change.inside)
+                if len(places) > len(self._old.places(change.added, change.inside)):
+                    return f"what it adds stands at line {places[-1] + 1} already, and was not there before"
+        return None
+
+    # -- its new lines stand there -----------------------------------------------------------------
+
+    def _upstream(self, hunk: Hunk, changes: Sequence[_PlacedChange]) -> HunkJudgement | None:
+        """Return that the new version has it, or a part of it; None if it has nothing."""
+        found = [self._upstream_place(hunk, change) for change in changes]
+        places = [place for place in found if place is not None]
+        if not places:
+            return None
+        inside, first = changes[0].inside, min(places)
+        if len(places) == len(changes):
+            index = max(0, first - (changes[0].at - hunk.old_index))
+            why = f"its new lines stand at line {first + 1}"
+            return HunkJudgement("already upstream", index, inside, why)
+        why = (
+            f"{len(places)} of its {len(changes)} changes stand there already, the first at line {first + 1}"
+        )
+        return HunkJudgement("conflict", first, inside, why)
+
+    def _upstream_place(self, hunk: Hunk, change: _PlacedChange) -> int | None:
+        """Return where the new version has what a change makes, and nothing of what it removes."""
+        if change.removed and self._grew(change.removed, change.inside, 0):
+            return None
+        above, below = self._neighbours(hunk, change)
+        if not change.added:
+            return self._closed_gap(above, below, change)
+        if not self._grew(change.added, change.inside, 1):
+            return None
+        count = len(change.added)
+        telling = sum(map(is_telling, change.added))
+        for place in self._new.places(change.added, change.inside):
+            is_below = above is not None and self._line(place - 1) == above
+            is_above = below is not None and self._line(place + count) == below
+            if telling >= _MANY_LINES or (telling and (is_below or is_above)) or (is_below and is_above):
+                return place
+        return None
+
+    def _grew(self, lines: Sequence[bytes], inside: str, by: int) -> bool:
+        """Return whether a function has lines at least as often as before, and `by` times more."""
+        return len(self._new.places(lines, inside)) >= len(self._old.places(lines, inside)) + by
+
+    def _closed_gap(self, above: bytes | None, below: bytes | None, change: _PlacedChange) -> int | None:
+        """Return where the lines around removed ones are neighbours now."""
+        if above is None or below is None or not any(map(is_telling, (*change.removed, above, below))):
+            return None
+        pairs = self._alignment(change.inside)
+        place = pairs.get(change.at - 1)
+        return place + 1 if place is not None and pairs.get(change.end) == place + 1 else None
+
+    def _neighbours(self, hunk: Hunk, change: _PlacedChange) -> tuple[bytes | None, bytes | None]:
+        """Return the lines above and below a change that are not blank, if the hunk has them as context."""
+        lines = self._old.lines
+        above = lines[change.at - 1] if change.at > hunk.old_index else None
+        below = lines[change.end] if change.end < hunk.old_index + hunk.old_count else None
+        return (above if above and above.strip() else None), (below if below and below.strip() else None)
+
+    def _line(self, index: int) -> bytes | None:
+        return self._new.lines[index] if 0 <= index < len(self._new.lines) else None
+
+    # -- what it changes stands there, among other lines -------------------------------------------
+
+    def _merged(self, hunk: Hunk, changes: Sequence[_PlacedChange]) -> HunkJudgement:
+        inside = changes[0].inside
+        try:
+            edits = [self._merge(hunk, change) for change in changes]
+        except _Unmergeable as reason:
+            return HunkJudgement("conflict", self._nearest(hunk, inside), inside, str(reason))
+        if any(edits[i].end > edits[i + 1].start for i in range(len(edits) - 1)):
+            return HunkJudgement("conflict", edits[0].start, inside, "its changes are in another order there")
+        again = self._standing_again(changes)
+        if again is not None:
+            return HunkJudgement("conflict", edits[0].start, inside, again)
+        if not self._compiles(edits):
+            return HunkJudgement("conflict", edits[0].start, inside, "the file would not compile with it")
+        index = max(0, edits[0].start - (changes[0].at - hunk.old_index))
+        return HunkJudgement("merged", index, inside, "the lines around it have changed", tuple(edits))
+
+    def _compiles(self, edits: Sequence[Edit]) -> bool:
+        """Return whether a Python file still is one with edits: an addition may be inside of a bracket now."""
+        if self._new.definitions is None:
+            return True
+        return FileScopes(edited_text(self._new.lines, edits), self._new.path).definitions is not None
+
+    def _merge(self, hunk: Hunk, change: _PlacedChange) -> Edit:
+        """Return a change in the new version. Raises _Unmergeable."""
+        pairs = self._alignment(change.inside)
+        if change.removed:
+            start = self._removed_place(hunk, change, pairs)
+        else:
+            free = self._import_gap(hunk, change, pairs)
+            if free is not None:
+                return Edit(free, free, change.added)
+            start = self._gap(change, pairs)
+            if not any(is_telling(self._old.lines[i]) for i in self._kept(hunk, pairs, start - change.at)):
+                raise _Unmergeable("no line around it tells where it belongs")
+        edit = Edit(start, start + len(change.removed), change.added)
+        if self._new.inside(edit.start, edit.end) != change.inside:
+            there = _place_name(self._new.inside(edit.start, edit.end))
+            raise _Unmergeable(
+                f"what it changes is now in {there}, line {start + 1}; it is for {_place_name(change.inside)}"
+            )
+        return edit
+
+    def _removed_place(self, hunk: Hunk, change: _PlacedChange, pairs: dict[int, int]) -> int:
+        start = pairs.get(change.at)
+        if start is None or any(pairs.get(change.at + i) != start + i for i in range(len(change.removed))):
+            raise _Unmergeable(self._changed_text(change, pairs))
+        shift = start - change.at
+        telling = any(map(is_telling, change.removed))
+        alone = telling and len(self._new.places(change.removed, change.inside)) == 1
+        around = [pairs.get(i) == i + shift for i in (change.at - 1, change.end)]
+        if alone or all(around):
+            return start
+        if any(around) and any(is_telling(self._old.lines[i]) for i in self._kept(hunk, pairs, shift)):
+            return start
+        raise _Unmergeable(
+            f"the lines around line {start + 1} have changed, and what it changes does not tell its place"
+        )
+
+    def _import_gap(self, hunk: Hunk, change: _PlacedChange, pairs: dict[int, int]) -> int | None:
+        """Return the index for imports, whose order is free: below an import of the hunk's context, or above one."""
+        if change.inside or not all(map(_is_import, change.added)):
+            return None
+        for i in range(change.at - 1, hunk.old_index - 1, -1):
+            if i in pairs and _is_import(self._old.lines[i]):
+                return pairs[i] + 1
+        for i in range(change.at, hunk.old_index + hunk.old_count):
+            if i in pairs and _is_import(self._old.lines[i]):
+                return pairs[i]
+        return None
+
+    def _gap(self, change: _PlacedChange, pairs: dict[int, int]) -> int:
+        """Return the index between the lines that an addition stands between."""
+        above = -1 if change.at == 0 else pairs.get(change.at - 1)
+        below = len(self._new.lines) if change.at == len(self._old.lines) else pairs.get(change.at)
+        if above is not None and below == above + 1:
+            return below
+        known = next((i for i in (above, below) if i is not None and i >= 0), None)
+        where = "" if known is None else f", near line {known + 1}"
+        raise _Unmergeable(f"the new version has other lines where it adds some{where}")
+
+    def _kept(self, hunk: Hunk, pairs: dict[int, int], shift: int) -> list[int]:
+        """Return the lines of the hunk that are still there, moved as its change is."""
+        return [i for i in self._lines_of(hunk) if pairs.get(i) == i + shift]
+
+    def _changed_text(self, change: _PlacedChange, pairs: dict[int, int]) -> str:
+        lost = [i for i in range(change.at, change.end) if i not in pairs]
+        if not lost:
+            return "what it changes has other lines in between"
+        number, text = lost[0] + 1, self._old.lines[lost[0]].decode("utf-8", "replace").strip()
+        return f"the new version has changed what it changes: line {number} was `{text[:100]}`"
+
+    def _nearest(self, hunk: Hunk, inside: str) -> int | None:
+        """Return the line of the new version that is nearest to the hunk's."""
+        pairs = self._alignment(inside)
+        known = [(i, new) for i, new in pairs.items() if i in self._lines_of(hunk)]
+        if not known:
+            known = [
+                max(((i, n) for i, n in pairs.items() if i < hunk.old_index), default=(hunk.old_index, -1))
+            ]
+        old, new = known[0]
+        if new < 0:
+            scope = self._new.range_of(inside)
+            return scope[0] if scope else None
+        return min(max(0, new - (old - hunk.old_index)), len(self._new.lines))
+
+    # -- lines of a function in both versions ------------------------------------------------------
+
+    def _alignment(self, name: str) -> dict[int, int]:
+        """Return where the lines of a class or function are now: a whole function may have moved."""
+        if name not in self._alignments:
+            old, new = self._old.range_of(name), self._new.range_of(name)
+            if old is None or new is None:
+                old, new = (0, len(self._old.lines)), (0, len(self._new.lines))
+            pairs = align_lines(self._old.lines[slice(*old)], self._new.lines[slice(*new)])
+            self._alignments[name] = {old[0] + one: new[0] + other for one, other in pairs.items()}
+        return self._alignments[name]
+
+
+def edited_text(lines: Sequence[bytes], edits: Sequence[Edit]) -> bytes:
+    """Return a text with edits, which are in order and apart."""
+    result: list[bytes] = []
+    done = 0
+    for edit in edits:
+        result += [*lines[done : edit.start], *edit.lines]
+        done = edit.end
+    return b"".join([*result, *lines[done:]])
+
+
+def _is_import(line: bytes) -> bool:
+    """Return whether a line is an import at the margin, whole in itself."""
+    return _IMPORT.fullmatch(line.rstrip(b"\r\n")) is not None
+
+
+def _place_name(name: str) -> str:
+    return name or "no class or function"
