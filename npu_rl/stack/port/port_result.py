@@ -21,7 +21,6 @@ from npu_rl.stack.patches.written_files import LARGEST, differing, write_files
 from npu_rl.stack.port.port_state import PortState
 from npu_rl.stack.port.port_work_tree import tree_of
 
-
 _UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{12}")  # of common/disk.py
 
 
