@@ -114,9 +114,9 @@ def _check_options(go_on: bool, skip: bool, abort: bool, verify: bool, python: s
 
 def _place(component: str, folder: Path | None) -> PortFolder:
     from npu_rl.common.user_path import user_path
-    from npu_rl.stack.port.port_folder import PortFolder
+    from npu_rl.stack.port.port_folder import USUAL, PortFolder
 
-    return PortFolder(Path("npu-rl-port", component) if folder is None else user_path(folder, "--folder"))
+    return PortFolder(Path(USUAL, component) if folder is None else user_path(folder, "--folder"))
 
 
 def _port(

@@ -46,7 +46,7 @@ def test_a_whole_port(versions: Versions) -> None:
     assert_told(versions.port("--continue"), "Nothing was changed for 0006-gone.patch")
     versions.edit("pkg/new_home.py", "gone_second_2 = x + 2", "gone_second_2 = x * 7")
     done = ok(versions.port("--continue"))
-    assert "Of 7 patches: 6 ported, 1 retired." in done.stdout
+    assert "7 patches: 6 ported, 1 retired." in done.stdout
     assert "    ref: refs/tags/v2\n    patches: [./patches/up/2]\n" in done.stdout
     names = [f"{name}.patch" for name in PATCHED if name != "0004-upstream"]
     assert (versions.result / "series").read_text() == "# In order.\n" + "".join(
@@ -70,7 +70,7 @@ def test_a_whole_port(versions: Versions) -> None:
 
 def test_to_the_same_version_it_is_the_identity(versions: Versions) -> None:
     done = ok(versions.port("--to", "v1", "-m", "m.yaml", "-o", "again"))
-    assert "Of 7 patches: 7 ported." in done.stdout
+    assert "7 patches: 7 ported." in done.stdout
     assert versions.contents(versions.project / "again") == versions.contents(versions.patches)
     assert not (versions.folder / "history").exists()
 
@@ -102,7 +102,7 @@ def test_the_size_of_the_history_is_told_before_it_is_fetched(versions: Versions
 def test_when_every_patch_is_upstream_nothing_is_written(versions: Versions) -> None:
     versions.keep("0004")
     done = ok(versions.port())
-    assert "Of 1 patches: 1 retired." in done.stdout and "    patches: []" in done.stdout
+    assert "1 patch: 1 retired." in done.stdout and "    patches: []" in done.stdout
     assert not versions.result.exists()
 
 

@@ -13,6 +13,7 @@ from npu_rl.stack.lock.lock_model import LockedComponent
 from npu_rl.stack.lock.packed_bytes import Allowance, MiB
 from npu_rl.stack.port.locked_patches import OldPatch, check_lock, old_patches, series_of
 from npu_rl.stack.port.port_folder import PortFolder
+from npu_rl.stack.port.port_report import patch_count
 from npu_rl.stack.port.port_state import PortedPatchState, PortState
 from npu_rl.stack.port.port_work_tree import INPUT_REF, PortWorkTree, only
 from npu_rl.stack.port.target_version import TargetRef, deliver_target, find_target
@@ -107,7 +108,7 @@ def _seconds(commit: bytes) -> int:
 def _tell(
     context: Context, name: str, locked: LockedComponent, target: TargetRef, count: int, lacking: list[str]
 ) -> None:
-    tell: list[str] = [f"{name}: {count} patches from {short(locked.pin or '')} to {target}"]
+    tell: list[str] = [f"{name}: {patch_count(count)} from {short(locked.pin or '')} to {target}"]
     if lacking:
         tell.append(f"note: {name} takes these paths, which {target} does not have: {', '.join(lacking)}")
     if locked.merges:

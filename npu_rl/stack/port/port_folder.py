@@ -16,6 +16,7 @@ from npu_rl.common.errors import PatchError, UsageError
 from npu_rl.stack.port.port_state import PORT_FORMAT, PortState, dump_state, parse_state
 
 STATE, LOCK, TREE, HISTORY = "npu-rl-port.json", "lock", "tree", "history"
+USUAL = "npu-rl-port"  # the folder of the ports in a current folder
 _LARGEST = 64 * 1024 * 1024
 _BEGUN = b'{"port_format": %d, "begun": ""}\n' % PORT_FORMAT
 
@@ -94,8 +95,9 @@ class PortFolder:
                 self._inside.remove(path)
             self._inside.remove(self.state_file)
             left = sorted(p.relative_to(self.root).as_posix() for p in self.root.rglob("*") if not p.is_dir())
-            if not any(self.root.iterdir()):
-                Confined(self.root.parent).remove(self.root)
+            for folder in (self.root, *([self.root.parent] if self.root.parent.name == USUAL else [])):
+                if not any(folder.iterdir()):
+                    Confined(folder.parent).remove(folder)
         return left
 
     def _remove_empty(self, folder: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import HOW, RETIRE_WHEN, VERIFIED_BY, WHY, Header, parse_header
+from npu_rl.stack.port.port_folder import USUAL
 from npu_rl.stack.port.port_state import (
     FINISHED,
     PORTED,
@@ -156,7 +157,7 @@ class PortReport:
         }
         words = {PORTED: "ported", UPSTREAM: "retired", SKIPPED: "skipped"}
         done = ", ".join(f"{count} {words[word]}" for word, count in counts.items() if count)
-        yield f"Of {len(self.state.patches)} patches: {done}."
+        yield f"{patch_count(len(self.state.patches))}: {done}."
         if self.patchset is not None:
             wrote = "Written to" if self.written else "Nothing to write: they are in"
             yield f"{wrote} {self.patchset}"
@@ -170,6 +171,7 @@ class PortReport:
         yield f"In {place}, under components: {self.state.component}:"
         yield f"    ref: {self.target.pinned}"
         yield f"    patches: [{self.entry or ''}]"
+        yield "Then: npu-rl lock --manifest M"
 
     def _verification(self) -> Iterator[str]:
         if self.proofs is not None:
@@ -189,8 +191,13 @@ class PortReport:
                 yield from _wrapped(f"  {name}: ", value)
 
     def _folder_option(self) -> str:
-        usual = Path("npu-rl-port", self.state.component).absolute()
+        usual = Path(USUAL, self.state.component).absolute()
         return "" if self.folder == usual else f" --folder {shlex.quote(str(self.folder))}"
+
+
+def patch_count(count: int) -> str:
+    """Return a number of patches: 1 patch, 2 patches."""
+    return "1 patch" if count == 1 else f"{count} patches"
 
 
 def _hunk_lines(hunk: FoundHunk) -> Iterator[str]:

@@ -90,6 +90,10 @@ class VerifiedBy:
             words = shlex.split(value)
         except ValueError as error:
             return PatchProof(name, "", UNPROVEN, f"{VERIFIED_BY} is not a command: {error}")
+        named = re.compile(rf"\$({TREE.name}\b|{{{TREE.name}}})")
+        words = [named.sub(lambda _: str(self.tree), word) for word in words]
+        if words[0] in ("python", "python3"):
+            words[0] = self.python
         return self._ran(name, words, self.beside)
 
     def _ran(self, name: str, words: Sequence[str], folder: Path) -> PatchProof:
