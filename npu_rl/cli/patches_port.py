@@ -14,8 +14,8 @@ from npu_rl.common.errors import UsageError
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
-    from npu_rl.stack.port.port_folder import PortFolder
-    from npu_rl.stack.port.port_patches import Port
+    from npu_rl.stack.port_series.port_folder import PortFolder
+    from npu_rl.stack.port_series.port_patches import Port
     from npu_rl.stack.sources.progress import Watcher
 
 
@@ -114,7 +114,7 @@ def _check_options(go_on: bool, skip: bool, abort: bool, verify: bool, python: s
 
 def _place(component: str, folder: Path | None) -> PortFolder:
     from npu_rl.common.user_path import user_path
-    from npu_rl.stack.port.port_folder import USUAL, PortFolder
+    from npu_rl.stack.port_series.port_folder import USUAL, PortFolder
 
     return PortFolder(Path(USUAL, component) if folder is None else user_path(folder, "--folder"))
 
@@ -123,7 +123,7 @@ def _port(
     place: PortFolder, manifest: str | None, output: Path | None, rewrite: list[str] | None, shown: Watcher
 ) -> Port:
     from npu_rl.common.user_path import user_path
-    from npu_rl.stack.port.port_patches import Port
+    from npu_rl.stack.port_series.port_patches import Port
     from npu_rl.stack.resolve.upstream_repository import Context
     from npu_rl.stack.store import Store
 
@@ -150,7 +150,7 @@ def _manifest(named: str | None, place: PortFolder) -> LoadedManifest:
 
 
 def _abort(place: PortFolder, component: str) -> None:
-    from npu_rl.stack.port.port_patches import remove_port
+    from npu_rl.stack.port_series.port_patches import remove_port
 
     left = remove_port(place, component)
     say(f"{place.root}: the port is removed.")

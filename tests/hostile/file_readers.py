@@ -234,6 +234,12 @@ READERS = {
     ),
     "workspace/export/export_plan.py": R("a patch or series beside a manifest", USER),
     "workspace/export/manifest_entries.py": R("a series beside a manifest", USER),
+    "stack/port_series/locked_patches.py": R("a patch or series beside a manifest", STRANGER, "a_patch"),
+    "stack/port_series/port_folder.py": R("the state of a port", USER),
+    "stack/port_series/port_state.py": R("the state of a port", USER),
+    "stack/port_series/port_result.py": R("a file where a patchset goes", USER),
+    "stack/port_series/port_work_tree.py": R("the work tree of a port", USER),
+    "stack/port_series/upstream_history.py": R("git's list of shallow commits", OWN),
     "stack/patches/written_files.py": R("a patch or manifest before it is replaced", USER),
     "workspace/folder/file_check.py": R(
         "files of a workspace",

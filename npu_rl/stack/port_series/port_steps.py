@@ -13,8 +13,8 @@ from npu_rl.stack.patches.patch_header import parse_header
 from npu_rl.stack.patches.patch_model import Patch
 from npu_rl.stack.port.port_judgement import History, MarkerNames, PortedHunk, PortedPatch
 from npu_rl.stack.port.port_patch import port_patch
-from npu_rl.stack.port.port_state import FoundHunk, FoundPlace, PortedPatchState, PortState
-from npu_rl.stack.port.port_work_tree import tree_of
+from npu_rl.stack.port_series.port_state import FoundHunk, FoundPlace, PortedPatchState, PortState
+from npu_rl.stack.port_series.port_work_tree import tree_of
 
 
 @dataclass(frozen=True)

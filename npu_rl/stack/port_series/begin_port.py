@@ -11,12 +11,12 @@ from npu_rl.stack.git.objects import EMPTY_TREE, FILE, TREE, Entry, short
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import LockedComponent
 from npu_rl.stack.lock.packed_bytes import Allowance, MiB
-from npu_rl.stack.port.locked_patches import OldPatch, check_lock, old_patches, series_of
-from npu_rl.stack.port.port_folder import PortFolder
-from npu_rl.stack.port.port_report import patch_count
-from npu_rl.stack.port.port_state import PortedPatchState, PortState
-from npu_rl.stack.port.port_work_tree import INPUT_REF, PortWorkTree, only
-from npu_rl.stack.port.target_version import TargetRef, deliver_target, find_target
+from npu_rl.stack.port_series.locked_patches import OldPatch, check_lock, old_patches, series_of
+from npu_rl.stack.port_series.port_folder import PortFolder
+from npu_rl.stack.port_series.port_report import patch_count
+from npu_rl.stack.port_series.port_state import PortedPatchState, PortState
+from npu_rl.stack.port_series.port_work_tree import INPUT_REF, PortWorkTree, only
+from npu_rl.stack.port_series.target_version import TargetRef, deliver_target, find_target
 from npu_rl.stack.resolve.upstream_repository import Context
 
 if TYPE_CHECKING:

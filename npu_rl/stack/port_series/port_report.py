@@ -12,8 +12,8 @@ from typing import Any
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import HOW, RETIRE_WHEN, VERIFIED_BY, WHY, Header, parse_header
-from npu_rl.stack.port.port_folder import USUAL
-from npu_rl.stack.port.port_state import (
+from npu_rl.stack.port_series.port_folder import USUAL
+from npu_rl.stack.port_series.port_state import (
     FINISHED,
     PORTED,
     SKIPPED,
@@ -24,8 +24,8 @@ from npu_rl.stack.port.port_state import (
     PortedPatchState,
     PortState,
 )
-from npu_rl.stack.port.target_version import TargetRef
-from npu_rl.stack.port.verified_by import PatchProof
+from npu_rl.stack.port_series.target_version import TargetRef
+from npu_rl.stack.port_series.verified_by import PatchProof
 
 _WORDS = {
     PORTED: "ported",

@@ -16,11 +16,11 @@ from npu_rl.common.errors import PatchError, SourceError, UsageError
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.objects import EMPTY_TREE, short
-from npu_rl.stack.port.begin_port import begin, name_of
-from npu_rl.stack.port.port_folder import PortFolder
-from npu_rl.stack.port.port_report import PortReport
-from npu_rl.stack.port.port_result import patchset_texts, place_of, write_patchset
-from npu_rl.stack.port.port_state import (
+from npu_rl.stack.port_series.begin_port import begin, name_of
+from npu_rl.stack.port_series.port_folder import PortFolder
+from npu_rl.stack.port_series.port_report import PortReport
+from npu_rl.stack.port_series.port_result import patchset_texts, place_of, write_patchset
+from npu_rl.stack.port_series.port_state import (
     ABORTING,
     FINISHED,
     PORTED,
@@ -31,11 +31,11 @@ from npu_rl.stack.port.port_state import (
     PortedPatchState,
     PortState,
 )
-from npu_rl.stack.port.port_steps import judge, message_of, old_patch, tree_with, with_hunks
-from npu_rl.stack.port.port_work_tree import PortWorkTree, tree_of, with_markers
-from npu_rl.stack.port.target_version import TargetRef, upstream_at
-from npu_rl.stack.port.upstream_history import UpstreamHistory
-from npu_rl.stack.port.verified_by import VerifiedBy
+from npu_rl.stack.port_series.port_steps import judge, message_of, old_patch, tree_with, with_hunks
+from npu_rl.stack.port_series.port_work_tree import PortWorkTree, tree_of, with_markers
+from npu_rl.stack.port_series.target_version import TargetRef, upstream_at
+from npu_rl.stack.port_series.upstream_history import UpstreamHistory
+from npu_rl.stack.port_series.verified_by import VerifiedBy
 from npu_rl.stack.resolve.refs import is_full_id
 from npu_rl.stack.resolve.upstream_repository import Context
 from npu_rl.stack.sources.git_remote import ls_remote

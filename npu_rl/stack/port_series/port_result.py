@@ -18,8 +18,8 @@ from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.series import SERIES
 from npu_rl.stack.patches.series_file import with_names
 from npu_rl.stack.patches.written_files import LARGEST, differing, write_files
-from npu_rl.stack.port.port_state import PortState
-from npu_rl.stack.port.port_work_tree import tree_of
+from npu_rl.stack.port_series.port_state import PortState
+from npu_rl.stack.port_series.port_work_tree import tree_of
 
 _UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{12}")  # of common/disk.py
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from npu_rl.common.confined_changes import Confined
 from npu_rl.common.disk import disk_errors, use_of
 from npu_rl.common.errors import PatchError, UsageError
-from npu_rl.stack.port.port_state import PORT_FORMAT, PortState, dump_state, parse_state
+from npu_rl.stack.port_series.port_state import PORT_FORMAT, PortState, dump_state, parse_state
 
 STATE, LOCK, TREE, HISTORY = "npu-rl-port.json", "lock", "tree", "history"
 USUAL = "npu-rl-port"  # the folder of the ports in a current folder

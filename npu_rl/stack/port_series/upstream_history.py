@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 
+from npu_rl.common.bounded import read_if_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import SourceError
 from npu_rl.common.printable import counted
@@ -19,7 +20,7 @@ from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.objects import GITLINK, SYMLINK, short
 from npu_rl.stack.hunks.hunk_match import find_all, split_lines
-from npu_rl.stack.port.target_version import TargetRef
+from npu_rl.stack.port_series.target_version import TargetRef
 from npu_rl.stack.resolve.release import sources_of
 from npu_rl.stack.resolve.upstream_repository import Upstream
 from npu_rl.stack.sources.git_fetch import GitRequest
@@ -154,7 +155,7 @@ class UpstreamHistory:
     def _boundary(self) -> frozenset[str]:
         """The commits whose parents were not fetched: what they have may be older."""
         shallow = self._repository.git_dir / "shallow"
-        return frozenset(shallow.read_text().split()) if shallow.exists() else frozenset()
+        return frozenset((read_if_file(shallow) or b"").decode().split())
 
     @cached_property
     def _changes(self) -> dict[str, list[PathChange]]:
@@ -225,9 +226,9 @@ class UpstreamHistory:
         scratch = self.folder / "contents"
         with disk_errors(scratch):
             init_bare(scratch)
-            shallow = self._repository.git_dir / "shallow"
-            if shallow.exists():
-                (scratch / "shallow").write_bytes(shallow.read_bytes())
+            shallow = read_if_file(self._repository.git_dir / "shallow")
+            if shallow is not None:
+                (scratch / "shallow").write_bytes(shallow)
         trees = Trees(Git(scratch, alternates=lent))
         self._open.append(trees)
         return trees
