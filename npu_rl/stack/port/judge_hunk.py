@@ -47,7 +47,7 @@ class HunkJudgement:
 
 
 class _PlacedChange(NamedTuple):
-    """A change of a hunk in the old version: the lines above it, what it removes and adds, and what it is inside of."""
+    """A change of a hunk in the old version: the lines above it, what it removes and adds, and the scope around it."""
 
     at: int
     removed: tuple[bytes, ...]
@@ -79,8 +79,8 @@ class HunkJudge:
         """Return what becomes of a hunk."""
         changes = list(self._placed(hunk))
         inside = changes[0].inside
-        standing = [i for i in find_all(self._new.lines, hunk.old_lines) if fits(self._new.lines, hunk, i)]
-        own = [i for i in standing if self._is_same_place(changes, i - hunk.old_index)]
+        standing = [i for i in find_all(self._new.lines, hunk.old_lines) if self._fits(hunk, i)]
+        own = [i for i in standing if self._is_same_place(hunk, changes, i)]
         if own:
             return self._verbatim(hunk, changes, own)
         gone = next((c.inside for c in changes if self._is_gone(c.inside)), None)
@@ -98,17 +98,50 @@ class HunkJudge:
             )
         return HunkJudgement("target gone", None, inside, f"{gone} is no longer in the file")
 
+    def _fits(self, hunk: Hunk, index: int) -> bool:
+        """Return whether the old lines stand at an index; without a line above the change, that is the top."""
+        is_at_top = hunk.old_index == 0 and hunk.lines[0].tag != " "
+        return fits(self._new.lines, hunk, index) and (index == 0 or not is_at_top)
+
+    def scope_of(self, hunk: Hunk) -> str:
+        """Return the class and function, or the keys, around what a hunk changes in the old version."""
+        return next(self._placed(hunk)).inside
+
     def _placed(self, hunk: Hunk) -> Iterator[_PlacedChange]:
+        whole = Edit(hunk.old_index, hunk.old_index + hunk.old_count, tuple(hunk.new_lines))
+        patched = FileScopes(edited_text(self._old.lines, [whole]), self._old.path)
+        shift = 0
         for change in hunk.changes():
-            first = hunk.old_index + change.at
-            around = self._old.inside(first, first + len(change.removed))
+            first, added = hunk.old_index + change.at, len(change.added)
+            if change.removed:
+                around = self._old.inside(first, first + len(change.removed))
+            else:
+                around = patched.inside(first + shift, first + shift + added)
+            shift += added - len(change.removed)
             yield _PlacedChange(first, change.removed, change.added, around)
 
-    def _is_same_place(self, changes: Sequence[_PlacedChange], shift: int) -> bool:
-        return all(self._new.inside(c.at + shift, c.end + shift) == c.inside for c in changes)
+    def _is_same_place(self, hunk: Hunk, changes: Sequence[_PlacedChange], index: int) -> bool:
+        """Return whether what the hunk changes is inside the same there, where its old lines stand, too."""
+        shift = index - hunk.old_index
+        edits = [Edit(c.at + shift, c.end + shift, c.added) for c in changes]
+        return self._first_elsewhere(changes, edits) is None
+
+    def _first_elsewhere(self, changes: Sequence[_PlacedChange], edits: Sequence[Edit]) -> str | None:
+        """Return what the first change is inside of that is inside of something else now; None if none is."""
+        added = self._new if all(c.removed for c in changes) else self._with(edits)
+        shift = 0
+        for change, edit in zip(changes, edits, strict=True):
+            if change.removed:
+                around = self._new.inside(edit.start, edit.end)
+            else:
+                around = added.inside(edit.start + shift, edit.start + shift + len(edit.lines))
+            shift += len(edit.lines) - (edit.end - edit.start)
+            if around != change.inside:
+                return around
+        return None
 
     def _is_gone(self, name: str) -> bool:
-        return bool(name and self._new.definitions is not None and name not in self._new.names)
+        return bool(name and self._new.scopes is not None and name not in self._new.names)
 
     # -- its old lines stand there -----------------------------------------------------------------
 
@@ -140,7 +173,7 @@ class HunkJudge:
 
     def _why_not_there(self, hunk: Hunk, changes: Sequence[_PlacedChange], index: int) -> str | None:
         """Return why the hunk should not be applied where its old lines stand; None if it should."""
-        if self._new.definitions is None:
+        if self._new.scopes is None:
             elsewhere = misplaced(self._new.content, hunk, index + 1, self._new.path)
             if elsewhere is not None:
                 return elsewhere
@@ -223,6 +256,10 @@ class HunkJudge:
             return HunkJudgement("conflict", self._nearest(hunk, inside), inside, str(reason))
         if any(edits[i].end > edits[i + 1].start for i in range(len(edits) - 1)):
             return HunkJudgement("conflict", edits[0].start, inside, "its changes are in another order there")
+        elsewhere = self._first_elsewhere(changes, edits)
+        if elsewhere is not None:
+            why = f"what it changes is now in {_place_name(elsewhere)}; it is for {_place_name(inside)}"
+            return HunkJudgement("conflict", edits[0].start, inside, why)
         again = self._standing_again(changes)
         if again is not None:
             return HunkJudgement("conflict", edits[0].start, inside, again)
@@ -232,10 +269,11 @@ class HunkJudge:
         return HunkJudgement("merged", index, inside, "the lines around it have changed", tuple(edits))
 
     def _compiles(self, edits: Sequence[Edit]) -> bool:
-        """Return whether a Python file still is one with edits: an addition may be inside of a bracket now."""
-        if self._new.definitions is None:
-            return True
-        return FileScopes(edited_text(self._new.lines, edits), self._new.path).definitions is not None
+        """Return whether a file is still valid with edits: an addition may be inside of a bracket now."""
+        return self._new.scopes is None or self._with(edits).scopes is not None
+
+    def _with(self, edits: Sequence[Edit]) -> FileScopes:
+        return FileScopes(edited_text(self._new.lines, edits), self._new.path)
 
     def _merge(self, hunk: Hunk, change: _PlacedChange) -> Edit:
         """Return a change in the new version. Raises _Unmergeable."""
@@ -249,13 +287,7 @@ class HunkJudge:
             start = self._gap(change, pairs)
             if not any(is_telling(self._old.lines[i]) for i in self._kept(hunk, pairs, start - change.at)):
                 raise _Unmergeable("no line around it tells where it belongs")
-        edit = Edit(start, start + len(change.removed), change.added)
-        if self._new.inside(edit.start, edit.end) != change.inside:
-            there = _place_name(self._new.inside(edit.start, edit.end))
-            raise _Unmergeable(
-                f"what it changes is now in {there}, line {start + 1}; it is for {_place_name(change.inside)}"
-            )
-        return edit
+        return Edit(start, start + len(change.removed), change.added)
 
     def _removed_place(self, hunk: Hunk, change: _PlacedChange, pairs: dict[int, int]) -> int:
         start = pairs.get(change.at)
@@ -287,8 +319,9 @@ class HunkJudge:
 
     def _gap(self, change: _PlacedChange, pairs: dict[int, int]) -> int:
         """Return the index between the lines that an addition stands between."""
-        above = -1 if change.at == 0 else pairs.get(change.at - 1)
-        below = len(self._new.lines) if change.at == len(self._old.lines) else pairs.get(change.at)
+        old, new = self._ranges(change.inside)
+        above = new[0] - 1 if change.at == old[0] else pairs.get(change.at - 1)
+        below = new[1] if change.at == old[1] else pairs.get(change.at)
         if above is not None and below == above + 1:
             return below
         known = next((i for i in (above, below) if i is not None and i >= 0), None)
@@ -316,8 +349,7 @@ class HunkJudge:
             ]
         old, new = known[0]
         if new < 0:
-            scope = self._new.range_of(inside)
-            return scope[0] if scope else None
+            return self._ranges(inside)[1][0]
         return min(max(0, new - (old - hunk.old_index)), len(self._new.lines))
 
     # -- lines of a function in both versions ------------------------------------------------------
@@ -325,12 +357,17 @@ class HunkJudge:
     def _alignment(self, name: str) -> dict[int, int]:
         """Return where the lines of a class or function are now: a whole function may have moved."""
         if name not in self._alignments:
-            old, new = self._old.range_of(name), self._new.range_of(name)
-            if old is None or new is None:
-                old, new = (0, len(self._old.lines)), (0, len(self._new.lines))
+            old, new = self._ranges(name)
             pairs = align_lines(self._old.lines[slice(*old)], self._new.lines[slice(*new)])
             self._alignments[name] = {old[0] + one: new[0] + other for one, other in pairs.items()}
         return self._alignments[name]
+
+    def _ranges(self, name: str) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Return the lines of a scope in both versions; those of the files where it is not in both once."""
+        old, new = self._old.range_of(name), self._new.range_of(name)
+        if old is None or new is None:
+            return (0, len(self._old.lines)), (0, len(self._new.lines))
+        return old, new
 
 
 def edited_text(lines: Sequence[bytes], edits: Sequence[Edit]) -> bytes:

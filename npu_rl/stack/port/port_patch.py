@@ -89,10 +89,10 @@ class _FilePort:
         if self._patch.new_path is None:
             return self._whole("already upstream", None, "the new version has deleted this file, too", commit)
         renamed = self._history.renamed(self._path) if self._history else None
-        scopes = FileScopes(self._old or b"", self._path)
+        old = HunkJudge(FileScopes(self._old or b"", self._path), FileScopes(b"", self._path))
         hunks = []
         for hunk in self._patch.hunks:
-            inside = _inside(scopes, hunk)
+            inside = old.scope_of(hunk)
             places = self._search.find(hunk, inside, self._path, renamed)
             why = "the file is gone" if renamed is None else f"the file is {renamed} now"
             hunks.append(
@@ -163,12 +163,6 @@ class _FilePort:
         last = name.rpartition(".")[2].encode()
         head = next((line for line in old.lines[slice(*lines)] if last in line and line.rstrip()), None)
         return None if head is None else self._history.lost(self._path, [head])
-
-
-def _inside(scopes: FileScopes, hunk: Hunk) -> str:
-    change = next(hunk.changes())
-    first = hunk.old_index + change.at
-    return scopes.inside(first, first + len(change.removed))
 
 
 def _without_overlaps(judged: list[tuple[Hunk, HunkJudgement]]) -> list[tuple[Hunk, HunkJudgement]]:
