@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 
 from npu_rl.stack.patches.series import read_patchset
+from npu_rl.stack.port_series.verified_by import PatchProof
 from tests.port.upstream_versions import ONE, PATCHED, Versions, module
-from tests.support import assert_told, git, ok
+from tests.support import ROOT, assert_told, git, ok
 
 
 def test_a_whole_port(versions: Versions) -> None:
@@ -226,3 +228,15 @@ def test_entries_with_options_become_plain_patches(versions: Versions) -> None:
     assert (versions.result / "series").read_text() == "0001-bare.patch\n"
     assert "--- a/pkg/exact.py" in (versions.result / "0001-bare.patch").read_text()
     assert ONE["pkg/exact.py"] != (versions.tree / "pkg/exact.py").read_text()
+
+
+def test_the_documented_json_has_the_keys_of_the_real_one(versions: Versions) -> None:
+    page = (ROOT / "docs/patches.md").read_text(encoding="utf-8")
+    shown = json.loads(page.partition("With `--json`")[2].partition("```text\n")[2].partition("```")[0])
+    versions.keep("0001", "0006")
+    real = json.loads(versions.port("--json").stdout)
+    patch, (hunk,) = real["patches"][1], real["patches"][1]["hunks"]
+    assert list(shown) == list(real) and list(shown["to"]) == list(real["to"])
+    assert list(shown["patches"][0]) == list(patch) and list(shown["patches"][0]["hunks"][0]) == list(hunk)
+    assert list(shown["patches"][0]["hunks"][0]["places"][0]) == list(hunk["places"][0])
+    assert list(shown["verified"][0]) == [field.name for field in fields(PatchProof)]

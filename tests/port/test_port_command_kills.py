@@ -11,7 +11,7 @@ from tests.faults.stage import run_killed_at
 from tests.port.upstream_versions import Versions, copy_versions
 from tests.support import ok
 
-KILLS = 6  # of each command, evenly spread
+KILLS = 4  # of each command, evenly spread
 
 
 class Killed:

@@ -13,7 +13,7 @@ from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import commit_tree_id, short
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.resolve.pull_request import History, IncomingCommits
+from npu_rl.stack.resolve.pull_request import MergeHistory, IncomingCommits
 from npu_rl.stack.resolve.refs import is_full_id, resolve
 from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.git_fetch import check_bundle, fetch_commits
@@ -96,7 +96,7 @@ class Upstream:
         assert self.spec.ref is not None
         with self.context.store.quarantine() as folder:
             self.fetch(Git(folder), ids.values(), contents="tree:0")
-            history = History(Git(folder), ids[self.spec.ref], self.name)
+            history = MergeHistory(Git(folder), ids[self.spec.ref], self.name)
             found = []
             for m in self.spec.merge:
                 head, tip = ids[m.ref], ids[m.base]
