@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 app = group(
-    "List, show, check and export patches.",
+    "List, show, check, export and port patches.",
     {
         "list": "patches:list_patches",
         "show": "patches:show",
         "new": "patches_new:new",
         "export": "patches_export:export",
         "lint": "patches_lint:lint",
+        "port": "patches_port:port",
     },
 )
 

@@ -13,7 +13,7 @@ from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import commit_tree_id, short
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.resolve.pull_request import History, IncomingCommits
+from npu_rl.stack.resolve.pull_request import MergeHistory, IncomingCommits
 from npu_rl.stack.resolve.refs import is_full_id, resolve
 from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.git_fetch import check_bundle, fetch_commits
@@ -96,7 +96,7 @@ class Upstream:
         assert self.spec.ref is not None
         with self.context.store.quarantine() as folder:
             self.fetch(Git(folder), ids.values(), contents="tree:0")
-            history = History(Git(folder), ids[self.spec.ref], self.name)
+            history = MergeHistory(Git(folder), ids[self.spec.ref], self.name)
             found = []
             for m in self.spec.merge:
                 head, tip = ids[m.ref], ids[m.base]
@@ -107,9 +107,15 @@ class Upstream:
             return found
 
     def fetch(
-        self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
+        self,
+        repository: Git,
+        commits: Iterable[str],
+        *,
+        contents: str,
+        depth: int | None = None,
+        since: str | None = None,
     ) -> None:
-        """Fetch commits from the first source that has all of them."""
+        """Fetch commits from the first source that has all of them, with their history to a depth or a date."""
         if not any(source.bundle for source in self.spec.sources):
             self.context.need_network(self.name)
         wanted = list(dict.fromkeys(commits))
@@ -121,7 +127,7 @@ class Upstream:
                 if source.git and not self.context.network.offline:
                     fetch_commits(
                         repository, source.git, wanted, self.context.network, self.name,
-                        self.context.watcher, depth=depth, contents=contents, refs=refs,
+                        self.context.watcher, depth=depth, since=since, contents=contents, refs=refs,
                     )  # fmt: skip
                     return
                 if source.bundle:
