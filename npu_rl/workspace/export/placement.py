@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_rl.common.errors import PatchError
+from npu_rl.stack.patches.patch_names import number_of_file
 from npu_rl.workspace.export.manifest_entries import AGAIN, EntryFiles
-from npu_rl.workspace.export.patch_names import number_of_file
 from npu_rl.workspace.export.series_of_component import SeriesPatch
 
 
