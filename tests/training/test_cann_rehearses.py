@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import sys
 from pathlib import Path
 from statistics import mean
 
@@ -138,7 +140,8 @@ def test_a_trainer_that_compiles_in_the_tree_is_named(tmp_path: Path, env: dict[
         done = run_cli(command, env, timeout=600)
         assert done.returncode == 0, done.stderr
     words = ["train", RECIPE, "--workspace", tmp_path / "ws", "--rehearse=quick", "--json"]
-    done = run_cli(words, env, timeout=1200)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its makefile asks python3 for pybind11
+    done = run_cli(words, {**env, "PATH": path}, timeout=1200)
     assert done.returncode == 1, done.stderr[-3000:]
     (changed,) = json.loads(done.stdout)["changed_files"]
     assert re.fullmatch(r"untracked code/megatron/core/datasets/helpers\S*\.so", changed)
