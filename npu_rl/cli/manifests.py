@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
 app = group(
-    "List, show and check manifests.",
+    "List, show, check and compare manifests.",
     {
         "list": "manifests:list_manifests",
         "show": "manifests:show",
         "check": "manifests:check",
+        "diff": "manifests_diff:diff",
         "schema": "manifests:schema",
     },
 )

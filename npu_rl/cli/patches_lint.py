@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +11,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, network
-from npu_rl.cli.show import print_json, say, say_text, watcher
+from npu_rl.cli.show import print_json, say, say_text, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.stack.lint.lint_patches import Against
@@ -91,13 +91,25 @@ def _against(name: str | None) -> Iterator[Against | None]:
         return
     from npu_rl.stack.compose.git_trees import Trees
     from npu_rl.stack.lint.locked_series import LockedSeries
+    from npu_rl.stack.lint.upstream_releases import UpstreamReleases
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
+    from npu_rl.stack.resolve.upstream_repository import Context
+    from npu_rl.stack.sources.progress import Silent
+    from npu_rl.stack.store import Store
     from npu_rl.workspace.summary import summary_sources
 
     manifest = find_manifest(name)
     lock = lock_model.read(lock_model.lock_path(manifest))
+    fetching = network(offline=False)
     with watcher() as shown:
-        delivered = summary_sources.of_manifest(lock, manifest, network(offline=False), shown, jobs=8)
-    with delivered as stack, Trees(stack.repository) as trees:
-        yield LockedSeries(lock, trees, manifest)
+        delivered = summary_sources.of_manifest(lock, manifest, fetching, shown, jobs=8)
+    context = Context(Store(), fetching, Silent(), tell, manifest.parent)
+    with ExitStack() as opened:
+        stack = opened.enter_context(delivered)
+        trees = opened.enter_context(Trees(stack.repository))
+        releases = {
+            name: opened.enter_context(closing(UpstreamReleases(context, name, component)))
+            for name, component in lock.components.items()
+        }
+        yield LockedSeries(lock, trees, manifest, releases)

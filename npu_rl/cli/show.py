@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,25 @@ def say(line: str) -> None:
 def say_text(text: str) -> None:
     """A result of several lines, on standard output."""
     sys.stdout.write(printable(text))
+
+
+def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table without lines. On a terminal its cells fold; elsewhere each row is one line."""
+    from io import StringIO
+
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="")
+    for head in heads:
+        table.add_column(head, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(one_line(cell)) for cell in row))
+    out = StringIO()
+    width = None if sys.stdout.isatty() else 10_000
+    Console(file=out, width=width, color_system=None, highlight=False).print(table)
+    say_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))
 
 
 _speaking = threading.Lock()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import LAYER_OVERRIDES, SIZE_KEYS, scaled_transformer
-from npu_rl.rehearsal.scale_rollout import PROMPT, RANKS, scale_for_rollout
+from npu_rl.rehearsal.scale_rollout import PROMPT, RANKS, RATE, scale_for_rollout
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
 
@@ -17,9 +17,6 @@ SAVED = 11
 # Its experts' fused MLP wants sequence parallelism, which wants tensor parallelism.
 CHECKPOINT = OutputLayout("legacy", LegacyRanks(tensor=RANKS, experts_over_tensor=True))
 """The layout of Megatron's own checkpoints that it loads, as of the recipe (npu_rl/recipes/checkpoints)."""
-GOAL = 0.5
-"""Mean accuracy of the last steps that is required: 0.59 was seen, of 0.36 in the first three."""
-_RATE = 1e-3  # without a warm-up, which verl's Megatron workers do not have yet at 54c9b73
 _SEQUENCES = 64  # of a rank, all 128 responses being there at once
 _PASS_TOKENS = 2 * PROMPT
 
@@ -31,9 +28,7 @@ def scale_npu_trainer(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
     MindSpeed's swapped optimizer.
     """
     small, changes = scale_for_rollout(recipe, name, "expert")
-    goal = small.reward.goal and GOAL
     own = {
-        "reward": small.reward.model_copy(update={"goal": goal}),
         "rollout": small.rollout.model_copy(
             update={"max_batched_tokens": _PASS_TOKENS, "max_sequences": _SEQUENCES}
         ),
@@ -43,7 +38,8 @@ def scale_npu_trainer(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
                 "transformer": scaled_transformer(recipe.actor.transformer, SIZE_KEYS),
             }
         ),
-        "optimizer": recipe.optimizer.model_copy(update={"lr": _RATE, "warmup_steps": None}),
+        # verl's Megatron workers do not have a warm-up yet at 54c9b73.
+        "optimizer": recipe.optimizer.model_copy(update={"lr": RATE, "warmup_steps": None}),
         "overrides": {key: value for key, value in recipe.overrides.items() if key not in LAYER_OVERRIDES},
     }
     return small.model_copy(update=own), [*_kept(changes), *_change_lines(recipe, small.steps)]
@@ -58,7 +54,7 @@ def _change_lines(recipe: Recipe, steps: int) -> list[str]:
     return [
         f"cluster: {RANKS} ranks for {recipe.cluster.world}: tensor parallel {RANKS} in training, one engine each, "
         "vLLM's experts over both",
-        f"steps: {steps} of {recipe.steps}, at a learning rate of {_RATE:g} for {recipe.optimizer.lr:g}",
+        f"steps: {steps} of {recipe.steps}, at a learning rate of {RATE:g} for {recipe.optimizer.lr:g}",
         f"vLLM: {_PASS_TOKENS} tokens a pass, eager",
         *(f"left out, being about the real model's layers: {key}" for key in left_out),
     ]

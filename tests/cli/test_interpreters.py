@@ -77,6 +77,7 @@ NONE = {
     "manifests list": ("manifests list",),
     "manifests show": ("manifests show {m}",),
     "manifests check": ("manifests check {m}",),
+    "manifests diff": ("manifests diff {m} {m}",),
     "manifests schema": ("manifests schema",),
     "recipes list": ("recipes list",),
     "recipes show": ("recipes show {r}",),

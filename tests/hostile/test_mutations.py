@@ -335,6 +335,7 @@ def a_linted_patch(stage: Stage, m: Mutator) -> None:
     """A patch, the Python that it is for, and a work tree whose `.git` leads anywhere."""
     from npu_rl.common.errors import PatchError
     from npu_rl.stack.lint.lint_patches import AgainstFolder, lint_patches
+    from npu_rl.stack.lint.python_child import examine
 
     folder = fresh(stage.folder / "linted")
     (folder / "pkg").mkdir()
@@ -345,6 +346,7 @@ def a_linted_patch(stage: Stage, m: Mutator) -> None:
     (folder / "x.patch").write_bytes(m.bytes(patch) if m.random.random() < 0.7 else patch)
     if m.random.random() < 0.5:
         m.write(folder / ".git", m.bytes(b"gitdir: ../repository\n"), 0.2)
+    examine(m.bytes(python), m.bytes(python))  # as the process of `report` does
     report = lint_patches(folder / "x.patch", fix=True, against=AgainstFolder(folder))
     for found in report.findings:
         found.text()

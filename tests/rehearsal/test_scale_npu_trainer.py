@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.rehearsal.scale_npu_trainer import CHECKPOINT, GOAL
+from npu_rl.rehearsal.scale_npu_trainer import CHECKPOINT
 from npu_rl.rehearsal.scale_npu_trainer import scale_npu_trainer as scale
+from npu_rl.rehearsal.scale_rollout import GOAL
 
 STAGES = "actor_rollout_ref.actor.megatron.pipeline_parallel_num_layer_list"
 SWAP = "actor_rollout_ref.actor.megatron.swap_optimizer"

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import shutil
+import sys
 from pathlib import Path
 from statistics import mean
 
 import pytest
 
-from npu_rl.rehearsal.scale_npu_trainer import GOAL, SAVED
-from npu_rl.rehearsal.scale_rollout import STEPS
+from npu_rl.common.bundled import data_root
+from npu_rl.rehearsal.scale_npu_trainer import SAVED
+from npu_rl.rehearsal.scale_rollout import GOAL, STEPS
 from tests.support import run_cli
 from tests.training.conftest import Rehearsed
 
@@ -67,7 +72,7 @@ def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
     """Its worker, resharding, MindSpeed's swapped optimizer and checkpoints, with vLLM's engine on two ranks."""
     train = rehearsed("train")
     curve = [reward for _, reward in train["curve"]]
-    assert train["failure"] is None and mean(curve[-5:]) > max(GOAL, mean(curve[:5]) + 0.05)
+    assert train["failure"] is None and mean(curve[-5:]) > GOAL
     assert 0 < train["transfer"] < 0.04
     run = Path(train["run"])
     assert {path.name for path in (run / "attempts").iterdir()} == {"1", "2"}
@@ -120,6 +125,39 @@ def test_a_fault_put_back_is_named(adaptation: str, workspace: Path, env: dict[s
     done = run_cli(["train", *words], env, timeout=1200)
     assert done.returncode == 1, done.stderr[-3000:]
     assert named in json.loads(done.stdout)["train"]["failure"]
+
+
+@pytest.mark.rehearsal
+def test_a_trainer_that_compiles_in_the_tree_is_named(tmp_path: Path, env: dict[str, str]) -> None:
+    """Without the patch that keeps it from it, in a manifest of its own: the next run would be refused."""
+    for needed in (*REHEARSAL, "pybind11"):
+        pytest.importorskip(needed)
+    manifest = without_patch(tmp_path, "0012-nothing-compiled-in-the-tree")
+    for command in (
+        ["lock", "--manifest", manifest],
+        ["setup", "--manifest", manifest, "-w", tmp_path / "ws"],
+    ):
+        done = run_cli(command, env, timeout=600)
+        assert done.returncode == 0, done.stderr
+    words = ["train", RECIPE, "--workspace", tmp_path / "ws", "--rehearse=quick", "--json"]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its makefile asks python3 for pybind11
+    done = run_cli(words, {**env, "PATH": path}, timeout=1200)
+    assert done.returncode == 1, done.stderr[-3000:]
+    (changed,) = json.loads(done.stdout)["changed_files"]
+    assert re.fullmatch(r"untracked code/megatron/core/datasets/helpers\S*\.so", changed)
+
+
+def without_patch(folder: Path, dropped: str) -> Path:
+    """Return a copy of the manifest, with a copy of its patchset that lacks a patch."""
+    patchset = "cann-recipes/bcd3be7"
+    shutil.copytree(data_root() / "patchsets" / patchset, folder / "mine")
+    (folder / "mine" / f"{dropped}.patch").unlink()
+    series = folder / "mine" / "series"
+    series.write_text(series.read_text().replace(f"{dropped}.patch\n", ""))
+    text = (data_root() / "manifests" / f"{MANIFEST}.yaml").read_text()
+    manifest = folder / f"{MANIFEST}.yaml"
+    manifest.write_text(text.replace(f"patches: [{patchset}]", "patches: [./mine]"))
+    return manifest
 
 
 @pytest.mark.rehearsal

@@ -17,6 +17,7 @@ from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import SYMLINK
+from npu_rl.stack.lint.upstream_releases import UpstreamReleases
 
 _LARGEST_POINTER = 4096  # bytes of a `.git` file
 
@@ -37,6 +38,7 @@ class TreeFiles:
 
     trees: Trees
     root: str
+    tagged: UpstreamReleases | None = None
 
     def read(self, path: str) -> bytes | None:
         """Return a file's content."""
@@ -48,9 +50,9 @@ class TreeFiles:
             return None
         return self.trees.blob(entry.oid)
 
-    def releases(self, path: str, blob: str) -> Sequence[str]:  # noqa: ARG002  the store has no tags
-        """Return nothing."""
-        return ()
+    def releases(self, path: str, blob: str) -> Sequence[str]:
+        """Return the tags of the component's repository with this file, newest first."""
+        return () if self.tagged is None else self.tagged.having(path, blob)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Protocol
 
@@ -12,7 +13,7 @@ from npu_rl.stack.lint.compared_files import FolderFiles
 from npu_rl.stack.lint.lint_report import LintedPatch, LintFinding, LintReport, as_fixed, error_finding
 from npu_rl.stack.lint.mechanical_repair import Repair
 from npu_rl.stack.lint.patch_folder import find_patches
-from npu_rl.stack.lint.python_names import python_findings
+from npu_rl.stack.lint.python_names import PythonChecker
 from npu_rl.stack.lint.series_state import AppliedFile, SeriesState
 from npu_rl.stack.lint.smallest_diff import ChangedText, changed_file, changed_hunks, smaller_diffs
 from npu_rl.stack.lint.white_space import white_space_findings
@@ -71,13 +72,14 @@ def lint_patches(
     sources, findings = find_patches(place)
     report = LintReport(str(place), against_name, series=findings)
     texts: list[ChangedText] = []
-    for source in sources:
-        repair = Repair(source.data, source.name)
-        linted = _lint_patch(source, repair, strip, against, texts)
-        if fix and repair.findings:
-            _write(source, repair.data, place)
-            linted.findings[: len(repair.findings)] = as_fixed(repair.findings)
-        report.patches.append(linted)
+    with closing(PythonChecker()) as python:
+        for source in sources:
+            repair = Repair(source.data, source.name)
+            linted = _lint_patch(source, repair, strip, against, texts, python)
+            if fix and repair.findings:
+                _write(source, repair.data, place)
+                linted.findings[: len(repair.findings)] = as_fixed(repair.findings)
+            report.patches.append(linted)
     by_name = {linted.name: linted for linted in report.patches}
     for finding in smaller_diffs(texts):
         by_name[finding.patch].findings.append(finding)
@@ -101,6 +103,7 @@ def _lint_patch(
     strip: int | None,
     against: Against | None,
     texts: list[ChangedText],
+    python: PythonChecker,
 ) -> LintedPatch:
     """Check one patch, and collect the texts of which git has to be asked for a smaller diff."""
     linted = LintedPatch(source.name, findings=list(repair.findings))
@@ -126,7 +129,7 @@ def _lint_patch(
         linted.findings += outcome.findings
         for change in changes:
             texts += changed_file(patch.name, change.file, change.before or b"", change.after or b"")
-    linted.findings += (found for change in changes for found in python_findings(patch.name, change))
+    linted.findings += (found for change in changes for found in python.findings(patch.name, change))
     return linted
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from npu_rl.common.bundled import data_root
@@ -12,6 +12,7 @@ from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.lint.compared_files import TreeFiles
 from npu_rl.stack.lint.series_state import SeriesState
+from npu_rl.stack.lint.upstream_releases import UpstreamReleases
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.patch_model import Patch
 from npu_rl.stack.patches.series import PatchSource
@@ -24,10 +25,15 @@ class LockedSeries:
 
     A patch that the lock has is applied to the tree before it; one that it has not, after all patches of the component
     that has the files.
+
+    Args:
+        releases: The tags of components, for files that are not those of an `index` line.
     """
 
-    def __init__(self, lock: Lock, trees: Trees, manifest: Path) -> None:
-        self._lock, self._trees = lock, trees
+    def __init__(
+        self, lock: Lock, trees: Trees, manifest: Path, releases: Mapping[str, UpstreamReleases] | None = None
+    ) -> None:
+        self._lock, self._trees, self._releases = lock, trees, releases or {}
         self._states: dict[str, SeriesState] = {}
         self._places: dict[Path, tuple[str, LockedPatch, str]] = {}
         for component, patch, before in self._locked():
@@ -61,7 +67,8 @@ class LockedSeries:
         found = self._place(source)
         name, before = (found[0], found[2]) if found else (self._component_of(patch), "")
         if name not in self._states:
-            self._states[name] = SeriesState(TreeFiles(self._trees, before or self._result(name)))
+            files = TreeFiles(self._trees, before or self._result(name), self._releases.get(name))
+            self._states[name] = SeriesState(files)
         return self._states[name]
 
     def _place(self, source: PatchSource) -> tuple[str, LockedPatch, str] | None:

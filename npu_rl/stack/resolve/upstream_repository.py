@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from npu_rl.common.errors import LockError, SourceError
 from npu_rl.stack.compose.git_trees import Trees
@@ -48,6 +48,18 @@ class Context:
                 why="--offline does not allow network access.",
                 hint="Run lock without --offline. (`setup` and `verify` work offline from the lock.)",
             )
+
+
+class FetchedSource(Protocol):
+    """A source of a manifest or of a lock."""
+
+    @property
+    def git(self) -> str | None:
+        """The URL of a git repository."""
+
+    @property
+    def bundle(self) -> str | None:
+        """The path of a bundle, relative to the manifest."""
 
 
 @dataclass(frozen=True)
@@ -116,34 +128,17 @@ class Upstream:
         since: str | None = None,
     ) -> None:
         """Fetch commits from the first source that has all of them, with their history to a depth or a date."""
-        if not any(source.bundle for source in self.spec.sources):
-            self.context.need_network(self.name)
-        wanted = list(dict.fromkeys(commits))
         refs = [ref for ref in dict.fromkeys(self._refs()) if not is_full_id(ref)]
-        reasons: list[str] = []
-        faults: list[Fault] = []
-        for source in self.spec.sources:
-            try:
-                if source.git and not self.context.network.offline:
-                    fetch_commits(
-                        repository, source.git, wanted, self.context.network, self.name,
-                        self.context.watcher, depth=depth, since=since, contents=contents, refs=refs,
-                    )  # fmt: skip
-                    return
-                if source.bundle:
-                    self._from_bundle(repository, source.bundle, wanted)
-                    return
-            except NotDelivered as error:
-                reasons.append(error.reason(str(source.git)))
-                faults.append(error.fault)
-            except (SourceError, GitError) as error:
-                reasons.append(f"{source.bundle}: {error.why or error.what}")
-                faults.append(Fault.LACKING)
-        raise SourceError(
-            f"No source has the commits of {self.name}",
-            where=", ".join(short(c) for c in wanted),
-            why="\n".join(reasons),
-            hint=advice(faults),
+        fetch_from_sources(
+            self.context,
+            self.name,
+            self.spec.sources,
+            repository,
+            commits,
+            refs,
+            contents=contents,
+            depth=depth,
+            since=since,
         )
 
     def root(self, trees: Trees, oid: str) -> str:
@@ -156,12 +151,64 @@ class Upstream:
             hint = f"It is a tag of {data[7:47].decode('ascii', 'replace')}: write that id or refs/tags/..."
         raise LockError(f"{oid} of {self.name} is a {kind}, not a commit", hint=hint)
 
-    def _from_bundle(self, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
-        path = str((self.context.manifest_folder / bundle).absolute())
-        check_bundle(Path(path), self.name)
-        repository.transfer("fetch", "--no-tags", "--", path, "+refs/*:refs/npu-rl/*", config={})
-        for oid in wanted:
-            repository.run("cat-file", "-e", f"{oid}^{{commit}}")
+
+def fetch_from_sources(
+    context: Context,
+    name: str,
+    sources: Sequence[FetchedSource],
+    repository: Git,
+    commits: Iterable[str],
+    refs: Sequence[str],
+    *,
+    contents: str,
+    depth: int | None = None,
+    since: str | None = None,
+) -> None:
+    """Fetch commits of a component from the first of its git and bundle sources that has all of them.
+
+    Args:
+        refs: Refs that contain the commits, for servers that do not serve ids.
+        contents: The filter of `git_fetch.fetch_commits`.
+
+    Raises:
+        SourceError: If none has them, with the reason of each.
+    """
+    if not any(source.bundle for source in sources):
+        context.need_network(name)
+    wanted = list(dict.fromkeys(commits))
+    reasons: list[str] = []
+    faults: list[Fault] = []
+    for source in sources:
+        try:
+            if source.git and not context.network.offline:
+                fetch_commits(
+                    repository, source.git, wanted, context.network, name, context.watcher, depth=depth,
+                    since=since, contents=contents, refs=refs,
+                )  # fmt: skip
+                return
+            if source.bundle:
+                _from_bundle(context, name, repository, source.bundle, wanted)
+                return
+        except NotDelivered as error:
+            reasons.append(error.reason(str(source.git)))
+            faults.append(error.fault)
+        except (SourceError, GitError) as error:
+            reasons.append(f"{source.bundle}: {error.why or error.what}")
+            faults.append(Fault.LACKING)
+    raise SourceError(
+        f"No source has the commits of {name}",
+        where=", ".join(short(c) for c in wanted),
+        why="\n".join(reasons),
+        hint=advice(faults),
+    )
+
+
+def _from_bundle(context: Context, name: str, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
+    path = str((context.manifest_folder / bundle).absolute())
+    check_bundle(Path(path), name)
+    repository.transfer("fetch", "--no-tags", "--", path, "+refs/*:refs/npu-rl/*", config={})
+    for oid in wanted:
+        repository.run("cat-file", "-e", f"{oid}^{{commit}}")
 
 
 def kept_ids(kept: lock_model.LockedComponent) -> dict[str, str]:

@@ -131,8 +131,21 @@ def ls_remote(
     Raises:
         SourceError: If the remote can't be read.
     """
+    found = _listed(repository, url, [p for ref in refs for p in (ref, f"{ref}^{{}}")], network, component)
+    return {ref: found.get(f"{ref}^{{}}", found[ref]) for ref in refs if ref in found}
+
+
+def ls_tags(repository: Git, url: str, network: Network, component: str) -> dict[str, str]:
+    """Return the tags of a remote, without refs/tags/, with the ids of what they name. As `ls_remote`."""
+    found = _listed(repository, url, ["refs/tags/*"], network, component)
+    names = [ref for ref in found if not ref.endswith("^{}")]
+    return {ref.removeprefix("refs/tags/"): found.get(f"{ref}^{{}}", found[ref]) for ref in names}
+
+
+def _listed(
+    repository: Git, url: str, patterns: Sequence[str], network: Network, component: str
+) -> dict[str, str]:
     target = remote(url, network, component)
-    patterns = [pattern for ref in refs for pattern in (ref, f"{ref}^{{}}")]
 
     def ask() -> Result:
         return repository.transfer(
@@ -148,7 +161,7 @@ def ls_remote(
     for line in done.stdout.decode("utf-8", "replace").splitlines():
         oid, _, name = line.partition("\t")
         found[name] = oid
-    return {ref: found.get(f"{ref}^{{}}", found[ref]) for ref in refs if ref in found}
+    return found
 
 
 def _with_retries(action: Callable[[], T], target: Remote, watcher: Watcher) -> T:

@@ -1,4 +1,4 @@
-"""The history of a workspace's code tree, read from a repository that the user works in.
+"""The histories of a workspace's code tree and of its whole checkouts, read from a repository that the user works in.
 
 The repository is untrusted: git reads its refs and objects through a view of npu-rl's own, without its configuration,
 and nothing is written into it.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from npu_rl.workspace.folder.local_commits import view_of_repository, why_unread
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
 ROOT = "code"
+SOURCES = "src/"  # what the root of a whole checkout begins with
 _MAXIMUM_COMMITS = 20_000
 _UNFINISHED = {
     "rebase-merge": "git rebase --continue (or --abort)",
@@ -51,50 +52,63 @@ class HistoryCommit:
 
 @dataclass(frozen=True)
 class WorkspaceHistory:
-    """The commits from the first to HEAD, and those that setup laid; `trees` reads the objects of both."""
+    """One root's commits from the first to HEAD, and those that setup laid; `trees` reads the objects of all roots."""
 
+    root: str
     commits: tuple[HistoryCommit, ...]
     laid: tuple[HistoryCommit, ...]
     trees: Trees
 
+    @property
+    def is_as_laid(self) -> bool:
+        """Whether HEAD is the commit that setup laid."""
+        return self.commits[-1].id == self.laid[-1].id
+
 
 @contextlib.contextmanager
-def open_history(paths: WorkspacePaths, laid: str) -> Iterator[WorkspaceHistory]:
-    """Read the history of `code`.
+def open_histories(paths: WorkspacePaths, laid: Mapping[str, str]) -> Iterator[dict[str, WorkspaceHistory]]:
+    """Read the histories of some roots.
 
     Args:
-        laid: The commit that setup laid.
+        laid: The commits that setup laid, by root.
 
     Raises:
-        WorkspaceError: If the repository is missing, can't be trusted, or is in the middle of a rebase or merge; for a
+        WorkspaceError: If a repository is missing, can't be trusted, or is in the middle of a rebase or merge; for a
             history with merges.
     """
-    repository = paths.git / repository_name(ROOT)
-    _require_readable(paths, repository)
-    objects = (paths.git / "objects", repository / "objects")
-    with (
-        view_of_repository(paths.git, repository) as view,
-        tempfile.TemporaryDirectory(prefix="npu-rl-export-") as folder,
-    ):
-        seen = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
-        commits, before = _commits(seen, "HEAD"), _commits(seen, laid)
+    read = {root: _read(paths, root, commit) for root, commit in laid.items()}
+    repositories = [paths.git / repository_name(root) for root in laid]
+    objects = (paths.git / "objects", *(repository / "objects" for repository in repositories))
+    with tempfile.TemporaryDirectory(prefix="npu-rl-export-") as folder:
         scratch = Path(folder, "git")
         init_bare(scratch)
         with Trees(Git(scratch, alternates=objects)) as trees:
-            yield WorkspaceHistory(commits, before, trees)
+            yield {root: WorkspaceHistory(root, *commits, trees) for root, commits in read.items()}
 
 
-def _require_readable(paths: WorkspacePaths, repository: Path) -> None:
-    where = str(paths.code)
+_Commits = tuple[HistoryCommit, ...]
+
+
+def _read(paths: WorkspacePaths, root: str, laid: str) -> tuple[_Commits, _Commits]:
+    """Return the commits of a root's HEAD, and those of setup."""
+    repository = paths.git / repository_name(root)
+    _require_readable(paths, root, repository)
+    with view_of_repository(paths.git, repository) as view:
+        seen = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
+        return _commits(seen, root, "HEAD"), _commits(seen, root, laid)
+
+
+def _require_readable(paths: WorkspacePaths, root: str, repository: Path) -> None:
+    where = str(paths.root / root)
     if not repository.is_dir():
         raise WorkspaceError(
             "This copy of the workspace has no git repository",
             where=where,
             hint="Export where you committed.",
         )
-    why = why_unreadable(paths.git, ROOT)
+    why = why_unreadable(paths.git, root)
     if why is not None:
-        raise WorkspaceError("The git repository of code can't be read", where=where, why=why)
+        raise WorkspaceError(f"The git repository of {root} can't be read", where=where, why=why)
     for name, command in _UNFINISHED.items():
         if os.path.lexists(repository / name):
             raise WorkspaceError(
@@ -104,18 +118,18 @@ def _require_readable(paths: WorkspacePaths, repository: Path) -> None:
             )
 
 
-def _commits(seen: Git, tip: str) -> tuple[HistoryCommit, ...]:
+def _commits(seen: Git, root: str, tip: str) -> tuple[HistoryCommit, ...]:
     """Return the commits up to a tip, the first one first. Raises WorkspaceError for merges and too many commits."""
     try:
         most = f"--max-count={_MAXIMUM_COMMITS + 1}"
         lines = seen.text("rev-list", "--parents", "--topo-order", most, tip, "--").splitlines()
         rows = [line.split() for line in reversed(lines)]
         if len(rows) > _MAXIMUM_COMMITS:
-            raise WorkspaceError(f"The history of code has more than {_MAXIMUM_COMMITS} commits")
+            raise WorkspaceError(f"The history of {root} has more than {_MAXIMUM_COMMITS} commits")
         with ObjectReader(seen) as reader:
             found = [_commit(row[0], reader.read(row[0])[1]) for row in rows]
     except GitError as error:
-        raise WorkspaceError("The history of code can't be read", why=error.why) from error
+        raise WorkspaceError(f"The history of {root} can't be read", why=error.why) from error
     for row, commit in zip(rows, found, strict=True):
         if len(row) > 2:
             raise WorkspaceError(
@@ -125,7 +139,7 @@ def _commits(seen: Git, tip: str) -> tuple[HistoryCommit, ...]:
             )
     if sum(len(row) == 1 for row in rows) > 1:
         raise WorkspaceError(
-            "The history of code has two beginnings", hint="Rebase your commits on those of setup."
+            f"The history of {root} has two beginnings", hint="Rebase your commits on those of setup."
         )
     return tuple(found)
 

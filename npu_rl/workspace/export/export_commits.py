@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import LockError, ManifestError, UsageError, WorkspaceError
-from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.patches.written_files import differing, write_files
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.export.commit_history import ROOT, open_history
+from npu_rl.workspace.export.commit_history import ROOT, SOURCES, WorkspaceHistory, open_histories
 from npu_rl.workspace.export.export_plan import ExportedPatch, ExportPlanner
 from npu_rl.workspace.export.export_record import exported_files, keep_exported
 from npu_rl.workspace.export.history_steps import steps_of
 from npu_rl.workspace.export.manifest_entries import check_same_stack
 from npu_rl.workspace.export.series_of_component import SeriesByComponent, series_by_component
+from npu_rl.workspace.export.whole_checkouts import take_whole_checkouts
 from npu_rl.workspace.folder import file_check
 from npu_rl.workspace.folder.local_edits import own_work
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, read_lock, read_receipt
@@ -89,7 +90,9 @@ def manifest_of(paths: WorkspacePaths) -> str:
 
 
 def export_commits(paths: WorkspacePaths, loaded: LoadedManifest, notify: Notify) -> CommitExport:
-    """Write the commits of `code` as patches, and enter them into the manifest. A failure changes nothing.
+    """Write the commits of `code` and `src/NAME` as patches, and enter them into the manifest.
+
+    A failure changes nothing.
 
     Raises:
         WorkspaceError: For a dirty tree, and for a history that is not that of setup with patches on top.
@@ -101,13 +104,16 @@ def export_commits(paths: WorkspacePaths, loaded: LoadedManifest, notify: Notify
         receipt = read_receipt(paths)
         lock, digest = read_lock(paths)
         check_same_stack(loaded, lock)
-        _tell_of_other_roots(paths, receipt, notify)
-        with open_history(paths, lock.commit) as history:
-            head = history.commits[-1].tree
-            _require_clean(paths, history.trees, head)
-            series = series_by_component(history.trees, lock, steps_of(history, lock), head)
+        work = list(own_work(paths.root, receipt))
+        with open_histories(paths, _roots(lock, receipt, work)) as histories:
+            for history in histories.values():
+                _require_clean(paths, history)
+            _tell_of_other_work(histories, work, notify)
+            code = histories.pop(ROOT)
+            series = series_by_component(code.trees, lock, steps_of(code, lock), code.commits[-1].tree)
+            whole = take_whole_checkouts(lock, code, histories, series)
             exported = exported_files(paths, digest)
-            planner = ExportPlanner(history.trees, loaded, lock, _locked_texts(receipt), exported)
+            planner = ExportPlanner(code.trees, loaded, lock, _locked_texts(receipt), exported, whole)
             plan = planner.plan(series)
         changes = differing(plan.files)
         keep_exported(paths, digest, exported, [(p, data) for p, data in changes.items() if data is not None])
@@ -136,22 +142,33 @@ def _check_own_manifest(loaded: LoadedManifest) -> None:
         )
 
 
-def _require_clean(paths: WorkspacePaths, trees: Trees, tree: str) -> None:
-    """Raise WorkspaceError unless every file of `code` is as in the last commit, whatever git's index says."""
-    files = {path: (entry.mode, entry.oid) for path, entry in trees.files(tree)}
+def _roots(lock: Lock, receipt: Receipt, work: Sequence[str]) -> dict[str, str]:
+    """Return the roots to read with the commits of setup: `code`, and whole checkouts with work of the user's."""
+    whole = [SOURCES + name for name, component in lock.components.items() if component.checkout == "full"]
+    worked_in = [root for root in whole if any(line.startswith(f"{root}: ") for line in work)]
+    return {
+        ROOT: lock.commit,
+        **{root: receipt.commits[root] for root in worked_in if root in receipt.commits},
+    }
+
+
+def _require_clean(paths: WorkspacePaths, history: WorkspaceHistory) -> None:
+    """Raise WorkspaceError unless every file of a root is as in the last commit, whatever git's index says."""
+    root, tree = history.root, history.commits[-1].tree
+    files = {path: (entry.mode, entry.oid) for path, entry in history.trees.files(tree)}
     laid = ExpectedTree(files)
     drift = [
         found
-        for found in file_check.examine_root(paths.root, ROOT, files, {}).drift
-        if not has_byte_code_name(found.path, laid) and not _is_empty_folder(paths.code / found.path)
+        for found in file_check.examine_root(paths.root, root, files, {}).drift
+        if not has_byte_code_name(found.path, laid) and not _is_empty_folder(paths.root / root / found.path)
     ]
     if not drift:
         return
-    lines = [f"{d.kind:<10} {ROOT}/{d.path}" for d in drift[:_SHOWN]]
+    lines = [f"{d.kind:<10} {root}/{d.path}" for d in drift[:_SHOWN]]
     more = [f"and {len(drift) - _SHOWN} more"] if len(drift) > _SHOWN else []
     raise WorkspaceError(
-        "code has changes that are in no commit",
-        where=str(paths.code),
+        f"{root} has changes that are in no commit",
+        where=str(paths.root / root),
         why="\n".join([*lines, *more]),
         hint="Commit them (git add -A, git commit), or move untracked files away.",
     )
@@ -162,10 +179,14 @@ def _is_empty_folder(path: Path) -> bool:
     return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
 
 
-def _tell_of_other_roots(paths: WorkspacePaths, receipt: Receipt, notify: Notify) -> None:
-    for line in own_work(paths.root, receipt):
-        if not line.startswith(f"{ROOT}:"):
-            notify(f"note: {line}, which are not exported: only commits in code are")
+def _tell_of_other_work(
+    histories: Mapping[str, WorkspaceHistory], work: Sequence[str], notify: Notify
+) -> None:
+    """Tell of work beside `code` that is not among the commits of a HEAD."""
+    for line in work:
+        root = line.partition(": ")[0]
+        if root != ROOT and (root not in histories or histories[root].is_as_laid):
+            notify(f"note: {line}; only commits of the current branch are exported")
 
 
 def _locked_texts(receipt: Receipt) -> dict[str, bytes]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import PatchError
+from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.write_patch import PatchOptions
 from npu_rl.stack.lock.lock_model import Lock
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExportedPatch:
-    """One patch of a plan; `state` is new, changed or unchanged, `path` is relative to the manifest's folder."""
+    """One patch of a plan.
+
+    Attributes:
+        path: Relative to the manifest's folder.
+        commit, subject: Empty of a dropped one.
+        state: new, changed, unchanged or dropped.
+    """
 
     component: str
     patch: str
@@ -53,6 +60,7 @@ class ExportPlanner:
     Args:
         locked_texts: The files of the lock's patches by SHA-256.
         exported: What earlier exports have written, by `export_record.key_of`.
+        whole: The components whose patches come from `src/NAME`, which has all of their files.
     """
 
     def __init__(
@@ -62,9 +70,10 @@ class ExportPlanner:
         lock: Lock,
         locked_texts: Mapping[str, bytes],
         exported: Mapping[str, frozenset[str]],
+        whole: Collection[str] = (),
     ) -> None:
         self._trees, self._loaded, self._lock = trees, loaded, lock
-        self._locked_texts, self._exported = locked_texts, exported
+        self._locked_texts, self._exported, self._whole = locked_texts, exported, whole
         self._folder = loaded.path.parent
         self._entries = {name: entries_of(loaded, lock, name) for name in (*lock.components, "tree")}
         self._taken = {
@@ -96,11 +105,14 @@ class ExportPlanner:
         )
         placed = place_series(series, entries, changed, lambda path: self._new_folder(name, path))
         for one in placed:
+            self._check_droppable(name, one)
             self._entry(name, one, texts, changed)
+            self._drop(name, one)
+        removed = frozenset(index for index, one in enumerate(placed) if one.is_removed)
         added = [one.new_path for one in placed if one.entry is None]
         replaced = {index: one.new_path for index, one in enumerate(placed) if one.entry and one.new_path}
         inherited = [_item(one) for one in entries if one.is_inherited]
-        return ListEdit(name, inherited, replaced, added) if added or replaced else None
+        return ListEdit(name, inherited, replaced, added, removed) if added or replaced or removed else None
 
     def _locked_text(self, patch: SeriesPatch, entries: list[EntryFiles]) -> bytes:
         """Return the new text of a patch of the lock."""
@@ -130,14 +142,48 @@ class ExportPlanner:
                 options = _options(one.entry.entry if one.entry else None)
                 text, state = patch_text(self._trees, patch, None, options), "new"
             if is_rewritten:
-                self._put(path, text, patch)
-            shown = (
-                path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else str(path)
-            )
+                self._put(path, text, patch, [old.sha256 for old in one.dropped.values()])
             commit = patch.step.commit
-            self._plan.patches.append(ExportedPatch(name, file, shown, commit.id, commit.subject, state))
-        if is_rewritten and (one.entry is None or one.entry.is_folder):
+            self._plan.patches.append(
+                ExportedPatch(name, file, self._shown(path), commit.id, commit.subject, state)
+            )
+        if is_rewritten and not one.is_removed and (one.entry is None or one.entry.is_folder):
             self._series(one)
+
+    def _shown(self, path: Path) -> str:
+        return path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else str(path)
+
+    def _check_droppable(self, name: str, one: PlacedEntry) -> None:
+        """Raise PatchError for a dropped patch of files that code does not have: squashed, it would lose them."""
+        component = self._lock.components.get(name)
+        if component is None or name in self._whole:
+            return
+        for patch in one.dropped.values():
+            elsewhere = [path for path in patch.files if not code_paths(component, path)]
+            if elsewhere:
+                raise PatchError(
+                    f"The history of code lacks the patch {patch.name}, which the manifest lists",
+                    why=f"Its commit was dropped, or squashed into another. It also changes {elsewhere[0]}, which code "
+                    "does not have.",
+                    hint="To remove the patch, take it out of `series` or the manifest, remove its file and export "
+                    "again.\nTo keep it, go back with git reflog.",
+                )
+
+    def _drop(self, name: str, one: PlacedEntry) -> None:
+        """Plan the removal of dropped patches: their files only where they lie beside the manifest.
+
+        Raises PatchError for a file that somebody has changed since.
+        """
+        for file, patch in one.dropped.items():
+            assert one.entry is not None
+            shown = patch.file
+            if one.entry.is_own:
+                path = one.entry.path_of(file)
+                shown = self._shown(path)
+                if path not in self._plan.files and not one.entry.is_inherited:
+                    self._check_unchanged(path, patch.sha256)
+                    self._plan.files[path] = None
+            self._plan.patches.append(ExportedPatch(name, file, shown, "", "", "dropped"))
 
     def _path(self, one: PlacedEntry, file: str) -> Path:
         if one.new_path:
@@ -163,23 +209,23 @@ class ExportPlanner:
             if name not in one.patches:
                 self._plan.files[path] = None
 
-    def _put(self, path: Path, text: bytes, patch: SeriesPatch) -> None:
+    def _put(self, path: Path, text: bytes, patch: SeriesPatch, dropped: Iterable[str]) -> None:
         """Plan a file. Raises PatchError if that would lose what somebody else has written."""
+        if read_if_file(path, LARGEST) != text:
+            self._check_unchanged(path, *([patch.locked.sha256] if patch.locked is not None else dropped))
+        if self._plan.files.setdefault(path, text) != text:
+            raise PatchError(f"Two patches would be written to {path.name}", where=str(path))
+
+    def _check_unchanged(self, path: Path, *locked: str) -> None:
+        """Raise PatchError for a file that is neither one of the lock's nor an earlier export's."""
         found = read_if_file(path, LARGEST)
-        locked = patch.locked.sha256 if patch.locked is not None else None
-        if (
-            found not in (None, text)
-            and digest(found or b"") != locked
-            and not self._is_exported(path, found or b"")
-        ):
+        if found is not None and digest(found) not in locked and not self._is_exported(path, found):
             raise PatchError(
                 f"{path.name} is neither the lock's nor an earlier export's",
                 where=str(path),
                 why="It was changed by hand, or another patch has the name.",
                 hint="Rename or remove it. If it is a change of your own, run npu-rl lock and setup, then export.",
             )
-        if self._plan.files.setdefault(path, text) != text:
-            raise PatchError(f"Two patches would be written to {path.name}", where=str(path))
 
     def _is_exported(self, path: Path, data: bytes) -> bool:
         return digest(data) in self._exported.get(key_of(path), frozenset())

@@ -15,7 +15,7 @@ from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.objects import EMPTY_TREE
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.patch_names import slug_of_file, trailers
-from npu_rl.workspace.export.commit_history import HistoryCommit, WorkspaceHistory
+from npu_rl.workspace.export.commit_history import SOURCES, HistoryCommit, WorkspaceHistory
 
 TREE = "tree"  # what the assembled tree is called beside the components
 _FIXUP = re.compile(r"(fixup|squash|amend)! ")
@@ -72,7 +72,7 @@ def steps_of(history: WorkspaceHistory, lock: Lock) -> list[PatchCommit]:
         if laid is not None:
             pending.remove(laid)
         before = commit.tree
-    _check_complete(pending)
+    _check_complete(history.root, pending)
     return steps
 
 
@@ -82,20 +82,24 @@ def _before(commits: tuple[HistoryCommit, ...]) -> list[str]:
 
 def _laid_steps(history: WorkspaceHistory, lock: Lock) -> list[LaidStep]:
     """Return the commits of setup with what each does, by the order in which npu-rl writes them."""
-    kinds = list(_kinds(lock))
+    kinds = list(_kinds(lock, history.root))
     if len(kinds) != len(history.laid):
         raise WorkspaceError(
-            "The history that setup laid is not the lock's",
+            f"The history that setup laid in {history.root} is not the lock's",
             why=f"The lock has {len(kinds)} steps, the history {len(history.laid)}.",
             hint="Save your commits elsewhere, and set the workspace up again.",
         )
     return [LaidStep(commit, *kind) for commit, kind in zip(history.laid, kinds, strict=True)]
 
 
-def _kinds(lock: Lock) -> Iterator[tuple[str, LockedPatch | None]]:
+def _kinds(lock: Lock, root: str) -> Iterator[tuple[str, LockedPatch | None]]:
     for name, component in lock.components.items():
+        if root.startswith(SOURCES) and root != SOURCES + name:
+            continue
         yield from [(name, None)] * (1 + len(component.merges))
         yield from ((name, patch) for patch in component.patches)
+    if root.startswith(SOURCES):
+        return
     if any(component.dist for component in lock.components.values()):
         yield "", None
     if lock.runtime is not None:
@@ -160,11 +164,11 @@ def _check_after_all(commit: HistoryCommit, pending: list[LaidStep]) -> None:
         )
 
 
-def _check_complete(pending: list[LaidStep]) -> None:
+def _check_complete(root: str, pending: list[LaidStep]) -> None:
     missing = next((step for step in pending if step.patch is None), None)
     if missing is not None:
         raise WorkspaceError(
-            f"The history of code lacks the step `{missing.commit.subject}`",
+            f"The history of {root} lacks the step `{missing.commit.subject}`",
             why="It was rewritten: an own step was removed or squashed into another.",
             hint=f"Go back with git reflog, or rebase your commits on {missing.commit.id[:12]} and what follows it.",
         )

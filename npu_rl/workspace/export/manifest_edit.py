@@ -31,12 +31,14 @@ class ListEdit:
         inherited: The entries that a parent has, as long as the list of this file adds to them.
         replaced: New paths of entries, by their place in the whole list.
         added: Paths to add at the end.
+        removed: Entries to take out, by their place in the whole list.
     """
 
     component: str
     inherited: Sequence[PatchItem]
     replaced: Mapping[int, str]
     added: Sequence[str]
+    removed: frozenset[int] = frozenset()
 
 
 def edited(text: bytes, edits: Sequence[ListEdit], name: str) -> bytes:
@@ -79,6 +81,7 @@ def _apply(data: Any, edit: ListEdit) -> None:
     for place, path in edit.replaced.items():
         item = own[place - skipped]
         own[place - skipped] = {**item, "path": path} if isinstance(item, dict) else path
+    own = [item for place, item in enumerate(own, skipped) if place not in edit.removed]
     own = [*own, *edit.added]
     holder["patches"] = {APPEND: own} if appends else own
 
@@ -91,7 +94,7 @@ def _takes_over(edit: ListEdit, holder: Mapping[str, Any]) -> bool:
     """Return whether the file's own list has to take the place of the parent's, of which an entry changes."""
     found = holder.get("patches")
     inherits = "patches" not in holder or (isinstance(found, dict) and list(found) == [APPEND])
-    return inherits and any(place < len(edit.inherited) for place in edit.replaced)
+    return inherits and any(place < len(edit.inherited) for place in (*edit.replaced, *edit.removed))
 
 
 # -- text ----------------------------------------------------------------------------------------------
@@ -117,6 +120,12 @@ class _Text:
         end = len(self.text) if end < 0 else end
         return end - 1 if self.text[end - 1 : end] == "\r" else end
 
+    def cut_lines(self, at: int, end: int) -> None:
+        """Remove the lines from one index to another, whole."""
+        start = self.text.rfind("\n", 0, at) + 1
+        after = self.text.find("\n", end)
+        self.put(start, "", len(self.text) if after < 0 else after + 1)
+
     def changed(self) -> str:
         text = self.text
         for at, end, new in sorted(self.changes, key=lambda change: change[0], reverse=True):
@@ -139,7 +148,7 @@ def _written(text: str, edit: ListEdit) -> str:
     if missing or found is None or not isinstance(found.value, list) or _takes_over(edit, data):
         _put_list(out, holder, missing, found, edit)
     else:
-        _change_list(out, found, edit)
+        _change_list(out, holder, found, edit)
     return out.changed()
 
 
@@ -147,9 +156,10 @@ def _put_list(out: _Text, holder: Any, missing: list[str], found: Any, edit: Lis
     """Write a whole list, where there is none or in place of one that only adds to the parent's."""
     own = _plain(found) if found is not None and isinstance(found.value, list) else []
     items: list[Any] = [*edit.inherited, *(own[APPEND] if isinstance(own, dict) else own or [])]
-    takes_over = any(place < len(edit.inherited) for place in edit.replaced)
+    takes_over = any(place < len(edit.inherited) for place in (*edit.replaced, *edit.removed))
     for place, path in edit.replaced.items():
         items[place] = {**items[place], "path": path} if isinstance(items[place], Mapping) else path
+    items = [item for place, item in enumerate(items) if place not in edit.removed]
     listed = _flow([*items, *edit.added] if takes_over or not edit.inherited else list(edit.added))
     value = listed if takes_over or not edit.inherited else f"{{{APPEND}: {listed}}}"
     if found is not None:
@@ -158,21 +168,27 @@ def _put_list(out: _Text, holder: Any, missing: list[str], found: Any, edit: Lis
         _add_key(out, holder, [*missing, "patches"], value)
 
 
-def _change_list(out: _Text, found: Any, edit: ListEdit) -> None:
+def _change_list(out: _Text, holder: Any, found: Any, edit: ListEdit) -> None:
     """Change a list that stands in the file: its entries, and what is added to it."""
     appends = _is_mapping(found)
     listed = _value(found, APPEND) if appends else found
     skipped = len(edit.inherited) if appends else 0
+    gone = [place - skipped for place in sorted(edit.removed)]
     for place, path in edit.replaced.items():
         item = listed.value[place - skipped]
         item = _value(item, "path") if _is_mapping(item) else item
         out.put(item.start_mark.index, _scalar(path), _end(item))
-    if not edit.added:
-        return
     if listed.flow_style or not listed.value:
-        inside = _end(listed.value[-1]) if listed.value else listed.start_mark.index + 1
-        comma = ", " if listed.value else ""
-        out.put(inside, comma + ", ".join(map(_scalar, edit.added)))
+        _change_flow_list(out, listed, gone, edit.added)
+        return
+    for place in gone:
+        out.cut_lines(listed.value[place].start_mark.index, _end(listed.value[place]))
+    if len(gone) == len(listed.value):  # the lines of its comments stay
+        key = next(key for key, value in (found if appends else holder).value if value is listed)
+        new = f"[{', '.join(map(_scalar, edit.added))}]"
+        out.put(out.text.index(":", int(key.end_mark.index)) + 1, f" {new}")
+        return
+    if not edit.added:
         return
     first = listed.value[0].start_mark.index
     dash = out.text.rfind("-", 0, first)
@@ -181,6 +197,23 @@ def _change_list(out: _Text, found: Any, edit: ListEdit) -> None:
     gap = gap if gap.strip(" ") == "" else " "
     lines = "".join(f"{out.newline}{lead}-{gap}{_scalar(path)}" for path in edit.added)
     out.put(out.line_end(_end(listed.value[-1])), lines)
+
+
+def _change_flow_list(out: _Text, listed: Any, gone: Sequence[int], added: Sequence[str]) -> None:
+    """Take items out of a list in brackets, and add others at its end."""
+    kept = [item for place, item in enumerate(listed.value) if place not in gone]
+    for place in gone:
+        item = listed.value[place]
+        later = [other for other in listed.value[place + 1 :] if other in kept]
+        if any(other in kept for other in listed.value[:place]):
+            out.put(_end(listed.value[place - 1]), "", _end(item))
+        elif later:
+            out.put(item.start_mark.index, "", listed.value[place + 1].start_mark.index)
+        else:
+            out.put(item.start_mark.index, "", _end(item))
+    if added:
+        inside = _end(listed.value[-1]) if listed.value else listed.start_mark.index + 1
+        out.put(inside, (", " if kept else "") + ", ".join(map(_scalar, added)))
 
 
 def _add_key(out: _Text, holder: Any, keys: list[str], value: str) -> None:

@@ -29,7 +29,16 @@ def patch_text(trees: Trees, patch: SeriesPatch, old: bytes | None, options: Pat
     elif patch.is_unchanged or _still_gives(trees, patch, old, options):
         return old
     else:
-        header = header_of(old)
+        return rewritten(trees, patch, old, options)
+    return _written(trees, patch, header, options)
+
+
+def rewritten(trees: Trees, patch: SeriesPatch, old: bytes, options: PatchOptions) -> bytes:
+    """Return the text of a patch with its header, and a diff in the fixed form. Raises PatchError."""
+    return _written(trees, patch, header_of(old), options)
+
+
+def _written(trees: Trees, patch: SeriesPatch, header: bytes, options: PatchOptions) -> bytes:
     text = header + b"---\n" + _diff(trees, patch, options)
     what = f"{patch.step.commit} can't be written as a patch"
     try:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from npu_rl.common.errors import PatchError
+from npu_rl.stack.lock.lock_model import LockedPatch
 from npu_rl.stack.patches.patch_names import number_of_file
 from npu_rl.workspace.export.manifest_entries import AGAIN, EntryFiles
 from npu_rl.workspace.export.series_of_component import SeriesPatch
@@ -17,11 +18,20 @@ class PlacedEntry:
 
     Attributes:
         new_path: The folder of a new entry, or of the copy that takes the place of a bundled patchset.
+        dropped: The patches that it has and the history has not any more, by the names of their files.
     """
 
     entry: EntryFiles | None
     patches: dict[str, SeriesPatch] = field(default_factory=dict)
     new_path: str = ""
+    dropped: dict[str, LockedPatch] = field(default_factory=dict)
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it goes out of the manifest: with its only patch, or with all that can't be taken out of a series."""
+        if self.entry is None or self.patches or not self.dropped:
+            return False
+        return not (self.entry.is_folder and self.entry.is_own)
 
     @property
     def is_bundled(self) -> bool:
@@ -42,11 +52,13 @@ def place_series(
         new_folder: Returns a free path for a bundled patchset, or for "" a new entry.
 
     Raises:
-        PatchError: If manifest and history have other patches, or an order that entries can't have.
+        PatchError: If the history has a patch that the manifest has not, one was dropped that can't be taken out, or
+            entries can't have the order.
     """
     where = _places(series, entries)
+    in_history = {patch.locked.name for patch in series if patch.locked is not None}
     slots = _slots(series, entries, where, changed)
-    placed = [PlacedEntry(entry) for entry in entries]
+    placed = [PlacedEntry(entry, dropped=_dropped(entry, in_history)) for entry in entries]
     if len(entries) in slots:
         placed.append(PlacedEntry(None))
     for slot, patch in zip(slots, series, strict=True):
@@ -55,25 +67,24 @@ def place_series(
     for one in placed:
         if one.entry is None:
             one.new_path = new_folder("")
+        elif one.is_removed:
+            _check_removable(one)
         elif _is_rewritten(one, changed):
             _check_writable(one)
             one.new_path = new_folder(one.entry.entry.path) if one.is_bundled else ""
     return placed
 
 
+def _dropped(entry: EntryFiles, in_history: Collection[str]) -> dict[str, LockedPatch]:
+    return {name: patch for name, patch in entry.locked.items() if patch.name not in in_history}
+
+
 def _places(series: Sequence[SeriesPatch], entries: Sequence[EntryFiles]) -> dict[str, int]:
-    """Return the entry of each locked patch. Raises PatchError where only one of manifest and history has it."""
+    """Return the entry of each locked patch. Raises PatchError for one that only the history has."""
     where = {patch.name: index for index, entry in enumerate(entries) for patch in entry.locked.values()}
     in_history = {patch.locked.name for patch in series if patch.locked is not None}
     for name in sorted(in_history - where.keys()):
         raise PatchError(f"The manifest no longer lists the patch {name}, which code has", hint=AGAIN)
-    for name in sorted(where.keys() - in_history):
-        raise PatchError(
-            f"The history of code lacks the patch {name}, which the manifest lists",
-            why="Its commit was dropped, or squashed into another.",
-            hint="To remove the patch, take it out of `series` or the manifest, remove its file and export again.\n"
-            "To keep it, go back with git reflog.",
-        )
     return where
 
 
@@ -129,7 +140,8 @@ def _file_name(patch: SeriesPatch, one: PlacedEntry) -> str:
     """Return the name of a patch's file in its entry; a new one gets the next number."""
     if patch.locked is not None and one.entry is not None:
         return next(name for name, locked in one.entry.locked.items() if locked is patch.locked)
-    numbers = [number_of_file(name) for name in (*one.patches, *(one.entry.locked if one.entry else ()))]
+    kept = [name for name in (one.entry.locked if one.entry else ()) if name not in one.dropped]
+    numbers = [number_of_file(name) for name in (*one.patches, *kept)]
     return f"{max(numbers, default=0) + 1:04d}-{patch.slug}.patch"
 
 
@@ -142,9 +154,26 @@ def _is_rewritten(one: PlacedEntry, changed: frozenset[str]) -> bool:
     return names != [patch.name for patch in one.entry.locked.values()]
 
 
+def _check_removable(one: PlacedEntry) -> None:
+    assert one.entry is not None
+    if one.entry.entry.replaces is not None:
+        raise PatchError(
+            f"The patch {one.entry.entry.path} was dropped, which stands in for a patch of a component",
+            why="Without the entry that patch would be applied, and the tree would not be yours.",
+            hint="Take both entries out of the manifest, or go back with git reflog.",
+        )
+
+
 def _check_writable(one: PlacedEntry) -> None:
     assert one.entry is not None
     entry = one.entry.entry
+    if one.dropped and one.entry.is_own and one.entry.is_inherited:
+        raise PatchError(
+            f"The patch {next(iter(one.dropped))} was dropped, and {entry.path} belongs to the manifest that this one "
+            "extends",
+            hint="Export with that manifest (--manifest), or list the other patches in `patches:` of this one, run "
+            "npu-rl lock and npu-rl setup, and export.",
+        )
     if entry.from_ is not None:
         raise PatchError(
             f"{entry.path} is a file of {entry.from_} at its pin, and can't be changed",

@@ -77,7 +77,7 @@ def series_by_component(trees: Trees, lock: Lock, steps: list[PatchCommit], head
     root = _add(trees, lock, TREE, root, parts, found)
     for step, changes in parts:
         if step.laid is None:
-            _note(step, changes, found)
+            note_commit(step, changes, found)
     if root != head:
         raise _other_tree(trees, root, head)
     return found
@@ -93,7 +93,7 @@ def _add(
 ) -> str:
     """Add the patches of one component, and return its tree after them."""
     series: list[SeriesPatch] = []
-    locked_before = _locked_before(trees, lock, name, tree)
+    locked_before = trees_before_patches(trees, lock, name, tree)
     for step, changes in parts:
         locked = step.laid.patch if step.laid is not None and step.laid.component == name else None
         if name not in changes and locked is None:
@@ -101,7 +101,9 @@ def _add(
         own = changes.get(name, {})
         if locked is None:
             series.append(
-                patch := SeriesPatch(name, _slug(step, name), tree, trees.put_all(tree, own.items()), step)
+                patch := SeriesPatch(
+                    name, slug_of_step(step, name), tree, trees.put_all(tree, own.items()), step
+                )
             )
         else:
             before = locked_before[locked.name]
@@ -110,12 +112,12 @@ def _add(
             patch = SeriesPatch(name, slug_of_file(locked.file), tree, after, step, locked, before)
             series.append(patch)
         tree = patch.after
-    _check_names(series)
+    check_names(series)
     found.patches[name] = series
     return tree
 
 
-def _locked_before(trees: Trees, lock: Lock, name: str, tree: str) -> dict[str, str]:
+def trees_before_patches(trees: Trees, lock: Lock, name: str, tree: str) -> dict[str, str]:
     """Return the tree before each locked patch of a component, by its name."""
     patches = lock.components[name].patches if name in lock.components else lock.tree_patches
     if name == TREE and patches:
@@ -132,7 +134,7 @@ def _unlaid_changes(trees: Trees, lock: Lock, name: str, before: str, after: str
     return {path: entry for path, _, entry in changed if not assemble.code_paths(component, path)}
 
 
-def _slug(step: PatchCommit, name: str) -> str:
+def slug_of_step(step: PatchCommit, name: str) -> str:
     """Return the slug of a new patch of a component."""
     if step.laid is not None and step.laid.patch is not None:
         return slug_of_file(step.laid.patch.file)  # a patch that now changes another component, too
@@ -150,7 +152,8 @@ def _slug(step: PatchCommit, name: str) -> str:
     return slug
 
 
-def _check_names(series: list[SeriesPatch]) -> None:
+def check_names(series: list[SeriesPatch]) -> None:
+    """Raise PatchError for two new patches with one name."""
     taken: dict[str, SeriesPatch] = {}
     for patch in series:
         other = taken.setdefault(patch.slug, patch)
@@ -163,7 +166,7 @@ def _check_names(series: list[SeriesPatch]) -> None:
             )
 
 
-def _note(step: PatchCommit, changes: Mapping[str, Changes], found: SeriesByComponent) -> None:
+def note_commit(step: PatchCommit, changes: Mapping[str, Changes], found: SeriesByComponent) -> None:
     """Note a commit that gives several patches or none. Raises PatchError for a trailer that fits no patch of it."""
     if not changes:
         found.empty.append(str(step.commit))

@@ -1,0 +1,1 @@
+"""`manifests diff`: two stacks compared, by their locks or as their manifests are written."""

@@ -1,0 +1,141 @@
+"""Commits in `src/NAME`, where the whole repository of a component is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.support import assert_told, ok
+from tests.workspace.stack import Stack, build, git_in
+
+
+@dataclass
+class Checkout:
+    """The workspace `w` of a stack whose `gamma` is a whole checkout."""
+
+    stack: Stack
+
+    @property
+    def root(self) -> Path:
+        return self.stack.home / "w"
+
+    def git(self, root: str, *args: str) -> str:
+        return git_in(self.root / root, self.stack.env, *args)
+
+    def commit(self, root: str, message: str, files: dict[str, str]) -> None:
+        for path, text in files.items():
+            (self.root / root / path).write_text(text)
+        self.git(root, "add", "-A")
+        self.git(root, "commit", "-qm", message)
+
+    def export(self) -> dict[str, str]:
+        """The states of the patches of gamma."""
+        body = json.loads(ok(self.stack.run("patches", "export", "-w", self.root, "--json")).stdout)
+        return {row["patch"]: row["state"] for row in body["patches"] if row["component"] == "gamma"}
+
+    def refused(self, *words: str, code: int = 3) -> None:
+        before = self.beside()
+        assert_told(self.stack.run("patches", "export", "-w", self.root), *words, code=code)
+        assert self.beside() == before
+
+    def beside(self) -> dict[str, bytes]:
+        found = [self.stack.old, *sorted((self.stack.home / "patches").rglob("*"))]
+        return {str(path): path.read_bytes() for path in found if path.is_file()}
+
+    def lay(self) -> None:
+        ok(self.stack.run("lock", "-m", self.stack.old))
+        ok(self.stack.setup(self.root))
+
+    def tree(self, root: str) -> str:
+        return self.git(root, "rev-parse", "HEAD^{tree}")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Stack:
+    stack = build(tmp_path_factory.mktemp("whole"))
+    stack.make(stack.home / "w")
+    return stack
+
+
+@pytest.fixture
+def whole(made: Stack, tmp_path: Path) -> Checkout:
+    home = tmp_path / "stack"
+    shutil.copytree(made.home, home, symlinks=True, ignore=shutil.ignore_patterns("*.git"))
+    state = {"XDG_STATE_HOME": str(tmp_path / "state")}
+    checkout = Checkout(Stack(home, {**made.env, **state}))
+    ok(checkout.stack.setup(checkout.root))  # the receipt names the manifest that was copied
+    return checkout
+
+
+def test_commits_become_patches_and_setup_lays_the_same_tree(whole: Checkout) -> None:
+    whole.commit(
+        "src/gamma", "Three is drei", {"build.txt": "one\nzwei\ndrei\n", "gamma/__init__.py": "G = 3\n"}
+    )
+    tree = whole.tree("src/gamma")
+    assert whole.export() == {"0001-zwei.patch": "unchanged", "0002-three-is-drei.patch": "new"}
+    text = (whole.stack.home / "patches/gamma/0002-three-is-drei.patch").read_text()
+    assert "+drei" in text and "+G = 3" in text
+    before = whole.beside()
+    whole.export()
+    assert whole.beside() == before
+    whole.lay()
+    assert whole.tree("src/gamma") == tree
+    assert (whole.root / "code/gamma/__init__.py").read_text() == "G = 3\n"
+
+
+def test_a_fixup_changes_the_patch_and_a_drop_removes_it(whole: Checkout) -> None:
+    (whole.root / "src/gamma/build.txt").write_text("eins\nzwei\nthree\n")
+    at = whole.git("src/gamma", "log", "--format=%H", "--grep", "Apply 0001-zwei")
+    whole.git("src/gamma", "commit", "-qa", "--fixup", at)
+    whole.refused("is not squashed yet")
+    whole.git("src/gamma", "-c", "sequence.editor=:", "rebase", "-qi", "--autosquash", f"{at}^")
+    assert whole.export() == {"0001-zwei.patch": "changed"}
+    whole.git("src/gamma", "reset", "-q", "--hard", "HEAD^")
+    assert whole.export() == {"0001-zwei.patch": "dropped"}
+    whole.lay()
+    assert (whole.root / "src/gamma/build.txt").read_text() == "one\ntwo\nthree\n"
+
+
+def test_a_drop_in_code_of_files_that_it_does_not_have_is_refused(whole: Checkout) -> None:
+    at = whole.git("code", "log", "--format=%H", "--grep", "Apply 0001-zwei")
+    whole.git("code", "rebase", "-q", "--onto", f"{at}^", at)
+    whole.refused("lacks the patch 0001-zwei", "It also changes build.txt, which code does not have", code=1)
+
+
+def test_commits_in_both_places(whole: Checkout) -> None:
+    whole.commit("src/gamma", "Only a build", {"build.txt": "one\nzwei\ndrei\n"})
+    whole.commit("code", "Beta", {"beta/b.py": "B = 2\n"})
+    trees = whole.tree("src/gamma"), whole.tree("code")
+    assert whole.export()["0002-only-a-build.patch"] == "new"
+    whole.lay()  # the files of the one are not the other's
+    assert (whole.tree("src/gamma"), whole.tree("code")) == trees
+    whole.commit("src/gamma", "In code, too", {"gamma/__init__.py": "G = 3\n"})
+    whole.commit("code", "Beta again", {"beta/b.py": "B = 3\n"})
+    whole.refused("src/gamma change files that code has, too", "gamma/__init__.py")
+    whole.commit("code", "Gamma", {"gamma/__init__.py": "G = 4\n"})
+    whole.refused("Both code and src/gamma have commits that change gamma")
+
+
+def test_what_is_refused_in_code_is_refused_there(whole: Checkout) -> None:
+    (whole.root / "src/gamma/stray.txt").write_text("x\n")
+    whole.git("src/gamma", "commit", "-q", "--allow-empty", "-m", "Nothing")
+    whole.refused("src/gamma has changes that are in no commit", "untracked  src/gamma/stray.txt")
+    (whole.root / "src/gamma/stray.txt").unlink()
+    assert whole.export() == {"0001-zwei.patch": "unchanged"}
+    whole.commit("src/gamma", "Elsewhere\n\nPatch: beta/x\n", {"build.txt": "x\n"})
+    whole.refused("`Patch: beta/x` fits no patch of its commit", code=1)
+    whole.git("src/gamma", "checkout", "-q", "--orphan", "fresh")
+    whole.git("src/gamma", "commit", "-qm", "All in one")
+    whole.refused("is between npu-rl's own steps", "before `Pin gamma at")
+
+
+def test_a_branch_beside_head_is_named(whole: Checkout) -> None:
+    whole.git("src/gamma", "checkout", "-qb", "idea")
+    whole.commit("src/gamma", "An idea", {"build.txt": "x\n"})
+    whole.git("src/gamma", "checkout", "-q", "main")
+    done = ok(whole.stack.run("patches", "export", "-w", whole.root))
+    assert "src/gamma: branch idea" in done.stderr and "only commits of the current branch" in done.stderr
