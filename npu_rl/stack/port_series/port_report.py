@@ -210,7 +210,7 @@ def _hunk_lines(hunk: FoundHunk) -> Iterator[str]:
         yield from _wrapped(" " * 11, hunk.why)
     if hunk.commit is not None:
         what = "by" if hunk.state == "already upstream" else "deleted by"
-        yield f"{' ' * 11}{what} commit {hunk.commit}"
+        yield from _wrapped(" " * 11, f"{what} commit {hunk.commit} {hunk.subject}".rstrip())
     for number, found in enumerate(hunk.places, 1):
         where = f" in {found.inside}" if found.inside else ""
         yield f"{' ' * 11}likely place {number}: {found.path}:{found.line}{where} ({found.score:.0%} alike)"

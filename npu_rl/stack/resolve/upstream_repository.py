@@ -13,7 +13,7 @@ from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import commit_tree_id, short
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.resolve.pull_request import MergeHistory, IncomingCommits
+from npu_rl.stack.resolve.pull_request import IncomingCommits, MergeHistory
 from npu_rl.stack.resolve.refs import is_full_id, resolve
 from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.git_fetch import check_bundle, fetch_commits
