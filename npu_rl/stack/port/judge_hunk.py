@@ -6,28 +6,19 @@ told apart is a conflict, for a person decides that in a minute, and nobody sees
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from npu_rl.stack.hunks.hunk_headings import misplaced
 from npu_rl.stack.hunks.hunk_match import find_all, fits
 from npu_rl.stack.patches.patch_model import Hunk
 from npu_rl.stack.port.file_scopes import FileScopes, is_telling
-from npu_rl.stack.port.line_alignment import align_lines
+from npu_rl.stack.port.line_alignment import ScopeAlignment
+from npu_rl.stack.port.merge_change import ChangeMerger, Unmergeable
+from npu_rl.stack.port.placed_change import Edit, PlacedChange, context_lines, edited_text, placed_changes
 from npu_rl.stack.port.port_judgement import HunkFate
 
-_IMPORT = re.compile(rb"(?:import [\w., ]+|from [\w.]+ import [\w., ]+)(?: *#.*)?")
 _MANY_LINES = 3  # telling lines that are no coincidence, wherever they stand in their function
-
-
-class Edit(NamedTuple):
-    """Lines of the new version that give way to others: those from `start` up to `end`, which may be none."""
-
-    start: int
-    end: int
-    lines: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -46,23 +37,6 @@ class HunkJudgement:
     edits: tuple[Edit, ...] = ()
 
 
-class _PlacedChange(NamedTuple):
-    """A change of a hunk in the old version: the lines above it, what it removes and adds, and the scope around it."""
-
-    at: int
-    removed: tuple[bytes, ...]
-    added: tuple[bytes, ...]
-    inside: str
-
-    @property
-    def end(self) -> int:
-        return self.at + len(self.removed)
-
-
-class _Unmergeable(Exception):
-    """A change has no place in the new version; the text says why."""
-
-
 class HunkJudge:
     """Judges the hunks of one file.
 
@@ -73,21 +47,23 @@ class HunkJudge:
 
     def __init__(self, old: FileScopes, new: FileScopes) -> None:
         self._old, self._new = old, new
-        self._alignments: dict[str, dict[int, int]] = {}
+        self._aligned = ScopeAlignment(old, new)
+        self._merger = ChangeMerger(self._aligned)
 
     def judge(self, hunk: Hunk) -> HunkJudgement:
         """Return what becomes of a hunk."""
-        changes = list(self._placed(hunk))
+        changes = list(placed_changes(self._old, hunk))
         inside = changes[0].inside
         standing = [i for i in find_all(self._new.lines, hunk.old_lines) if self._fits(hunk, i)]
         own = [i for i in standing if self._is_same_place(hunk, changes, i)]
         if own:
             return self._verbatim(hunk, changes, own)
         gone = next((c.inside for c in changes if self._is_gone(c.inside)), None)
-        if gone is None:
-            found = self._upstream(hunk, changes) or self._merged(hunk, changes)
-            if found.state != "conflict" or not standing:
-                return found
+        found = self._upstream(hunk, changes)
+        if found is None and gone is None:
+            found = self._merged(hunk, changes)
+        if found is not None and (found.state != "conflict" or not standing):
+            return found
         if standing:
             there = self._new.name_at(standing[0] + changes[0].at - hunk.old_index)
             return HunkJudgement(
@@ -105,28 +81,15 @@ class HunkJudge:
 
     def scope_of(self, hunk: Hunk) -> str:
         """Return the class and function, or the keys, around what a hunk changes in the old version."""
-        return next(self._placed(hunk)).inside
+        return next(placed_changes(self._old, hunk)).inside
 
-    def _placed(self, hunk: Hunk) -> Iterator[_PlacedChange]:
-        whole = Edit(hunk.old_index, hunk.old_index + hunk.old_count, tuple(hunk.new_lines))
-        patched = FileScopes(edited_text(self._old.lines, [whole]), self._old.path)
-        shift = 0
-        for change in hunk.changes():
-            first, added = hunk.old_index + change.at, len(change.added)
-            if change.removed:
-                around = self._old.inside(first, first + len(change.removed))
-            else:
-                around = patched.inside(first + shift, first + shift + added)
-            shift += added - len(change.removed)
-            yield _PlacedChange(first, change.removed, change.added, around)
-
-    def _is_same_place(self, hunk: Hunk, changes: Sequence[_PlacedChange], index: int) -> bool:
+    def _is_same_place(self, hunk: Hunk, changes: Sequence[PlacedChange], index: int) -> bool:
         """Return whether what the hunk changes is inside the same there, where its old lines stand, too."""
         shift = index - hunk.old_index
         edits = [Edit(c.at + shift, c.end + shift, c.added) for c in changes]
         return self._first_elsewhere(changes, edits) is None
 
-    def _first_elsewhere(self, changes: Sequence[_PlacedChange], edits: Sequence[Edit]) -> str | None:
+    def _first_elsewhere(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
         """Return what the first change is inside of that is inside of something else now; None if none is."""
         added = self._new if all(c.removed for c in changes) else self._with(edits)
         shift = 0
@@ -145,7 +108,7 @@ class HunkJudge:
 
     # -- its old lines stand there -----------------------------------------------------------------
 
-    def _verbatim(self, hunk: Hunk, changes: Sequence[_PlacedChange], own: list[int]) -> HunkJudgement:
+    def _verbatim(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> HunkJudgement:
         inside = changes[0].inside
         index = own[0] if len(own) == 1 else self._paired(hunk, changes, own)
         if index is None:
@@ -161,17 +124,14 @@ class HunkJudge:
         why = f"{index - hunk.old_index:+d} lines"
         return HunkJudgement("moved", index, inside, why, (edit,))
 
-    def _paired(self, hunk: Hunk, changes: Sequence[_PlacedChange], own: list[int]) -> int | None:
+    def _paired(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> int | None:
         """Return which of several places of one function is the hunk's; None if nothing tells."""
-        pairs = self._alignment(changes[0].inside)
-        paired = {pairs[i] - (i - hunk.old_index) for i in self._lines_of(hunk) if i in pairs}
+        pairs = self._aligned.pairs(changes[0].inside)
+        paired = {pairs[i] - (i - hunk.old_index) for i in context_lines(hunk) if i in pairs}
         found = [i for i in own if i in paired]
         return found[0] if len(found) == 1 else None
 
-    def _lines_of(self, hunk: Hunk) -> range:
-        return range(hunk.old_index, hunk.old_index + hunk.old_count)
-
-    def _why_not_there(self, hunk: Hunk, changes: Sequence[_PlacedChange], index: int) -> str | None:
+    def _why_not_there(self, hunk: Hunk, changes: Sequence[PlacedChange], index: int) -> str | None:
         """Return why the hunk should not be applied where its old lines stand; None if it should."""
         if self._new.scopes is None:
             elsewhere = misplaced(self._new.content, hunk, index + 1, self._new.path)
@@ -179,7 +139,7 @@ class HunkJudge:
                 return elsewhere
         return self._standing_again(changes)
 
-    def _standing_again(self, changes: Sequence[_PlacedChange]) -> str | None:
+    def _standing_again(self, changes: Sequence[PlacedChange]) -> str | None:
         """Return that lines which the hunk only adds came with the new version; None if they did not."""
         for change in changes:
             if not change.removed and any(map(is_telling, change.added)):
@@ -190,7 +150,7 @@ class HunkJudge:
 
     # -- its new lines stand there -----------------------------------------------------------------
 
-    def _upstream(self, hunk: Hunk, changes: Sequence[_PlacedChange]) -> HunkJudgement | None:
+    def _upstream(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement | None:
         """Return that the new version has it, or a part of it; None if it has nothing."""
         found = [self._upstream_place(hunk, change) for change in changes]
         places = [place for place in found if place is not None]
@@ -206,18 +166,18 @@ class HunkJudge:
         )
         return HunkJudgement("conflict", first, inside, why)
 
-    def _upstream_place(self, hunk: Hunk, change: _PlacedChange) -> int | None:
+    def _upstream_place(self, hunk: Hunk, change: PlacedChange) -> int | None:
         """Return where the new version has what a change makes, and nothing of what it removes."""
         if change.removed and self._grew(change.removed, change.inside, 0):
             return None
         above, below = self._neighbours(hunk, change)
         if not change.added:
-            return self._closed_gap(above, below, change)
-        if not self._grew(change.added, change.inside, 1):
+            return self._closed_gap(change)
+        if not self._grew(change.added, change.made_inside, 1):
             return None
         count = len(change.added)
         telling = sum(map(is_telling, change.added))
-        for place in self._new.places(change.added, change.inside):
+        for place in self._new.places(change.added, change.made_inside):
             is_below = above is not None and self._line(place - 1) == above
             is_above = below is not None and self._line(place + count) == below
             if telling >= _MANY_LINES or (telling and (is_below or is_above)) or (is_below and is_above):
@@ -228,15 +188,15 @@ class HunkJudge:
         """Return whether a function has lines at least as often as before, and `by` times more."""
         return len(self._new.places(lines, inside)) >= len(self._old.places(lines, inside)) + by
 
-    def _closed_gap(self, above: bytes | None, below: bytes | None, change: _PlacedChange) -> int | None:
-        """Return where the lines around removed ones are neighbours now."""
-        if above is None or below is None or not any(map(is_telling, (*change.removed, above, below))):
+    def _closed_gap(self, change: PlacedChange) -> int | None:
+        """Return where the lines around removed ones, which tell their place, are neighbours now."""
+        if not any(map(is_telling, change.removed)):
             return None
-        pairs = self._alignment(change.inside)
+        pairs = self._aligned.pairs(change.inside)
         place = pairs.get(change.at - 1)
         return place + 1 if place is not None and pairs.get(change.end) == place + 1 else None
 
-    def _neighbours(self, hunk: Hunk, change: _PlacedChange) -> tuple[bytes | None, bytes | None]:
+    def _neighbours(self, hunk: Hunk, change: PlacedChange) -> tuple[bytes | None, bytes | None]:
         """Return the lines above and below a change that are not blank, if the hunk has them as context."""
         lines = self._old.lines
         above = lines[change.at - 1] if change.at > hunk.old_index else None
@@ -248,12 +208,14 @@ class HunkJudge:
 
     # -- what it changes stands there, among other lines -------------------------------------------
 
-    def _merged(self, hunk: Hunk, changes: Sequence[_PlacedChange]) -> HunkJudgement:
+    def _merged(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement:
         inside = changes[0].inside
         try:
-            edits = [self._merge(hunk, change) for change in changes]
-        except _Unmergeable as reason:
-            return HunkJudgement("conflict", self._nearest(hunk, inside), inside, str(reason))
+            merged = [self._merger.merge(hunk, change) for change in changes]
+        except Unmergeable as reason:
+            nearest = self._aligned.nearest(hunk.old_index, context_lines(hunk), inside)
+            return HunkJudgement("conflict", nearest, inside, str(reason))
+        edits = [one.edit for one in merged]
         if any(edits[i].end > edits[i + 1].start for i in range(len(edits) - 1)):
             return HunkJudgement("conflict", edits[0].start, inside, "its changes are in another order there")
         elsewhere = self._first_elsewhere(changes, edits)
@@ -266,7 +228,7 @@ class HunkJudge:
         if not self._compiles(edits):
             return HunkJudgement("conflict", edits[0].start, inside, "the file would not compile with it")
         index = max(0, edits[0].start - (changes[0].at - hunk.old_index))
-        return HunkJudgement("merged", index, inside, "the lines around it have changed", tuple(edits))
+        return HunkJudgement("merged", index, inside, max((one.why for one in merged), key=len), tuple(edits))
 
     def _compiles(self, edits: Sequence[Edit]) -> bool:
         """Return whether a file is still valid with edits: an addition may be inside of a bracket now."""
@@ -274,115 +236,6 @@ class HunkJudge:
 
     def _with(self, edits: Sequence[Edit]) -> FileScopes:
         return FileScopes(edited_text(self._new.lines, edits), self._new.path)
-
-    def _merge(self, hunk: Hunk, change: _PlacedChange) -> Edit:
-        """Return a change in the new version. Raises _Unmergeable."""
-        pairs = self._alignment(change.inside)
-        if change.removed:
-            start = self._removed_place(hunk, change, pairs)
-        else:
-            free = self._import_gap(hunk, change, pairs)
-            if free is not None:
-                return Edit(free, free, change.added)
-            start = self._gap(change, pairs)
-            if not any(is_telling(self._old.lines[i]) for i in self._kept(hunk, pairs, start - change.at)):
-                raise _Unmergeable("no line around it tells where it belongs")
-        return Edit(start, start + len(change.removed), change.added)
-
-    def _removed_place(self, hunk: Hunk, change: _PlacedChange, pairs: dict[int, int]) -> int:
-        start = pairs.get(change.at)
-        if start is None or any(pairs.get(change.at + i) != start + i for i in range(len(change.removed))):
-            raise _Unmergeable(self._changed_text(change, pairs))
-        shift = start - change.at
-        telling = any(map(is_telling, change.removed))
-        alone = telling and len(self._new.places(change.removed, change.inside)) == 1
-        around = [pairs.get(i) == i + shift for i in (change.at - 1, change.end)]
-        if alone or all(around):
-            return start
-        if any(around) and any(is_telling(self._old.lines[i]) for i in self._kept(hunk, pairs, shift)):
-            return start
-        raise _Unmergeable(
-            f"the lines around line {start + 1} have changed, and what it changes does not tell its place"
-        )
-
-    def _import_gap(self, hunk: Hunk, change: _PlacedChange, pairs: dict[int, int]) -> int | None:
-        """Return the index for imports, whose order is free: below an import of the hunk's context, or above one."""
-        if change.inside or not all(map(_is_import, change.added)):
-            return None
-        for i in range(change.at - 1, hunk.old_index - 1, -1):
-            if i in pairs and _is_import(self._old.lines[i]):
-                return pairs[i] + 1
-        for i in range(change.at, hunk.old_index + hunk.old_count):
-            if i in pairs and _is_import(self._old.lines[i]):
-                return pairs[i]
-        return None
-
-    def _gap(self, change: _PlacedChange, pairs: dict[int, int]) -> int:
-        """Return the index between the lines that an addition stands between."""
-        old, new = self._ranges(change.inside)
-        above = new[0] - 1 if change.at == old[0] else pairs.get(change.at - 1)
-        below = new[1] if change.at == old[1] else pairs.get(change.at)
-        if above is not None and below == above + 1:
-            return below
-        known = next((i for i in (above, below) if i is not None and i >= 0), None)
-        where = "" if known is None else f", near line {known + 1}"
-        raise _Unmergeable(f"the new version has other lines where it adds some{where}")
-
-    def _kept(self, hunk: Hunk, pairs: dict[int, int], shift: int) -> list[int]:
-        """Return the lines of the hunk that are still there, moved as its change is."""
-        return [i for i in self._lines_of(hunk) if pairs.get(i) == i + shift]
-
-    def _changed_text(self, change: _PlacedChange, pairs: dict[int, int]) -> str:
-        lost = [i for i in range(change.at, change.end) if i not in pairs]
-        if not lost:
-            return "what it changes has other lines in between"
-        number, text = lost[0] + 1, self._old.lines[lost[0]].decode("utf-8", "replace").strip()
-        return f"the new version has changed what it changes: line {number} was `{text[:100]}`"
-
-    def _nearest(self, hunk: Hunk, inside: str) -> int | None:
-        """Return the line of the new version that is nearest to the hunk's."""
-        pairs = self._alignment(inside)
-        known = [(i, new) for i, new in pairs.items() if i in self._lines_of(hunk)]
-        if not known:
-            known = [
-                max(((i, n) for i, n in pairs.items() if i < hunk.old_index), default=(hunk.old_index, -1))
-            ]
-        old, new = known[0]
-        if new < 0:
-            return self._ranges(inside)[1][0]
-        return min(max(0, new - (old - hunk.old_index)), len(self._new.lines))
-
-    # -- lines of a function in both versions ------------------------------------------------------
-
-    def _alignment(self, name: str) -> dict[int, int]:
-        """Return where the lines of a class or function are now: a whole function may have moved."""
-        if name not in self._alignments:
-            old, new = self._ranges(name)
-            pairs = align_lines(self._old.lines[slice(*old)], self._new.lines[slice(*new)])
-            self._alignments[name] = {old[0] + one: new[0] + other for one, other in pairs.items()}
-        return self._alignments[name]
-
-    def _ranges(self, name: str) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the lines of a scope in both versions; those of the files where it is not in both once."""
-        old, new = self._old.range_of(name), self._new.range_of(name)
-        if old is None or new is None:
-            return (0, len(self._old.lines)), (0, len(self._new.lines))
-        return old, new
-
-
-def edited_text(lines: Sequence[bytes], edits: Sequence[Edit]) -> bytes:
-    """Return a text with edits, which are in order and apart."""
-    result: list[bytes] = []
-    done = 0
-    for edit in edits:
-        result += [*lines[done : edit.start], *edit.lines]
-        done = edit.end
-    return b"".join([*result, *lines[done:]])
-
-
-def _is_import(line: bytes) -> bool:
-    """Return whether a line is an import at the margin, whole in itself."""
-    return _IMPORT.fullmatch(line.rstrip(b"\r\n")) is not None
 
 
 def _place_name(name: str) -> str:

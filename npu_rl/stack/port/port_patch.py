@@ -8,8 +8,9 @@ from dataclasses import replace
 from npu_rl.stack.hunks.hunk_match import apply_exact
 from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
 from npu_rl.stack.port.file_scopes import FileScopes
-from npu_rl.stack.port.judge_hunk import Edit, HunkJudge, HunkJudgement, edited_text
+from npu_rl.stack.port.judge_hunk import HunkJudge, HunkJudgement
 from npu_rl.stack.port.likely_places import PlaceSearch
+from npu_rl.stack.port.placed_change import Edit, edited_text
 from npu_rl.stack.port.port_judgement import (
     History,
     HunkFate,
