@@ -10,7 +10,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, ManifestOrWorkspace, Rewrite, network
 from npu_rl.cli.show import print_report, say, tell, watcher
-from npu_rl.common.errors import UsageError
+from npu_rl.common.errors import UsageError, WorkspaceError
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
@@ -145,7 +145,11 @@ def _manifest(named: str | None, place: PortFolder) -> LoadedManifest:
         from npu_rl.workspace.export.export_commits import manifest_of
         from npu_rl.workspace.folder.discovery import open_workspace
 
-        named = manifest_of(open_workspace(None, tell))
+        try:
+            named = manifest_of(open_workspace(None, tell))
+        except (UsageError, WorkspaceError) as error:
+            hint = "Name it: --manifest M. Only in a workspace that is of its manifest's lock it need not be named."
+            raise UsageError("Missing option --manifest", why=error.what, hint=hint) from error
     return load_manifest(named)
 
 

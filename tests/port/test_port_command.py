@@ -25,7 +25,7 @@ def test_a_whole_port(versions: Versions) -> None:
         ("0006-gone", "waits"),
     ):
         assert f"{name}.patch: {word}\n" in table
-    assert f"by commit {versions.upstream.id('main~2')}" in table
+    assert f"by commit {versions.upstream.id('main~2')} take seven upstream" in table
     assert "Why: the reason of 0005-conflict." in table and "How: by a seven." in table
     assert "Retire-When: upstream has it." in table and "npu-rl patches port up --continue" in table
     text = (versions.tree / "pkg/conflict.py").read_text()

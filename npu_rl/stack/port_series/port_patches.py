@@ -182,7 +182,7 @@ class Port:
     def _step(self, trees: Trees, state: PortState, index: int, history: UpstreamHistory | None) -> PortState:
         """Port one patch and write the state."""
         ported = judge(trees, state, index, history)
-        patch = with_hunks(state.patches[index], ported)
+        patch = with_hunks(state.patches[index], ported, history)
         tree = tree_with(trees, state, index, ported)
         if ported.is_clean and tree == tree_of(trees, state.tip):
             return self.folder.write(state.with_patch(index, replace(patch, status=UPSTREAM)))

@@ -127,7 +127,7 @@ class PortReport:
             word = "conflict" if patch is self.stopped_at else _WORDS[patch.status]
             yield f"{patch.name}: {word}{' by hand' if patch.by_hand else ''}"
             for hunk in patch.hunks:
-                yield from _hunk_lines(hunk)
+                yield from _hunk_lines(hunk, places=patch is self.stopped_at)
 
     def _stop(self) -> Iterator[str]:
         patch = self.stopped_at
@@ -200,7 +200,7 @@ def patch_count(count: int) -> str:
     return "1 patch" if count == 1 else f"{count} patches"
 
 
-def _hunk_lines(hunk: FoundHunk) -> Iterator[str]:
+def _hunk_lines(hunk: FoundHunk, *, places: bool) -> Iterator[str]:
     place = f"{hunk.path}:{hunk.old_line}"
     if hunk.new_line is not None and hunk.new_line != hunk.old_line:
         place += f" -> {hunk.new_line}"
@@ -210,8 +210,8 @@ def _hunk_lines(hunk: FoundHunk) -> Iterator[str]:
         yield from _wrapped(" " * 11, hunk.why)
     if hunk.commit is not None:
         what = "by" if hunk.state == "already upstream" else "deleted by"
-        yield f"{' ' * 11}{what} commit {hunk.commit}"
-    for number, found in enumerate(hunk.places, 1):
+        yield from _wrapped(" " * 11, f"{what} commit {hunk.commit} {hunk.subject}".rstrip())
+    for number, found in enumerate(hunk.places if places else (), 1):
         where = f" in {found.inside}" if found.inside else ""
         yield f"{' ' * 11}likely place {number}: {found.path}:{found.line}{where} ({found.score:.0%} alike)"
         for line in found.context.splitlines():

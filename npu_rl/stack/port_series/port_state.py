@@ -49,7 +49,7 @@ class FoundPlace:
 
 @dataclass(frozen=True)
 class FoundHunk:
-    """What became of one hunk; the fields are those of `PortedHunk`."""
+    """What became of one hunk: the fields of `PortedHunk`, and the subject of the commit."""
 
     path: UpstreamPath
     number: int
@@ -59,6 +59,7 @@ class FoundHunk:
     inside: str = ""
     why: str = ""
     commit: Id | None = None
+    subject: str = ""
     places: tuple[FoundPlace, ...] = ()
 
 

@@ -15,6 +15,7 @@ from npu_rl.stack.port.port_judgement import History, MarkerNames, PortedHunk, P
 from npu_rl.stack.port.port_patch import port_patch
 from npu_rl.stack.port_series.port_state import FoundHunk, FoundPlace, PortedPatchState, PortState
 from npu_rl.stack.port_series.port_work_tree import tree_of
+from npu_rl.stack.port_series.upstream_history import UpstreamHistory
 
 
 @dataclass(frozen=True)
@@ -67,9 +68,11 @@ def tree_with(trees: Trees, state: PortState, index: int, ported: PortedPatch) -
     return trees.put_all(tree, changes)
 
 
-def with_hunks(patch: PortedPatchState, ported: PortedPatch) -> PortedPatchState:
+def with_hunks(
+    patch: PortedPatchState, ported: PortedPatch, history: UpstreamHistory | None
+) -> PortedPatchState:
     """Return a patch with what was found of its hunks."""
-    return replace(patch, hunks=tuple(_hunk(hunk) for file in ported.files for hunk in file.hunks))
+    return replace(patch, hunks=tuple(_hunk(hunk, history) for hunk in ported.hunks))
 
 
 def message_of(header: str) -> str:
@@ -82,16 +85,8 @@ def message_of(header: str) -> str:
     return f"{subject}\n\n{body}".strip()
 
 
-def _hunk(hunk: PortedHunk) -> FoundHunk:
+def _hunk(hunk: PortedHunk, history: UpstreamHistory | None) -> FoundHunk:
+    subject = "" if hunk.commit is None or history is None else history.subject(hunk.commit)
     places = tuple(FoundPlace(p.path, p.line, p.inside, float(p.score), p.context) for p in hunk.places)
-    return FoundHunk(
-        hunk.path,
-        hunk.number,
-        hunk.state,
-        hunk.old_line,
-        hunk.new_line,
-        hunk.inside,
-        hunk.why,
-        hunk.commit,
-        places,
-    )
+    found = FoundHunk(hunk.path, hunk.number, hunk.state, hunk.old_line, hunk.new_line, hunk.inside, hunk.why)
+    return replace(found, commit=hunk.commit, subject=subject, places=places)

@@ -102,6 +102,12 @@ class UpstreamHistory:
             stood = stands
         return None
 
+    def subject(self, commit: str) -> str:
+        """Return the first line of a commit's message."""
+        return (
+            self._repository.run("log", "-1", "--format=%s", commit).stdout.decode("utf-8", "replace").strip()
+        )
+
     def close(self) -> None:
         """Close the reader of objects."""
         for trees in self._open:
