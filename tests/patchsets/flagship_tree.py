@@ -64,8 +64,8 @@ def tree(
     that is left out ("0006-rollout-compile.patch", "rollout-compile"); ValueError if no component has it. What later
     patches did to the same file stays, by a three-way merge; ValueError if they can't be told apart. Left out
     as well, whatever is asked for: the patch that the variable NPU_RL_TEST_WITHOUT names, if it is one of these.
-    Where NPU_RL_TREE names a ported tree (`npu-rl patches port --verify`), a component that is in it is laid from there; a
-    test of the tree without a patch then skips, which leaves the patch unproven.
+    Where NPU_RL_TREE names a ported tree (`npu-rl patches port --verify`), a component that is in it is laid from
+    there; a test of the tree without a patch then skips, which leaves the patch unproven.
     laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
     """
     loaded = load_manifest(manifest)

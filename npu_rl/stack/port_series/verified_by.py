@@ -75,7 +75,8 @@ class VerifiedBy:
         lacking = {root: [file for file in files if not (root / file).is_file()] for root in roots}
         root = next((root for root in roots if not lacking[root]), None)
         if root is None:
-            absent = ", ".join(min(lacking.values(), key=_length))
+            fewest = min(lacking.values(), key=lambda absent: len(absent))
+            absent = ", ".join(fewest)
             return PatchProof(name, "", UNPROVEN, f"its tests are not here: {absent}")
         words = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         proof = self._ran(name, words, root)
@@ -108,10 +109,6 @@ class VerifiedBy:
             except HostError as error:
                 return PatchProof(name, shown, UNPROVEN, error.why or error.what)
         return PatchProof(name, shown, *_outcome(done.code, done.stdout, done.stderr, "pytest" in words))
-
-
-def _length(names: list[str]) -> int:
-    return len(names)
 
 
 def _outcome(code: int, stdout: str, stderr: str, is_pytest: bool) -> tuple[str, str]:
