@@ -15,7 +15,7 @@ PACKAGE = ROOT / "npu_rl"
 # Modules that remove, rename or replace files themselves. All others call these.
 MAY_CHANGE = {
     "common/disk.py": "whatever `remove_tree` is called for (see below); its own temporary and lock files",
-    "common/confined_changes.py": "the known places of a workspace, through no link",
+    "common/confined_changes.py": "the known places of a workspace, and what npu-rl laid in a port, through no link",
     "workspace/folder/workspace_lock.py": "the empty folders that a failed setup made",
     "stack/store.py": "units, quarantines and locks in a store that has npu-rl's mark",
     "stack/sources/git_fetch.py": "packs and objects of a transfer, in a quarantine",
@@ -52,7 +52,8 @@ MAY_REMOVE = {
     "training/run/export_run.py": "its own staging folder",
     "weights/checkpoints/unfinished_files.py": "staging folders of killed exports, whose lock nobody holds",
     "common/confined_changes.py": "the known places of a workspace",
-    "workspace/export/written_files.py": "patches of this user's earlier exports, by SHA-256; empty folders it made",
+    "stack/patches/written_files.py": "the patches that its callers wrote: exports by SHA-256; empty folders it made",
+    "stack/port_series/port_result.py": "beginnings of its own texts, by content, that a killed write has left",
     "workspace/folder/local_commits.py": "the temporary view of a repository that it made",
 }
 

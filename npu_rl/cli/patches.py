@@ -16,13 +16,14 @@ if TYPE_CHECKING:
 
 
 app = group(
-    "List, show, check and export patches.",
+    "List, show, check, export and port patches.",
     {
         "list": "patches:list_patches",
         "show": "patches:show",
         "new": "patches_new:new",
         "export": "patches_export:export",
         "lint": "patches_lint:lint",
+        "port": "patches_port:port",
     },
 )
 
@@ -36,16 +37,27 @@ def _names() -> list[str]:
 @examples(
     "npu-rl patches list",
     "npu-rl patches list --json   # with tests, and what only an NPU can show",
-    "npu-rl patches list | grep vllm",
+    "npu-rl patches list | grep router-bias",
 )
 def list_patches(json: Json = False) -> None:
-    """List the bundled patches."""
-    rows = _rows()
+    """List the bundled patches, and what becomes of each in later versions.
+
+    present: the version's patchset has it. upstream: that version has its change. gone: what it changes is not there.
+    retired: none of these; the patchset goes without it.
+    """
+    from npu_rl.common.bundled import data_root
+    from npu_rl.stack.patches.patch_names import slug_of_file
+    from npu_rl.stack.patches.version_columns import read_versions, version_lines
+
+    rows, versions = _rows(), read_versions(data_root() / "patchsets")
     if json:
-        print_json([row.to_json() for row in rows])
+        fates = {name: one.patches for name, one in versions.items()}
+        print_json(
+            [{**row.to_json(), "versions": fates[row.component][slug_of_file(row.patch)]} for row in rows]
+        )
         return
-    for row in rows:
-        say(f"{row.version:<22} {row.patch.removesuffix('.patch'):<36} {row.subject}")
+    for line in version_lines(rows, versions):
+        say(line)
 
 
 @examples(

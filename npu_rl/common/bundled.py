@@ -31,6 +31,11 @@ def data_root() -> Path:
     )
 
 
+def is_checkout() -> bool:
+    """Return whether the shipped files are those of a checkout, where they may be added to."""
+    return not (_PACKAGE / "_data").is_dir()
+
+
 def bundled_manifests() -> dict[str, Path]:
     """Return the files of the bundled manifests by name, sorted."""
     found = sorted((data_root() / "manifests").glob("*.yaml"), key=lambda path: path.stem)

@@ -96,21 +96,28 @@ class Confined:
                     raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
                 os.rename(old, new, src_dir_fd=here, dst_dir_fd=there)
 
-    def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
-        """Write a file atomically: readers see the old or the new content, never a part."""
-        with self._parent(path) as (folder, name):
-            temporary = f".{name}.{os.urandom(6).hex()}"
-            handle = os.open(temporary, _NEW, 0o666, dir_fd=folder)
+    def write(self, path: Path, data: bytes, *, sync: bool = False, by: Path | None = None) -> None:
+        """Write a file atomically: readers see the old or the new content, never a part.
+
+        Args:
+            by: The path under which it is written first, so that a write that is killed leaves nothing elsewhere; what
+                one has left there is replaced.
+        """
+        unseen = by or path.with_name(f".{path.name}.{os.urandom(6).hex()}")
+        with self._parent(unseen) as (beside, temporary), self._parent(path) as (folder, name):
+            if by is not None:
+                remove_in(beside, temporary)
+            handle = os.open(temporary, _NEW, 0o666, dir_fd=beside)
             try:
                 with os.fdopen(handle, "wb") as file:
                     file.write(data)
                     if sync:
                         file.flush()
                         os.fsync(file.fileno())
-                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                os.rename(temporary, name, src_dir_fd=beside, dst_dir_fd=folder)
             finally:
                 with contextlib.suppress(OSError):
-                    os.unlink(temporary, dir_fd=folder)
+                    os.unlink(temporary, dir_fd=beside)
 
     @contextlib.contextmanager
     def new(self, path: Path) -> Iterator[int]:

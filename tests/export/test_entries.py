@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common import bundled
+from npu_rl.stack.patches.patch_names import slug_of_subject
+from npu_rl.stack.patches.series_file import with_names
 from npu_rl.workspace.export.manifest_edit import ListEdit, edited
-from npu_rl.workspace.export.patch_names import slug_of_subject
 from npu_rl.workspace.export.patch_writer import header_text
-from npu_rl.workspace.export.series_file import with_names
 from tests.export.conftest import LINES, TEN, Export
 from tests.export.test_histories import fixed_up
 from tests.support import ROOT, assert_told, ok

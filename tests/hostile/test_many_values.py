@@ -22,7 +22,7 @@ from npu_rl.common.bounded import (
 )
 from npu_rl.common.errors import WeightsError, WorkspaceError
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
-from npu_rl.stack.hunks.hunk_headings import _definitions
+from npu_rl.stack.hunks.hunk_headings import definitions_of
 from npu_rl.stack.requirements.declared import declared_requirements
 from npu_rl.stack.requirements.requirement_file import read_requirement_file
 from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal, finished_sizes
@@ -94,7 +94,7 @@ def test_a_python_file_that_is_too_large_has_no_syntax_tree() -> None:
     """16 MB of `X=(1,1,...)` in the trainer's file cost `recipes check` 9 GB and 47 s."""
     for size, read in ((LARGEST_PYTHON, True), (LARGEST_PYTHON + 1, False)):
         content = b"x = 1\n#".ljust(size, b"#")
-        found = [syntax_tree(content), definitions_in(content), _definitions(content)]
+        found = [syntax_tree(content), definitions_in(content), definitions_of(content)]
         assert [value is not None for value in found] == [read] * 3
 
 

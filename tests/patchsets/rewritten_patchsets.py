@@ -13,15 +13,16 @@ from pathlib import Path
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.compose.write_patch import PatchOptions
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
+from npu_rl.stack.patches.patch_names import slug_of_file
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Silent
 from npu_rl.stack.sources.url_rewriting import load_rewrites
 from npu_rl.workspace.export.commit_history import HistoryCommit
 from npu_rl.workspace.export.history_steps import TREE, PatchCommit
-from npu_rl.workspace.export.patch_names import slug_of_file
-from npu_rl.workspace.export.patch_writer import PatchOptions, rewritten
+from npu_rl.workspace.export.patch_writer import rewritten
 from npu_rl.workspace.export.series_of_component import SeriesPatch
 from npu_rl.workspace.summary.summary_sources import of_manifest
 from tests.support import ROOT

@@ -39,7 +39,7 @@ _SIGNATURE = re.compile(  # `int two(`, of most languages; not a command of a sh
 _PROSE = (".md", ".rst", ".txt", ".html")  # no functions
 
 
-class _Definition(NamedTuple):
+class PythonDefinition(NamedTuple):
     """A `def` or `class`.
 
     Attributes:
@@ -100,11 +100,11 @@ def _between_functions(content: bytes, hunk: Hunk, line: int, name: str) -> bool
 
     In a class it must not name a method of other classes only.
     """
-    definitions = _definitions(content)
+    definitions = definitions_of(content)
     if definitions is None:
         return False
     at = line + next(hunk.changes()).at
-    around = [_enclosing(definitions, n) for n in (max(at - 1, line), at)]
+    around = [enclosing_definition(definitions, n) for n in (max(at - 1, line), at)]
     if any(found is not None and not found.is_class for found in around):
         return False
     holders = [d.name.rpartition(".")[0] for d in definitions if d.last_name == name]
@@ -115,12 +115,12 @@ def moved_to_twin(content: bytes, hunk: Hunk, offset: int, path: str) -> str | N
     """Return why a moved hunk may be in a twin of its function or section, with one nearer to its line; or None."""
     if path.endswith(SUFFIXES):
         return moved_to_other_section(content, hunk, offset, path)
-    definitions = _definitions(content) if path.endswith(_PYTHON) else None
+    definitions = definitions_of(content) if path.endswith(_PYTHON) else None
     if not definitions:
         return None
     change = next(hunk.changes()).at
     stated = hunk.old_index + 1 + change
-    found = _enclosing(definitions, stated + offset)
+    found = enclosing_definition(definitions, stated + offset)
     if found is None:
         return None
     twins = [d for d in definitions if d.last_name == found.last_name]
@@ -156,8 +156,8 @@ def _may_match_one_pattern(one: str, other: str) -> bool:
 
 def _describe_place(content: bytes, lines: Sequence[str], heading: int | None, line: int, path: str) -> str:
     """Return where a place is, for people."""
-    definitions = _definitions(content) if path.endswith(_PYTHON) else None
-    found = _enclosing(definitions, line) if definitions else None
+    definitions = definitions_of(content) if path.endswith(_PYTHON) else None
+    found = enclosing_definition(definitions, line) if definitions else None
     if found is not None:
         return f"in {found.name} (line {found.first})"
     return f"below `{lines[heading - 1].strip()}` (line {heading})" if heading else "above every function"
@@ -173,13 +173,13 @@ def _describe_heading(lines: Sequence[str], wanted: re.Match[str] | None, headin
     return describe_heading(heading, places)
 
 
-def _definitions(content: bytes) -> list[_Definition] | None:
+def definitions_of(content: bytes) -> list[PythonDefinition] | None:
     """Return every function and class of a Python file; None if it has no syntax tree that is bounded."""
     tree = syntax_tree(content)
     return None if tree is None else list(_walk_definitions(tree))
 
 
-def _walk_definitions(tree: ast.AST) -> Iterator[_Definition]:
+def _walk_definitions(tree: ast.AST) -> Iterator[PythonDefinition]:
     import ast
 
     pending: list[tuple[ast.AST, str]] = [(tree, "")]
@@ -188,11 +188,13 @@ def _walk_definitions(tree: ast.AST) -> Iterator[_Definition]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
             name = f"{name}.{node.name}" if name else node.name
             first = min([node.lineno, *(d.lineno for d in node.decorator_list)])
-            yield _Definition(first, node.end_lineno or node.lineno, name, isinstance(node, ast.ClassDef))
+            yield PythonDefinition(
+                first, node.end_lineno or node.lineno, name, isinstance(node, ast.ClassDef)
+            )
         pending.extend((child, name) for child in ast.iter_child_nodes(node))
 
 
-def _enclosing(definitions: Sequence[_Definition], line: int) -> _Definition | None:
+def enclosing_definition(definitions: Sequence[PythonDefinition], line: int) -> PythonDefinition | None:
     """Return the innermost definition that contains the line, or None."""
     inside = [d for d in definitions if d.first <= line <= d.last]
     return min(inside, key=lambda d: d.last - d.first, default=None)

@@ -61,7 +61,7 @@ def build(kind: Any, data: Any, at: str) -> Any:
         return {build(arguments[0], k, at): build(arguments[1], v, f"{at}.{k}") for k, v in data.items()}
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return _build_dataclass(kind, data, at)
-    if not isinstance(data, kind) or isinstance(data, bool):
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
         raise UnexpectedShape(f"{at}: expected {kind.__name__}")
     return data
 

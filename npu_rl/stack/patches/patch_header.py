@@ -89,6 +89,11 @@ def parse_header(text: str) -> Header:
     return Header(subject, fields, tuple(repeated), tuple(others))
 
 
+def is_test_id(text: str) -> bool:
+    """Return whether a text is the id of a test of npu-rl's form, tests/x.py::test."""
+    return _TEST.fullmatch(text) is not None
+
+
 def lint_header(text: str) -> list[str]:
     """Return the faults in the header of a bundled patch, one sentence each."""
     header = parse_header(text)
@@ -107,7 +112,7 @@ def lint_header(text: str) -> list[str]:
     problems += [
         f"`{VERIFIED_BY}: {test}` is not a test id like tests/patches/test_x.py::test_name."
         for test in header.tests
-        if not _TEST.fullmatch(test)
+        if not is_test_id(test)
     ]
     return problems
 

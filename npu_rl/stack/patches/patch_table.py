@@ -39,6 +39,11 @@ class PatchRow:
     needs_npu: str
     retire_when: str
 
+    @property
+    def component(self) -> str:
+        """The component's name."""
+        return self.version.partition(" ")[0]
+
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""
         return {**vars(self), "adaptation": list(self.adaptation), "tests": list(self.tests)}

@@ -28,7 +28,7 @@ class IncomingCommits:
     drift: int
 
 
-class History:
+class MergeHistory:
     """Commits of one repository, without their trees, including the merges made so far."""
 
     def __init__(self, repository: Git, pin: str, component: str) -> None:

@@ -13,7 +13,7 @@ from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import commit_tree_id, short
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.resolve.pull_request import History, IncomingCommits
+from npu_rl.stack.resolve.pull_request import IncomingCommits, MergeHistory
 from npu_rl.stack.resolve.refs import is_full_id, resolve
 from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.git_fetch import check_bundle, fetch_commits
@@ -108,7 +108,7 @@ class Upstream:
         assert self.spec.ref is not None
         with self.context.store.quarantine() as folder:
             self.fetch(Git(folder), ids.values(), contents="tree:0")
-            history = History(Git(folder), ids[self.spec.ref], self.name)
+            history = MergeHistory(Git(folder), ids[self.spec.ref], self.name)
             found = []
             for m in self.spec.merge:
                 head, tip = ids[m.ref], ids[m.base]
@@ -119,9 +119,15 @@ class Upstream:
             return found
 
     def fetch(
-        self, repository: Git, commits: Iterable[str], *, contents: str, depth: int | None = None
+        self,
+        repository: Git,
+        commits: Iterable[str],
+        *,
+        contents: str,
+        depth: int | None = None,
+        since: str | None = None,
     ) -> None:
-        """Fetch commits from the first source that has all of them."""
+        """Fetch commits from the first source that has all of them, with their history to a depth or a date."""
         refs = [ref for ref in dict.fromkeys(self._refs()) if not is_full_id(ref)]
         fetch_from_sources(
             self.context,
@@ -132,6 +138,7 @@ class Upstream:
             refs,
             contents=contents,
             depth=depth,
+            since=since,
         )
 
     def root(self, trees: Trees, oid: str) -> str:
@@ -155,6 +162,7 @@ def fetch_from_sources(
     *,
     contents: str,
     depth: int | None = None,
+    since: str | None = None,
 ) -> None:
     """Fetch commits of a component from the first of its git and bundle sources that has all of them.
 
@@ -175,7 +183,7 @@ def fetch_from_sources(
             if source.git and not context.network.offline:
                 fetch_commits(
                     repository, source.git, wanted, context.network, name, context.watcher, depth=depth,
-                    contents=contents, refs=refs,
+                    since=since, contents=contents, refs=refs,
                 )  # fmt: skip
                 return
             if source.bundle:

@@ -12,6 +12,7 @@ from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import LockError, ManifestError, UsageError, WorkspaceError
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.patches.written_files import differing, write_files
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.export.commit_history import ROOT, SOURCES, WorkspaceHistory, open_histories
 from npu_rl.workspace.export.export_plan import ExportedPatch, ExportPlanner
@@ -20,7 +21,6 @@ from npu_rl.workspace.export.history_steps import steps_of
 from npu_rl.workspace.export.manifest_entries import check_same_stack
 from npu_rl.workspace.export.series_of_component import SeriesByComponent, series_by_component
 from npu_rl.workspace.export.whole_checkouts import take_whole_checkouts
-from npu_rl.workspace.export.written_files import differing, write_files
 from npu_rl.workspace.folder import file_check
 from npu_rl.workspace.folder.local_edits import own_work
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, read_lock, read_receipt

@@ -11,16 +11,17 @@ from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import PatchError
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.compose.write_patch import PatchOptions
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.patches.series import SERIES
+from npu_rl.stack.patches.series_file import with_names
+from npu_rl.stack.patches.written_files import LARGEST
 from npu_rl.workspace.export.export_record import digest, key_of
 from npu_rl.workspace.export.manifest_edit import ListEdit, PatchItem, edited
 from npu_rl.workspace.export.manifest_entries import AGAIN, EntryFiles, entries_of
-from npu_rl.workspace.export.patch_writer import PatchOptions, patch_text
+from npu_rl.workspace.export.patch_writer import patch_text
 from npu_rl.workspace.export.placement import PlacedEntry, place_series
-from npu_rl.workspace.export.series_file import with_names
 from npu_rl.workspace.export.series_of_component import SeriesByComponent, SeriesPatch
-from npu_rl.workspace.export.written_files import LARGEST
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest

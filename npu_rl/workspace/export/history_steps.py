@@ -14,8 +14,8 @@ from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.objects import EMPTY_TREE
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
+from npu_rl.stack.patches.patch_names import slug_of_file, trailers
 from npu_rl.workspace.export.commit_history import SOURCES, HistoryCommit, WorkspaceHistory
-from npu_rl.workspace.export.patch_names import slug_of_file, trailers
 
 TREE = "tree"  # what the assembled tree is called beside the components
 _FIXUP = re.compile(r"(fixup|squash|amend)! ")

@@ -132,7 +132,7 @@ def _copied(name: str, path: str, left: Sequence[LockedPatch]) -> LockedPatch | 
 
 def _names(folder: Path) -> tuple[str, ...]:
     """Return the names in a `series`, also of a folder that a killed export has left with more files."""
-    from npu_rl.workspace.export.series_file import names_of
+    from npu_rl.stack.patches.series_file import names_of
 
     found = read_if_file(folder / SERIES, _LARGEST_SERIES)
     if found is None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from npu_rl.common.errors import PatchError
 from npu_rl.stack.lock.lock_model import LockedPatch
+from npu_rl.stack.patches.patch_names import number_of_file
 from npu_rl.workspace.export.manifest_entries import AGAIN, EntryFiles
-from npu_rl.workspace.export.patch_names import number_of_file
 from npu_rl.workspace.export.series_of_component import SeriesPatch
 
 

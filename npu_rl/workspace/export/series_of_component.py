@@ -10,9 +10,9 @@ from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.message_template import SLUG
+from npu_rl.stack.patches.patch_names import slug_of_file, slug_of_subject, trailers
 from npu_rl.workspace.export.commit_split import Changes, CommitSplitter
 from npu_rl.workspace.export.history_steps import TREE, PatchCommit
-from npu_rl.workspace.export.patch_names import slug_of_file, slug_of_subject, trailers
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
+from npu_rl.stack.patches.patch_names import slug_of_file
 from npu_rl.workspace.export.commit_history import SOURCES, WorkspaceHistory
 from npu_rl.workspace.export.commit_split import Changes
 from npu_rl.workspace.export.history_steps import steps_of
-from npu_rl.workspace.export.patch_names import slug_of_file
 from npu_rl.workspace.export.series_of_component import (
     SeriesByComponent,
     SeriesPatch,

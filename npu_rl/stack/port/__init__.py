@@ -1,0 +1,1 @@
+"""`patches port`: a component's patches carried to another version."""

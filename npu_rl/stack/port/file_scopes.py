@@ -1,0 +1,104 @@
+"""A file as lines, with what is around each of them: class and function, or the keys of a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
+
+from npu_rl.stack.hunks.hunk_headings import definitions_of
+from npu_rl.stack.hunks.hunk_match import split_lines
+from npu_rl.stack.hunks.key_paths import SUFFIXES, KeyPlace, read_keys
+
+_PYTHON = (".py", ".pyi")
+_FILLER = frozenset(
+    ("return", "return None", "return self", "else:", "try:", "finally:", "pass", "continue", "break", '"""')
+)  # lines that stand anywhere
+_SHORTEST = 6  # characters of a line that tells a place
+
+
+class Scope(NamedTuple):
+    """A class, a function, or a mapping of a configuration, with its first and last line, from 1."""
+
+    first: int
+    last: int
+    name: str
+
+
+class FileScopes:
+    """A file. Indexes count from 0, and a range has its first and the index after its last line.
+
+    Attributes:
+        lines: Its lines, with their ends.
+    """
+
+    def __init__(self, content: bytes, path: str) -> None:
+        self.content, self.path = content, path
+        self.lines = split_lines(content)
+
+    @cached_property
+    def scopes(self) -> list[Scope] | None:
+        """Its classes and functions, or mappings; None where they are not known, as in a file that is invalid."""
+        if self.path.endswith(_PYTHON):
+            found = definitions_of(self.content)
+            return None if found is None else [Scope(d.first, d.last, d.name) for d in found]
+        if self.path.endswith(SUFFIXES):
+            keys = read_keys(self.content, self.path)
+            return None if keys is None else _mappings(keys, len(self.lines))
+        return None
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """The qualified names of its scopes."""
+        return frozenset(scope.name for scope in self.scopes or ())
+
+    def inside(self, first: int, end: int) -> str:
+        """Return the qualified name of the innermost scope around lines; empty for none.
+
+        A scope that is whole within the lines is not around them.
+        """
+        around = [
+            scope
+            for scope in self.scopes or ()
+            if scope.first <= first + 1
+            and end <= scope.last
+            and not (scope.first == first + 1 and scope.last == end)
+        ]
+        return min(around, key=lambda scope: scope.last - scope.first).name if around else ""
+
+    def range_of(self, name: str) -> tuple[int, int] | None:
+        """Return the lines of a scope; those of the file for no name; None if it is there twice or never."""
+        if not name:
+            return 0, len(self.lines)
+        found = [scope for scope in self.scopes or () if scope.name == name]
+        return (found[0].first - 1, found[0].last) if len(found) == 1 else None
+
+    def places(self, lines: Sequence[bytes], name: str) -> list[int]:
+        """Return where lines stand directly in a scope, or outside of all of them for no name."""
+        if not lines:
+            return []
+        wanted, count = list(lines), len(lines)
+        starts = [i for i, line in enumerate(self.lines) if line == wanted[0]]
+        found = [i for i in starts if self.lines[i : i + count] == wanted]
+        return [i for i in found if self.inside(i, i + count) == name]
+
+    def name_at(self, index: int) -> str:
+        """Return the qualified name of the innermost scope at a line."""
+        around = [scope for scope in self.scopes or () if scope.first <= index + 1 <= scope.last]
+        return min(around, key=lambda scope: scope.last - scope.first).name if around else ""
+
+
+def _mappings(keys: Sequence[KeyPlace], lines: int) -> list[Scope]:
+    """Return the mappings and lists of a configuration; each ends above the next key that is not within it."""
+    found = []
+    for number, key in enumerate(keys):
+        if key.opens:
+            rest = (other.line - 1 for other in keys[number + 1 :] if other.path[: len(key.path)] != key.path)
+            found.append(Scope(key.line, next(rest, lines), ".".join(key.path)))
+    return found
+
+
+def is_telling(line: bytes) -> bool:
+    """Return whether a line tells one place from others: it is not blank, a bracket, `else:` and the like."""
+    text = line.decode("utf-8", "replace").strip()
+    return len(text) >= _SHORTEST and text not in _FILLER and sum(c.isalnum() for c in text) >= _SHORTEST - 2

@@ -1,0 +1,154 @@
+"""A search of the whole new tree for what a hunk changed, when its file, class or function is gone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+
+from npu_rl.stack.patches.patch_model import Hunk
+from npu_rl.stack.port.file_scopes import FileScopes, is_telling
+from npu_rl.stack.port.port_judgement import LikelyPlace, NewVersion
+
+_MOST = 3  # places of a hunk
+_CONTEXT = 5  # lines of a place
+_LEAST = 0.2  # score of a place that is worth a look
+_FUNCTION, _CLASS, _LINES, _FOLDER = 0.3, 0.2, 0.35, 0.15  # what finding each of them counts
+_WORDS = 0.6  # what all words of the lines count, in other lines
+_MOST_WORDS = 0.6  # share of the words that tells more than the function's name
+_WORD = re.compile(rb"[A-Za-z_]\w{5,}")
+_DEFINED = rb"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+%s\b"
+
+
+class PlaceSearch:
+    """Searches a version. Files are read once for all hunks of a patch."""
+
+    def __init__(self, version: NewVersion) -> None:
+        self._version = version
+        self._contents: dict[str, bytes] = {}
+
+    def find(self, hunk: Hunk, inside: str, path: str, renamed: str | None) -> tuple[LikelyPlace, ...]:
+        """Return at most three places, the most likely first.
+
+        Args:
+            inside: The class and function that the hunk changed.
+            path: Its file in the old version; only files of the same kind are searched.
+            renamed: The name of that file now, if git tells one: it comes first.
+        """
+        wanted = _Wanted(hunk, inside, path)
+        found = [
+            place
+            for name, content in self._files(PurePosixPath(path).suffix)
+            if (place := wanted.look(name, content)) is not None
+        ]
+        found.sort(key=lambda place: (place.path != renamed, -place.score, place.path))
+        if renamed is not None and (not found or found[0].path != renamed):
+            content = self._version.read(renamed) or b""
+            head = b"".join(FileScopes(content, renamed).lines[:_CONTEXT])
+            found.insert(0, LikelyPlace(renamed, 1, "", 0.0, head.decode("utf-8", "replace")))
+        return tuple(found[:_MOST])
+
+    def _files(self, suffix: str) -> Iterator[tuple[str, bytes]]:
+        if not self._contents:
+            for path in self._version.files():
+                if path.endswith(suffix):
+                    self._contents[path] = self._version.read(path) or b""
+        yield from ((path, content) for path, content in self._contents.items() if path.endswith(suffix))
+
+
+class _Wanted:
+    """What of a hunk is looked for: its class, its function, and the lines that it removes or stands between."""
+
+    def __init__(self, hunk: Hunk, inside: str, path: str) -> None:
+        names = inside.split(".") if inside else []
+        self._folders = PurePosixPath(path).parts[:-1]
+        self._function = names[-1].encode() if names else None
+        self._holder = names[0].encode() if len(names) > 1 else None
+        removed = [line for change in hunk.changes() for line in change.removed]
+        telling = {line.strip() for line in removed if is_telling(line)}
+        self._lines = telling or {line.strip() for line in hunk.old_lines if is_telling(line)}
+        self._words = {word for line in self._lines for word in _WORD.findall(line)}
+
+    def look(self, path: str, content: bytes) -> LikelyPlace | None:
+        """Return the best place of a file; None if too little of the hunk is there."""
+        holder = self._defined(self._holder, content)
+        function = self._defined(self._function, content)
+        if self._is_common and holder is None:
+            function = None
+        held = [line for line in self._lines if line in content]
+        words = [word for word in self._words if word in content]
+        if function is None and not held and 2 * len(words) < len(self._words):
+            return None
+        scopes = FileScopes(content, path)
+        at, together = self._densest(scopes.lines, len(held)) if held else (None, 0)
+        at_words, of_words = (
+            self._wordiest(scopes.lines) if 2 * len(words) >= len(self._words) else (None, 0.0)
+        )
+        score = _FUNCTION * (function is not None) + _CLASS * (holder is not None)
+        of_lines = together / len(self._lines) if self._lines else 0.0
+        if _WORDS * of_words > of_lines:
+            at, together, of_lines = at_words, 0, _WORDS * of_words
+        score += _LINES * of_lines
+        score += _FOLDER * self._nearness(path)
+        score /= (
+            _FUNCTION * bool(self._function)
+            + _CLASS * bool(self._holder)
+            + _LINES * bool(self._lines)
+            + _FOLDER
+        )
+        if score < _LEAST:
+            return None
+        line = (
+            at
+            if at is not None and (together > 1 or of_words > _MOST_WORDS or function is None)
+            else function
+        )
+        index = line if line is not None else 0
+        context = b"".join(scopes.lines[index : index + _CONTEXT]).decode("utf-8", "replace")
+        return LikelyPlace(path, index + 1, scopes.name_at(index), round(score, 2), context)
+
+    @property
+    def _is_common(self) -> bool:
+        """Whether many classes have a method of this name."""
+        return self._function is not None and self._function.startswith(b"__")
+
+    def _nearness(self, path: str) -> float:
+        """Return how many of the leading folders of the hunk's file a file shares, 0 to 1."""
+        folders = PurePosixPath(path).parts[:-1]
+        shared = sum(1 for one, other in zip(self._folders, folders, strict=False) if one == other)
+        return shared / max(len(self._folders), len(folders), 1)
+
+    @staticmethod
+    def _defined(name: bytes | None, content: bytes) -> int | None:
+        """Return the index of the line that defines a name; None if none does."""
+        if name is None or name not in content:
+            return None
+        found = re.search(_DEFINED % re.escape(name), content, re.M)
+        return None if found is None else content.count(b"\n", 0, found.start())
+
+    def _densest(self, lines: Sequence[bytes], most: int) -> tuple[int | None, int]:
+        """Return where most of the wanted lines stand near one another, and how many of them."""
+        hits = [(i, line.strip()) for i, line in enumerate(lines) if line.strip() in self._lines]
+        best: tuple[int | None, int] = (None, 0)
+        span = 4 * len(self._lines) + 10
+        for start, (index, _) in enumerate(hits):
+            near = {text for i, text in hits[start : start + 4 * most + 8] if i - index <= span}
+            if len(near) > best[1]:
+                best = index, len(near)
+        return best
+
+    def _wordiest(self, lines: Sequence[bytes]) -> tuple[int | None, float]:
+        """Return where most of the words of the wanted lines stand near one another, and which share of them."""
+        span = 2 * len(self._lines) + 6
+        hits = [
+            (i, found) for i, line in enumerate(lines) if (found := self._words & set(_WORD.findall(line)))
+        ]
+        best: tuple[int | None, int] = (None, 0)
+        for start, (index, _) in enumerate(hits):
+            near: set[bytes] = set()
+            for i, found in hits[start : start + span]:
+                if i - index < span:
+                    near |= found
+            if len(near) > best[1]:
+                best = index, len(near)
+        return best[0], best[1] / max(len(self._words), 1)

@@ -1,0 +1,66 @@
+"""The changes of a hunk with their places in the old version, and lines of the new version that give way to others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from npu_rl.stack.patches.patch_model import Hunk
+from npu_rl.stack.port.file_scopes import FileScopes
+
+
+class Edit(NamedTuple):
+    """Lines of the new version that give way to others: those from `start` up to `end`, which may be none."""
+
+    start: int
+    end: int
+    lines: tuple[bytes, ...]
+
+
+class PlacedChange(NamedTuple):
+    """A change of a hunk in the old version.
+
+    Attributes:
+        at: The lines above it.
+        inside: The scope around what it removes, else around what it adds.
+        made_inside: The scope around what it adds, which may have another name by then.
+    """
+
+    at: int
+    removed: tuple[bytes, ...]
+    added: tuple[bytes, ...]
+    inside: str
+    made_inside: str
+
+    @property
+    def end(self) -> int:
+        """The index after what it removes."""
+        return self.at + len(self.removed)
+
+
+def placed_changes(old: FileScopes, hunk: Hunk) -> Iterator[PlacedChange]:
+    """Yield the changes of a hunk, which fits the old version exactly."""
+    whole = Edit(hunk.old_index, hunk.old_index + hunk.old_count, tuple(hunk.new_lines))
+    patched = FileScopes(edited_text(old.lines, [whole]), old.path)
+    shift = 0
+    for change in hunk.changes():
+        first, added = hunk.old_index + change.at, len(change.added)
+        made = patched.inside(first + shift, first + shift + added)
+        around = old.inside(first, first + len(change.removed)) if change.removed else made
+        shift += added - len(change.removed)
+        yield PlacedChange(first, change.removed, change.added, around, made)
+
+
+def context_lines(hunk: Hunk) -> range:
+    """Return the indexes of the old lines of a hunk, which are its context and what it removes."""
+    return range(hunk.old_index, hunk.old_index + hunk.old_count)
+
+
+def edited_text(lines: Sequence[bytes], edits: Sequence[Edit]) -> bytes:
+    """Return a text with edits, which are in order and apart."""
+    result: list[bytes] = []
+    done = 0
+    for edit in edits:
+        result += [*lines[done : edit.start], *edit.lines]
+        done = edit.end
+    return b"".join([*result, *lines[done:]])

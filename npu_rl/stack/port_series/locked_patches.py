@@ -1,0 +1,167 @@
+"""The patches of a component in a lock, each with its files as the patches before it have left them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from npu_rl.common.bounded import read_if_file
+from npu_rl.common.errors import LockError, PatchError, UsageError
+from npu_rl.common.yaml_documents.text_checks import is_local
+from npu_rl.stack.compose import assemble
+from npu_rl.stack.compose.build_tree import compose
+from npu_rl.stack.compose.git_trees import Trees, scratch_trees
+from npu_rl.stack.compose.patch_texts import MAXIMUM_SIZE, locked_text
+from npu_rl.stack.compose.write_patch import PatchOptions, diff_text, header_of
+from npu_rl.stack.lock.lock_model import Lock, LockedPatch
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_model import Patch
+from npu_rl.stack.patches.series import SERIES
+from npu_rl.stack.resolve.upstream_repository import Context
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+
+_NAME = re.compile(r"\d{4}-[a-z0-9-]+\.patch")
+_AGAIN = "Make the lock anew (npu-rl lock --manifest M), then port."
+
+
+@dataclass(frozen=True)
+class OldPatch:
+    """A patch of a lock.
+
+    Attributes:
+        name: The name that its file has in a patchset.
+        file: Where it is, as in the lock.
+        text: What is applied.
+        before, after: The component's tree around it.
+    """
+
+    name: str
+    file: str
+    text: bytes
+    patch: Patch
+    before: str
+    after: str
+
+
+def check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
+    """Raise UsageError, LockError or PatchError unless a lock has what a manifest and its patch files say now."""
+    name = loaded.manifest.name
+    if component not in lock.components or component not in loaded.manifest.components:
+        known = ", ".join(loaded.manifest.components)
+        raise UsageError(f"Unknown component of {name}: {component}", hint=f"Components: {known}")
+    if loaded.digest != lock.manifest_digest:
+        raise LockError(f"{name} has changed since its lock was made", where=str(loaded.path), hint=_AGAIN)
+    if not lock.components[component].patches:
+        raise UsageError(f"{component} of {name} has no patches", where=str(loaded.path))
+    for patch in lock.components[component].patches:
+        if ":" in patch.file:
+            continue
+        found = read_if_file(_place(loaded, patch.file), MAXIMUM_SIZE)
+        if found is None or hashlib.sha256(found).hexdigest() != patch.sha256:
+            what = "was removed" if found is None else "was changed"
+            raise PatchError(
+                f"{patch.name} of {component} {what} after the lock was made",
+                where=str(_place(loaded, patch.file)),
+                why="What the lock proves, it proves of the patch as it was.",
+                hint=_AGAIN,
+            )
+
+
+def _place(loaded: LoadedManifest, file: str) -> Path:
+    if is_local(file):
+        return loaded.path.parent / file
+    return loaded.locate(file.rpartition("/")[0]) / file.rpartition("/")[2]
+
+
+@contextmanager
+def old_patches(context: Context, lock: Lock, component: str) -> Iterator[tuple[Trees, list[OldPatch]]]:
+    """Provide the patches of a component and the objects of their trees, fetched where the store lacks them.
+
+    Raises SourceError, ComposeError, PatchError.
+    """
+    names = _names(lock.components[component].patches)
+    needed = _with_origins(lock, component)
+    part = replace(
+        lock,
+        components={name: one for name, one in lock.components.items() if name in needed},
+        tree_patches=(),
+        runtime=None,
+    )
+    deliveries = context.deliverer().deliver(part, len(needed))
+    units = [unit for delivery in deliveries.values() for unit in delivery.units]
+    texts: dict[str, bytes] = {}
+    with scratch_trees(context.store, units) as trees:
+
+        def text_of(patch: LockedPatch, results: dict[str, str]) -> bytes:
+            texts[patch.sha256] = locked_text(patch, context.manifest_folder, context.store, trees, results)
+            return texts[patch.sha256]
+
+        compose(trees, part, text_of)
+        before = assemble.merged(lock.components[component])
+        found = []
+        for name, patch in zip(names, lock.components[component].patches, strict=True):
+            text = _plain_text(trees, patch, texts[patch.sha256], before)
+            parsed = parse_patch(text, name=name)
+            found.append(OldPatch(name, patch.file, text, parsed, before, patch.tree))
+            before = patch.tree
+        yield trees, found
+
+
+def _plain_text(trees: Trees, patch: LockedPatch, data: bytes, before: str) -> bytes:
+    """Return the text of a patch in the component's own paths and at its own lines, without options of an entry."""
+    text = patch.applied_text(data)
+    if (patch.strip, patch.directory, patch.exclude, patch.offsets) == (1, "", (), {}):
+        return text
+    return header_of(text) + b"---\n" + diff_text(trees, before, patch.tree, PatchOptions())
+
+
+def _with_origins(lock: Lock, component: str) -> set[str]:
+    """Return a component and those that its patches come from, and so on."""
+    needed: set[str] = set()
+    left = [component]
+    while left:
+        name = left.pop()
+        if name in needed:
+            continue
+        needed.add(name)
+        files = [patch.file for patch in lock.components[name].patches]
+        left += [file.partition(":")[0] for file in files if ":" in file]
+    return needed
+
+
+def _names(patches: Sequence[LockedPatch]) -> list[str]:
+    """Return the names of the files in a new patchset. Raises PatchError for two that are the same."""
+    names: dict[str, LockedPatch] = {}
+    for number, patch in enumerate(patches, 1):
+        name = PurePosixPath(patch.file.partition(":")[2] or patch.file).name
+        if _NAME.fullmatch(name) is None:
+            words = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(name).stem.lower()).strip("-")
+            name = f"{number:04d}-{re.sub(r'^[0-9]+-', '', words) or 'patch'}.patch"
+        other = names.setdefault(name, patch)
+        if other is not patch:
+            raise PatchError(
+                f"Two patches would be named {name}",
+                why=f"{other.file}\n{patch.file}\nA port writes all patches of a component into one folder.",
+                hint="Rename one of them, make the lock anew (npu-rl lock --manifest M), then port.",
+            )
+    return list(names)
+
+
+def series_of(loaded: LoadedManifest, component: str) -> str:
+    """Return the text of the `series` files of a component's folders, one after the other."""
+    text = ""
+    for entry in loaded.manifest.components[component].patches:
+        if entry.from_ is None and loaded.locate(entry.path).is_dir():
+            data = read_if_file(loaded.locate(entry.path) / SERIES, MAXIMUM_SIZE) or b""
+            text += data.decode("utf-8", "replace")
+            text += "" if text.endswith("\n") or not text else "\n"
+        elif entry.from_ is None:
+            text += f"{PurePosixPath(entry.path).name}\n"
+    return text

@@ -1,0 +1,162 @@
+"""The version that patches are ported to: its ref and commit id, its name, and the tree of what is taken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from npu_rl.common.errors import LockError, SourceError, UsageError
+from npu_rl.stack.compose.git_trees import Trees, scratch_trees, taken_tree
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.objects import GITLINK, short
+from npu_rl.stack.resolve import takes as taking
+from npu_rl.stack.resolve.refs import is_full_id, shown
+from npu_rl.stack.resolve.release import sources_of
+from npu_rl.stack.resolve.takes import held_paths
+from npu_rl.stack.resolve.upstream_repository import Context, Upstream
+from npu_rl.stack.sources.git_fetch import GitRequest
+from npu_rl.stack.sources.git_remote import ls_remote
+from npu_rl.stack.store import Unit
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.manifest.schema import Component as Spec
+
+_REF = re.compile(r"[A-Za-z0-9_][\w./+-]*")
+_ABBREVIATED = re.compile(r"[0-9a-f]{7,39}")
+
+
+@dataclass(frozen=True)
+class TargetRef:
+    """A version of a component's repository.
+
+    Attributes:
+        ref: The full name of a tag or branch, or the commit id itself.
+        id: The commit id.
+    """
+
+    ref: str
+    id: str
+
+    @property
+    def version(self) -> str:
+        """The name of its patchset: that of the tag without `v`, else the first digits of the id."""
+        tag = self.ref.removeprefix("refs/tags/")
+        if tag == self.ref:
+            return self.id[:7]
+        name = re.sub(r"[^A-Za-z0-9._+-]", "-", tag)
+        return re.sub(r"^v(?=\d)", "", name).lstrip("._+-") or self.id[:7]
+
+    @property
+    def pinned(self) -> str:
+        """The `ref:` of a manifest: of a branch its commit, since a branch moves."""
+        return self.ref if self.ref.startswith("refs/tags/") else self.id
+
+    def __str__(self) -> str:
+        return short(self.id) if self.ref == self.id else f"{self.ref.split('/', 2)[-1]} ({short(self.id)})"
+
+
+def find_target(context: Context, loaded: LoadedManifest, name: str, to: str) -> tuple[Upstream, TargetRef]:
+    """Return a component's upstream at a tag, branch or commit id, of which a tag comes first.
+
+    Raises:
+        UsageError: For a component without a repository, and a name that is not a ref.
+        SourceError: If no source has the ref.
+    """
+    spec = loaded.manifest.components[name]
+    if spec.ref is None:
+        what = f"{name} has no repository: it is taken from a package index"
+        raise UsageError(what, where=loaded.where("components", name))
+    if _REF.fullmatch(to) is None or ".." in to or to.endswith(("/", ".")):
+        raise UsageError(
+            f"Invalid ref {to[:80]!r}", where="--to", hint="Name a tag, a branch or a commit id."
+        )
+    ref = to if is_full_id(to) or to.startswith("refs/") else _full_name(context, name, spec, to)
+    upstream = upstream_at(context, loaded, name, ref)
+    with context.store.quarantine() as folder:
+        return upstream, TargetRef(ref, upstream.ids(Git(folder))[ref])
+
+
+def upstream_at(context: Context, loaded: LoadedManifest, name: str, ref: str) -> Upstream:
+    """Return a component's upstream at a ref, without merges and patches."""
+    moved = loaded.manifest.components[name].model_copy(update={"ref": ref, "merge": [], "patches": []})
+    return Upstream(context, name, moved, loaded.manifest.device, held_paths(loaded.manifest, name), None)
+
+
+def _full_name(context: Context, name: str, spec: Spec, to: str) -> str:
+    """Return the full name of a tag or branch, from the first source that has it."""
+    context.need_network(name)
+    reasons: list[str] = []
+    for url in filter(None, (source.git for source in spec.sources)):
+        names = [f"refs/tags/{to}", f"refs/heads/{to}"]
+        try:
+            with context.store.quarantine() as folder:
+                found = ls_remote(Git(folder), url, names, context.network, name)
+        except SourceError as error:
+            reasons.append(f"{error.what}: {error.why}")
+            continue
+        for ref in names:
+            if ref in found:
+                return ref
+        reasons.append(f"{shown(url, context.network, name)} has no tag or branch {to}.")
+    hint = "Name a tag or branch of the component, or a full commit id."
+    if _ABBREVIATED.fullmatch(to):
+        hint = "A commit id needs all its 40 digits: an abbreviated one can't be fetched."
+    raise SourceError(f"{name} has no version {to}", where="--to", why="\n".join(reasons), hint=hint)
+
+
+@dataclass(frozen=True)
+class DeliveredVersion:
+    """What a component takes at a version, without submodules.
+
+    Attributes:
+        trees: Its objects.
+        commit: The commit object.
+        lacking: The taken paths that the version does not have.
+    """
+
+    trees: Trees
+    tree: str
+    commit: bytes
+    lacking: list[str]
+
+
+@contextmanager
+def deliver_target(upstream: Upstream, target: TargetRef) -> Iterator[DeliveredVersion]:
+    """Fetch what the component takes at a version.
+
+    Raises SourceError; LockError if the version has none of the taken paths.
+    """
+    name = upstream.name
+    with upstream.context.store.quarantine() as folder:
+        quarantine = Git(folder)
+        upstream.fetch(quarantine, [target.id], contents="blob:none", depth=1)
+        with Trees(quarantine) as trees:
+            root = upstream.root(trees, target.id)
+            commit = trees.read_object(target.id)[1]
+            parts = taking.parts_of(trees, upstream.spec, upstream.held, root)
+        wanted = [take.from_ for take in upstream.spec.take] if upstream.spec.checkout == "take" else []
+        lacking = [path for path in wanted if path not in dict(parts)]
+        if not parts:
+            raise LockError(
+                f"{name} takes nothing at {target}",
+                why=f"It has none of these paths: {', '.join(wanted)}.",
+                hint="Is this a version of that component? If its folders were renamed, correct `take:` first.",
+            )
+        unit = _deliver(upstream, target, parts)
+        with scratch_trees(upstream.context.store, [unit], [quarantine.git_dir / "objects"]) as trees:
+            tree = taken_tree(trees, parts)
+            tree = taking.without(trees, tree, taking.gitlinks(trees, tree))
+            yield DeliveredVersion(trees, tree, commit, lacking)
+
+
+def _deliver(upstream: Upstream, target: TargetRef, parts: taking.Parts) -> Unit:
+    wants = dict.fromkeys(entry.oid for _, entry in parts if entry.mode != GITLINK)
+    refs = (target.ref,) if target.ref.startswith("refs/") else ()
+    request = GitRequest(upstream.name, tuple(wants), (target.id,), refs)
+    sources = tuple(source for source in sources_of(upstream) if not source.pypi)
+    (unit,) = upstream.context.deliverer().request(request, sources, None).units
+    return unit

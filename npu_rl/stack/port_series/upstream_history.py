@@ -1,0 +1,252 @@
+"""The commits between two versions of a component, as far as they touch the files of its patches.
+
+They are fetched when the first question comes, without any file: the commits that are newer than the older version,
+whose number and size are told, then their trees by id. Then one batch brings the contents that naming a commit takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+
+from npu_rl.common.bounded import read_if_file
+from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import SourceError
+from npu_rl.common.printable import counted
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.git.command import Git, init_bare
+from npu_rl.stack.git.objects import GITLINK, SYMLINK, short
+from npu_rl.stack.hunks.hunk_match import find_all, split_lines
+from npu_rl.stack.port_series.target_version import TargetRef
+from npu_rl.stack.resolve.release import sources_of
+from npu_rl.stack.resolve.upstream_repository import Upstream
+from npu_rl.stack.sources.git_fetch import GitRequest
+from npu_rl.stack.store import Unit
+
+_DAY = 86400
+_FETCHED = "npu-rl-fetched"
+_ABSENT = "0" * 40
+_CANDIDATES = 400  # files that one commit added, of which one may be the renamed
+_BYTES_PER_COMMIT = (
+    900  # of trees: 352 kB for the 385 commits from verl 55e3c5b to v0.6.1, 1204 kB for 1352 to v0.8.0
+)
+
+
+@dataclass(frozen=True)
+class PathChange:
+    """What one commit did to a path; `blob` is None if it deleted the file."""
+
+    commit: str
+    blob: str | None
+
+
+@dataclass
+class UpstreamHistory:
+    """Answers on the commits that are in the new version and not in the pin. Methods raise SourceError.
+
+    Attributes:
+        folder: Where the fetched commits are kept.
+        since: The earlier of both versions' dates, in seconds since 1970.
+        paths: The files of the patches.
+    """
+
+    upstream: Upstream
+    folder: Path
+    pin: str
+    target: TargetRef
+    since: int
+    paths: Sequence[str]
+    _open: list[Trees] = field(default_factory=list)
+
+    def deleted(self, path: str) -> str | None:
+        """Return the commit that deleted or renamed a file; None if none of these did."""
+        found = self._changes.get(path, [])
+        return found[-1].commit if found and found[-1].blob is None else None
+
+    def renamed(self, path: str) -> str | None:
+        """Return the path that the deleting commit gave a file, by git's rename detection."""
+        commit = self.deleted(path)
+        if commit is None:
+            return None
+        among = [path, *(new for new, _ in self._candidates(path, commit))]
+        rows = self._contents.repository.lines(
+            "diff-tree", "-r", "-z", "--no-commit-id", "--name-status", "-M", "--diff-filter=R", "-l0", commit,
+            "--", *among,
+        )  # fmt: skip
+        pairs = zip(rows[1::3], rows[2::3], strict=True)
+        return next(
+            (new.decode("utf-8", "surrogateescape") for old, new in pairs if old == path.encode()), None
+        )
+
+    def added(self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> str | None:
+        """Return the first commit after which the new lines stand in a file and the old ones do not."""
+        before = self._at_pin.get(path)
+        if before is not None and self._stands(before, new_lines, old_lines):
+            return None
+        for change in self._changes.get(path, []):
+            if change.blob is not None and self._stands(change.blob, new_lines, old_lines):
+                return None if change.commit in self._boundary else change.commit
+        return None
+
+    def lost(self, path: str, lines: Sequence[bytes]) -> str | None:
+        """Return the first commit after which lines no longer stand in a file."""
+        before = self._at_pin.get(path)
+        stood = before is not None and self._has(before, lines)
+        for change in self._changes.get(path, []):
+            stands = change.blob is not None and self._has(change.blob, lines)
+            if stood and not stands:
+                return change.commit
+            stood = stands
+        return None
+
+    def subject(self, commit: str) -> str:
+        """Return the first line of a commit's message."""
+        return (
+            self._repository.run("log", "-1", "--format=%s", commit).stdout.decode("utf-8", "replace").strip()
+        )
+
+    def close(self) -> None:
+        """Close the reader of objects."""
+        for trees in self._open:
+            trees.close()
+
+    def _stands(self, blob: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> bool:
+        old = list(old_lines)
+        return self._has(blob, new_lines) and not (old and old != list(new_lines) and self._has(blob, old))
+
+    def _has(self, blob: str, lines: Sequence[bytes]) -> bool:
+        return bool(lines) and bool(find_all(split_lines(self._contents.blob(blob)), list(lines)))
+
+    # -- commits and trees -----------------------------------------------------------------------
+
+    @cached_property
+    def _repository(self) -> Git:
+        """The repository with commits and trees, fetched now unless an earlier command has."""
+        repository = Git(self.folder)
+        mark = self.folder / _FETCHED
+        with disk_errors(self.folder):
+            if mark.exists():
+                return repository
+            init_bare(self.folder)
+        commits = [self.target.id, self.pin]
+        since = datetime.fromtimestamp(max(self.since - _DAY, 0), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        try:
+            self.upstream.fetch(repository, commits, contents="tree:0", since=since)
+            between = repository.text("log", "--format=%T", self.target.id, f"^{self.pin}").split()
+            self._tell_size(repository, len(between))
+            # By id: a second fetch of the commits would bring them again, which is more than their trees.
+            roots = [*between, repository.text("log", "-1", "--format=%T", self.pin)]
+            self.upstream.fetch(repository, roots, contents="blob:none")
+        except SourceError as error:
+            hint = (
+                f"{error.hint or ''}\nTo port without it, which leaves commits unnamed: --no-history".strip()
+            )
+            what = f"The history of {self.upstream.name} between {short(self.pin)} and {self.target} can't be fetched"
+            raise SourceError(what, where=error.where, why=error.why, hint=hint) from error
+        with disk_errors(self.folder):
+            mark.write_bytes(b"")
+        return repository
+
+    def _tell_size(self, repository: Git, count: int) -> None:
+        size = sum(pack.stat().st_size for pack in repository.git_dir.glob("objects/pack/*.pack"))
+        self.upstream.context.notify(
+            f"{self.upstream.name}: history of {counted(count, 'commit')} since {short(self.pin)}: "
+            f"{size / 1e6:.1f} MB of commits; their trees are about {count * _BYTES_PER_COMMIT / 1e6:.1f} MB"
+        )
+
+    @cached_property
+    def _boundary(self) -> frozenset[str]:
+        """The commits whose parents were not fetched: what they have may be older."""
+        shallow = self._repository.git_dir / "shallow"
+        return frozenset((read_if_file(shallow) or b"").decode().split())
+
+    @cached_property
+    def _changes(self) -> dict[str, list[PathChange]]:
+        """What the commits did to each path of the patches, the oldest first."""
+        options = (
+            "--raw",
+            "--no-abbrev",
+            "--no-renames",
+            "-z",
+            "--full-history",
+            "--topo-order",
+            "--reverse",
+        )
+        rows = self._repository.lines(
+            "log", "--format=%x01%H", *options, self.target.id, f"^{self.pin}", "--", *self.paths
+        )
+        found: dict[str, list[PathChange]] = {}
+        commit = fact = ""
+        for row in rows:
+            text = row.decode("utf-8", "surrogateescape").strip("\n")
+            if text.startswith("\1"):
+                commit = text[1:]
+            elif text.startswith(":"):
+                fact = text
+            else:
+                _, mode, _, blob, _ = fact.split(" ")
+                kept = mode not in (GITLINK, SYMLINK) and blob != _ABSENT
+                found.setdefault(text, []).append(PathChange(commit, blob if kept else None))
+        return found
+
+    @cached_property
+    def _at_pin(self) -> dict[str, str]:
+        """The blob of each path at the pin."""
+        rows = self._repository.lines("ls-tree", "-z", "--full-tree", self.pin, "--", *self.paths)
+        pairs = (row.decode("utf-8", "surrogateescape").split("\t", 1) for row in rows)
+        return {path: facts.split(" ")[2] for facts, path in pairs}
+
+    # -- contents --------------------------------------------------------------------------------
+
+    def _candidates(self, path: str, commit: str) -> list[tuple[str, str]]:
+        """Return the files of the same kind that a commit added, with their blobs."""
+        rows = self._repository.lines(
+            "diff-tree",
+            "-r",
+            "-z",
+            "--no-commit-id",
+            "--raw",
+            "--no-abbrev",
+            "--no-renames",
+            "--diff-filter=A",
+            commit,
+        )
+        suffix = PurePosixPath(path).suffix
+        pairs = zip(rows[::2], rows[1::2], strict=True)
+        found = [(new.decode("utf-8", "surrogateescape"), fact.decode().split(" ")[3]) for fact, new in pairs]
+        return [(new, blob) for new, blob in found if PurePosixPath(new).suffix == suffix][:_CANDIDATES]
+
+    @cached_property
+    def _contents(self) -> Trees:
+        """The objects of the history with the contents that it takes, fetched as one batch."""
+        wanted = dict.fromkeys(self._at_pin.values())
+        for path, changes in self._changes.items():
+            wanted.update(dict.fromkeys(c.blob for c in changes if c.blob is not None))
+            if changes[-1].blob is None:
+                wanted.update(dict.fromkeys(blob for _, blob in self._candidates(path, changes[-1].commit)))
+        units = self._deliver(wanted)
+        lent = (*(unit.objects for unit in units), self._repository.git_dir / "objects")
+        scratch = self.folder / "contents"
+        with disk_errors(scratch):
+            init_bare(scratch)
+            shallow = read_if_file(self._repository.git_dir / "shallow")
+            if shallow is not None:
+                (scratch / "shallow").write_bytes(shallow)
+        trees = Trees(Git(scratch, alternates=lent))
+        self._open.append(trees)
+        return trees
+
+    def _deliver(self, wanted: Iterable[str]) -> list[Unit]:
+        ids = tuple(wanted)
+        if not ids:
+            return []
+        refs = (self.target.ref,) if self.target.ref.startswith("refs/") else ()
+        request = GitRequest(f"{self.upstream.name} ({counted(len(ids), 'file version')})", ids, (), refs)
+        sources = tuple(source for source in sources_of(self.upstream) if not source.pypi)
+        delivery = self.upstream.context.deliverer().request(request, sources, None)
+        if delivery.received:
+            self.upstream.context.notify(f"{request.component}: {delivery.received / 1e6:.1f} MB")
+        return list(delivery.units)

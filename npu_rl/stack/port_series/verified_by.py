@@ -1,0 +1,121 @@
+"""The tests that ported patches name in Verified-By, run by an interpreter of the user's over the ported tree."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from npu_rl.common.bundled import data_root
+from npu_rl.common.environment_variables import TREE
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import run_quietly
+from npu_rl.stack.patches.patch_header import VERIFIED_BY, Header, is_test_id
+from npu_rl.stack.sources.progress import Notify
+
+_HOUR = 3600.0
+_PASSED = re.compile(r"\b[0-9]+ passed\b")
+_NOT_RUN = re.compile(r"\b[0-9]+ (skipped|xfailed|xpassed|deselected)\b")
+GREEN, UNPROVEN = "green", "unproven"
+
+
+@dataclass(frozen=True)
+class PatchProof:
+    """The outcome of a patch's tests; `command` is empty if there was none to run."""
+
+    patch: str
+    command: str
+    outcome: str
+    why: str = ""
+
+    @property
+    def is_green(self) -> bool:
+        """Whether the test ran and passed."""
+        return self.outcome == GREEN
+
+
+@dataclass(frozen=True)
+class VerifiedBy:
+    """Runs tests of patches.
+
+    Attributes:
+        python: The interpreter.
+        tree: The ported tree.
+        beside: The folder of the manifest, where an own test is looked for first.
+        edited: The files that ported patches change.
+    """
+
+    python: str
+    tree: Path
+    beside: Path
+    edited: frozenset[str]
+    notify: Notify
+
+    def run(self, headers: Mapping[str, Header]) -> list[PatchProof]:
+        """Return the outcomes of the tests of each patch, in order."""
+        return [proof for name, header in headers.items() for proof in self._proofs(name, header)]
+
+    def _proofs(self, name: str, header: Header) -> Iterator[PatchProof]:
+        value = " ".join(header.fields.get(VERIFIED_BY, "").split())
+        if not value:
+            yield PatchProof(name, "", UNPROVEN, f"it has no {VERIFIED_BY}")
+        elif all(map(is_test_id, header.tests)):
+            yield self._tests(name, header.tests)
+        else:
+            yield self._command(name, value)
+
+    def _tests(self, name: str, tests: Sequence[str]) -> PatchProof:
+        """Run the tests of a patch by one pytest, in the folder that has their files."""
+        files = dict.fromkeys(test.partition("::")[0] for test in tests)
+        roots = (self.beside, data_root())
+        lacking = {root: [file for file in files if not (root / file).is_file()] for root in roots}
+        root = next((root for root in roots if not lacking[root]), None)
+        if root is None:
+            fewest = min(lacking.values(), key=lambda absent: len(absent))
+            absent = ", ".join(fewest)
+            return PatchProof(name, "", UNPROVEN, f"its tests are not here: {absent}")
+        words = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+        proof = self._ran(name, words, root)
+        edited = [file for file in files if file in self.edited]
+        if edited:
+            note = f"{', '.join(edited)} was edited by a patch of this port"
+            return replace(proof, why=f"{proof.why}; {note}".removeprefix("; "))
+        return proof
+
+    def _command(self, name: str, value: str) -> PatchProof:
+        try:
+            words = shlex.split(value)
+        except ValueError as error:
+            return PatchProof(name, "", UNPROVEN, f"{VERIFIED_BY} is not a command: {error}")
+        named = re.compile(rf"\$({TREE.name}\b|{{{TREE.name}}})")
+        words = [named.sub(lambda _: str(self.tree), word) for word in words]
+        if words[0] in ("python", "python3"):
+            words[0] = self.python
+        return self._ran(name, words, self.beside)
+
+    def _ran(self, name: str, words: Sequence[str], folder: Path) -> PatchProof:
+        shown = shlex.join(words)
+        self.notify(f"{name}: {TREE.name}={shlex.quote(str(self.tree))} {shown}   # in {folder}")
+        with tempfile.TemporaryDirectory(prefix="npu-rl-port-") as byte_code:
+            env = {**os.environ, TREE.name: str(self.tree), "PYTHONPYCACHEPREFIX": byte_code}
+            if os.sep in self.python:  # so that a command's `python` is this one
+                env["PATH"] = os.pathsep.join([str(Path(self.python).parent), env.get("PATH", "")])
+            try:
+                done = run_quietly(list(words), env, folder, _HOUR)
+            except HostError as error:
+                return PatchProof(name, shown, UNPROVEN, error.why or error.what)
+        return PatchProof(name, shown, *_outcome(done.code, done.stdout, done.stderr, "pytest" in words))
+
+
+def _outcome(code: int, stdout: str, stderr: str, is_pytest: bool) -> tuple[str, str]:
+    last = next((line.strip() for line in reversed(stdout.splitlines()) if line.strip()), "")
+    if code:
+        words = (stderr.strip().splitlines() or [last])[-1]
+        return UNPROVEN, f"exit status {code}: {last if is_pytest and last else words}"
+    if is_pytest and (not _PASSED.search(last) or _NOT_RUN.search(last)):
+        return UNPROVEN, f"not all of it ran: {last}"
+    return GREEN, ""

@@ -1,0 +1,242 @@
+"""`npu-rl patches port` from its begin to the new patchset."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+
+from npu_rl.stack.patches.series import read_patchset
+from npu_rl.stack.port_series.verified_by import PatchProof
+from tests.port.upstream_versions import ONE, PATCHED, Versions, module
+from tests.support import ROOT, assert_told, git, ok
+
+
+def test_a_whole_port(versions: Versions) -> None:
+    """Each kind of patch, one conflict solved and one change made at its new place; the result lays with lock."""
+    stopped = versions.port()
+    assert stopped.returncode == 1
+    table = stopped.stdout
+    for name, word in (
+        ("0001-exact", "ported"),
+        ("0002-moved", "ported"),
+        ("0003-merged", "ported"),
+        ("0004-upstream", "retired: upstream has it"),
+        ("0005-conflict", "conflict"),
+        ("0006-gone", "waits"),
+    ):
+        assert f"{name}.patch: {word}\n" in table
+    assert f"by commit {versions.upstream.id('main~2')} take seven upstream" in table
+    assert "Why: the reason of 0005-conflict." in table and "How: by a seven." in table
+    assert "Retire-When: upstream has it." in table and "npu-rl patches port up --continue" in table
+    text = (versions.tree / "pkg/conflict.py").read_text()
+    assert "<<<<<<< up v2\n" in text and ">>>>>>> 0005-conflict.patch\n" in text
+    assert versions.git("status", "--short") == " M pkg/conflict.py"
+    assert versions.git("log", "--format=%s").splitlines()[:3] == [
+        f"Patch {name}" for name in ("0003-merged", "0002-moved", "0001-exact")
+    ]
+
+    assert_told(
+        versions.port("--continue"), "Conflict markers of 0005-conflict.patch are left", "pkg/conflict.py"
+    )
+    versions.resolve("pkg/conflict.py")
+    stopped = versions.port("--continue")
+    assert stopped.returncode == 1
+    assert "0005-conflict.patch: ported by hand\n" in stopped.stdout
+    assert f"deleted by commit {versions.upstream.id('main~1')}" in stopped.stdout
+    assert "pkg/new_home.py" in stopped.stdout and "No marker is where the target is gone" in stopped.stdout
+
+    assert_told(versions.port("--continue"), "Nothing was changed for 0006-gone.patch")
+    versions.edit("pkg/new_home.py", "gone_second_2 = x + 2", "gone_second_2 = x * 7")
+    done = ok(versions.port("--continue"))
+    assert "7 patches: 6 ported, 1 retired." in done.stdout
+    assert "    ref: refs/tags/v2\n    patches: [./patches/up/2]\n" in done.stdout
+    names = [f"{name}.patch" for name in PATCHED if name != "0004-upstream"]
+    assert (versions.result / "series").read_text() == "# In order.\n" + "".join(
+        f"{name}\n" for name in names
+    )
+    assert [patch.name for patch in read_patchset(versions.result)] == names
+    assert "b/pkg/new_home.py" in (versions.result / "0006-gone.patch").read_text()
+    assert (
+        (versions.result / "0006-gone.patch")
+        .read_text()
+        .startswith("Subject: Patch 0006-gone\n\nWhy: the reason")
+    )
+
+    text = versions.manifest.read_text().replace("refs/tags/v1", "refs/tags/v2")
+    versions.manifest.write_text(text.replace("./patches/up/v1", "./patches/up/2"))
+    ok(versions.run("lock", "-m", "m.yaml"))
+    lock = json.loads((versions.project / "m.lock.json").read_text())
+    assert lock["components"]["up"]["result"] == versions.git("rev-parse", "HEAD^{tree}")
+    assert not any("offsets" in patch for patch in lock["components"]["up"]["patches"])
+
+
+def test_to_the_same_version_it_is_the_identity(versions: Versions) -> None:
+    done = ok(versions.port("--to", "v1", "-m", "m.yaml", "-o", "again"))
+    assert "7 patches: 7 ported." in done.stdout
+    assert versions.contents(versions.project / "again") == versions.contents(versions.patches)
+    assert not (versions.folder / "history").exists()
+
+
+def test_a_finished_port_is_shown_again_and_writes_nothing(versions: Versions) -> None:
+    versions.keep("0001", "0004")
+    ok(versions.port())
+    before = versions.contents(versions.project)
+    again = ok(versions.port())
+    assert "Nothing to write: they are in" in again.stdout
+    assert versions.contents(versions.project) == before
+
+
+def test_without_history_commits_stay_unnamed(versions: Versions) -> None:
+    versions.keep("0004", "0006")
+    done = versions.port("--no-history")
+    assert "0004-upstream.patch: retired" in done.stdout and "commit" not in done.stdout
+    assert not (versions.folder / "history").exists()
+    assert "history of" not in done.stderr
+
+
+def test_the_size_of_the_history_is_told_before_it_is_fetched(versions: Versions) -> None:
+    versions.keep("0006")
+    told = versions.port().stderr
+    assert "up: history of 3 commits since" in told
+    assert told.index("history of 3 commits") < told.index("file version")
+
+
+def test_when_every_patch_is_upstream_nothing_is_written(versions: Versions) -> None:
+    versions.keep("0004")
+    done = ok(versions.port())
+    assert "1 patch: 1 retired." in done.stdout and "    patches: []" in done.stdout
+    assert not versions.result.exists()
+
+
+def test_the_json(versions: Versions) -> None:
+    versions.keep("0001", "0005")
+    stopped = versions.port("--json")
+    assert stopped.returncode == 1
+    report = json.loads(stopped.stdout)
+    assert report["state"] == "stopped" and report["stopped_at"] == "0005-conflict.patch"
+    assert report["to"] == {"ref": "refs/tags/v2", "commit": versions.upstream.id("main"), "version": "2"}
+    assert [patch["state"] for patch in report["patches"]] == ["ported", "conflict"]
+    (hunk,) = report["patches"][1]["hunks"]
+    assert hunk["path"] == "pkg/conflict.py" and hunk["state"] == "conflict" and hunk["why"]
+    assert report["patches"][1]["retire_when"] == "upstream has it."
+    report = json.loads(ok(versions.port("--skip", "--json")).stdout)
+    assert report["state"] == "finished" and report["entry"] == "./patches/up/2"
+    assert [patch["state"] for patch in report["patches"]] == ["ported", "skipped"]
+    assert sorted(report["written"]) == [
+        str(versions.result / name) for name in ("0001-exact.patch", "series")
+    ]
+
+
+def test_skip_drops_the_edits_and_keeps_files_of_others(versions: Versions) -> None:
+    versions.keep("0005", "0007")
+    versions.port()
+    versions.edit("pkg/conflict.py", "<<<<<<<", "half solved")
+    (versions.tree / "notes.txt").write_text("mine\n")
+    done = ok(versions.port("--skip"))
+    assert "0005-conflict.patch: skipped\n" in done.stdout
+    assert (versions.tree / "pkg/conflict.py").read_text() == module("conflict", second_2="x * 99")
+    assert (versions.tree / "pkg/added.py").read_text() == "ADDED = 1\n"
+    assert (versions.tree / "notes.txt").read_text() == "mine\n"
+
+
+def test_abort_removes_the_port_and_nothing_else(versions: Versions) -> None:
+    before = versions.contents(versions.project)
+    versions.port()
+    (versions.tree / "pkg/notes.txt").write_text("mine\n")
+    done = ok(versions.port("--abort"))
+    assert "left, since npu-rl did not write it: tree/pkg/notes.txt" in done.stdout
+    assert versions.contents(versions.folder) == {"tree/pkg/notes.txt": b"mine\n"}
+    assert_told(versions.port("--abort"), "No port of up is there", code=2)
+    assert_told(versions.port(), "The folder is not empty, and has no port", code=2)
+    (versions.tree / "pkg/notes.txt").unlink()
+    assert versions.contents(versions.project) == before
+
+
+def test_abort_of_an_untouched_port_leaves_no_folder(versions: Versions) -> None:
+    versions.port()
+    ok(versions.port("--abort"))
+    assert not versions.folder.exists()
+
+
+def test_a_new_file_is_taken_into_the_patch_once_git_knows_it(versions: Versions) -> None:
+    versions.keep("0006")
+    versions.port()
+    (versions.tree / "pkg/helper.py").write_text("HELP = 1\n")
+    (versions.tree / "pkg/__pycache__").mkdir()
+    (versions.tree / "pkg/__pycache__/helper.cpython-311.pyc").write_bytes(b"code")
+    versions.edit("pkg/new_home.py", "gone_second_2 = x + 2", "gone_second_2 = HELP")
+    refused = versions.port("--continue")
+    assert_told(refused, "The work tree has new files that are not of the patch", "pkg/helper.py", "add FILE")
+    assert "pyc" not in refused.stderr
+    versions.git("add", "pkg/helper.py")
+    ok(versions.port("--continue"))
+    text = (versions.result / "0006-gone.patch").read_text()
+    assert "b/pkg/helper.py" in text and "pyc" not in text
+
+
+def test_what_the_user_commits_is_taken(versions: Versions) -> None:
+    versions.keep("0005")
+    versions.port()
+    versions.resolve("pkg/conflict.py")
+    versions.git("commit", "-qam", "solved")
+    ok(versions.port("--continue"))
+    assert "+    conflict_second_2 = x * 7" in (versions.result / "0005-conflict.patch").read_text()
+
+
+def test_a_patch_on_top_of_another_keeps_its_place(versions: Versions) -> None:
+    """The second patch changes what the first one added; both come out, and apply in this order."""
+    up = versions.upstream
+    one = up.commit({"pkg/exact.py": module("exact", first_2="x * 7")}, on="one", parents=["v1"])
+    two = up.commit({"pkg/exact.py": module("exact", first_2="x * 8")}, on="two", parents=[one])
+    versions.keep("0001")
+    text = "Subject: Eight\n---\n" + up.git("diff", "--full-index", one, two) + "\n"
+    (versions.patches / "0002-eight.patch").write_text(text)
+    (versions.patches / "series").write_text("0001-exact.patch\n0002-eight.patch # on top\n")
+    ok(versions.run("lock", "-m", "m.yaml"))
+    ok(versions.port())
+    assert (versions.result / "series").read_text() == "0001-exact.patch\n0002-eight.patch # on top\n"
+    assert (versions.tree / "pkg/exact.py").read_text() == module("exact", first_2="x * 8", third_5="x * 2")
+
+
+def test_a_commit_id_and_a_branch_are_versions(versions: Versions) -> None:
+    versions.keep("0001")
+    oid = versions.upstream.id("main")
+    done = ok(versions.port("--to", oid, "-m", "m.yaml"))
+    assert f"    ref: {oid}\n    patches: [./patches/up/{oid[:7]}]" in done.stdout
+    ok(versions.port("--abort"))
+    done = ok(versions.port("--to", "main", "-m", "m.yaml", "--output", "other"))
+    assert f"    ref: {oid}\n    patches: [./other]" in done.stdout
+
+
+def test_entries_with_options_become_plain_patches(versions: Versions) -> None:
+    """`strip:` and `directory:` of an entry are gone: the new patchset needs none."""
+    diff = git(
+        "diff",
+        "--full-index",
+        "--no-prefix",
+        "--relative=pkg",
+        "v1",
+        "patched-0001-exact",
+        git_dir=versions.upstream.path,
+    )
+    (versions.project / "bare.patch").write_text(f"Subject: Bare\n---\n{diff}\n")
+    text = versions.manifest.read_text()
+    entry = "{path: ./bare.patch, strip: 0, directory: pkg}"
+    versions.manifest.write_text(text.replace("./patches/up/v1", entry))
+    ok(versions.run("lock", "-m", "m.yaml"))
+    ok(versions.port())
+    assert (versions.result / "series").read_text() == "0001-bare.patch\n"
+    assert "--- a/pkg/exact.py" in (versions.result / "0001-bare.patch").read_text()
+    assert ONE["pkg/exact.py"] != (versions.tree / "pkg/exact.py").read_text()
+
+
+def test_the_documented_json_has_the_keys_of_the_real_one(versions: Versions) -> None:
+    page = (ROOT / "docs/patches.md").read_text(encoding="utf-8")
+    shown = json.loads(page.partition("With `--json`")[2].partition("```text\n")[2].partition("```")[0])
+    versions.keep("0001", "0006")
+    real = json.loads(versions.port("--json").stdout)
+    patch, (hunk,) = real["patches"][1], real["patches"][1]["hunks"]
+    assert list(shown) == list(real) and list(shown["to"]) == list(real["to"])
+    assert list(shown["patches"][0]) == list(patch) and list(shown["patches"][0]["hunks"][0]) == list(hunk)
+    assert list(shown["patches"][0]["hunks"][0]["places"][0]) == list(hunk["places"][0])
+    assert list(shown["verified"][0]) == [field.name for field in fields(PatchProof)]
