@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 app = group(
-    "List, show, check, export and port patches.",
+    "List, check, export and port patches.",
     {
         "list": "patches:list_patches",
         "show": "patches:show",
@@ -40,23 +40,18 @@ def _names() -> list[str]:
     "npu-rl patches list | grep router-bias",
 )
 def list_patches(json: Json = False) -> None:
-    """List the bundled patches, and what becomes of each in later versions.
+    """List the bundled patches.
 
-    present: the version's patchset has it. upstream: that version has its change. gone: what it changes is not there.
-    retired: none of these; the patchset goes without it.
+    Each with what becomes of it in later versions. present: the patchset of that version has it. upstream: the version
+    has its change. gone: what it changes is not there. retired: none of these; the patchset goes without it.
     """
     from npu_rl.common.bundled import data_root
-    from npu_rl.stack.patches.patch_names import slug_of_file
     from npu_rl.stack.patches.version_columns import read_versions, version_lines
 
-    rows, versions = _rows(), read_versions(data_root() / "patchsets")
     if json:
-        fates = {name: one.patches for name, one in versions.items()}
-        print_json(
-            [{**row.to_json(), "versions": fates[row.component][slug_of_file(row.patch)]} for row in rows]
-        )
+        print_json(_rows_json())
         return
-    for line in version_lines(rows, versions):
+    for line in version_lines(_rows(), read_versions(data_root() / "patchsets")):
         say(line)
 
 
@@ -96,8 +91,17 @@ def table(as_json: bool) -> None:
     """Print every bundled patch as the Markdown table of patchsets/README.md."""
     from npu_rl.stack.patches.patch_table import patch_table
 
-    rows = _rows()
-    print_report([row.to_json() for row in rows], patch_table(rows), as_json=as_json)
+    print_report(_rows_json(), patch_table(_rows()), as_json=as_json)
+
+
+def _rows_json() -> list[dict[str, Any]]:
+    from npu_rl.common.bundled import data_root
+    from npu_rl.stack.patches.patch_names import slug_of_file
+    from npu_rl.stack.patches.version_columns import read_versions
+
+    versions = read_versions(data_root() / "patchsets")
+    fates = {name: one.patches for name, one in versions.items()}
+    return [{**row.to_json(), "versions": fates[row.component][slug_of_file(row.patch)]} for row in _rows()]
 
 
 def _rows() -> list[PatchRow]:

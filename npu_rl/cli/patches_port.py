@@ -78,7 +78,7 @@ def port(
     rewrite: Rewrite = None,
     json: Json = False,
 ) -> None:
-    """Port a component's patches to another version.
+    """Port patches to another version.
 
     Each hunk is exact, moved, merged, in conflict, already upstream, or its target is gone. The first patch that needs
     you stops the port, with exit code 1 and the files to edit. The end is a new patchset.

@@ -17,7 +17,7 @@ _FILLER = frozenset(
 _SHORTEST = 6  # characters of a line that tells a place
 
 
-class Scope(NamedTuple):
+class FileScope(NamedTuple):
     """A class, a function, or a mapping of a configuration, with its first and last line, from 1."""
 
     first: int
@@ -37,11 +37,11 @@ class FileScopes:
         self.lines = split_lines(content)
 
     @cached_property
-    def scopes(self) -> list[Scope] | None:
+    def scopes(self) -> list[FileScope] | None:
         """Its classes and functions, or mappings; None where they are not known, as in a file that is invalid."""
         if self.path.endswith(_PYTHON):
             found = definitions_of(self.content)
-            return None if found is None else [Scope(d.first, d.last, d.name) for d in found]
+            return None if found is None else [FileScope(d.first, d.last, d.name) for d in found]
         if self.path.endswith(SUFFIXES):
             keys = read_keys(self.content, self.path)
             return None if keys is None else _mappings(keys, len(self.lines))
@@ -88,13 +88,13 @@ class FileScopes:
         return min(around, key=lambda scope: scope.last - scope.first).name if around else ""
 
 
-def _mappings(keys: Sequence[KeyPlace], lines: int) -> list[Scope]:
+def _mappings(keys: Sequence[KeyPlace], lines: int) -> list[FileScope]:
     """Return the mappings and lists of a configuration; each ends above the next key that is not within it."""
     found = []
     for number, key in enumerate(keys):
         if key.opens:
             rest = (other.line - 1 for other in keys[number + 1 :] if other.path[: len(key.path)] != key.path)
-            found.append(Scope(key.line, next(rest, lines), ".".join(key.path)))
+            found.append(FileScope(key.line, next(rest, lines), ".".join(key.path)))
     return found
 
 
