@@ -55,7 +55,7 @@ class Answer:
     Attributes:
         trivial: Whether a person would carry it over, or drop it, without thinking.
         commit: The commit that made it upstream or took its target away.
-        place: The file where a person would look for a target that is gone.
+        place: The file where a person would look for a target that is gone; None if nothing took it over.
     """
 
     path: str
@@ -134,7 +134,7 @@ def _answers(where: str, entries: list[Any]) -> Iterator[Answer]:
             raise CorpusError(f"{here}: unknown answer {answer!r}")
         names = ["path", "hunk", "answer", "trivial", "why"]
         names += ["commit"] if answer in _WITH_COMMIT else []
-        names += ["place"] if answer == "target gone" else []
+        names += ["place"] if answer == "target gone" and "place" in entry else []
         fields = _Fields(here, entry, tuple(names))
         yield Answer(
             fields.value("path", str),
