@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -14,6 +15,7 @@ _PYTHON = (".py", ".pyi")
 _FILLER = frozenset(
     ("return", "return None", "return self", "else:", "try:", "finally:", "pass", "continue", "break", '"""')
 )  # lines that stand anywhere
+_ASSIGNED = re.compile(rb"([A-Za-z_][\w., \[\]'\"]*?)(?:: [^=]*)? = ")
 _SHORTEST = 6  # characters of a line that tells a place
 
 
@@ -55,8 +57,14 @@ class FileScopes:
     def inside(self, first: int, end: int) -> str:
         """Return the qualified name of the innermost scope around lines; empty for none.
 
-        A scope that is whole within the lines is not around them.
+        A scope that is whole within the lines is not around them. Blank lines at their ends don't count: they may
+        stand between two functions where the others are in the first one.
         """
+        solid = [i for i in range(first, min(end, len(self.lines))) if self.lines[i].strip()]
+        return self.frame(solid[0], solid[-1] + 1) if solid else self.frame(first, end)
+
+    def frame(self, first: int, end: int) -> str:
+        """Return the innermost scope around lines, blank ones too."""
         around = [
             scope
             for scope in self.scopes or ()
@@ -82,6 +90,19 @@ class FileScopes:
         found = [i for i in starts if self.lines[i : i + count] == wanted]
         return [i for i in found if self.inside(i, i + count) == name]
 
+    @cached_property
+    def _by_text(self) -> dict[bytes, list[int]]:
+        found: dict[bytes, list[int]] = {}
+        for i, line in enumerate(self.lines):
+            text = line.strip()
+            for one in {text, assigned(text)} - {b""}:
+                found.setdefault(one, []).append(i)
+        return found
+
+    def count(self, text: bytes, name: str) -> int:
+        """Return how often a line, or what one assigns to, is directly in a scope, whatever its indent."""
+        return sum(self.name_at(i) == name for i in self._by_text.get(text, ()))
+
     def name_at(self, index: int) -> str:
         """Return the qualified name of the innermost scope at a line."""
         around = [scope for scope in self.scopes or () if scope.first <= index + 1 <= scope.last]
@@ -102,3 +123,9 @@ def is_telling(line: bytes) -> bool:
     """Return whether a line tells one place from others: it is not blank, a bracket, `else:` and the like."""
     text = line.decode("utf-8", "replace").strip()
     return len(text) >= _SHORTEST and text not in _FILLER and sum(c.isalnum() for c in text) >= _SHORTEST - 2
+
+
+def assigned(text: bytes) -> bytes:
+    """Return what a line without its indent assigns to; empty for nothing."""
+    found = _ASSIGNED.match(text)
+    return found[1] + b" =" if found else b""

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from npu_rl.stack.hunks.hunk_headings import misplaced
 from npu_rl.stack.hunks.hunk_match import find_all, fits
 from npu_rl.stack.patches.patch_model import Hunk
-from npu_rl.stack.port.file_scopes import FileScopes, is_telling
+from npu_rl.stack.port.file_scopes import FileScopes, assigned, is_telling
 from npu_rl.stack.port.line_alignment import ScopeAlignment
 from npu_rl.stack.port.merge_change import ChangeMerger, Unmergeable
 from npu_rl.stack.port.placed_change import Edit, PlacedChange, context_lines, edited_text, placed_changes
 from npu_rl.stack.port.port_judgement import HunkFate
 
+_MOST_OF = 0.5  # of the lines added, came already: too many for a hunk whose old lines stand
 _MANY_LINES = 3  # telling lines that are no coincidence, wherever they stand in their function
 
 
@@ -137,7 +138,7 @@ class HunkJudge:
             elsewhere = misplaced(self._new.content, hunk, index + 1, self._new.path)
             if elsewhere is not None:
                 return elsewhere
-        return self._standing_again(changes)
+        return self._standing_again(changes) or self._came_already(changes, _MOST_OF)
 
     def _standing_again(self, changes: Sequence[PlacedChange]) -> str | None:
         """Return that lines which the hunk only adds came with the new version; None if they did not."""
@@ -146,6 +147,30 @@ class HunkJudge:
                 places = self._new.places(change.added, change.inside)
                 if len(places) > len(self._old.places(change.added, change.inside)):
                     return f"what it adds stands at line {places[-1] + 1} already, and was not there before"
+        return None
+
+    def _came_already(self, changes: Sequence[PlacedChange], share: float) -> str | None:
+        """Return that a class or function, or more than a share of the lines added, came with the new version; or None.
+
+        A line counts where it stands in the same class and function, whatever its indent: upstream may have made the
+        same change in another form, which would then be there twice.
+        """
+        made = list(dict.fromkeys(one for change in changes for one in change.made))
+        for _, name in made:
+            if name in self._new.names and name not in self._old.names:
+                return f"the new version has {name} of its own"
+        added = [(text, name) for text, name in made if is_telling(text)]
+        came = [text for text, name in added if self._new.count(text, name) > self._old.count(text, name)]
+        if len(came) > share * len(added):
+            return f"the new version has a part of what it adds: `{came[0].decode('utf-8', 'replace')[:100]}`"
+        return None
+
+    def _assigned(self, changes: Sequence[PlacedChange]) -> str | None:
+        """Return that the new version began to assign what the hunk assigns, too; None if it did not."""
+        for text, name in (one for change in changes for one in change.made):
+            target = assigned(text)
+            if target and self._new.count(target, name) > self._old.count(target, name):
+                return f"the new version assigns `{target.decode('utf-8', 'replace')}` there, too"
         return None
 
     # -- its new lines stand there -----------------------------------------------------------------
@@ -192,7 +217,7 @@ class HunkJudge:
         """Return where the lines around removed ones, which tell their place, are neighbours now."""
         if not any(map(is_telling, change.removed)):
             return None
-        pairs = self._aligned.pairs(change.inside)
+        pairs = self._aligned.pairs(change.frame)
         place = pairs.get(change.at - 1)
         return place + 1 if place is not None and pairs.get(change.end) == place + 1 else None
 
@@ -222,7 +247,7 @@ class HunkJudge:
         if elsewhere is not None:
             why = f"what it changes is now in {_place_name(elsewhere)}; it is for {_place_name(inside)}"
             return HunkJudgement("conflict", edits[0].start, inside, why)
-        again = self._standing_again(changes)
+        again = self._standing_again(changes) or self._came_already(changes, 0) or self._assigned(changes)
         if again is not None:
             return HunkJudgement("conflict", edits[0].start, inside, again)
         if not self._compiles(edits):

@@ -37,7 +37,7 @@ class ChangeMerger:
 
     def merge(self, hunk: Hunk, change: PlacedChange) -> MergedChange:
         """Return a change in the new version. Raises Unmergeable."""
-        pairs = self._aligned.pairs(change.inside)
+        pairs = self._aligned.pairs(change.frame)
         if change.removed:
             start = self._removed_place(hunk, change, pairs)
             return MergedChange(Edit(start, start + len(change.removed), change.added), AROUND)
@@ -85,7 +85,7 @@ class ChangeMerger:
 
     def _gap(self, change: PlacedChange, pairs: dict[int, int]) -> tuple[int, str]:
         """Return the index where an addition belongs, between the lines that it stood between, and what differs."""
-        old, new = self._aligned.ranges(change.inside)
+        old, new = self._aligned.ranges(change.frame)
         above = new[0] - 1 if change.at == old[0] else pairs.get(change.at - 1)
         below = new[1] if change.at == old[1] else pairs.get(change.at)
         if above is not None and below == above + 1:

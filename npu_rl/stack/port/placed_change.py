@@ -24,6 +24,8 @@ class PlacedChange(NamedTuple):
         at: The lines above it.
         inside: The scope around what it removes, else around what it adds.
         made_inside: The scope around what it adds, which may have another name by then.
+        frame: The scope in which its place is looked for: it has the blank lines at the ends of the change, too.
+        made: The lines that it adds, without margins, each with its innermost scope.
     """
 
     at: int
@@ -31,6 +33,8 @@ class PlacedChange(NamedTuple):
     added: tuple[bytes, ...]
     inside: str
     made_inside: str
+    frame: str
+    made: tuple[tuple[bytes, str], ...]
 
     @property
     def end(self) -> int:
@@ -45,10 +49,14 @@ def placed_changes(old: FileScopes, hunk: Hunk) -> Iterator[PlacedChange]:
     shift = 0
     for change in hunk.changes():
         first, added = hunk.old_index + change.at, len(change.added)
-        made = patched.inside(first + shift, first + shift + added)
-        around = old.inside(first, first + len(change.removed)) if change.removed else made
+        start, end = first + shift, first + shift + added
+        made, frame = patched.inside(start, end), patched.frame(start, end)
+        around = made
+        if change.removed:
+            around, frame = (f(first, first + len(change.removed)) for f in (old.inside, old.frame))
+        lines = tuple((patched.lines[i].strip(), patched.name_at(i)) for i in range(start, end))
         shift += added - len(change.removed)
-        yield PlacedChange(first, change.removed, change.added, around, made)
+        yield PlacedChange(first, change.removed, change.added, around, made, frame, lines)
 
 
 def context_lines(hunk: Hunk) -> range:

@@ -33,7 +33,7 @@ class PortedHunk:
     """What became of one hunk.
 
     Attributes:
-        number: Its number in the whole patch, from 1.
+        number: Its number in the whole patch, from 1; 0 stands for an empty file, which has no hunk.
         state: `exact`: its old lines stand at their line; `moved`: at another line of the same class and function;
             `merged`: what it changes stands there, among other lines; `already upstream`: its new lines stand at the
             place, and the old ones do not; `target gone`: the file, or the class or function, is not there; `conflict`.

@@ -116,9 +116,9 @@ class _FilePort:
 
     def _whole(self, state: HunkFate, after: bytes | None, why: str, commit: str | None = None) -> PortedFile:
         line = None if self._new is None else 1
+        numbers = [(hunk.number, hunk.old_start) for hunk in self._patch.hunks] or [(0, 0)]
         hunks = [
-            PortedHunk(self._path, hunk.number, state, hunk.old_start, line, "", why, commit)
-            for hunk in self._patch.hunks
+            PortedHunk(self._path, number, state, start, line, "", why, commit) for number, start in numbers
         ]
         return PortedFile(self._path, self._new, after, tuple(hunks))
 
