@@ -89,6 +89,11 @@ class Case:
         """Whether it is somebody else's patch, not a commit of upstream."""
         return isinstance(self.patch, PatchFile)
 
+    @property
+    def is_held_out(self) -> bool:
+        """Whether it was drawn by chance, and not looked at while the judging was improved."""
+        return self.where.startswith("held_out.yaml")
+
 
 def load_corpus(folder: Path = FOLDER) -> tuple[Case, ...]:
     """Read the corpus. Raises CorpusError with the file, the number of the entry and what is wrong."""
