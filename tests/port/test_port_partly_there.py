@@ -15,6 +15,14 @@ class Replica:
         self.length = config.length
         self.is_ready = True
 
+    def start(self):
+        launch(
+            self.config,
+            self.length,
+            self.is_ready,
+        )
+        self.count_servers()
+
     def abort(self):
         for server in self.servers:
             server.abort()
@@ -53,6 +61,13 @@ CLOSE = "    def close(self):\n"
             "        self.mask: Mask = new_mask(config, device)\n",
             "assigns `self.mask =` there, too",
         ),
+        # Upstream has one more argument, and a comma below it.
+        (
+            "            timeout_of_servers\n",
+            "        )\n",
+            "            timeout_of_servers,\n            retries,\n",
+            "has a part of what it adds: `timeout_of_servers`",
+        ),
     ],
 )  # fmt: skip
 def test_what_came_in_part_or_in_another_form_is_a_conflict(
@@ -71,6 +86,14 @@ def test_a_method_that_came_elsewhere_in_its_class_is_a_conflict() -> None:
     new = OLD.replace("    def __init__", other + "    def __init__")
     hunk = only(judged(OLD, OLD.replace(CLOSE, RESUME + CLOSE), new))
     assert hunk.state == "conflict" and hunk.why.endswith("has Replica.resume of its own")
+
+
+def test_a_change_that_changes_nothing_is_a_conflict() -> None:
+    """Imports that upstream has put in that order, too, between lines that changed."""
+    old = "import os\nimport json\nimport sys\n\nVALUE = 1\n"
+    patched = "import os\nimport sys\nimport json\n\nVALUE = 1\n"
+    new = "import os\nimport re\nimport sys\nimport json\nfrom a import b\n\nVALUE = 1\n"
+    assert only(judged(old, patched, new)).state == "conflict"
 
 
 def test_equal_lines_of_other_functions_are_no_part_of_it() -> None:

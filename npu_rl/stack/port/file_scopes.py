@@ -94,13 +94,13 @@ class FileScopes:
     def _by_text(self) -> dict[bytes, list[int]]:
         found: dict[bytes, list[int]] = {}
         for i, line in enumerate(self.lines):
-            text = line.strip()
+            text = bare(line)
             for one in {text, assigned(text)} - {b""}:
                 found.setdefault(one, []).append(i)
         return found
 
     def count(self, text: bytes, name: str) -> int:
-        """Return how often a line, or what one assigns to, is directly in a scope, whatever its indent."""
+        """Return how often a bare line, or what one assigns to, is directly in a scope."""
         return sum(self.name_at(i) == name for i in self._by_text.get(text, ()))
 
     def name_at(self, index: int) -> str:
@@ -125,7 +125,12 @@ def is_telling(line: bytes) -> bool:
     return len(text) >= _SHORTEST and text not in _FILLER and sum(c.isalnum() for c in text) >= _SHORTEST - 2
 
 
+def bare(line: bytes) -> bytes:
+    """Return a line without its indent, and without the comma at its end, which the last of several may lack."""
+    return line.strip().removesuffix(b",")
+
+
 def assigned(text: bytes) -> bytes:
-    """Return what a line without its indent assigns to; empty for nothing."""
+    """Return what a bare line assigns to; empty for nothing."""
     found = _ASSIGNED.match(text)
     return found[1] + b" =" if found else b""

@@ -247,6 +247,8 @@ class HunkJudge:
         if elsewhere is not None:
             why = f"what it changes is now in {_place_name(elsewhere)}; it is for {_place_name(inside)}"
             return HunkJudgement("conflict", edits[0].start, inside, why)
+        if edited_text(self._new.lines, edits) == self._new.content:
+            return HunkJudgement("conflict", edits[0].start, inside, "the file would be the same with it")
         again = self._standing_again(changes) or self._came_already(changes, 0) or self._assigned(changes)
         if again is not None:
             return HunkJudgement("conflict", edits[0].start, inside, again)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from npu_rl.stack.patches.patch_model import Hunk
-from npu_rl.stack.port.file_scopes import FileScopes
+from npu_rl.stack.port.file_scopes import FileScopes, bare
 
 
 class Edit(NamedTuple):
@@ -25,7 +25,7 @@ class PlacedChange(NamedTuple):
         inside: The scope around what it removes, else around what it adds.
         made_inside: The scope around what it adds, which may have another name by then.
         frame: The scope in which its place is looked for: it has the blank lines at the ends of the change, too.
-        made: The lines that it adds, without margins, each with its innermost scope.
+        made: The lines that it adds, bare, each with its innermost scope.
     """
 
     at: int
@@ -54,7 +54,7 @@ def placed_changes(old: FileScopes, hunk: Hunk) -> Iterator[PlacedChange]:
         around = made
         if change.removed:
             around, frame = (f(first, first + len(change.removed)) for f in (old.inside, old.frame))
-        lines = tuple((patched.lines[i].strip(), patched.name_at(i)) for i in range(start, end))
+        lines = tuple((bare(patched.lines[i]), patched.name_at(i)) for i in range(start, end))
         shift += added - len(change.removed)
         yield PlacedChange(first, change.removed, change.added, around, made, frame, lines)
 
