@@ -88,6 +88,8 @@ def port(
     if abort:
         _abort(place, component)
         return
+    if go_on or skip:
+        _require(place, component)
     with watcher() as shown:
         made = _port(place, manifest, output, rewrite, shown)
         if go_on or skip:
@@ -110,6 +112,12 @@ def _check_options(go_on: bool, skip: bool, abort: bool, verify: bool, python: s
             "--verify and --python need each other",
             hint="Tests run only in an interpreter that you name: --verify --python PYTHON",
         )
+
+
+def _require(place: PortFolder, component: str) -> None:
+    from npu_rl.stack.port_series.port_patches import require_port
+
+    require_port(place, component)
 
 
 def _place(component: str, folder: Path | None) -> PortFolder:

@@ -172,17 +172,6 @@ def test_bad_input_is_named_and_nothing_is_written(
     assert plain.git("rev-parse", "HEAD") == head
 
 
-def test_a_foreign_patch_is_never_overwritten(plain: Export) -> None:
-    plain.write("lib/same.py", "S = 12\n")
-    plain.commit("Twelve")
-    ok(plain.export())
-    mine = plain.patches / "up/0001-twelve.patch"
-    mine.write_text("# by hand\n" + mine.read_text())
-    before = plain.beside()
-    assert_told(plain.export(), "0001-twelve.patch")
-    assert plain.beside() == before
-
-
 def test_setup_verify_and_status_name_commits_and_the_command(plain: Export) -> None:
     plain.write("lib/same.py", "S = 13\n")
     plain.commit("Thirteen")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.export.conftest import LINES, Export
-from tests.support import ok
+from tests.support import assert_told, ok
 
 
 def test_commits_become_patches_that_give_the_same_tree(plain: Export) -> None:
@@ -32,4 +32,39 @@ def test_commits_become_patches_that_give_the_same_tree(plain: Export) -> None:
     ok(plain.run("verify", "-w", plain.workspace))
     before = plain.beside()
     assert "nothing to write" in ok(plain.export()).stdout
+    assert plain.beside() == before
+
+
+def test_a_header_that_was_edited_in_an_exported_file_stays(plain: Export) -> None:
+    """It was refused, with hints that led in a circle: export, lock, setup, export."""
+    plain.write("top.py", "T = 2\n")
+    plain.commit("Two at the top")
+    ok(plain.export())
+    first = plain.patches / "up/0001-two-at-the-top.patch"
+    edited = first.read_text().replace(
+        "Subject: Two at the top\n", "Subject: Two\n\nWhy: one is not enough.\n"
+    )
+    first.write_text(edited)
+    plain.write("lib/new.py", "NEW = 1\n")
+    plain.commit("New")
+    tree = plain.tree()
+    ok(plain.export())
+    assert first.read_text() == edited
+    plain.lay()
+    assert plain.tree() == tree
+    assert "nothing to write" in ok(plain.export()).stdout
+
+
+def test_a_diff_that_was_edited_in_an_exported_file_is_refused(plain: Export) -> None:
+    plain.write("top.py", "T = 2\n")
+    plain.commit("Two at the top")
+    ok(plain.export())
+    first = plain.patches / "up/0001-two-at-the-top.patch"
+    first.write_text(first.read_text().replace("+T = 2", "+T = 3"))
+    before = plain.beside()
+    plain.write("lib/new.py", "NEW = 1\n")
+    plain.commit("New")
+    assert_told(
+        plain.export(), "was changed by hand after an export had written it", "git commit --amend", code=1
+    )
     assert plain.beside() == before

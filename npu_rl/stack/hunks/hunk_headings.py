@@ -33,10 +33,10 @@ _PYTHON = (".py", ".pyi")
 # git's pattern for `*.py diff=python`, which GitHub uses too.
 _PYTHON_LINE = re.compile(r"[ \t]*(?:class|(?:async[ \t]+)?def)[ \t]")
 _DEFINITION = re.compile(r"(?:async[ \t]+)?(?P<kind>class|def)[ \t]+(?P<name>\w+)(?P<rest>.?)")
-_SIGNATURE = re.compile(  # `int two(`, of most languages; not a command of a shell that looks like it
+SIGNATURE = re.compile(  # `int two(`, of most languages; not a command of a shell that looks like it
     r"(?!(?:if|elif|else|while|until|for|done|case|switch|return|function)\b)[A-Za-z_][\w\s*&:<>,~]*\("
 )
-_PROSE = (".md", ".rst", ".txt", ".html")  # no functions
+PROSE = (".md", ".rst", ".txt", ".html")  # no functions
 
 
 class PythonDefinition(NamedTuple):
@@ -72,7 +72,7 @@ def misplaced(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:
     if path.endswith(SUFFIXES):
         return in_other_section(content, hunk, line, path)
     heading = hunk.section.strip().rstrip("\N{REPLACEMENT CHARACTER}")
-    if not heading or path.endswith(_PROSE):
+    if not heading or path.endswith(PROSE):
         return None
     lines = _lines(content)
     candidates = [last_match(GIT_LINE.match, lines, line)]
@@ -151,7 +151,7 @@ def _may_match_one_pattern(one: str, other: str) -> bool:
         return False
     if one.split()[0] == other.split()[0]:
         return True
-    return all(_SIGNATURE.match(text) for text in (one, other))
+    return all(SIGNATURE.match(text) for text in (one, other))
 
 
 def _describe_place(content: bytes, lines: Sequence[str], heading: int | None, line: int, path: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
 
-from npu_rl.stack.hunks.hunk_headings import definitions_of
+from npu_rl.stack.hunks.hunk_headings import PROSE, SIGNATURE, definitions_of
 from npu_rl.stack.hunks.hunk_match import split_lines
 from npu_rl.stack.hunks.key_paths import SUFFIXES, KeyPlace, read_keys
 
@@ -47,7 +47,7 @@ class FileScopes:
         if self.path.endswith(SUFFIXES):
             keys = read_keys(self.content, self.path)
             return None if keys is None else _mappings(keys, len(self.lines))
-        return None
+        return None if self.path.endswith(PROSE) else _below_signatures(self.lines)
 
     @cached_property
     def names(self) -> frozenset[str]:
@@ -73,6 +73,15 @@ class FileScopes:
             and not (scope.first == first + 1 and scope.last == end)
         ]
         return min(around, key=lambda scope: scope.last - scope.first).name if around else ""
+
+    def times(self, name: str) -> int:
+        """Return how many scopes have a name: a property and its setter have one."""
+        return sum(scope.name == name for scope in self.scopes or ())
+
+    def head(self, name: str) -> list[bytes]:
+        """Return the first two lines of a scope."""
+        lines = self.range_of(name)
+        return [] if lines is None else self.lines[lines[0] : min(lines[0] + 2, lines[1])]
 
     def range_of(self, name: str) -> tuple[int, int] | None:
         """Return the lines of a scope; those of the file for no name; None if it is there twice or never."""
@@ -117,6 +126,14 @@ def _mappings(keys: Sequence[KeyPlace], lines: int) -> list[FileScope]:
             rest = (other.line - 1 for other in keys[number + 1 :] if other.path[: len(key.path)] != key.path)
             found.append(FileScope(key.line, next(rest, lines), ".".join(key.path)))
     return found
+
+
+def _below_signatures(lines: Sequence[bytes]) -> list[FileScope]:
+    """Return the functions of other languages: each ends above the next line at the margin that looks like one."""
+    found = [(i, line.decode("utf-8", "replace")) for i, line in enumerate(lines, 1) if b"(" in line]
+    heads = [(i, text.partition("(")[0].strip()) for i, text in found if SIGNATURE.match(text)]
+    ends = [i - 1 for i, _ in heads[1:]] + [len(lines)]
+    return [FileScope(first, last, name) for (first, name), last in zip(heads, ends, strict=True)]
 
 
 def is_telling(line: bytes) -> bool:

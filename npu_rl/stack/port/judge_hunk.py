@@ -55,7 +55,11 @@ class HunkJudge:
         """Return what becomes of a hunk."""
         changes = list(placed_changes(self._old, hunk))
         inside = changes[0].inside
-        standing = [i for i in find_all(self._new.lines, hunk.old_lines) if self._fits(hunk, i)]
+        doubt = next((why for change in changes if (why := self._why_another_scope(change.inside))), None)
+        if doubt is not None:
+            nearest = self._aligned.nearest(hunk.old_index, context_lines(hunk), inside)
+            return HunkJudgement("conflict", nearest, inside, doubt)
+        standing = [i for i in find_all(self._new.lines, hunk.old_lines) if _fits(self._new, hunk, i)]
         own = [i for i in standing if self._is_same_place(hunk, changes, i)]
         if own:
             return self._verbatim(hunk, changes, own)
@@ -74,11 +78,6 @@ class HunkJudge:
                 f"its lines stand at line {standing[0] + 1}, {_place_name(there)}; it is for {_place_name(inside)}",
             )
         return HunkJudgement("target gone", None, inside, f"{gone} is no longer in the file")
-
-    def _fits(self, hunk: Hunk, index: int) -> bool:
-        """Return whether the old lines stand at an index; without a line above the change, that is the top."""
-        is_at_top = hunk.old_index == 0 and hunk.lines[0].tag != " "
-        return fits(self._new.lines, hunk, index) and (index == 0 or not is_at_top)
 
     def scope_of(self, hunk: Hunk) -> str:
         """Return the class and function, or the keys, around what a hunk changes in the old version."""
@@ -104,6 +103,15 @@ class HunkJudge:
                 return around
         return None
 
+    def _why_another_scope(self, name: str) -> str | None:
+        """Return why the scope of a name may be another one now; None if it is the same, or gone."""
+        before, now = self._old.times(name), self._new.times(name)
+        if now and now != before:
+            return f"{name} is there {now} times, and was {before} times"
+        if now and "[" in name and self._old.head(name) != self._new.head(name):
+            return f"{name} is another item of its list now, or begins otherwise"
+        return None
+
     def _is_gone(self, name: str) -> bool:
         return bool(name and self._new.scopes is not None and name not in self._new.names)
 
@@ -111,10 +119,13 @@ class HunkJudge:
 
     def _verbatim(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> HunkJudgement:
         inside = changes[0].inside
+        twins = self._twins(hunk, inside)
         index = own[0] if len(own) == 1 else self._paired(hunk, changes, own)
+        if len(twins) > 1:
+            index = own[twins.index(hunk.old_index)] if len(own) == len(twins) else None
         if index is None:
             lines = ", ".join(str(i + 1) for i in own)
-            why = f"its lines stand at {len(own)} places of {_place_name(inside)}: lines {lines}"
+            why = f"its lines stand at {len(own)} of {len(twins)} places of {_place_name(inside)}: lines {lines}"
             return HunkJudgement("conflict", own[0], inside, why)
         reason = self._why_not_there(hunk, changes, index)
         if reason is not None:
@@ -124,6 +135,13 @@ class HunkJudge:
             return HunkJudgement("exact", index, inside, "", (edit,))
         why = f"{index - hunk.old_index:+d} lines"
         return HunkJudgement("moved", index, inside, why, (edit,))
+
+    def _twins(self, hunk: Hunk, inside: str) -> list[int]:
+        """Return where the hunk's old lines stand in its scope of the old version: there, and perhaps elsewhere."""
+        offset = next(hunk.changes()).at
+        here = self._old.name_at(hunk.old_index + offset)
+        found = [i for i in find_all(self._old.lines, hunk.old_lines) if _fits(self._old, hunk, i)]
+        return [i for i in found if i == hunk.old_index or self._old.name_at(i + offset) in (inside, here)]
 
     def _paired(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> int | None:
         """Return which of several places of one function is the hunk's; None if nothing tells."""
@@ -177,6 +195,8 @@ class HunkJudge:
 
     def _upstream(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement | None:
         """Return that the new version has it, or a part of it; None if it has nothing."""
+        if len(self._twins(hunk, changes[0].inside)) > 1:
+            return None
         found = [self._upstream_place(hunk, change) for change in changes]
         places = [place for place in found if place is not None]
         if not places:
@@ -202,12 +222,23 @@ class HunkJudge:
             return None
         count = len(change.added)
         telling = sum(map(is_telling, change.added))
+        first, last = self._aligned.between(change.at, change.end, change.frame)
         for place in self._new.places(change.added, change.made_inside):
             is_below = above is not None and self._line(place - 1) == above
             is_above = below is not None and self._line(place + count) == below
-            if telling >= _MANY_LINES or (telling and (is_below or is_above)) or (is_below and is_above):
+            beside = [line for line, is_there in ((above, is_below), (below, is_above)) if line and is_there]
+            if telling >= _MANY_LINES:
+                return place
+            is_there = first <= place <= last - count or any(self._is_alone(line, change) for line in beside)
+            # Else the same lines came elsewhere in the function.
+            if is_there and ((telling and (is_below or is_above)) or (is_below and is_above)):
                 return place
         return None
+
+    def _is_alone(self, line: bytes, change: PlacedChange) -> bool:
+        """Return whether a line tells a place, and stands once in its function, in both versions."""
+        places = (self._old.places([line], change.inside), self._new.places([line], change.made_inside))
+        return is_telling(line) and all(len(found) == 1 for found in places)
 
     def _grew(self, lines: Sequence[bytes], inside: str, by: int) -> bool:
         """Return whether a function has lines at least as often as before, and `by` times more."""
@@ -263,6 +294,12 @@ class HunkJudge:
 
     def _with(self, edits: Sequence[Edit]) -> FileScopes:
         return FileScopes(edited_text(self._new.lines, edits), self._new.path)
+
+
+def _fits(file: FileScopes, hunk: Hunk, index: int) -> bool:
+    """Return whether a hunk's old lines stand at an index; without a line above the change, that is the top."""
+    is_at_top = hunk.old_index == 0 and hunk.lines[0].tag != " "
+    return fits(file.lines, hunk, index) and (index == 0 or not is_at_top)
 
 
 def _place_name(name: str) -> str:

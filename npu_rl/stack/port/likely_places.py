@@ -6,11 +6,13 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 
+from npu_rl.stack.hunks.hunk_match import find_all
 from npu_rl.stack.patches.patch_model import Hunk
 from npu_rl.stack.port.file_scopes import FileScopes, is_telling
 from npu_rl.stack.port.port_judgement import LikelyPlace, NewVersion
 
 _MOST = 3  # places of a hunk
+_SHORTEST = 12  # letters of a line
 _CONTEXT = 5  # lines of a place
 _LEAST = 0.2  # score of a place that is worth a look
 _FUNCTION, _CLASS, _LINES, _FOLDER = 0.3, 0.2, 0.35, 0.15  # what finding each of them counts
@@ -43,9 +45,10 @@ class PlaceSearch:
         ]
         found.sort(key=lambda place: (place.path != renamed, -place.score, place.path))
         if renamed is not None and (not found or found[0].path != renamed):
-            content = self._version.read(renamed) or b""
-            head = b"".join(FileScopes(content, renamed).lines[:_CONTEXT])
-            found.insert(0, LikelyPlace(renamed, 1, "", 0.0, head.decode("utf-8", "replace")))
+            scopes = FileScopes(self._version.read(renamed) or b"", renamed)
+            at = next(iter(find_all(scopes.lines, hunk.old_lines)), 0)
+            context = b"".join(scopes.lines[at : at + _CONTEXT]).decode("utf-8", "replace")
+            found.insert(0, LikelyPlace(renamed, at + 1, scopes.name_at(at), 0.0, context))
         return tuple(found[:_MOST])
 
     def _files(self, suffix: str) -> Iterator[tuple[str, bytes]]:
@@ -54,6 +57,11 @@ class PlaceSearch:
                 if path.endswith(suffix):
                     self._contents[path] = self._version.read(path) or b""
         yield from ((path, content) for path, content in self._contents.items() if path.endswith(suffix))
+
+
+def _is_searched(line: bytes) -> bool:
+    """Return whether a line is worth a search of a whole tree, in which `return k` stands many times."""
+    return is_telling(line) and len(line.strip()) >= _SHORTEST
 
 
 class _Wanted:
@@ -65,8 +73,8 @@ class _Wanted:
         self._function = names[-1].encode() if names else None
         self._holder = names[0].encode() if len(names) > 1 else None
         removed = [line for change in hunk.changes() for line in change.removed]
-        telling = {line.strip() for line in removed if is_telling(line)}
-        self._lines = telling or {line.strip() for line in hunk.old_lines if is_telling(line)}
+        telling = {line.strip() for line in removed if _is_searched(line)}
+        self._lines = telling or {line.strip() for line in hunk.old_lines if _is_searched(line)}
         self._words = {word for line in self._lines for word in _WORD.findall(line)}
 
     def look(self, path: str, content: bytes) -> LikelyPlace | None:
@@ -77,13 +85,12 @@ class _Wanted:
             function = None
         held = [line for line in self._lines if line in content]
         words = [word for word in self._words if word in content]
-        if function is None and not held and 2 * len(words) < len(self._words):
+        is_wordy = bool(self._words) and 2 * len(words) >= len(self._words)
+        if function is None and not held and not is_wordy:
             return None
         scopes = FileScopes(content, path)
         at, together = self._densest(scopes.lines, len(held)) if held else (None, 0)
-        at_words, of_words = (
-            self._wordiest(scopes.lines) if 2 * len(words) >= len(self._words) else (None, 0.0)
-        )
+        at_words, of_words = self._wordiest(scopes.lines) if is_wordy else (None, 0.0)
         score = _FUNCTION * (function is not None) + _CLASS * (holder is not None)
         of_lines = together / len(self._lines) if self._lines else 0.0
         if _WORDS * of_words > of_lines:

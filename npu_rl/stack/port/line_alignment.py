@@ -54,6 +54,13 @@ class ScopeAlignment:
             return (0, len(self.old.lines)), (0, len(self.new.lines))
         return old, new
 
+    def between(self, at: int, end: int, name: str) -> tuple[int, int]:
+        """Return the range of the new version between the lines that are left above and below a range of the old."""
+        pairs, (first, last) = self.pairs(name), self.ranges(name)[1]
+        above = max((new for old, new in pairs.items() if old < at), default=first - 1)
+        below = min((new for old, new in pairs.items() if old >= end), default=last)
+        return above + 1, below
+
     def nearest(self, first: int, lines: range, name: str) -> int:
         """Return the line of the new version that is nearest to a hunk's first one."""
         pairs = self.pairs(name)

@@ -114,6 +114,9 @@ class ChangeMerger:
 
     def _changed_text(self, change: PlacedChange, pairs: dict[int, int]) -> str:
         lost = [i for i in range(change.at, change.end) if i not in pairs]
+        bare = {line.rstrip(b"\r\n") for line in self._new.lines}
+        if lost and all(self._old.lines[i].rstrip(b"\r\n") in bare for i in lost):
+            return "the new version has other line ends"
         if not lost:
             return "what it changes has other lines in between"
         number, text = lost[0] + 1, self._old.lines[lost[0]].decode("utf-8", "replace").strip()

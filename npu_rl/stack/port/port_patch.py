@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from npu_rl.stack.hunks.hunk_match import apply_exact
+from npu_rl.stack.hunks.hunk_match import apply_exact, find_all
 from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
 from npu_rl.stack.port.file_scopes import FileScopes
 from npu_rl.stack.port.judge_hunk import HunkJudge, HunkJudgement
@@ -21,6 +21,8 @@ from npu_rl.stack.port.port_judgement import (
     PortedHunk,
     PortedPatch,
 )
+
+_HEAD = 6  # lines by which a class or function is told from its twins
 
 
 def port_patch(
@@ -161,9 +163,11 @@ class _FilePort:
         lines = old.range_of(name)
         if self._history is None or lines is None:
             return None
-        last = name.rpartition(".")[2].encode()
-        head = next((line for line in old.lines[slice(*lines)] if last in line and line.rstrip()), None)
-        return None if head is None else self._history.lost(self._path, [head])
+        # The first line alone may stand elsewhere, too: `def run(self):`.
+        most = min(lines[1], lines[0] + _HEAD)
+        ends = range(lines[0] + 1, most + 1)
+        alone = (end for end in ends if len(find_all(old.lines, old.lines[lines[0] : end])) == 1)
+        return self._history.lost(self._path, old.lines[lines[0] : next(alone, lines[0] + 1)])
 
 
 def _without_overlaps(judged: list[tuple[Hunk, HunkJudgement]]) -> list[tuple[Hunk, HunkJudgement]]:

@@ -299,14 +299,19 @@ def remove_port(folder: PortFolder, component: str) -> list[str]:
     return folder.remove(known)
 
 
-@contextmanager
-def _opened(folder: PortFolder, component: str) -> Iterator[PortState]:
+def require_port(folder: PortFolder, component: str) -> None:
+    """Raise UsageError if no port is there to go on with."""
     if not folder.is_there:
         raise UsageError(
             f"No port of {component} is there",
             where=str(folder.root),
             hint=f"Begin one: npu-rl patches port {component} --to REF. One elsewhere has to be named: --folder DIR",
         )
+
+
+@contextmanager
+def _opened(folder: PortFolder, component: str) -> Iterator[PortState]:
+    require_port(folder, component)
     with folder.alone():
         state = folder.read()
         if state is None:

@@ -171,7 +171,8 @@ class PortReport:
         yield f"In {place}, under components: {self.state.component}:"
         yield f"    ref: {self.target.pinned}"
         yield f"    patches: [{self.entry or ''}]"
-        yield "Then: npu-rl lock --manifest M"
+        named = "M" if self.state.is_bundled else shlex.quote(self.state.manifest)
+        yield f"Then: npu-rl lock --manifest {named}"
 
     def _verification(self) -> Iterator[str]:
         if self.proofs is not None:

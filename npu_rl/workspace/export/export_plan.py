@@ -141,6 +141,8 @@ class ExportPlanner:
             else:
                 options = _options(one.entry.entry if one.entry else None)
                 text, state = patch_text(self._trees, patch, None, options), "new"
+                if self._is_reworded(path, text):
+                    text, state = read_if_file(path, LARGEST) or text, "unchanged"
             if is_rewritten:
                 self._put(path, text, patch, [old.sha256 for old in one.dropped.values()])
             commit = patch.step.commit
@@ -200,6 +202,8 @@ class ExportPlanner:
                 continue
             path = one.entry.path_of(name)
             data = read_if_file(path, LARGEST)
+            if name in one.patches and self._was_exported(path):
+                continue  # its header may have been edited since; `_put` looks at the rest
             if not one.entry.is_folder or (data is not None and not self._is_exported(path, data)):
                 raise PatchError(
                     f"The manifest lists {name}, which this workspace does not have",
@@ -209,12 +213,32 @@ class ExportPlanner:
             if name not in one.patches:
                 self._plan.files[path] = None
 
+    def _was_exported(self, path: Path) -> bool:
+        return key_of(path) in self._exported
+
+    def _is_reworded(self, path: Path, text: bytes) -> bool:
+        """Return whether the file of an earlier export has this diff below a header that somebody has edited."""
+        found = read_if_file(path, LARGEST)
+        return found is not None and self._was_exported(path) and _diff_of(found) == _diff_of(text) != b""
+
     def _put(self, path: Path, text: bytes, patch: SeriesPatch, dropped: Iterable[str]) -> None:
         """Plan a file. Raises PatchError if that would lose what somebody else has written."""
+        if patch.locked is None and self._was_exported(path) and not self._is_free_for(path, text):
+            raise PatchError(
+                f"{path.name} was changed by hand after an export had written it",
+                where=str(path),
+                why="Its diff is no longer that of its commit.",
+                hint="Make the change in the commit (git commit --amend), and remove the file, which is written anew.",
+            )
         if read_if_file(path, LARGEST) != text:
             self._check_unchanged(path, *([patch.locked.sha256] if patch.locked is not None else dropped))
         if self._plan.files.setdefault(path, text) != text:
             raise PatchError(f"Two patches would be written to {path.name}", where=str(path))
+
+    def _is_free_for(self, path: Path, text: bytes) -> bool:
+        """Return whether a file may be written: there is none, or it is this text, or one that an export has written."""
+        found = read_if_file(path, LARGEST)
+        return found is None or found == text or self._is_exported(path, found)
 
     def _check_unchanged(self, path: Path, *locked: str) -> None:
         """Raise PatchError for a file that is neither one of the lock's nor an earlier export's."""
@@ -263,6 +287,12 @@ class ExportPlanner:
         """Return whether a file is left of an export that was killed."""
         data = read_if_file(path, LARGEST)
         return data is not None and self._is_exported(path, data)
+
+
+def _diff_of(text: bytes) -> bytes:
+    """Return a patch without its header; empty for a text that has no diff as an export writes it."""
+    found = text.find(b"\ndiff --git ")
+    return b"" if found < 0 else text[found:]
 
 
 def _files_in(folder: Path) -> Iterator[Path]:
