@@ -16,6 +16,7 @@ app = typer.Typer(
             "setup": "setup:setup",
             "verify": "verify:verify",
             "plan": "plan:plan",
+            "doctor": "doctor:doctor",
             "train": "train:train",
             "status": "status:status",
             "diff": "diff:diff",

@@ -59,6 +59,15 @@ Recipe = Annotated[
         autocompletion=_recipe_names,
     ),
 ]
+RecipeIfNamed = Annotated[
+    str | None,
+    typer.Option(
+        "--recipe",
+        metavar="RECIPE",
+        help="A bundled name (see `npu-rl recipes list`) or a path.",
+        autocompletion=_recipe_names,
+    ),
+]
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys to set, such as optimizer.lr=1e-6."),

@@ -355,6 +355,14 @@ def run_quietly(argv: list[str], env: Mapping[str, str], cwd: Path, timeout: flo
         return CompletedCommand(_content(out), _content(err), code)
 
 
+def start_piped(argv: list[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, without standard input, both its outputs in one pipe.
+
+    Raises HostError if it can't be started.
+    """
+    return _started(argv, env, cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process that was not waited for yet, and all others in its process group."""
     with contextlib.suppress(ProcessLookupError):

@@ -148,6 +148,17 @@ READERS = {
     "training/injected/npu_rl_driver.py": R("what the run is told", OWN, "", RUN),
     "training/injected/npu_rl_make_tiny.py": R("the model that it makes", OWN, "", RUN),
     "training/injected/npu_rl_mindspeed_rl_data.py": R("Python of the tree", STRANGER, "", RUN),
+    "training/host/machines.py": R("machines.yaml", OWN),
+    "training/host/training_python.py": R("packages of an interpreter", OWN),
+    "training/injected/npu_rl_host.py": R(
+        "version files of a host, /proc",
+        USER,
+        "",
+        "reads 256 KiB of each at most, and catches RecursionError",
+    ),
+    "training/injected/npu_rl_packages.py": R(
+        "_build_info.py of vllm_ascend", USER, "", "reads 64 KiB at most"
+    ),
     "training/injected/npu_rl_node.py": R("packages and logs of a node", OWN, "", RUN),
     "training/injected/npu_rl_nodes.py": R("nodes.json of this attempt", OWN, "", OF_THIS_RUN),
     "training/injected/npu_rl_prompt_lengths.py": R("prepared Parquet", USER, "", READ_BEFORE),

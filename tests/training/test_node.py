@@ -20,11 +20,13 @@ from npu_rl.training.run.node_reports import refusal
 
 @pytest.fixture
 def node(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module("npu_rl_host", monkeypatch)
     return module("npu_rl_node", monkeypatch)
 
 
 @pytest.fixture
 def nodes(node: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    module("npu_rl_odd_nodes", monkeypatch)
     return module("npu_rl_nodes", monkeypatch)
 
 
@@ -116,3 +118,93 @@ def test_a_refusal_that_a_node_wrote_cannot_steer_the_terminal(tmp_path: Path) -
     for text in ("[]", "{", "", '{"refused": 7}', "\xff"):
         (tmp_path / "nodes.json").write_text(text, encoding="latin-1")
         assert refusal(Attempt(tmp_path, 1)) is None
+
+
+# -- hosts that are not as the others
+
+
+def told(node: ModuleType, folder: Path) -> dict[str, object]:
+    """Return what a node of a run tells of itself."""
+    run = {"paths": [], "packages": [], "code": str(folder), "record": str(folder)}
+    answer: dict[str, object] = node.describe_node(run, {})
+    return answer
+
+
+def cluster(nodes: ModuleType, answer: dict[str, object], stacks: list[dict[str, object]]) -> list[object]:
+    """Return Ray's list of nodes and what is known of each: node1, node2, ... with these facts."""
+    rays = [{"NodeID": f"id{n}", "Resources": {"NPU": 16.0}} for n in range(1, len(stacks) + 1)]
+    listed = [
+        {
+            **answer,
+            "host": f"node{n}",
+            "ip": f"10.0.0.{n}",
+            "node": f"id{n}",
+            "stack": {**answer["stack"], **stack},  # type: ignore[dict-item]
+            "problems": [],
+        }
+        for n, stack in enumerate(stacks, 1)
+    ]
+    return [rays, listed]
+
+
+def test_a_node_tells_its_stack(node: ModuleType, tmp_path: Path) -> None:
+    stack = told(node, tmp_path)["stack"]
+    assert isinstance(stack, dict)
+    assert {"cann", "kernels", "nnal", "driver", "firmware", "torch", "torch-npu", "npus", "shm"} <= set(
+        stack
+    )
+    assert json.loads(json.dumps(stack)) == stack
+
+
+def test_the_odd_node_is_named(node: ModuleType, nodes: ModuleType, tmp_path: Path) -> None:
+    answer = told(node, tmp_path)
+    stacks: list[dict[str, object]] = [{"cann": "8.2.RC1", "npus": 16} for _ in range(16)]
+    stacks[2] = {"cann": "8.1", "npus": 15}
+    rays, listed = cluster(nodes, answer, stacks)
+    notes = nodes._compare_hosts(rays, listed, listed[0], (0.0, 1e12))
+    assert notes == []
+    bad = [entry for entry in listed if entry["problems"]]
+    assert [entry["host"] for entry in bad] == ["node3"]
+    refused = nodes._refusal(bad, 16, 180.0)
+    assert refused.details["why"].splitlines() == [
+        "node3: CANN 8.1, the other 15: 8.2.RC1",
+        "node3: NPUs 15, the other 15: 16",
+    ]
+    assert "npu-rl doctor" in refused.details["hint"]
+
+
+def test_what_may_differ_is_noted(node: ModuleType, nodes: ModuleType, tmp_path: Path) -> None:
+    answer = told(node, tmp_path)
+    rays, listed = cluster(
+        nodes, answer, [{"driver": "25.2.0"}, {"driver": "25.2.0"}, {"driver": None, "nofile": -1}]
+    )
+    listed[1]["clock"] -= 3600
+    began = listed[0]["clock"] - 1
+    notes = nodes._compare_hosts(rays, listed, listed[0], (began, began + 2))
+    assert [entry["problems"] for entry in listed] == [[], [], []]
+    assert len(notes) == 3
+    assert notes[0] == "node2: its clock is 3599 seconds behind the driver's"
+    assert notes[1] == "node3: driver not found, the other 2: 25.2.0"
+    assert notes[2].startswith("node3: open files unlimited, the other 2: ")
+
+
+def test_of_two_the_drivers_is_right_and_a_head_without_devices_is_not_asked(
+    node: ModuleType, nodes: ModuleType, tmp_path: Path
+) -> None:
+    answer = told(node, tmp_path)
+    rays, listed = cluster(nodes, answer, [{"torch": "2.8.0"}, {"torch": "2.7.1"}, {"torch": None}])
+    rays[2]["Resources"] = {"CPU": 64.0}
+    nodes._compare_hosts(rays, listed, listed[1], (0.0, 1e12))
+    assert [entry["problems"] for entry in listed] == [
+        [("host", "torch 2.8.0, the other: 2.7.1")],
+        [],
+        [],
+    ]
+
+
+def test_each_other_value_is_counted(nodes: ModuleType) -> None:
+    odd = sys.modules["npu_rl_odd_nodes"]
+    stacks = {str(n): {"cann": version} for n, version in enumerate(["8.2", "8.2", "8.3", "8.1"])}
+    assert odd.odd_facts("3", stacks, {}) == [(True, "CANN 8.1, the other 3: 8.2 (2), 8.3 (1)")]
+    assert odd.odd_facts("0", stacks, {}) == []
+    assert odd.odd_facts("elsewhere", stacks, {}) == []

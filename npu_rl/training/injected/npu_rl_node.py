@@ -10,10 +10,13 @@ import importlib.metadata
 import os
 import stat
 import sys
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+
+from npu_rl_host import host_facts  # sent by value with these functions
 
 _THREADS = 8  # threads that read files; on a network file system each read waits for a server
 _READ_LIMIT = 64 << 20  # bytes; larger files are no sources, and only their size is compared
@@ -53,6 +56,8 @@ def describe_node(run: Mapping[str, Any], variables: Mapping[str, str]) -> dict[
         ),
         "strays": sorted(strays),
         "pythonpath": environ.get("PYTHONPATH", ""),
+        "stack": {**host_facts("/", environ), **_packages(["torch", "torch-npu"], run["paths"])},
+        "clock": time.time(),
         "environment": {
             name: value
             for name, value in sorted(environ.items())

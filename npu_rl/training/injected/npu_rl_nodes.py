@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import socket
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import npu_rl_host
 import npu_rl_node
+import npu_rl_odd_nodes
 
 _TIMEOUT = 180.0  # seconds for all nodes to answer; a worker's first start may load a lot over a network
 _CONNECT_TIMEOUT = 10.0  # seconds for a head to accept a connection
@@ -95,6 +98,7 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
     """
     import ray
 
+    began = time.time()
     nodes = [
         node for node in ray.nodes() if node["Alive"] and {"CPU", "GPU", "NPU"} & node["Resources"].keys()
     ]
@@ -106,10 +110,35 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
     others = {entry["node"]: entry for entry in listed if entry.get("tree", here["tree"]) != here["tree"]}
     if others:
         _add_differing_files(others, run["code"], limit)
+    for line in _compare_hosts(nodes, listed, here, (began, time.time())):
+        print(f"npu-rl: note: {line}", flush=True)
     bad = [node for node in listed if node["problems"]]
     _write(run, {"job": ray.get_runtime_context().get_job_id(), "nodes": listed})
     if bad:
         raise _refusal(bad, len(nodes), limit)
+
+
+def _compare_hosts(
+    nodes: list[dict[str, Any]],
+    listed: list[dict[str, Any]],
+    here: Mapping[str, Any],
+    asked: tuple[float, float],
+) -> list[str]:
+    """Add to the problems of each node with devices what its host has that most others have not; return mere notes.
+
+    A head without devices has no CANN, and needs none.
+    """
+    with_devices = {node["NodeID"] for node in nodes if {"NPU", "GPU"} & node["Resources"].keys()}
+    answered = [entry for entry in listed if "stack" in entry]
+    stacks = {entry["node"]: entry["stack"] for entry in answered if entry["node"] in with_devices}
+    notes = []
+    for entry in answered:
+        odd = npu_rl_odd_nodes.odd_facts(entry["node"], stacks, here["stack"])
+        entry["problems"] += [("host", text) for stops, text in odd if stops]
+        notes += [f"{entry['host']}: {text}" for stops, text in odd if not stops]
+        skew = npu_rl_odd_nodes.clock_skew(entry["clock"], *asked)
+        notes += [f"{entry['host']}: {skew}"] if skew else []
+    return notes
 
 
 def record_refusal(run: Mapping[str, Any], refused: Refused) -> None:
@@ -124,7 +153,8 @@ def run_on_nodes(nodes: list[str], function: Any, arguments: tuple[Any, ...], li
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ray.cloudpickle.register_pickle_by_value(npu_rl_node)
+    for module in (npu_rl_node, npu_rl_host):
+        ray.cloudpickle.register_pickle_by_value(module)
     task = ray.remote(num_cpus=0, max_retries=0)(function)
     node_of_task = {
         task.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(
@@ -195,6 +225,7 @@ _HINTS = {
     "python": "Start Ray there with the recipe's interpreter, as head.sh and worker.sh of `--dry-run` do.",
     "tree": "Run `npu-rl verify --deep` on that node, and set the same lock up there.",
     "variables": "Restart Ray there from a shell that sets none of them.",
+    "host": "Install there what the others have, or take the node out; `npu-rl doctor` there shows all of it.",
 }
 
 

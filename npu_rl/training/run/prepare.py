@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
-from npu_rl.common.errors import HostError, NpuRlError, RecipeError, UsageError
+from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
 from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
@@ -29,6 +29,7 @@ from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.run import interpreter, tiny_model
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_reason
+from npu_rl.training.run.host_check import require_device, require_host
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.folder.chosen_interpreter import choose
@@ -201,7 +202,7 @@ def prepare(
             hint=f"Time it: npu-rl train {recipe.name} --benchmark",
         )
     if not (rehearse or dry_run):
-        _require_device(recipe, root)
+        require_device(recipe, root)
     _require_no_links(paths, recipe.name)
     report = _verified_report(paths, reason, notify, expect, progress)
     drift = None if report.ok or reason is None else allowed_drift(paths, report, reason, notify)
@@ -227,8 +228,11 @@ def prepare(
         root=root,
     )
     _report(judgement, notify, rehearse)
+    found = find_interpreter()
+    if machine is not None:
+        require_host(recipe, report.lock, found.path, notify, runs_folder(paths), root)
     byte_code.remove_unused()
-    return Prepared(loaded, paths, report, find_interpreter(), judgement, drift)
+    return Prepared(loaded, paths, report, found, judgement, drift)
 
 
 def _sufficient_interpreter(
@@ -284,16 +288,6 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     return tuple(load_manifest("quickstart").manifest.requirements)
-
-
-def _require_device(recipe: Recipe, root: Path) -> None:
-    if recipe.device != "cpu" and not host_facts.devices(recipe.device, root):
-        named, file = ("NPUs", "davinci") if recipe.device == "npu" else ("NVIDIA GPUs", "nvidia")
-        raise HostError(
-            f"{recipe.name} is for {named}, and this machine shows none",
-            why=f"There is no /dev/{file}0, 1, ... here.",
-            hint=f"Rehearse it on this CPU: npu-rl train {recipe.name} --rehearse",
-        )
 
 
 def _verified_report(

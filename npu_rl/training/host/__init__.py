@@ -1,0 +1,1 @@
+"""What this host is and what it should be: the lines of `npu-rl doctor`."""

@@ -1,0 +1,92 @@
+"""All lines of a doctor's report, and the report itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from npu_rl.common.masking import Secrets, masked_data, masked_text
+from npu_rl.training.host.describe_host import HostDescription
+from npu_rl.training.host.device_lines import device_lines, is_npu
+from npu_rl.training.host.line import OK, RED, STATES, DoctorLine
+from npu_rl.training.host.machines import MachineKind, machine_kind
+from npu_rl.training.host.python_lines import python_lines
+from npu_rl.training.host.stack_lines import gpu_stack_lines, stack_lines
+from npu_rl.training.host.system_lines import system_lines
+from npu_rl.training.host.wanted_host import WantedHost
+
+
+@dataclass(frozen=True)
+class DoctorReport:
+    """What a doctor found.
+
+    Attributes:
+        lines: In the order in which a host is built up.
+        against: What the host was compared with.
+    """
+
+    host: HostDescription
+    against: str
+    lines: tuple[DoctorLine, ...]
+
+    @property
+    def red(self) -> tuple[DoctorLine, ...]:
+        """The lines that have to be mended."""
+        return tuple(line for line in self.lines if line.state == RED)
+
+    def to_json(self) -> dict[str, object]:
+        """Return the report as documented in docs/json.md, secrets masked."""
+        document = {
+            "ok": not self.red,
+            "root": self.host.root,
+            "kind": self.host.kind,
+            "against": self.against,
+            "kernel": self.host.facts["kernel"],
+            "lines": [line.to_json() for line in self.lines],
+        }
+        masked: dict[str, object] = masked_data(document, known=_secrets(self.host.environ))
+        return masked
+
+    def text(self) -> str:
+        """Return the report for people and issues: what is wrong first, secrets masked."""
+        counts = ", ".join(f"{sum(one.state == state for one in self.lines)} {state}" for state in STATES)
+        rows = [f"npu-rl doctor: {self.against}; kernel {self.host.facts['kernel'] or 'not known'}"]
+        for state in STATES:
+            rows += [row for line in self.lines if line.state == state for row in _rows(line)]
+        return masked_text(_secrets(self.host.environ).mask("\n".join([*rows, counts]) + "\n"))
+
+
+def examine_host(host: HostDescription, wanted: WantedHost) -> DoctorReport:
+    """Compare a host with what is wanted of it and of its kind of machine."""
+    kind = _kind(host, wanted)
+    npu = is_npu(host, wanted)
+    cuda = not npu and "cuda" in (host.kind, wanted.device)
+    lines = [*device_lines(host, wanted, kind)]
+    lines += stack_lines(host, wanted, kind) if npu else gpu_stack_lines(host, wanted) if cuda else []
+    lines += python_lines(host, wanted, kind, npu)
+    lines += system_lines(host, wanted, kind, npu)
+    names = [("recipe", wanted.recipe), ("manifest", wanted.manifest)]
+    against = ", ".join(f"{what} {name}" for what, name in names if name)
+    return DoctorReport(host, f"{against or 'no recipe and no manifest'}; {kind.title}", tuple(lines))
+
+
+def _kind(host: HostDescription, wanted: WantedHost) -> MachineKind:
+    """Return the kind whose values count: what the host is, or what it should be where nothing of it is seen."""
+    seen = host.kind in ("a2", "a3", "950", "cuda")
+    wrong = wanted.device and wanted.device != "npu" and host.kind in ("a2", "a3", "950")
+    return machine_kind(host.kind if seen and not wrong else wanted.kind or host.kind)
+
+
+def _rows(line: DoctorLine) -> list[str]:
+    """Return a line's rows: the whole of one that needs work, and the first of another."""
+    rows = [f"{line.state:<9} {line.what}: {line.found}"]
+    if line.state == OK:
+        return rows
+    for label, text in (("wanted", line.wanted), ("shown by", line.command), ("do", line.fix)):
+        if text:
+            rows.append(f"{'':<9}   {label}: {text}")
+    return rows
+
+
+def _secrets(environ: Mapping[str, str]) -> Secrets:
+    return Secrets.of(environ)

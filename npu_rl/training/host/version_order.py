@@ -1,0 +1,28 @@
+"""Order of versions as Huawei and NVIDIA write them: 25.0.RC1 comes before 25.0.0."""
+
+from __future__ import annotations
+
+import re
+
+
+def same_version(found: str, wanted: str) -> bool:
+    """Return whether two versions are the same, whatever their case."""
+    return found.lower() == wanted.lower()
+
+
+def is_older(found: str, wanted: str) -> bool | None:
+    """Return whether a version comes before another; None if one of them has no order."""
+    ours, theirs = _key(found), _key(wanted)
+    return None if ours is None or theirs is None else ours < theirs
+
+
+def _key(version: str) -> tuple[tuple[int, int], ...] | None:
+    """Return a key that sorts; release candidates come before the numbers in their place."""
+    parts = []
+    for word in re.split(r"[.-]", version.lower()):
+        found = re.fullmatch(r"(rc|alpha|beta|t)?(\d{1,9})", word)
+        if found is None:
+            return None
+        rank = {"t": 0, "alpha": 0, "beta": 1, "rc": 2, None: 3}[found[1]]
+        parts.append((rank, int(found[2])))
+    return tuple(parts)

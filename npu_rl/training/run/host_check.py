@@ -1,0 +1,134 @@
+"""This host against a recipe and its manifest: `npu-rl doctor`, and `train` before it starts anything."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.common import host_facts
+from npu_rl.common.errors import HostError, UsageError
+from npu_rl.common.user_path import user_path
+from npu_rl.training.host.describe_host import SMI_SECONDS, describe_host
+from npu_rl.training.host.examine_host import DoctorReport, examine_host
+from npu_rl.training.host.line import DoctorLine
+from npu_rl.training.host.wanted_host import WantedStack, wanted_host
+
+if TYPE_CHECKING:
+    from npu_rl.recipes.recipe.schema import Recipe
+    from npu_rl.stack.lock.lock_model import Lock
+    from npu_rl.stack.sources.progress import Notify
+
+
+def examine(
+    manifest: str | None,
+    recipe: str | None,
+    python: str | None,
+    root: Path,
+    *,
+    smi_seconds: float = SMI_SECONDS,
+) -> DoctorReport:
+    """Compare a host with a manifest and a recipe, or only with its kind of machine if neither is named.
+
+    Args:
+        manifest: A name or path; None for the recipe's own.
+        root: Folder below which everything is read.
+        smi_seconds: Seconds after which npu-smi, a set_env.sh or the interpreter is given up.
+
+    Raises:
+        ManifestError: If the manifest is invalid.
+        RecipeError: If the recipe is invalid.
+        UsageError: If `root` is not a folder.
+    """
+    root = user_path(root, "--root").absolute()
+    if not root.is_dir():
+        raise UsageError(
+            f"--root {root} is not a folder", hint="Name a folder that looks like a host, or leave it out."
+        )
+    loaded = None
+    if recipe is not None:
+        from npu_rl.recipes.recipe.load_recipe import load_recipe
+
+        loaded = load_recipe(recipe)
+    named = manifest or (loaded.manifest if loaded else None)
+    wanted = wanted_host(stack_of_manifest(named) if named else None, loaded.recipe if loaded else None)
+    here = str(root) == "/"
+    host = describe_host(
+        root,
+        python=_interpreter(python) if here else python,
+        runs=Path.cwd() if here else None,
+        smi_seconds=smi_seconds,
+    )
+    return examine_host(host, wanted)
+
+
+def require_device(recipe: Recipe, root: Path) -> None:
+    """Raise HostError if a recipe is for devices and this host has none."""
+    if recipe.device != "cpu" and not host_facts.devices(recipe.device, root):
+        named, file = ("NPUs", "davinci") if recipe.device == "npu" else ("NVIDIA GPUs", "nvidia")
+        raise HostError(
+            f"{recipe.name} is for {named}, and this machine shows none",
+            why=f"There is no /dev/{file}0, 1, ... here.",
+            hint=f"Rehearse it on this CPU: npu-rl train {recipe.name} --rehearse",
+        )
+
+
+def require_host(
+    recipe: Recipe, lock: Lock, python: str, notify: Notify, runs: Path, root: Path = Path("/")
+) -> None:
+    """Examine this host before a run on devices. What is red and may work all the same is only reported.
+
+    Args:
+        runs: Folder of the run's record, whose disk matters.
+        root: Folder below which everything is read.
+
+    Raises:
+        HostError: If the training can't work here: fewer devices than the recipe has, no torch, no torch_npu, or one
+            that is for another torch.
+    """
+    if recipe.device == "cpu":
+        return
+    notify("examining this host")
+    stack = WantedStack(lock.manifest, lock.device, lock.host, lock.requirements, lock.env)
+    host = describe_host(root, python=python, runs=runs)
+    report = examine_host(host, wanted_host(stack, recipe))
+    stopping = [line for line in report.red if line.stops]
+    if stopping:
+        others = len(report.red) - len(stopping)
+        raise HostError(
+            f"{recipe.name} can't run on this host",
+            why="\n".join(_reason(line) for line in stopping),
+            hint="\n".join(
+                [
+                    *(line.fix for line in stopping),
+                    f"All lines{f', {others} more of them red' if others else ''}: {_command(recipe, python)}",
+                ]
+            ),
+        )
+    for line in report.red:
+        notify(f"warning: this host: {_reason(line)}. {line.fix}")
+
+
+def _reason(line: DoctorLine) -> str:
+    return f"{line.what}: {line.found}" + (f"; wanted: {line.wanted}" if line.wanted else "")
+
+
+def _command(recipe: Recipe, python: str) -> str:
+    return f"npu-rl doctor --recipe {shlex.quote(recipe.name)} --python {shlex.quote(python)}"
+
+
+def stack_of_manifest(name: str) -> WantedStack:
+    """Return what a manifest says of a host. Raises ManifestError if it is invalid."""
+    from npu_rl.stack.manifest.load_manifest import load_manifest
+
+    manifest = load_manifest(name).manifest
+    versions = {key: str(value) for key, value in manifest.host.model_dump().items() if value is not None}
+    return WantedStack(manifest.name, manifest.device, versions, tuple(manifest.requirements), manifest.env)
+
+
+def _interpreter(given: str | None) -> str:
+    """Return the interpreter that `train` would take here: of a workspace, if there is one."""
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+    from npu_rl.workspace.folder.discovery import find_workspace
+
+    return choose(given, find_workspace(None))
