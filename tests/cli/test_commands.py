@@ -16,6 +16,7 @@ COMMANDS = (
     "setup",
     "verify",
     "plan",
+    "doctor",
     "train",
     "status",
     "diff",

@@ -66,8 +66,8 @@ STARTS: Mapping[str, Sequence[str]] = {
     "weights convert": ("weights convert {d} {o} --format hf -w {w}",),
     "weights export": ("weights export own {o} -w {w}",),
 }
-NAMED = ("patches port",)
-"""Commands that start only an interpreter of their own option, which stands beside no workspace."""
+NAMED = ("patches port", "doctor")
+"""Commands without --workspace: they start what their option names, doctor also what you chose for this folder."""
 NOTES = {"recipes check": ("recipes check {r} -w {w}",), "plan": ("plan {r} -w {w}",)}
 NONE = {
     "verify": ("verify -w {w}", "verify -w {w} --deep"),
@@ -219,6 +219,15 @@ def test_no_command_starts_what_only_the_receipt_names(
         assert "was not run: The workspace names an interpreter that you have" in capsys.readouterr().out
     for line in NONE.get(command, ()):
         assert place.ran(line) == (0, ""), line
+    assert place.started() == []
+
+
+def test_doctor_starts_nothing_that_only_the_receipt_names(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(place.paths.root)
+    code, error = place.ran("doctor")
+    assert code == 3 and "names an interpreter that you have not chosen" in error
     assert place.started() == []
 
 

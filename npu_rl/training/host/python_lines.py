@@ -177,7 +177,7 @@ def _ray(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
     want = f"{asked} (manifest {wanted.manifest})" if asked else ""
     fits = found is not None and (not asked or _fits(found, _parsed(asked)))
     state = OK if fits else RED if asked else NOTE
-    fix = f"Install it: {python.path} -m pip install '{asked}'" if state == RED else ""
+    fix = f"Install it: {python.path} -m pip install --no-deps '{asked}'" if state == RED else ""
     return DoctorLine(
         "ray", state, "Ray", found or "not installed", want, f"{python.path} -m pip show ray", fix
     )

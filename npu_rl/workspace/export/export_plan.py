@@ -236,7 +236,7 @@ class ExportPlanner:
             raise PatchError(f"Two patches would be written to {path.name}", where=str(path))
 
     def _is_free_for(self, path: Path, text: bytes) -> bool:
-        """Return whether a file may be written: there is none, or it is this text, or one that an export has written."""
+        """Return whether a file may be written: there is none, or it has this text, or that of an earlier export."""
         found = read_if_file(path, LARGEST)
         return found is None or found == text or self._is_exported(path, found)
 
