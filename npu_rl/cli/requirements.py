@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,9 +19,9 @@ _PIP, _PYLOCK = "pip", "pylock"
 
 
 @examples(
-    "npu-rl requirements --manifest today --machine aarch64 > requirements.txt",
-    "npu-rl requirements --manifest newest --explain   # which declared bounds contradict each other",
-    "npu-rl requirements --manifest ./mine.yaml --resolve --format pylock > pylock.mine-py311-aarch64.toml",
+    "npu-rl requirements --manifest today > requirements.txt",
+    "npu-rl requirements -m newest --explain   # which bounds contradict",
+    "npu-rl requirements -m ./mine.yaml --resolve --machine aarch64",
 )
 def requirements(
     manifest: ManifestOrWorkspace = None,
@@ -53,13 +52,14 @@ def requirements(
         typer.Option("--explain", help="Print which bounds that components declare contradict each other."),
     ] = False,
 ) -> None:
-    """Print the packages that a manifest's host needs.
+    """Print the packages a host needs.
 
     One version of each with its hashes, as locked beside the manifest: what torch needs of the host, and what the tree
     has, is left out. No index is named: pip and uv take theirs.
     """
     from npu_rl.common.errors import UsageError
     from npu_rl.stack.manifest.load_manifest import load_manifest
+    from npu_rl.stack.pylocks.committed_pylock import committed_pylock
     from npu_rl.stack.pylocks.pylock_file import dump_pylock
     from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
     from npu_rl.stack.pylocks.requirement_lines import requirement_lines
@@ -75,7 +75,7 @@ def requirements(
         return
     host = loaded.manifest.host.python
     target = choose_target(targets(loaded.manifest.device, host), python, machine)
-    pylock = _resolved(loaded, target) if resolve else _locked(loaded, target, named)
+    pylock = _resolved(loaded, target) if resolve else committed_pylock(loaded, target, named)
     if format == _PYLOCK:
         say_text(dump_pylock(pylock))
     else:
@@ -98,44 +98,6 @@ def _of_workspace() -> str:
             hint="Name it: --manifest PATH",
         )
     return name
-
-
-def _locked(loaded: LoadedManifest, target: Target, named: str) -> Pylock:
-    """Return the lock beside a manifest. Raises LockError, with what makes it."""
-    import shlex
-
-    from npu_rl.common.errors import LockError
-    from npu_rl.stack.pylocks.package_sets import package_set
-    from npu_rl.stack.pylocks.pylock_file import read_pylock
-    from npu_rl.stack.pylocks.pylock_targets import pylock_path, unresolved_path
-
-    path, failed = pylock_path(loaded.path, target), unresolved_path(loaded.path, target)
-    words = f"npu-rl requirements --manifest {shlex.quote(named)} --python-version {target.python}"
-    hint = f"Resolve them: {words} --machine {target.machine} --resolve"
-    if failed.exists() and not path.exists():
-        raise LockError(
-            "No set of packages fits this manifest's requirements",
-            where=str(failed),
-            why=_text_of(failed),
-            hint=hint,
-        )
-    if not path.exists():
-        raise LockError("The packages of this manifest are not locked", where=str(path), hint=hint)
-    found = read_pylock(path)
-    if (found.made_from, found.target) != (package_set(loaded).digest(), target):
-        raise LockError(
-            "The lock of packages was made from other requirements",
-            where=str(path),
-            why=f"{loaded.path.name} has changed since, or the file is another's.",
-            hint=hint,
-        )
-    return found
-
-
-def _text_of(path: Path) -> str:
-    from npu_rl.common.bounded import read_file
-
-    return read_file(path, 1 << 16).decode("utf-8", "replace").strip()
 
 
 def _resolved(loaded: LoadedManifest, target: Target) -> Pylock:

@@ -27,8 +27,6 @@ from npu_rl.stack.sources.pip_config import DEFAULT_INDEX
 if TYPE_CHECKING:
     from npu_rl.stack.sources.pip_config import PipSettings
 
-# The oldest C library of the hosts' images is openEuler 22.03's, 2.34; wheels for 2.28 run on each of them.
-_PLATFORM = "{}-manylinux_2_28"
 _NO_SOLUTION = "No solution found"
 _FRAME = re.compile(r"[^\x20-\x7e]+")
 _LONGEST_REASON = 4000  # characters
@@ -62,8 +60,9 @@ def compile_pylock(
         SourceError: If uv fails otherwise.
         HostError: If uv is not installed.
     """
-    words = ["--python-version", target.python, "--python-platform", _PLATFORM.format(target.machine)]
-    words += ["--python", sys.executable, *(["--exclude-newer", newest] if newest else [])]
+    platform = f"{target.machine}-manylinux_{target.glibc.replace('.', '_')}"
+    words = ["--python-version", target.python, "--python-platform", platform, "--python", sys.executable]
+    words += ["--exclude-newer", newest] if newest else []
     environment = uv_environment(settings, os.environ if environ is None else environ)
     with _workplace(settings, environment) as (folder, variables):
         resolution = _Resolution(manifest, packages, settings, words, folder, variables)

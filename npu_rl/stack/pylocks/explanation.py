@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class BoundsExplanation:
     """What contradicts in a stack.
 
     Attributes:
@@ -34,7 +34,7 @@ class Explanation:
     notes: tuple[str, ...]
 
 
-def explanation(loaded: LoadedManifest, lock: Lock) -> Explanation:
+def explanation(loaded: LoadedManifest, lock: Lock) -> BoundsExplanation:
     """Return what contradicts in a stack, of the bounds that its lock has. Nothing is fetched.
 
     Raises:
@@ -55,7 +55,7 @@ def explanation(loaded: LoadedManifest, lock: Lock) -> Explanation:
     sentences = [_sentence(loaded, one, taken.get(one.package)) for one in found]
     sentences += [f"{one.name} {one.version} is installed alone: {one.why}" for one in _alone(loaded)]
     count = sum(len(texts) for one in lock.components.values() for texts in (one.declares or {}).values())
-    return Explanation(tuple(sentences), count, tuple(notes))
+    return BoundsExplanation(tuple(sentences), count, tuple(notes))
 
 
 def _sentence(loaded: LoadedManifest, found: Contradiction, taken: str | None) -> str:

@@ -104,7 +104,7 @@ def parse_pylock(text: str, where: str) -> Pylock:
         tool = data["tool"]["npu-rl"]
         return Pylock(
             manifest=_text(tool["manifest"]),
-            target=Target(_text(tool["python"]), _text(tool["machine"])),
+            target=Target(_text(tool["python"]), _text(tool["machine"]), _text(tool["glibc"])),
             made_from=_text(tool["made-from"]),
             packages=tuple(locked_packages(data)),
             newest=_text(tool.get("exclude-newer", "")),
@@ -204,6 +204,7 @@ def _lines(pylock: Pylock) -> Iterator[str]:
     yield f"manifest = {_quoted(pylock.manifest)}"
     yield f"python = {_quoted(pylock.target.python)}"
     yield f"machine = {_quoted(pylock.target.machine)}"
+    yield f"glibc = {_quoted(pylock.target.glibc)}"
     yield f"made-from = {_quoted(pylock.made_from)}"
     if pylock.newest:
         yield f"exclude-newer = {_quoted(pylock.newest)}"

@@ -11,15 +11,18 @@ from npu_rl.common.errors import UsageError
 from npu_rl.stack.requirements.environments import Environment, environments
 
 PYTHONS = ("3.10", "3.11", "3.12")  # those that the pinned ray, numpy and torch have wheels for
+# The oldest of the images of NPU hosts, openEuler 22.03, has 2.34. On 2.28, llguidance would have to be compiled.
+_GLIBC = {"npu": "2.34", "cuda": "2.34", "cpu": "2.28"}
 _SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
 
 
 @dataclass(frozen=True)
 class Target:
-    """CPython of one minor version on Linux, on one architecture."""
+    """CPython of one minor version on Linux, on one architecture, with the oldest glibc that wheels may be for."""
 
     python: str
     machine: str
+    glibc: str
 
     @property
     def shown(self) -> str:
@@ -47,7 +50,8 @@ def targets(device: str, python: str | None) -> tuple[Target, ...]:
         device: The manifest's. The one published stack for GPUs has an image and wheels for x86-64 only.
         python: The host's Python as the manifest has it; None for each version that can train.
     """
-    found = (Target(one["python_version"], one["platform_machine"]) for one in environments(python))
+    glibc = _GLIBC[device]
+    found = (Target(one["python_version"], one["platform_machine"], glibc) for one in environments(python))
     return tuple(
         one for one in found if one.python in PYTHONS and (device != "cuda" or one.machine == "x86_64")
     )

@@ -28,7 +28,7 @@ def find_uv(environ: Mapping[str, str] | None = None) -> str:
         raise HostError(
             "uv is not installed",
             why="npu-rl resolves and installs packages with uv, and needs it for nothing else.",
-            hint="Install it: pip install 'npu-rl[uv]'",
+            hint="Install it: pip install --no-deps uv",
         )
     return found
 

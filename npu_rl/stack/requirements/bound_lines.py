@@ -69,7 +69,7 @@ def line_of(bound: str, content: str) -> int | None:
     exact = r"\s*".join(re.escape(word) for word in re.findall(r"[\w.]+|\S", bound))
     package = re.escape(requirement.name).replace("_", "[-_.]").replace(r"\-", "[-_.]")
     versions = [re.escape(one.version) for one in requirement.specifier]
-    loose = rf"(?i)(?<![\w.-]){package}(?![\w.-])(?=.*{versions[0]})" if versions else ""
+    loose = rf"(?i)(?<![\w.-]){package}(?![\w.-])(?=.*(?<![\w.]){versions[0]}(?![\w.]))" if versions else ""
     return _first(re.compile(rf"(?<![\w.-]){exact}"), content) or (
         _first(re.compile(loose), content) if loose else None
     )

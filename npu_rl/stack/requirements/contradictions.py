@@ -27,7 +27,7 @@ _RELEASE = re.compile(r"\d+(\.\d+)*(\.\*)?")
 
 
 @dataclass(frozen=True)
-class Place:
+class BoundPlace:
     """Where a component declares a bound; `line` is None where it is not known."""
 
     component: str
@@ -44,7 +44,7 @@ class PlacedBound:
 
     text: str
     specifier: SpecifierSet
-    places: tuple[Place, ...]
+    places: tuple[BoundPlace, ...]
 
     def __str__(self) -> str:
         return f'"{self.text}" ({", ".join(map(str, self.places))})'
@@ -90,14 +90,14 @@ def _by_package(
     bounds: Iterable[tuple[str, str, str, Requirement]], environment: Environment, lines: Lines
 ) -> dict[str, list[PlacedBound]]:
     """Return the bounds that count in an environment, those with one meaning as one."""
-    places: dict[str, dict[SpecifierSet, tuple[str, list[Place]]]] = {}
+    places: dict[str, dict[SpecifierSet, tuple[str, list[BoundPlace]]]] = {}
     for component, file, text, requirement in bounds:
         if not applies(requirement.marker, environment):
             continue
         line = lines.get(component, {}).get(file, {}).get(text)
         of_package = places.setdefault(canonicalize_name(requirement.name), {})
         shown = f"{requirement.name}{requirement.specifier}"
-        of_package.setdefault(requirement.specifier, (shown, []))[1].append(Place(component, file, line))
+        of_package.setdefault(requirement.specifier, (shown, []))[1].append(BoundPlace(component, file, line))
     return {
         package: [PlacedBound(text, one, tuple(at)) for one, (text, at) in found.items()]
         for package, found in places.items()
