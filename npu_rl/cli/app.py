@@ -24,6 +24,7 @@ app = typer.Typer(
             "faults": "faults:faults",
             "lock": "lock:lock",
             "weights": "weights:app",
+            "requirements": "requirements:requirements",
             "manifests": "manifests:app",
             "recipes": "recipes:app",
             "data": "data:app",

@@ -102,8 +102,8 @@ def _steps_line(steps: Sequence[VerifiedStep]) -> str:
 def show(manifest: NamedManifest, json: Json = False) -> None:
     """Show what a manifest locks.
 
-    What its host has to have, and its components with their pins, merges and patches, as the lock beside the manifest
-    has them.
+    What its host has to have, its components with their pins, merges and patches, what it requires and the environment
+    that it sets, as the lock beside the manifest has them. `npu-rl requirements` prints the whole set of packages.
     """
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
@@ -125,6 +125,8 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
                 "tree": lock.tree,
                 "lock": digest,
                 "host": dict(lock.host),
+                "requirements": list(lock.requirements),
+                "env": dict(lock.env),
                 **stack_json(lock, {}),
             }
         )
@@ -138,6 +140,10 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
         say(f"  host      {name:<9} {version}")
     for line in stack_lines(lock):
         say(line)
+    for text in lock.requirements:
+        say(f"  requires  {text}")
+    for name, value in lock.env.items():
+        say(f"  env       {name}={value}")
 
 
 @examples(

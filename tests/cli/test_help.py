@@ -97,8 +97,9 @@ def test_an_option_has_one_description() -> None:
                 seen.setdefault(option, set()).add(parameter.help)
     several = {option for option, helps in seen.items() if len(helps) > 1}
     # --dry-run writes nothing, in each command's own way; --output is a file of `lock` and a folder of `data`;
-    # --recipe is an older spelling's flag, too; --to, --verify and --python of `patches port` are about a version.
-    allowed = {"--dry-run", "--output", "-o", "--recipe", "--to", "--verify", "--python"}
+    # --recipe is an older spelling's flag, too; --to, --verify and --python of `patches port` are about a version;
+    # --format is one of checkpoints, and of lists of packages.
+    allowed = {"--dry-run", "--format", "--output", "-o", "--recipe", "--to", "--verify", "--python"}
     assert several <= allowed, {option: seen[option] for option in several}
 
 

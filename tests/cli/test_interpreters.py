@@ -76,6 +76,10 @@ NONE = {
     "summary": ("summary -m {m} --offline",),
     "lock": ("lock -m {m} --check",),
     "weights get": ("weights get deepseek-v3",),
+    "requirements": (
+        "requirements -m quickstart --machine x86_64 --python-version 3.11",
+        "requirements -m {m} --explain",
+    ),
     "manifests list": ("manifests list",),
     "manifests show": ("manifests show {m}",),
     "manifests check": ("manifests check {m}",),

@@ -23,6 +23,8 @@ from tests.hostile.pickles import dist_metadata, pickled
 from tests.support import ROOT
 
 _VERIFIED = ROOT / "manifests" / "quickstart.verified.json"
+_PYLOCK = ROOT / "manifests/pylock.mindspeed-rl-grpo-py310-aarch64.toml"
+_BOUNDS = ROOT / "manifests/newest.bounds.json"
 TRAINER = """
 import hydra
 
@@ -155,6 +157,31 @@ def a_verification_record(folder: Path, m: Mutator) -> None:
     place = fresh(folder) / "m.verified.json"
     m.write(place, encoded(m, json.loads(_VERIFIED.read_text())))
     assert read_record(place) or not os.path.lexists(place)
+
+
+def a_pylock(folder: Path, m: Mutator) -> None:
+    from npu_rl.stack.pylocks.committed_pylock import read_reason
+    from npu_rl.stack.pylocks.pylock_file import dump_pylock, elsewhere, read_pylock
+    from npu_rl.stack.pylocks.requirement_lines import requirement_lines
+
+    place = fresh(folder) / "pylock.m-py311-aarch64.toml"
+    m.write(place, m.bytes(_PYLOCK.read_bytes()[:3000] + _PYLOCK.read_bytes()[-900:]))
+    m.write(folder / "m.unresolved.txt", m.bytes(b"Because a==1\n"))
+    read_reason(folder / "m.unresolved.txt")
+    pylock = read_pylock(place)
+    assert list(requirement_lines(pylock))
+    assert elsewhere(pylock) or dump_pylock(pylock)
+
+
+def lines_of_bounds(folder: Path, m: Mutator) -> None:
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.stack.requirements.bound_lines import lines_path, read_lines
+    from npu_rl.stack.requirements.contradictions import contradictions
+
+    place = lines_path(fresh(folder) / "m.yaml")
+    m.write(place, encoded(m, json.loads(_BOUNDS.read_text())))
+    lock = lock_model.read(_BOUNDS.with_name("newest.lock.json"))
+    assert [str(one) for one in contradictions(lock, read_lines(folder / "m.yaml", lock))]
 
 
 def a_download(folder: Path, m: Mutator) -> None:
@@ -573,6 +600,8 @@ KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
     a_prepared_folder,
     packed_files,
     a_verification_record,
+    a_pylock,
+    lines_of_bounds,
     a_download,
     safetensors_headers,
     an_output_journal,

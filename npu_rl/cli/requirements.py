@@ -1,0 +1,124 @@
+"""The command `npu-rl requirements`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import ManifestOrWorkspace
+from npu_rl.cli.show import say, say_text, tell
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.pylocks.pylock_file import Pylock
+    from npu_rl.stack.pylocks.pylock_targets import Target
+
+_PIP, _PYLOCK = "pip", "pylock"
+
+
+@examples(
+    "npu-rl requirements --manifest today > requirements.txt",
+    "npu-rl requirements -m newest --explain   # which bounds contradict",
+    "npu-rl requirements -m ./mine.yaml --resolve --machine aarch64",
+)
+def requirements(
+    manifest: ManifestOrWorkspace = None,
+    format: Annotated[
+        str,
+        typer.Option("--format", metavar="FORMAT", help="pip (name, version, hashes) or pylock (PEP 751)."),
+    ] = _PIP,
+    python: Annotated[
+        str | None,
+        typer.Option(
+            "--python-version",
+            metavar="VERSION",
+            help="Such as 3.11.  [default: the manifest's only one, else this one]",
+        ),
+    ] = None,
+    machine: Annotated[
+        str | None,
+        typer.Option("--machine", metavar="MACHINE", help="aarch64 or x86_64.  [default: this host's]"),
+    ] = None,
+    resolve: Annotated[
+        bool,
+        typer.Option(
+            "--resolve", help="Resolve them now with uv and pip's configuration, in place of the lock."
+        ),
+    ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Print which bounds that components declare contradict each other."),
+    ] = False,
+) -> None:
+    """Print the packages a host needs.
+
+    One version of each with its hashes, as locked beside the manifest: what torch needs of the host, and what the tree
+    has, is left out. No index is named: pip and uv take theirs.
+    """
+    from npu_rl.common.errors import UsageError
+    from npu_rl.stack.manifest.load_manifest import load_manifest
+    from npu_rl.stack.pylocks.committed_pylock import committed_pylock
+    from npu_rl.stack.pylocks.pylock_file import dump_pylock
+    from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
+    from npu_rl.stack.pylocks.requirement_lines import requirement_lines
+
+    if format not in (_PIP, _PYLOCK):
+        raise UsageError(
+            f"Unknown format {format!r}", where="--format", hint=f"Write one of: {_PIP}, {_PYLOCK}"
+        )
+    named = manifest if manifest is not None else _of_workspace()
+    loaded = load_manifest(named)
+    if explain:
+        _explain(loaded)
+        return
+    host = loaded.manifest.host.python
+    target = choose_target(targets(loaded.manifest.device, host), python, machine)
+    pylock = _resolved(loaded, target) if resolve else committed_pylock(loaded, target, named)
+    if format == _PYLOCK:
+        say_text(dump_pylock(pylock))
+    else:
+        for line in requirement_lines(pylock):
+            say(line)
+
+
+def _of_workspace() -> str:
+    """Return the name of the bundled manifest that the workspace around was set up from. Raises UsageError."""
+    from npu_rl.common.errors import UsageError
+    from npu_rl.workspace.folder.discovery import open_workspace
+    from npu_rl.workspace.folder.receipt import bundled_manifest, read_receipt
+
+    paths = open_workspace(None, tell)
+    name = bundled_manifest(read_receipt(paths).setup)
+    if name is None:
+        raise UsageError(
+            "This workspace is of a manifest of your own",
+            where=str(paths.root),
+            hint="Name it: --manifest PATH",
+        )
+    return name
+
+
+def _resolved(loaded: LoadedManifest, target: Target) -> Pylock:
+    from npu_rl.stack.pylocks.compile_pylock import compile_pylock
+    from npu_rl.stack.pylocks.package_sets import package_set
+    from npu_rl.stack.sources.pip_config import read_pip_settings
+
+    return compile_pylock(loaded.manifest.name, package_set(loaded), target, read_pip_settings())
+
+
+def _explain(loaded: LoadedManifest) -> None:
+    """Print each contradiction as a sentence, then what packages themselves contradict, and what was not read."""
+    from npu_rl.common.printable import counted
+    from npu_rl.stack.lock import lock_model
+    from npu_rl.stack.pylocks.explanation import explanation
+
+    lock = lock_model.read(lock_model.lock_path(loaded.path))
+    found = explanation(loaded, lock)
+    for note in found.notes:
+        tell(f"note: {note}")
+    for sentence in found.sentences:
+        say(sentence)
+    bounds = counted(found.bounds, "declared bound")
+    say(f"{loaded.manifest.name}: {counted(len(found.sentences), 'contradiction')} in {bounds}")

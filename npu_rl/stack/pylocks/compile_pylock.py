@@ -1,0 +1,152 @@
+"""Resolution of a manifest's requirements by uv, for one target."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from npu_rl.common.bounded import parse_toml
+from npu_rl.common.errors import ManifestError, SourceError
+from npu_rl.stack.pylocks.package_sets import PackageSet
+from npu_rl.stack.pylocks.pylock_file import Alone, Pylock, locked_packages
+from npu_rl.stack.pylocks.pylock_targets import Target
+from npu_rl.stack.pylocks.uv_program import run_uv, uv_environment
+from npu_rl.stack.sources.credentials import scrub
+from npu_rl.stack.sources.pip_config import DEFAULT_INDEX
+
+if TYPE_CHECKING:
+    from npu_rl.stack.sources.pip_config import PipSettings
+
+_NO_SOLUTION = "No solution found"
+_FRAME = re.compile(r"[^\x20-\x7e]+")
+_LONGEST_REASON = 4000  # characters
+
+
+class Unresolvable(ManifestError):
+    """No set of packages fits a manifest's requirements; `why` is uv's reason, as one line."""
+
+
+def compile_pylock(
+    manifest: str,
+    packages: PackageSet,
+    target: Target,
+    settings: PipSettings,
+    *,
+    newest: str = "",
+    environ: Mapping[str, str] | None = None,
+) -> Pylock:
+    """Return the packages of a manifest for one target.
+
+    Where no set fits, each pinned requirement that the manifest's `overrides` names is tried as one that is installed
+    alone, without its bounds counting for the others.
+
+    Args:
+        manifest: Its name.
+        settings: Where packages are found.
+        newest: Ignore uploads after this moment (RFC 3339).
+
+    Raises:
+        Unresolvable: If no set fits.
+        SourceError: If uv fails otherwise.
+        HostError: If uv is not installed.
+    """
+    platform = f"{target.machine}-manylinux_{target.glibc.replace('.', '_')}"
+    words = ["--python-version", target.python, "--python-platform", platform, "--python", sys.executable]
+    words += ["--exclude-newer", newest] if newest else []
+    environment = uv_environment(settings, os.environ if environ is None else environ)
+    with _workplace(settings, environment) as (folder, variables):
+        resolution = _Resolution(manifest, packages, settings, words, folder, variables)
+        alone: tuple[Alone, ...] = ()
+        try:
+            text = resolution.text()
+        except Unresolvable as error:
+            text, one = resolution.with_one_alone(error)
+            alone = (one,)
+    return Pylock(
+        manifest=manifest,
+        target=target,
+        made_from=packages.digest(),
+        packages=tuple(sorted(locked_packages(parse_toml(text)), key=lambda one: one.name)),
+        newest=newest,
+        left_out=packages.left_out,
+        alone=alone,
+    )
+
+
+@contextmanager
+def _workplace(settings: PipSettings, environment: dict[str, str]) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Provide a folder, and an environment in which nothing of a private index stays in uv's cache."""
+    with tempfile.TemporaryDirectory(prefix="npu-rl-uv-") as name:
+        folder = Path(name)
+        if settings.index_urls == (DEFAULT_INDEX,) and not settings.find_links:
+            yield folder, environment
+        else:
+            yield folder, {**environment, "UV_CACHE_DIR": str(folder / "cache")}
+
+
+@dataclass(frozen=True)
+class _Resolution:
+    """What uv is given, besides overrides; `words` are further ones of its command."""
+
+    manifest: str
+    packages: PackageSet
+    settings: PipSettings
+    words: Sequence[str]
+    folder: Path
+    variables: Mapping[str, str]
+
+    def text(self, *overrides: str) -> str:
+        """Return what uv prints. Raises Unresolvable, SourceError, HostError."""
+        never = "; sys_platform == 'never'"  # an override that holds nowhere removes a package
+        wanted = self._written("requirements.in", self.packages.requirements)
+        left_out = self._written(
+            "overrides.txt", [*(name + never for name in self.packages.left_out), *overrides]
+        )
+        words = ["pip", "compile", wanted, "--overrides", left_out, "--quiet", "--no-header"]
+        words += ["--generate-hashes", "--format", "pylock.toml", *self.words]
+        done = run_uv(words, self.variables, self.folder)
+        if done.code:
+            raise self._error(done.stderr)
+        return done.stdout
+
+    def with_one_alone(self, error: Unresolvable) -> tuple[str, Alone]:
+        """Return the output with one requirement apart, and that one. Raises the given error if none helps."""
+        for text in self.packages.overridden:
+            requirement = Requirement(text)
+            try:
+                found = self.text(text)
+            except Unresolvable:
+                continue
+            version = next(iter(requirement.specifier)).version
+            return found, Alone(canonicalize_name(requirement.name), version, error.why or "")
+        raise error
+
+    def _written(self, name: str, lines: Sequence[str]) -> str:
+        """Write an input of uv, which has no address of an index in it, and return its name."""
+        (self.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+        return name
+
+    def _error(self, printed: str) -> Unresolvable | SourceError:
+        reason = scrub(_FRAME.sub(" ", printed.replace("\n", " ")), self.settings.secrets)[:_LONGEST_REASON]
+        if _NO_SOLUTION not in reason:
+            return SourceError(
+                f"uv can't resolve the requirements of {self.manifest}",
+                why=reason,
+                hint="npu-rl gives uv the indexes, hosts and certificates of pip's configuration: `pip config list`.",
+            )
+        _, found, because = reason.partition("Because ")
+        return Unresolvable(
+            f"No set of packages fits the requirements of {self.manifest}",
+            why=f"{found}{because}".strip() or reason,
+            hint="`npu-rl requirements --explain` says which declared bounds contradict each other.",
+        )

@@ -1,0 +1,92 @@
+"""The hosts that a manifest's packages are locked for: one per Python version and processor architecture."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.common.errors import UsageError
+from npu_rl.stack.requirements.environments import Environment, environments
+
+PYTHONS = ("3.10", "3.11", "3.12")  # those that the pinned ray, numpy and torch have wheels for
+# The oldest of the images of NPU hosts, openEuler 22.03, has 2.34. On 2.28, llguidance would have to be compiled.
+_GLIBC = {"npu": "2.34", "cuda": "2.34", "cpu": "2.28"}
+_SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
+
+
+@dataclass(frozen=True)
+class Target:
+    """CPython of one minor version on Linux, on one architecture, with the oldest glibc that wheels may be for."""
+
+    python: str
+    machine: str
+    glibc: str
+
+    @property
+    def shown(self) -> str:
+        """The target as file names have it, such as py311-aarch64."""
+        return f"py{self.python.replace('.', '')}-{self.machine}"
+
+    @property
+    def markers(self) -> str:
+        """The target as a marker (PEP 508)."""
+        return (
+            f"python_version == '{self.python}' and platform_machine == '{self.machine}' "
+            "and sys_platform == 'linux' and implementation_name == 'cpython'"
+        )
+
+    def environment(self) -> Environment:
+        """Return the values of markers on this target."""
+        found = environments(self.python)
+        return next(one for one in found if one["platform_machine"] == self.machine)
+
+
+def targets(device: str, python: str | None) -> tuple[Target, ...]:
+    """Return the targets of a manifest.
+
+    Args:
+        device: The manifest's. The one published stack for GPUs has an image and wheels for x86-64 only.
+        python: The host's Python as the manifest has it; None for each version that can train.
+    """
+    glibc = _GLIBC[device]
+    found = (Target(one["python_version"], one["platform_machine"], glibc) for one in environments(python))
+    return tuple(
+        one for one in found if one.python in PYTHONS and (device != "cuda" or one.machine == "x86_64")
+    )
+
+
+def pylock_path(manifest: Path, target: Target) -> Path:
+    """Return the path of a lock beside its manifest. PEP 751 allows no other dots in the name."""
+    return manifest.with_name(f"pylock.{manifest.stem.replace('.', '-')}-{target.shown}.toml")
+
+
+def unresolved_path(manifest: Path, target: Target) -> Path:
+    """Return the path of the file that says why there is no such lock."""
+    return manifest.with_name(f"{manifest.stem}.{target.shown}.unresolved.txt")
+
+
+def choose_target(known: tuple[Target, ...], python: str | None = None, machine: str | None = None) -> Target:
+    """Return the target that a command is for.
+
+    What is not given is that of this host, where the manifest has it; of Python versions a single one.
+
+    Raises:
+        UsageError: If the manifest has no such target.
+    """
+    machines = list(dict.fromkeys(one.machine for one in known))
+    pythons = list(dict.fromkeys(one.python for one in known))
+    here = platform.machine().lower()
+    machine = _SAME_MACHINE.get((machine or here).lower(), machine or here)
+    if python is None:
+        running = f"{sys.version_info[0]}.{sys.version_info[1]}"
+        python = running if running in pythons else pythons[0] if pythons else running
+    for one in known:
+        if (one.python, one.machine) == (python, machine):
+            return one
+    raise UsageError(
+        f"The manifest's host is not Python {python} on {machine}",
+        why=f"Its `host` and `device` allow Python {', '.join(pythons)} on {' and '.join(machines)}.",
+        hint="Choose one of these: --python-version and --machine.",
+    )

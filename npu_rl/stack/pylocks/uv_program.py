@@ -1,0 +1,73 @@
+"""uv: where it is, and its environment, with pip's configuration, of which uv itself reads nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import CompletedCommand, run_quietly
+
+if TYPE_CHECKING:
+    from npu_rl.stack.sources.pip_config import PipSettings
+
+_TIMEOUT = 900.0  # seconds; a set takes 4 to 60 where the index answers at once
+_KEPT_UV = ("UV_CACHE_DIR", "UV_KEYRING_PROVIDER")
+
+
+def find_uv(environ: Mapping[str, str] | None = None) -> str:
+    """Return the path of uv: beside npu-rl's interpreter, else on PATH. Raises HostError if there is none."""
+    environ = os.environ if environ is None else environ
+    beside = Path(sysconfig.get_path("scripts")) / "uv"
+    found = str(beside) if beside.is_file() else shutil.which("uv", path=environ.get("PATH"))
+    if found is None:
+        raise HostError(
+            "uv is not installed",
+            why="npu-rl resolves and installs packages with uv, and needs it for nothing else.",
+            hint="Install it: pip install --no-deps uv",
+        )
+    return found
+
+
+def uv_environment(settings: PipSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of uv: the caller's, with pip's settings in place of uv's own.
+
+    Addresses of indexes are passed in variables, since any user sees command lines. All indexes count alike, as for
+    pip: uv's own rule takes a package from the first index that has any version of it, so that the index of torch's CPU
+    builds, which has old copies of many packages, would decide their versions.
+    """
+    found = {name: value for name, value in environ.items() if not name.startswith("UV_") or name in _KEPT_UV}
+    found |= {
+        "UV_NO_CONFIG": "1",
+        "UV_NO_PROGRESS": "1",
+        "UV_PYTHON_DOWNLOADS": "never",
+        "NO_COLOR": "1",
+        "UV_DEFAULT_INDEX": settings.index_url,
+        "UV_INDEX_STRATEGY": "unsafe-best-match",
+        "UV_HTTP_TIMEOUT": str(max(1, round(settings.timeout))),
+        "UV_HTTP_RETRIES": str(settings.retries),
+    }
+    if settings.extra_index_urls:
+        found["UV_INDEX"] = " ".join(settings.extra_index_urls)
+    if settings.find_links:
+        found["UV_FIND_LINKS"] = ",".join(settings.find_links)
+    if settings.no_index:
+        found["UV_NO_INDEX"] = "1"
+    if settings.trusted_hosts:
+        found["UV_INSECURE_HOST"] = " ".join(settings.trusted_hosts)
+    if settings.cert is not None:
+        found["SSL_CERT_DIR" if settings.cert.is_dir() else "SSL_CERT_FILE"] = str(settings.cert)
+    if settings.client_cert is not None:
+        found["SSL_CLIENT_CERT"] = str(settings.client_cert)
+    if settings.proxy:
+        found |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), settings.proxy)
+    return found
+
+
+def run_uv(words: Sequence[str], environment: Mapping[str, str], folder: Path) -> CompletedCommand:
+    """Run uv in a folder. Raises HostError if it is not installed, or does not end."""
+    return run_quietly([find_uv(environment), *words], environment, folder, _TIMEOUT)

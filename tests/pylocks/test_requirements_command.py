@@ -1,0 +1,129 @@
+"""`npu-rl requirements` from the locks beside manifests, and what it says where there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+from npu_rl.common.bundled import bundled_manifests
+from npu_rl.stack.pylocks.pylock_file import read_pylock
+from tests.in_process import run_here
+from tests.support import ROOT, assert_told, clean_env, ok
+
+ENTRY = re.compile(r"[a-z0-9-]+==[^ ]+ \\(\n    --hash=sha256:[0-9a-f]{64}( \\)?)+")
+
+
+def test_pips_format_has_versions_and_hashes_and_no_address(tmp_path: Path) -> None:
+    words = ["requirements", "--manifest", "today", "--machine", "aarch64"]
+    done = ok(run_here(words, clean_env(tmp_path)))
+    pylock = read_pylock(ROOT / "manifests/pylock.today-py311-aarch64.toml")
+    assert len(ENTRY.findall(done.stdout)) == len(pylock.packages)
+    assert "://" not in done.stdout and "--index" not in done.stdout
+    comments = [line for line in done.stdout.splitlines() if line.startswith("#")]
+    assert "arctic-inference==0.1.1" in comments[3]  # no wheel: it is built
+
+
+def test_the_other_format_is_the_file(tmp_path: Path) -> None:
+    words = ["requirements", "-m", "quickstart", "--machine", "x86-64", "--python-version", "3.12"]
+    done = ok(run_here([*words, "--format", "pylock"], clean_env(tmp_path)))
+    assert done.stdout == (ROOT / "manifests/pylock.quickstart-py312-x86_64.toml").read_text()
+
+
+def test_a_host_that_the_manifest_has_not(tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    done = run_here(["requirements", "-m", "pai-megatron-deepseek-v3", "--machine", "aarch64"], env)
+    assert_told(done, "not Python 3.12 on aarch64", "Python 3.12 on x86_64", "--machine", code=2)
+    done = run_here(["requirements", "-m", "today", "--format", "toml"], env)
+    assert_told(done, "Unknown format", "pip, pylock", code=2)
+
+
+def copied(folder: Path, **changes: object) -> Path:
+    """`today` under its own name in another folder, with its locks."""
+    path = folder / "mine.yaml"
+    path.write_text(json.dumps({"schema": 1, "name": "mine", "title": "Mine", "extends": "today", **changes}))
+    for name in ("today.lock.json", "today.bounds.json", "pylock.today-py311-aarch64.toml"):
+        shutil.copy(ROOT / "manifests" / name, folder / name.replace("today", "mine"))
+    return path
+
+
+def test_a_lock_of_other_requirements_is_refused(tmp_path: Path) -> None:
+    words = ["requirements", "--machine", "aarch64", "--manifest"]
+    path, env = copied(tmp_path), clean_env(tmp_path)
+    ok(run_here([*words, path], env))
+    path = copied(tmp_path, requirements={"append": ["rich==13.9.4"]})
+    done = run_here([*words, path], env)
+    assert_told(done, "made from other requirements", "--python-version 3.11 --machine aarch64 --resolve")
+    (tmp_path / "pylock.mine-py311-aarch64.toml").unlink()
+    assert_told(run_here([*words, path], env), "not locked", "--resolve")
+
+
+def test_a_reason_in_place_of_a_lock_is_told(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    (tmp_path / "pylock.mine-py311-aarch64.toml").unlink()
+    (tmp_path / "mine.py311-aarch64.unresolved.txt").write_text("Because a==1 depends on b==2\n")
+    done = run_here(["requirements", "--machine", "aarch64", "--manifest", path], clean_env(tmp_path))
+    assert_told(done, "No set of packages fits", "Because a==1 depends on b==2")
+
+
+def test_a_damaged_lock_is_refused(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    pylock = tmp_path / "pylock.mine-py311-aarch64.toml"
+    whole = pylock.read_text()
+    words = ["requirements", "--machine", "aarch64", "--manifest", path]
+    for damaged in (whole[:5000], whole.replace('sha256 = "', 'sha256 = "0', 1), "", "a = [", "packages = 3"):
+        pylock.write_text(damaged)
+        assert_told(run_here(words, clean_env(tmp_path)), "Not a lock of packages that npu-rl made")
+
+
+def test_each_contradiction_is_a_sentence_with_file_and_line(tmp_path: Path) -> None:
+    done = ok(run_here(["requirements", "-m", "newest", "--explain"], clean_env(tmp_path)))
+    *sentences, last = done.stdout.splitlines()
+    assert last == "newest: 2 contradictions in 75 declared bounds"
+    numpy = '"numpy>=2.0.0" (verl/requirements.txt:8, verl/setup.py:32)'
+    assert sentences[0].startswith(
+        f'numpy: {numpy} and "numpy<2.0.0" (verl/requirements-npu.txt:8) exclude each other; '
+        "the manifest takes numpy==1.26.4 (bundled:newest.yaml:"
+    )
+    assert f'{numpy} and "numpy<=1.26.0" (MindSpeed/requirements.txt:4)' in sentences[1]
+
+
+def test_what_packages_contradict_is_explained_too(tmp_path: Path) -> None:
+    done = ok(run_here(["requirements", "-m", "mindspeed-rl-grpo", "--explain"], clean_env(tmp_path)))
+    assert "antlr4-python3-runtime 4.7.2 is installed alone: Because hydra-core==1.3.2" in done.stdout
+
+
+def test_without_lines_the_files_are_named(tmp_path: Path) -> None:
+    path = copied(tmp_path)
+    words = ["requirements", "--explain", "--manifest", path]
+    assert "triton-ascend==3.2.1" in (done := ok(run_here(words, clean_env(tmp_path)))).stdout
+    assert "(verl/requirements-npu.txt:22)" in done.stdout
+    (tmp_path / "mine.bounds.json").unlink()
+    done = ok(run_here(words, clean_env(tmp_path)))
+    assert "(verl/requirements-npu.txt)" in done.stdout
+    assert "has no lines of bounds" in done.stderr
+    (tmp_path / "mine.bounds.json").write_text("[1]")
+    assert_told(run_here(words, clean_env(tmp_path)), "can't be read", "Remove the file")
+
+
+def test_every_contradiction_of_bundled_manifests_has_its_lines(tmp_path: Path) -> None:
+    for name in bundled_manifests():
+        done = ok(run_here(["requirements", "-m", name, "--explain"], clean_env(tmp_path)))
+        assert "has no lines" not in done.stderr
+        assert re.search(
+            rf"^{re.escape(name)}: \d+ contradictions? in \d+ declared bounds$", done.stdout, re.M
+        )
+
+
+def test_manifests_show_has_requirements_and_environment(tmp_path: Path) -> None:
+    done = ok(run_here(["manifests", "show", "today"], clean_env(tmp_path)))
+    assert "  requires  numpy==1.26.4\n" in done.stdout
+    assert re.search(r"^  env       \w+=", done.stdout, re.M)
+    shown = json.loads(ok(run_here(["manifests", "show", "today", "--json"], clean_env(tmp_path))).stdout)
+    assert "numpy==1.26.4" in shown["requirements"] and shown["env"]
+
+
+def test_of_a_workspace(tmp_path: Path) -> None:
+    done = run_here(["requirements"], clean_env(tmp_path), tmp_path)
+    assert done.returncode == 3  # none is around
