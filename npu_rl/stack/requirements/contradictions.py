@@ -135,8 +135,8 @@ def _excluded(specifiers: Sequence[SpecifierSet], accepted: Sequence[frozenset[V
 def _accepted(specifiers: Sequence[SpecifierSet]) -> list[frozenset[Version] | None]:
     """Return which candidates each set accepts; None for a set with a version that is not a plain release.
 
-    The candidates are every version that is named, and one directly above each: between two neighbours, all versions
-    are alike to all sets.
+    The candidates are every version that is named, its first pre-release and a post-release, and one directly above
+    each: between two neighbours, all versions are alike to all sets.
     """
     plain = [all(_RELEASE.fullmatch(one.version) for one in each) for each in specifiers]
     named = {
@@ -147,10 +147,10 @@ def _accepted(specifiers: Sequence[SpecifierSet]) -> list[frozenset[Version] | N
         for end in _ends(one.version)
     }
     longest = max((len(release) for release in named), default=1)
-    candidates = {Version("0")}
+    candidates = {Version("0"), Version("0.dev0")}
     for release in named:
         padded = [*release, *([0] * (longest - len(release)))]
-        candidates |= {_version(padded), _version([*padded, 1])}
+        candidates |= {_version(padded, end) for end in ("", ".dev0", ".post1")} | {_version([*padded, 1])}
     return [
         frozenset(one for one in candidates if each.contains(one, prereleases=True)) if is_plain else None
         for each, is_plain in zip(specifiers, plain, strict=True)
@@ -168,8 +168,8 @@ def _ends(text: str) -> Iterator[tuple[int, ...]]:
         yield (*release[: length - 1], release[length - 1] + 1)
 
 
-def _version(release: Sequence[int]) -> Version:
-    return Version(".".join(map(str, release)))
+def _version(release: Sequence[int], end: str = "") -> Version:
+    return Version(".".join(map(str, release)) + end)
 
 
 def taken_versions(loaded: LoadedManifest) -> dict[str, str]:
