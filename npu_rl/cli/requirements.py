@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import ManifestOrWorkspace
+from npu_rl.cli.options import ManifestOrWorkspace, Workspace
 from npu_rl.cli.show import say, say_text, tell
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ _PIP, _PYLOCK = "pip", "pylock"
 )
 def requirements(
     manifest: ManifestOrWorkspace = None,
+    workspace: Workspace = None,
     format: Annotated[
         str,
         typer.Option("--format", metavar="FORMAT", help="pip (name, version, hashes) or pylock (PEP 751)."),
@@ -68,7 +70,9 @@ def requirements(
         raise UsageError(
             f"Unknown format {format!r}", where="--format", hint=f"Write one of: {_PIP}, {_PYLOCK}"
         )
-    named = manifest if manifest is not None else _of_workspace()
+    if manifest is not None and workspace is not None:
+        raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
+    named = manifest if manifest is not None else _of_workspace(workspace)
     loaded = load_manifest(named)
     if explain:
         _explain(loaded)
@@ -83,13 +87,13 @@ def requirements(
             say(line)
 
 
-def _of_workspace() -> str:
-    """Return the name of the bundled manifest that the workspace around was set up from. Raises UsageError."""
+def _of_workspace(workspace: Path | None) -> str:
+    """Return the name of the bundled manifest that a workspace was set up from. Raises UsageError for another."""
     from npu_rl.common.errors import UsageError
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.folder.receipt import bundled_manifest, read_receipt
 
-    paths = open_workspace(None, tell)
+    paths = open_workspace(workspace, tell)
     name = bundled_manifest(read_receipt(paths).setup)
     if name is None:
         raise UsageError(

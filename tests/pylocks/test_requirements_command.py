@@ -124,6 +124,19 @@ def test_manifests_show_has_requirements_and_environment(tmp_path: Path) -> None
     assert "numpy==1.26.4" in shown["requirements"] and shown["env"]
 
 
-def test_of_a_workspace(tmp_path: Path) -> None:
-    done = run_here(["requirements"], clean_env(tmp_path), tmp_path)
-    assert done.returncode == 3  # none is around
+def test_without_a_workspace_a_manifest_has_to_be_named(tmp_path: Path) -> None:
+    assert_told(
+        run_here(["requirements"], clean_env(tmp_path), tmp_path),
+        "No workspace found",
+        "--workspace DIR",
+        code=3,
+    )
+
+
+def test_in_a_workspace_they_are_its_manifests(tmp_path: Path, quickstart_workspace: Path) -> None:
+    words = ["requirements", "--machine", "x86_64", "--python-version", "3.11"]
+    done = ok(run_here(words, clean_env(tmp_path), quickstart_workspace))
+    named = [*words, "--workspace", quickstart_workspace]
+    assert ok(run_here(named, clean_env(tmp_path), tmp_path)).stdout == done.stdout
+    assert_told(run_here([*named, "-m", "today"], clean_env(tmp_path)), "different stacks", code=2)
+    assert done.stdout.startswith("# quickstart: 73 packages for Python 3.11 on x86_64.\n")
