@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from dataclasses import fields, replace
+
+import pytest
 
 from npu_rl.stack.patches.series import read_patchset
+from npu_rl.stack.port_series import port_result
+from npu_rl.stack.port_series.port_folder import PortFolder
+from npu_rl.stack.port_series.port_result import place_of
 from npu_rl.stack.port_series.verified_by import PatchProof
 from tests.port.upstream_versions import ONE, PATCHED, Versions, module
-from tests.support import ROOT, assert_told, git, ok
+from tests.support import ROOT, assert_told, git, ok, present
 
 
 def test_a_whole_port(versions: Versions) -> None:
@@ -240,3 +245,29 @@ def test_the_documented_json_has_the_keys_of_the_real_one(versions: Versions) ->
     assert list(shown["patches"][0]) == list(patch) and list(shown["patches"][0]["hunks"][0]) == list(hunk)
     assert list(shown["patches"][0]["hunks"][0]["places"][0]) == list(hunk["places"][0])
     assert list(shown["verified"][0]) == [field.name for field in fields(PatchProof)]
+
+
+def test_where_the_patchset_of_a_bundled_manifest_goes(
+    versions: Versions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into a checkout of npu-rl, under the name that manifests use; else into the current folder."""
+    versions.keep("0001")
+    ok(versions.port())
+    state = replace(present(PortFolder(versions.folder).read()), is_bundled=True, manifest="quickstart")
+    place = place_of(state)
+    assert (place.folder, place.entry) == (ROOT / "patchsets/up/2", "up/2")
+    assert place_of(replace(state, output=str(ROOT / "patchsets/up/mine"))).entry == "up/mine"
+    monkeypatch.chdir(versions.project)
+    assert place_of(replace(state, output=str(versions.project / "out"))).entry == "./out"
+    monkeypatch.setattr(port_result, "is_checkout", lambda: False)
+    place = place_of(state)
+    assert (place.folder, place.entry) == (versions.result, "./patches/up/2")
+
+
+def test_a_bundled_manifest_is_ported(versions: Versions) -> None:
+    """Of the quickstart, whose verl comes from a package index: there is no repository to port to."""
+    told = versions.port("--to", "v0.6.1", "-m", "quickstart")
+    assert_told(told, "Unknown component of quickstart: up", code=2)
+    words = ("patches", "port", "verl", "--to", "v0.6.1", "-m", "quickstart")
+    assert_told(versions.run(*words), "verl has no repository: it is taken from a package index", code=2)
+    assert not (versions.project / "npu-rl-port").exists()

@@ -64,14 +64,14 @@ def test_green(versions: Versions) -> None:
 
 
 def test_unproven(versions: Versions) -> None:
-    """A skip, a missing test, a command that can't start, and a patch without a test."""
+    """A failure, a missing test, a patch without a test, and a skip; each is told when it is known."""
     verified_by(
         versions,
         {
-            "0001-exact": "tests/test_tree.py::test_seven tests/test_tree.py::test_skipped",
+            "0001-exact": "tests/test_tree.py::test_seven tests/test_tree.py::test_eight",
             "0002-moved": "tests/test_tree.py::test_eight tests/test_absent.py::test_x",
-            "0003-merged": "no-such-program --check",
-            "0007-new": "",
+            "0003-merged": "",
+            "0007-new": "tests/test_tree.py::test_seven tests/test_tree.py::test_skipped",
         },
     )
     done = versions.port("--verify", "--python", sys.executable, "--json")
@@ -84,9 +84,12 @@ def test_unproven(versions: Versions) -> None:
         ("0007", "unproven"),
     ]
     why = [proof["why"] for proof in proofs]
-    assert "not all of it ran: 1 passed, 1 skipped" in why[0]
+    assert "exit status 1: 1 failed, 1 passed" in why[0]
+    assert "; FAILED tests/test_tree.py::test_eight - assert" in why[0]
     assert why[1] == "its tests are not here: tests/test_absent.py"
-    assert why[3] == "it has no Verified-By"
+    assert why[2] == "it has no Verified-By"
+    assert "not all of it ran: 1 passed, 1 skipped" in why[3]
+    assert "0001-exact.patch: unproven\n" in done.stderr
 
 
 def test_a_test_that_the_port_edits_is_named(versions: Versions) -> None:
@@ -123,3 +126,4 @@ def test_an_interpreter_that_is_not_there(versions: Versions, name: str, tmp_pat
     verified_by(versions, {name: "tests/test_tree.py::test_seven"})
     done = versions.port("--verify", "--python", tmp_path / "absent")
     assert done.returncode == 1 and f"{name}.patch: unproven: " in done.stdout
+    assert "No such file" in done.stdout

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from npu_rl.stack.patches.patch_header import VERIFIED_BY, Header, is_test_id
 from npu_rl.stack.sources.progress import Notify
 
 _HOUR = 3600.0
+_SHOWN = 3  # failed tests of a patch, as pytest's summary has them
 _PASSED = re.compile(r"\b[0-9]+ passed\b")
 _NOT_RUN = re.compile(r"\b[0-9]+ (skipped|xfailed|xpassed|deselected)\b")
 GREEN, UNPROVEN = "green", "unproven"
@@ -56,17 +57,20 @@ class VerifiedBy:
     notify: Notify
 
     def run(self, headers: Mapping[str, Header]) -> list[PatchProof]:
-        """Return the outcomes of the tests of each patch, in order."""
-        return [proof for name, header in headers.items() for proof in self._proofs(name, header)]
+        """Return the outcome of each patch's tests, in order; each is told when it is known, which may take minutes."""
+        proofs = []
+        for name, header in headers.items():
+            proofs.append(proof := self._proof(name, header))
+            self.notify(f"{name}: {proof.outcome}")
+        return proofs
 
-    def _proofs(self, name: str, header: Header) -> Iterator[PatchProof]:
+    def _proof(self, name: str, header: Header) -> PatchProof:
         value = " ".join(header.fields.get(VERIFIED_BY, "").split())
         if not value:
-            yield PatchProof(name, "", UNPROVEN, f"it has no {VERIFIED_BY}")
-        elif all(map(is_test_id, header.tests)):
-            yield self._tests(name, header.tests)
-        else:
-            yield self._command(name, value)
+            return PatchProof(name, "", UNPROVEN, f"it has no {VERIFIED_BY}")
+        if all(map(is_test_id, header.tests)):
+            return self._tests(name, header.tests)
+        return self._command(name, value)
 
     def _tests(self, name: str, tests: Sequence[str]) -> PatchProof:
         """Run the tests of a patch by one pytest, in the folder that has their files."""
@@ -114,8 +118,11 @@ class VerifiedBy:
 def _outcome(code: int, stdout: str, stderr: str, is_pytest: bool) -> tuple[str, str]:
     last = next((line.strip() for line in reversed(stdout.splitlines()) if line.strip()), "")
     if code:
-        words = (stderr.strip().splitlines() or [last])[-1]
-        return UNPROVEN, f"exit status {code}: {last if is_pytest and last else words}"
+        failed = [line for line in stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
+        said = (
+            [last, *failed[:_SHOWN]] if is_pytest and last else (stderr.strip().splitlines() or [last])[-1:]
+        )
+        return UNPROVEN, f"exit status {code}: {'; '.join(said)}"
     if is_pytest and (not _PASSED.search(last) or _NOT_RUN.search(last)):
         return UNPROVEN, f"not all of it ran: {last}"
     return GREEN, ""
