@@ -20,7 +20,7 @@ STEPS = 16
 _BATCH, _SAMPLES, _MICRO = 16, 8, 16
 PROMPT, _LENGTH = 32, 12  # tokens of a prompt and a response
 RATE = 3e-4
-"""Learning rate: with 5e-4 to 2e-3 the reward fell again within the 16 steps, in some seeds below where it began."""
+"""Learning rate: with 5e-4 to 2e-3 the reward fell again within 16 steps in some runs, also below where it began."""
 _WARMUP = 4  # steps
 # 4096 tokens; by default a CPU's cache has 1 GiB, which is allocated again at every step.
 CACHE = {"block_size": 16, "num_gpu_blocks_override": 256}

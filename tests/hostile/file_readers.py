@@ -251,7 +251,7 @@ READERS = {
     ),
     "workspace/export/export_plan.py": R("a patch or series beside a manifest", USER),
     "workspace/export/manifest_entries.py": R("a series beside a manifest", USER),
-    "stack/port_series/locked_patches.py": R("a patch or series beside a manifest", USER),
+    "stack/port_series/locked_patches.py": R("a patch or series beside a manifest", STRANGER, "a_series"),
     "stack/patches/version_columns.py": R("patchsets/versions.json", OWN, "", PACKAGED),
     "stack/port_series/port_folder.py": R("the state of a port", USER),
     "stack/port_series/port_state.py": R("the state of a port", USER),

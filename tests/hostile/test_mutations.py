@@ -354,8 +354,23 @@ def a_linted_patch(stage: Stage, m: Mutator) -> None:
         raise PatchError(report.summary())
 
 
+PORTED = """\
+schema: 1
+name: ported
+title: a folder of patches
+device: cpu
+components:
+  c:
+    sources: [{git: "file:///c.git"}]
+    ref: refs/heads/main
+    patches: [./patchset]
+    take: [{from: c, to: c}]
+"""
+
+
 def a_series(stage: Stage, m: Mutator) -> None:
     from npu_rl.stack.patches.series import read_patchset
+    from npu_rl.stack.port_series.locked_patches import series_of
 
     folder = stage.folder / "patchset"
     shutil.rmtree(folder, ignore_errors=True)
@@ -364,6 +379,9 @@ def a_series(stage: Stage, m: Mutator) -> None:
         (folder / name).write_bytes(PATCH)
     series = b"# the order\n0001-a.patch\n0002-b.patch  # last\n"
     (folder / "series").write_bytes(m.bytes(series))
+    manifest = stage.folder / "ported.yaml"
+    manifest.write_text(PORTED)
+    series_of(load_manifest(str(manifest)), "c")
     read_patchset(folder, lint=m.random.random() < 0.5)
 
 

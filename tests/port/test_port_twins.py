@@ -28,7 +28,7 @@ def test_the_first_of_two_loops_is_gone() -> None:
     new = "def f(rows):\n" + LOOP.format("b")
     hunk = only(judged(LOOPS, FIRST, new))
     assert hunk.state == "conflict"
-    assert hunk.why == "its lines stand at 1 of 2 places of f: lines 3"
+    assert hunk.why == "its lines stand at 1 place of f, and stood at 2: 3"
     assert only(judged(LOOPS, FIRST, new.replace("v = 1", "v = 2"))).state == "conflict"
 
 
@@ -54,7 +54,7 @@ def test_a_property_and_its_setter_have_one_name() -> None:
     assert only(judged(PROPERTY, patched, "\n" + PROPERTY)).state == "moved"
     new = f"class A:\n    @v.setter\n    def v(self, x):\n{BODY}"
     hunk = only(judged(PROPERTY, patched, new))
-    assert (hunk.state, hunk.why) == ("conflict", "A.v is there 1 times, and was 2 times")
+    assert (hunk.state, hunk.why) == ("conflict", "A.v is there 1 time, and was 2 times")
 
 
 def test_an_item_of_a_list_is_told_by_how_it_begins() -> None:

@@ -7,13 +7,12 @@ patchsets/versions.json (`.ci/regenerate`), which `patches list` prints.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.git.objects import GITLINK, SYMLINK
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.stack.lock.packed_bytes import Allowance
 from npu_rl.stack.patches.parse_patch import parse_patch
@@ -21,6 +20,7 @@ from npu_rl.stack.patches.patch_model import Patch
 from npu_rl.stack.patches.patch_names import slug_of_file
 from npu_rl.stack.port.port_judgement import MarkerNames, PortedPatch
 from npu_rl.stack.port.port_patch import port_patch
+from npu_rl.stack.port.version_files import VersionFiles
 
 PatchFate = Literal["present", "upstream", "gone", "retired"]
 """In a version: its patchset has the patch; upstream has the change; what it changes is gone; none of these."""
@@ -46,25 +46,6 @@ class PatchsetAtPin:
     tree: str
     folder: str
     patches: dict[str, tuple[Patch, str]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class _TreeFiles:
-    """The files of a folder of a tree."""
-
-    trees: Trees
-    tree: str
-    folder: str
-
-    def read(self, path: str) -> bytes | None:
-        entry = self.trees.find(self.tree, f"{self.folder}/{path}" if self.folder else path)
-        if entry is None or entry.is_tree or entry.mode in (GITLINK, SYMLINK):
-            return None
-        return self.trees.blob(entry.oid)
-
-    def files(self) -> Iterable[str]:
-        start = f"{self.folder}/" if self.folder else ""
-        return (path.removeprefix(start) for path, _ in self.trees.files(self.tree) if path.startswith(start))
 
 
 def bundled_patchsets(lock: Lock, trees: Trees, texts: Mapping[str, bytes]) -> list[PatchsetAtPin]:
@@ -135,8 +116,8 @@ def _fates(versions: Sequence[PatchsetAtPin]) -> dict[str, dict[str, PatchFate]]
 
 def _fate(old: PatchsetAtPin, slug: str, new: PatchsetAtPin) -> PatchFate:
     patch, before = old.patches[slug]
-    version = _TreeFiles(new.trees, new.tree, new.folder)
-    read = _TreeFiles(old.trees, before, old.folder).read
+    version = VersionFiles(new.trees, new.tree, new.folder)
+    read = VersionFiles(old.trees, before, old.folder).read
     return _fate_of(port_patch(patch, read, version, None, MarkerNames(new.version, slug)))
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from npu_rl.common.printable import counted
 from npu_rl.stack.hunks.hunk_headings import misplaced
 from npu_rl.stack.hunks.hunk_match import find_all, fits
 from npu_rl.stack.patches.patch_model import Hunk
@@ -107,7 +108,7 @@ class HunkJudge:
         """Return why the scope of a name may be another one now; None if it is the same, or gone."""
         before, now = self._old.times(name), self._new.times(name)
         if now and now != before:
-            return f"{name} is there {now} times, and was {before} times"
+            return f"{name} is there {counted(now, 'time')}, and was {counted(before, 'time')}"
         if now and "[" in name and self._old.head(name) != self._new.head(name):
             return f"{name} is another item of its list now, or begins otherwise"
         return None
@@ -125,7 +126,8 @@ class HunkJudge:
             index = own[twins.index(hunk.old_index)] if len(own) == len(twins) else None
         if index is None:
             lines = ", ".join(str(i + 1) for i in own)
-            why = f"its lines stand at {len(own)} of {len(twins)} places of {_place_name(inside)}: lines {lines}"
+            many = f"{counted(len(own), 'place')} of {_place_name(inside)}, and stood at {len(twins)}"
+            why = f"its lines stand at {many}: {lines}"
             return HunkJudgement("conflict", own[0], inside, why)
         reason = self._why_not_there(hunk, changes, index)
         if reason is not None:
@@ -224,11 +226,11 @@ class HunkJudge:
         telling = sum(map(is_telling, change.added))
         first, last = self._aligned.between(change.at, change.end, change.frame)
         for place in self._new.places(change.added, change.made_inside):
+            if telling >= _MANY_LINES:
+                return place
             is_below = above is not None and self._line(place - 1) == above
             is_above = below is not None and self._line(place + count) == below
             beside = [line for line, is_there in ((above, is_below), (below, is_above)) if line and is_there]
-            if telling >= _MANY_LINES:
-                return place
             is_there = first <= place <= last - count or any(self._is_alone(line, change) for line in beside)
             # Else the same lines came elsewhere in the function.
             if is_there and ((telling and (is_below or is_above)) or (is_below and is_above)):

@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.git.objects import FILE, SYMLINK, Entry
+from npu_rl.stack.git.objects import FILE, Entry
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import parse_header
 from npu_rl.stack.patches.patch_model import Patch
 from npu_rl.stack.port.port_judgement import History, MarkerNames, PortedHunk, PortedPatch
 from npu_rl.stack.port.port_patch import port_patch
+from npu_rl.stack.port.version_files import VersionFiles
 from npu_rl.stack.port_series.port_state import FoundHunk, FoundPlace, PortedPatchState, PortState
 from npu_rl.stack.port_series.port_work_tree import tree_of
 from npu_rl.stack.port_series.upstream_history import UpstreamHistory
-
-
-@dataclass(frozen=True)
-class VersionFiles:
-    """The files of the new version, as the ported patches before have left them."""
-
-    trees: Trees
-    tree: str
-
-    def read(self, path: str) -> bytes | None:
-        """Return the content of a file; None if it is absent, a link or a folder."""
-        return content(self.trees, self.tree, path)
-
-    def files(self) -> Iterable[str]:
-        """Return every path."""
-        return (path for path, _ in self.trees.files(self.tree))
-
-
-def content(trees: Trees, tree: str, path: str) -> bytes | None:
-    """Return the content of a file of a tree; None if it is absent, a link or a folder."""
-    entry = trees.find(tree, path)
-    return None if entry is None or entry.is_tree or entry.mode == SYMLINK else trees.blob(entry.oid)
 
 
 def old_patch(trees: Trees, patch: PortedPatchState) -> Patch:
@@ -51,7 +29,7 @@ def judge(trees: Trees, state: PortState, index: int, history: History | None) -
     version = VersionFiles(trees, tree_of(trees, state.tip))
     names = MarkerNames(ours=f"{state.component} {state.to}", theirs=patch.name)
     parsed = old_patch(trees, patch)
-    return port_patch(parsed, lambda path: content(trees, patch.before, path), version, history, names)
+    return port_patch(parsed, VersionFiles(trees, patch.before).read, version, history, names)
 
 
 def tree_with(trees: Trees, state: PortState, index: int, ported: PortedPatch) -> str:

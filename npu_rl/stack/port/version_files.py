@@ -1,0 +1,34 @@
+"""The files of a tree, or of a folder of it, as a port reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.git.objects import GITLINK, SYMLINK
+
+
+@dataclass(frozen=True)
+class VersionFiles:
+    """The files of a version of a component.
+
+    Attributes:
+        folder: Where they are in the tree; empty for its root.
+    """
+
+    trees: Trees
+    tree: str
+    folder: str = ""
+
+    def read(self, path: str) -> bytes | None:
+        """Return the content of a file; None if it is absent, a link, a submodule or a folder."""
+        entry = self.trees.find(self.tree, f"{self.folder}/{path}" if self.folder else path)
+        if entry is None or entry.is_tree or entry.mode in (GITLINK, SYMLINK):
+            return None
+        return self.trees.blob(entry.oid)
+
+    def files(self) -> Iterable[str]:
+        """Return every path."""
+        start = f"{self.folder}/" if self.folder else ""
+        return (path.removeprefix(start) for path, _ in self.trees.files(self.tree) if path.startswith(start))
