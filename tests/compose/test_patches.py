@@ -457,7 +457,7 @@ def test_a_final_newline_is_added_and_recorded(world: World) -> None:
 
 def test_a_patch_that_lacks_more_than_its_newline_is_refused(world: World) -> None:
     cut = GOOD[: GOOD.rindex("\n", 0, -1)]
-    with pytest.raises(PatchError, match="cut off in hunk 1"):
+    with pytest.raises(PatchError, match="ends within hunk 1"):
         both(world, {"fixes/x.patch": cut}, {**FIXES, "repair": "final-newline"})
 
 

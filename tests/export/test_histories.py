@@ -17,7 +17,7 @@ def fixed_up(stack: Export, **change: str) -> None:
         stack.write(path.replace("__", "/").replace("_py", ".py"), text)
     stack.git("add", "-A")
     stack.git("commit", "-q", "--fixup", at)
-    assert_told(stack.export(), "is not squashed yet", "--autosquash", code=3)
+    assert_told(stack.export(), "is not squashed yet", f"git rebase -i --autosquash {at[:12]}^", code=3)
     stack.git("-c", "sequence.editor=:", "rebase", "-qi", "--autosquash", f"{at}^")
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.stack.patches.patch_header import FIELDS, lint_header, parse_header
+from npu_rl.stack.patches.patch_header import FIELDS, HeaderFault, lint_header, parse_header
 
 GOOD = """Subject: Keep the first KV cache configuration
 
@@ -65,9 +65,10 @@ def test_each_field_is_demanded(field: str) -> None:
     lines = GOOD.split("\n")
     start = next(i for i, line in enumerate(lines) if line.startswith(f"{field}:"))
     end = next(i for i, line in enumerate(lines[start + 1 :], start + 1) if line[:1].isalpha())
-    assert f"`{field}:` is missing or empty." in lint_header("\n".join(lines[:start] + lines[end:]))
+    fault = HeaderFault(1, f"`{field}:` is missing or empty.")
+    assert fault in lint_header("\n".join(lines[:start] + lines[end:]))
     empty = [*lines[:start], f"{field}:", *lines[end:]]
-    assert f"`{field}:` is missing or empty." in lint_header("\n".join(empty))
+    assert fault in lint_header("\n".join(empty))
 
 
 @pytest.mark.parametrize(
@@ -89,21 +90,44 @@ def test_good_states(status: str) -> None:
     "status", ["Pending", "submitted", "submitted by mail", "merged-in", "sent", "pendingly"]
 )
 def test_bad_states(status: str) -> None:
-    (problem,) = lint_header(GOOD.replace("Status: pending", f"Status: {status}"))
-    assert "is none of: pending, submitted URL" in problem
+    text = GOOD.replace("Status: pending", f"Status: {status}")
+    (fault,) = lint_header(text)
+    assert "is none of: pending, submitted URL" in fault.message
+    assert text.split("\n")[fault.line - 1].startswith("Upstream-Status:")
 
 
 @pytest.mark.parametrize("test", ["by hand", "tests/x.py", "test_x.py::test_y", "tests/x.txt::y"])
-def test_a_test_must_be_named(test: str) -> None:
-    problems = lint_header(GOOD.replace("tests/runtime/test_kv.py::test_blocks", test))
-    assert problems and all("is not a test id" in p for p in problems)
+@pytest.mark.parametrize("commands", [False, True])
+def test_a_test_must_be_named(test: str, commands: bool) -> None:
+    text = GOOD.replace("tests/runtime/test_kv.py::test_blocks", test)
+    faults = lint_header(text, commands=commands)
+    assert faults and all("is not a test id" in fault.message for fault in faults)
 
 
-def test_near_misses_and_repeats_are_told() -> None:
-    problems = lint_header(GOOD + "Verified-by: x\nWhy: again\nReviewed-by: y\n")
-    assert len(problems) == 2
-    assert any("`Verified-by:` is not a field" in p for p in problems)
-    assert "`Why:` stands twice." in problems
+@pytest.mark.parametrize("command", ["python $NPU_RL_TREE/x.py -q", "pytest -q here", "./check.sh", "bash x"])
+def test_a_command_is_a_test_of_a_patch_of_ones_own(command: str) -> None:
+    start, end = GOOD.index("Verified-By:"), GOOD.index("Retire-When:")
+    text = f"{GOOD[:start]}Verified-By: {command}\n{GOOD[end:]}"
+    assert lint_header(text, commands=True) == [
+        fault for fault in lint_header(text) if "test id" not in fault.message
+    ]
+    assert any("is not a test id" in fault.message for fault in lint_header(text))
+
+
+def test_near_misses_and_repeats_have_their_lines() -> None:
+    text = GOOD + "Verified-by: x\nWhy: again\nReviewed-by: y\n"
+    end = text.count("\n")
+    assert lint_header(text) == [
+        HeaderFault(end - 2, "`Verified-by:` is not a field; did you mean `Verified-By:`?"),
+        HeaderFault(end - 1, "`Why:` stands twice."),
+    ]
+
+
+def test_what_resembles_a_field_that_is_missing_was_meant_for_it() -> None:
+    text = GOOD.replace("\nWhy:", "\nWhi:")
+    line = text[: text.index("Whi:")].count("\n") + 1
+    assert lint_header(text) == [HeaderFault(line, "`Whi:` is not a field; did you mean `Why:`?")]
+    assert not lint_header(GOOD + "Whi: me\n")
 
 
 def test_no_header_names_every_gap() -> None:

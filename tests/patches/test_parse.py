@@ -107,7 +107,7 @@ REFUSED = {
     "truncated-after-header": r"no hunk.*:3.*cut off|no hunk.*:1.*cut off",
     "truncated-after-old-name": r"no `\+\+\+` line.*:4.*cut off",
     "truncated-in-header-line": r"cut off in the middle of a line.*:3",
-    "truncated-in-hunk": r"cut off in hunk 1.*:5.*3 old and 3 new lines; its body has 2 and 1",
+    "truncated-in-hunk": r"ends within hunk 1.*:5.*3 old and 3 new lines; its body has 2 and 1",
     "truncated-in-line": r"ends in the middle of a line.*:9.*hunk 1",
     "truncated-new-file": r"changes nothing in it.*:1.*cut off",
     "truncated-no-final-newline": r"ends in the middle of a line.*:9.*No newline at end of file",

@@ -156,6 +156,6 @@ def _header_findings(patch: Patch) -> list[LintFinding]:
         message = f"the header has none of {', '.join(FIELDS)}"
         return [LintFinding("header", Severity.NOTE, patch.name, 1, message)]
     return [
-        LintFinding("header", Severity.ERROR, patch.name, 1, problem.rstrip("."))
-        for problem in lint_header(patch.header)
+        LintFinding("header", Severity.ERROR, patch.name, line, message.rstrip("."))
+        for line, message in lint_header(patch.header, commands=True)
     ]

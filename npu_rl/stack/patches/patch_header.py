@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from npu_rl.common.yaml_documents.suggest import nearest
 
@@ -35,6 +36,7 @@ _STATUS = re.compile(
 )
 _TEST = re.compile(r"tests/[\w./-]+\.py(?:::\w+)+(?:\[[^\]]*\])?")
 _SWITCH = re.compile(r"\bNPU_RL_([A-Z0-9]+(?:_[A-Z0-9]+)*)=[01]")
+_PROGRAM = re.compile(r"(?:python[\d.]*|pytest|bash|sh|make|tox|nox|[\w.~-]*/[\w./-]*(?<!\.py))$")
 _MBOX = re.compile(r"From [0-9a-f]{7,64} ")
 
 
@@ -47,12 +49,14 @@ class Header:
         fields: The known fields by name; values have no line breaks at their ends.
         repeated: Names that are given twice.
         others: Names that are not those of fields.
+        lines: The line of each name, from 1; of a repeated one the last.
     """
 
     subject: str
     fields: Mapping[str, str]
     repeated: tuple[str, ...] = ()
     others: tuple[str, ...] = ()
+    lines: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def switches(self) -> tuple[str, ...]:
@@ -61,15 +65,32 @@ class Header:
         return tuple(dict.fromkeys(match[1].lower().replace("_", "-") for match in found))
 
     @property
-    def misspelled(self) -> tuple[str, ...]:
-        """The names that resemble a field's."""
-        known = [field.casefold() for field in FIELDS]
-        return tuple(name for name in self.others if nearest(name.casefold(), known, 0.85) is not None)
+    def misspelled(self) -> Mapping[str, str]:
+        """The names that resemble the name of a field, with that field; any name may resemble one that is there."""
+        found = {}
+        for name in self.others:
+            for known, cutoff in ((self._missing, 0.6), (FIELDS, 0.85)):
+                like = nearest(name.casefold(), [field.casefold() for field in known], cutoff)
+                if like is not None:
+                    found[name] = next(field for field in FIELDS if field.casefold() == like)
+                    break
+        return found
+
+    @property
+    def _missing(self) -> tuple[str, ...]:
+        return tuple(name for name in FIELDS if name not in self.fields)
 
     @property
     def tests(self) -> tuple[str, ...]:
         """The test ids of Verified-By."""
         return tuple(t for t in re.split(r"[\s,]+", self.fields.get(VERIFIED_BY, "")) if t)
+
+
+class HeaderFault(NamedTuple):
+    """One fault, and its line from 1; what is missing has the first line."""
+
+    line: int
+    message: str
 
 
 def parse_header(text: str) -> Header:
@@ -79,14 +100,16 @@ def parse_header(text: str) -> Header:
     fields: dict[str, str] = {}
     repeated: list[str] = []
     others: list[str] = []
-    for name, value in _fields(lines):
+    numbers: dict[str, int] = {}
+    for name, value, number in _fields(lines):
+        numbers[name] = number
         if name in FIELDS:
             if name in fields:
                 repeated.append(name)
             fields.setdefault(name, value)
         else:
             others.append(name)
-    return Header(subject, fields, tuple(repeated), tuple(others))
+    return Header(subject, fields, tuple(repeated), tuple(others), numbers)
 
 
 def is_test_id(text: str) -> bool:
@@ -94,27 +117,49 @@ def is_test_id(text: str) -> bool:
     return _TEST.fullmatch(text) is not None
 
 
-def lint_header(text: str) -> list[str]:
-    """Return the faults in the header of a bundled patch, one sentence each."""
+def is_command(value: str) -> bool:
+    """Return whether a value of Verified-By begins with a program, and not with the id of a test."""
+    words = value.split()
+    return bool(words) and _PROGRAM.match(words[0]) is not None
+
+
+def lint_header(text: str, *, commands: bool = False) -> list[HeaderFault]:
+    """Return the faults in the header of a patch, by their lines; each message is a sentence.
+
+    Args:
+        text: What is above the first diff.
+        commands: Whether Verified-By may be a command in place of tests.
+    """
     header = parse_header(text)
-    problems = [] if header.subject else ["There is no subject: begin with `Subject: ` and one sentence."]
-    problems += [f"`{name}:` is missing or empty." for name in FIELDS if not header.fields.get(name)]
-    problems += [f"`{name}:` stands twice." for name in header.repeated]
-    problems += [
-        f"`{name}:` is not a field; the fields are {', '.join(FIELDS)}." for name in header.misspelled
+    faults = [] if header.subject else ["There is no subject: begin with `Subject: ` and one sentence."]
+    meant = header.misspelled
+    faults += [
+        f"`{name}:` is missing or empty."
+        for name in FIELDS
+        if not header.fields.get(name) and name not in meant.values()
+    ]
+    found = [HeaderFault(1, message) for message in faults]
+    found += [HeaderFault(header.lines[name], f"`{name}:` stands twice.") for name in header.repeated]
+    found += [
+        HeaderFault(header.lines[name], f"`{name}:` is not a field; did you mean `{field}:`?")
+        for name, field in meant.items()
     ]
     status = header.fields.get(STATUS)
     if status and not _STATUS.fullmatch(status):
-        problems.append(
+        message = (
             f"`{STATUS}: {status}` is none of: pending, submitted URL, merged-in VERSION, "
             "inappropriate [reason]."
         )
-    problems += [
-        f"`{VERIFIED_BY}: {test}` is not a test id like tests/patches/test_x.py::test_name."
+        found.append(HeaderFault(header.lines[STATUS], message))
+    found += [
+        HeaderFault(
+            header.lines[VERIFIED_BY],
+            f"`{VERIFIED_BY}: {test}` is not a test id like tests/patches/test_x.py::test_name.",
+        )
         for test in header.tests
-        if not is_test_id(test)
+        if not is_test_id(test) and not (commands and is_command(header.fields[VERIFIED_BY]))
     ]
-    return problems
+    return sorted(found, key=lambda fault: fault.line)
 
 
 def _message(text: str) -> list[str]:
@@ -149,14 +194,16 @@ def _decode(subject: str) -> str:
         return subject
 
 
-def _fields(lines: list[str]) -> Iterator[tuple[str, str]]:
+def _fields(lines: list[str]) -> Iterator[tuple[str, str, int]]:
+    """Yield name, value and line of each field."""
     name: str | None = None
     value: list[str] = []
-    for line in [*lines, "end:"]:
+    start = 0
+    for number, line in enumerate([*lines, "end:"], 1):
         if name is not None and (line[:1].isspace() or not line):
             value.append(line.strip())
             continue
         found = _FIELD.match(line)
         if name is not None:
-            yield name, "\n".join(value).strip()
-        name, value = (found[1], [found[2] or ""]) if found else (None, [])
+            yield name, "\n".join(value).strip(), start
+        name, value, start = (found[1], [found[2] or ""], number) if found else (None, [], 0)

@@ -342,7 +342,9 @@ class Scanner:
             new += line[:1] in (b"", b" ", b"+")
             self.at += 1
         return self.error(
-            f"The patch is cut off in hunk {number}" if ended else f"Hunk {number} has a wrong line count",
+            f"The patch ends within hunk {number}: cut off, or a wrong line count"
+            if ended
+            else f"Hunk {number} has a wrong line count",
             line=hunk.line,
             why=f"Its header states {hunk.old_count} old and {hunk.new_count} new lines; "
             f"its body has {old} and {new}.",

@@ -232,11 +232,11 @@ def _lint(source: PatchSource) -> None:
     from npu_rl.stack.patches.parse_patch import parse_patch
     from npu_rl.stack.patches.patch_header import lint_header
 
-    problems = lint_header(parse_patch(source.data, name=source.name).header)
-    if problems:
+    faults = lint_header(parse_patch(source.data, name=source.name).header)
+    if faults:
         raise PatchError(
             f"The header of {source.name} is not complete",
             where=str(source.path),
-            why="\n".join(problems),
+            why="\n".join(fault.message for fault in faults),
             hint="Correct these lines above the first diff.",
         )

@@ -67,6 +67,7 @@ def steps_of(history: WorkspaceHistory, lock: Lock) -> list[PatchCommit]:
         elif laid is not None:
             steps.append(PatchCommit(commit, before, laid, commit.message != laid.commit.message))
         else:
+            _check_squashed(commit, history.commits)
             _check_after_all(commit, pending)
             steps.append(PatchCommit(commit, before, None))
         if laid is not None:
@@ -147,12 +148,21 @@ def _check_next(commit: HistoryCommit, laid: LaidStep, pending: list[LaidStep]) 
         )
 
 
+def _check_squashed(commit: HistoryCommit, commits: tuple[HistoryCommit, ...]) -> None:
+    if not _FIXUP.match(commit.subject):
+        return
+    subject = commit.subject
+    while found := _FIXUP.match(subject):
+        subject = subject[found.end() :]
+    fixed = next((one.id[:12] for one in commits if one.subject == subject), None)
+    which = "COMMIT^   # COMMIT: the one that it fixes" if fixed is None else f"{fixed}^"
+    raise WorkspaceError(
+        f"{commit} is not squashed yet",
+        hint=f"Squash it into its commit: git rebase -i --autosquash {which}",
+    )
+
+
 def _check_after_all(commit: HistoryCommit, pending: list[LaidStep]) -> None:
-    if _FIXUP.match(commit.subject):
-        raise WorkspaceError(
-            f"{commit} is not squashed yet",
-            hint="Squash it into its commit: git rebase -i --autosquash COMMIT^ (COMMIT: the one that it fixes)",
-        )
     step = next((step for step in pending if step.patch is None), None)
     if step is not None:
         raise WorkspaceError(
