@@ -108,7 +108,7 @@ def _log_of(error: BaseException) -> str:
 
 
 def _words(error: OSError) -> str:
-    """What the system said, and of what; a current folder that was removed has no name to be said."""
+    """Return the system's own reason and its subject; a current folder that was removed has no name to print."""
     name = error.filename
     if isinstance(error, FileNotFoundError) and not (isinstance(name, str) and os.path.isabs(name)):
         try:

@@ -1,4 +1,4 @@
-"""Which commands there are, in the order of work. Each one's options stand in its own file."""
+"""The commands, in the order of work. The options of each are in its own file."""
 
 from __future__ import annotations
 

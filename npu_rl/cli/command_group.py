@@ -1,4 +1,4 @@
-"""Groups of commands that import a command's file when it is asked for: the others cost a start nothing."""
+"""Groups of commands that import a command's file on demand, so that the others don't slow down the start."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Command(TyperCommand):
 
 
 class LazyGroup(TyperGroup):
-    """A group whose `table` says where each command is; see `lazy`."""
+    """A group whose `table` names the function of each command; see `lazy`."""
 
     table: Mapping[str, str] = {}
 
@@ -78,7 +78,7 @@ class LazyGroup(TyperGroup):
 
 
 def lazy(table: Mapping[str, str]) -> type[LazyGroup]:
-    """Return the class of a group of these commands: name -> "module:function" of npu_rl.cli."""
+    """Return a class for a group of commands: name -> "module:function" of npu_rl.cli."""
     return type("Group", (LazyGroup,), {"table": table})
 
 

@@ -30,7 +30,7 @@ app = group(
 
 
 class ForTrainer(str, Enum):
-    """Whose files are made."""
+    """The trainer that the files are for."""
 
     verl = "verl"
     mindspeed_rl = "mindspeed-rl"
@@ -72,7 +72,7 @@ def prepare(
         typer.Option(
             "--template",
             metavar="NAME",
-            help="boxed, r1-zero, hashes or plain.  [default: the one that asks for what the reward looks for]",
+            help="boxed, r1-zero, hashes or plain.  [default: the one that fits the reward]",
             autocompletion=_templates,
         ),
     ] = None,
@@ -206,7 +206,10 @@ def _wanted(
             f"Unknown template {template!r}", where="--template", hint=f"Write one of:\n{listed}"
         )
     if not 0 < valid < 1:
-        raise UsageError(f"--valid {valid} is no share", hint="Write a number between 0 and 1, such as 0.1.")
+        raise UsageError(
+            f"--valid {valid} is not a share",
+            hint="Write a number between 0 and 1, such as 0.1.",
+        )
     if seed >= 2**64:
         raise UsageError(f"--seed {seed} is too large", hint="Write a number below 2**64.")
     own_test = user_path(test, "--test") if test else None

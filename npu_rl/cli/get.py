@@ -86,7 +86,7 @@ def _get(
         raise UsageError(f"Unknown {kind} {name!r}", where="NAME", hint=f"Write one of: {', '.join(known)}")
     if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
         raise UsageError(
-            f"--revision {revision!r} is no commit",
+            f"--revision {revision!r} is not a commit",
             why="A branch or tag can move.",
             hint="Write the 40 characters of a commit of the hub.",
         )

@@ -1,4 +1,4 @@
-"""`python -m npu_rl`: go on without what PYTHONPATH and the current folder bring into this Python.
+"""`python -m npu_rl`: continue without the entries that PYTHONPATH and the current folder add to sys.path.
 
 The installed command needs none of it (npu_rl/cli/launcher). Here Python is up already, and what it imported so far may
 be a stray file of the tree that is to be judged. One that only shadows a module is left behind by starting

@@ -20,8 +20,8 @@ def new(
         str, typer.Argument(metavar="COMPONENT/SLUG", help="The component, and the name of the patch's file.")
     ],
     subject: Annotated[str, typer.Option("--subject", metavar="TEXT", help="One sentence.")] = "",
-    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="What goes wrong without it.")] = "",
-    how: Annotated[str, typer.Option("--how", metavar="TEXT", help="What it does instead.")] = "",
+    why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The fault without the patch.")] = "",
+    how: Annotated[str, typer.Option("--how", metavar="TEXT", help="The new behaviour.")] = "",
     status: Annotated[
         str,
         typer.Option(
@@ -34,7 +34,7 @@ def new(
         str, typer.Option("--verified-by", metavar="TEST", help="The test that fails without it.")
     ] = "",
     needs_npu: Annotated[
-        str, typer.Option("--needs-npu", metavar="TEXT", help="What a CPU can't show.")
+        str, typer.Option("--needs-npu", metavar="TEXT", help="Open questions that only an NPU answers.")
     ] = "",
     retire_when: Annotated[
         str, typer.Option("--retire-when", metavar="TEXT", help="When it can be removed.")

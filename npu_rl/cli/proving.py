@@ -1,4 +1,4 @@
-"""What a person sees while every file is read: nothing for a second, then how far it is."""
+"""Progress while every file is read: nothing for the first second, then the share that is done."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def _absolute(python: str | None) -> str | None:
     found = shutil.which(python)
     if found is None:
         raise UsageError(
-            f"There is no program {python!r}", hint="--python takes the path or name of an interpreter"
+            f"Program not found: {python!r}", hint="--python takes the path or name of an interpreter"
         )
     return os.path.abspath(found)  # noqa: PTH100  Path.resolve would follow the link
 

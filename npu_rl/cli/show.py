@@ -1,4 +1,4 @@
-"""How results reach people: progress on standard error, results on standard output, plain when piped.
+"""Results for people: progress on standard error, results on standard output, plain when piped.
 
 All that a command prints goes through here (ruff's T201 holds the others to it): names, titles and messages come from
 anybody, and must neither steer a terminal nor pass for a line of ours.
@@ -28,7 +28,7 @@ def print_json(value: Any) -> None:
 
 
 def print_report(document: Any, text: str, *, as_json: bool) -> None:
-    """The document of --json, or what it says as text of several lines."""
+    """The document of --json, or the same as text of several lines."""
     if as_json:
         print_json(document)
     else:

@@ -1,4 +1,4 @@
-"""What SIGINT (Ctrl-C), SIGTERM and SIGHUP do: a command ends quietly, with 128 and the signal's number.
+"""Handling of SIGINT (Ctrl-C), SIGTERM and SIGHUP: a command ends quietly, with 128 and the signal's number.
 
 One that the caller ignores stays ignored: nohup ignores SIGHUP, a shell SIGINT for what it starts with `&`.
 """

@@ -22,7 +22,7 @@ app = group(
 )
 def gc(
     days: Annotated[
-        float, typer.Option("--days", min=0.0, metavar="N", help="Drop what nobody used for N days.")
+        float, typer.Option("--days", min=0.0, metavar="N", help="Drop units unused for N days.")
     ] = 30.0,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print what would go, and drop nothing.")

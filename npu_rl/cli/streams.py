@@ -24,7 +24,7 @@ def prepare() -> None:
 
 
 def complain(message: str) -> None:
-    """Say on standard error why the command failed."""
+    """Print the reason of a failed command on standard error."""
     from npu_rl.common.printable import printable
 
     flush()

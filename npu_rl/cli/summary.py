@@ -37,7 +37,7 @@ def summary(
     rewrite: Rewrite = None,
     json: Json = False,
 ) -> None:
-    """Say what patches change in Python.
+    """Print what patches change in Python.
 
     Classes, methods, functions, attributes and imports that each patch and pull request adds, removes or replaces,
     from the code before and after it. Of a workspace, or of a manifest's lock.

@@ -29,7 +29,7 @@ app = group(
 
 
 class Device(str, Enum):
-    """What computes."""
+    """The computing device."""
 
     cpu = "cpu"
     cuda = "cuda"
@@ -47,7 +47,7 @@ def cast(
     workers: Workers = None,
     ray: Ray = None,
     device: Annotated[
-        Device, typer.Option("--device", help="What computes; the bytes are the same.")
+        Device, typer.Option("--device", help="The computing device; the bytes are the same.")
     ] = Device.cpu,
     workspace: Workspace = None,
     python: Python = None,

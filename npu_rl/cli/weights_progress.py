@@ -1,4 +1,4 @@
-"""What a person sees while weights are written: a bar on a terminal, a line for each shard elsewhere."""
+"""Progress while weights are written: a bar on a terminal, a line for each shard elsewhere."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_rl.weights.checkpoints.resumable_output import WorkProgress
 
 @contextlib.contextmanager
 def watching(doing: str = "casting", units: str = "shards", goal: str = "to write") -> Iterator[WorkProgress]:
-    """Show work on weights on standard error while it goes on.
+    """Show the progress of work on weights on standard error.
 
     Args:
         doing: What is done.

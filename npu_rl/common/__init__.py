@@ -1,1 +1,1 @@
-"""What every room may use: errors, secrets, files, processes, and YAML that people write."""
+"""Code that every room may use: errors, secrets, files, processes, and YAML that people write."""

@@ -58,7 +58,7 @@ def read_file(path: Path, most: int = LARGEST) -> bytes:
 
 
 def read_if_file(path: Path, most: int = LARGEST) -> bytes | None:
-    """Return the bytes of a regular file; None if there is none, or for more than `most` bytes. Raises OSError."""
+    """Return the bytes of a regular file; None if it is missing or larger than `most` bytes. Raises OSError."""
     try:
         return read_file(path, most)
     except ValueError:
@@ -80,7 +80,7 @@ def chunks(file: BufferedReader, largest: int = 1 << 20) -> Iterator[memoryview]
     while count := file.readinto(buffer):
         left -= count
         if left < 0:
-            raise OSError(errno.EOVERFLOW, "It has more bytes than its size says", str(file.name))
+            raise OSError(errno.EOVERFLOW, "It has more bytes than its size states", str(file.name))
         yield buffer[:count]
 
 
@@ -162,7 +162,7 @@ def parse_python(content: bytes) -> ast.Module:
 
 
 def syntax_tree(content: bytes) -> ast.Module | None:
-    """Return a Python file's syntax tree; None if it has none that is bounded."""
+    """Return a Python file's syntax tree; None if the file is invalid or exceeds a bound."""
     try:
         return parse_python(content)
     except ValueError:

@@ -71,7 +71,7 @@ def require_open_files(least: int = 32) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder or file, whatever its permissions; a missing or undeletable one is ignored.
+    """Remove a folder or file regardless of its permissions; a missing or undeletable one is ignored.
 
     Symbolic links in it are removed, not followed; those in its parent path are followed.
     """

@@ -58,7 +58,7 @@ def memory() -> int:
 
 
 def memory_limit(root: Path = Path("/")) -> int | None:
-    """Return a container's memory limit in bytes, or None if there is none (cgroup v2, then v1)."""
+    """Return a container's memory limit in bytes, or None without one (cgroup v2, then v1)."""
     for name in ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory/memory.limit_in_bytes"):
         text = _read_text(root / name).strip()
         if text.isascii() and text.isdigit() and int(text) < 1 << 60:  # v1 writes a huge number for "none"

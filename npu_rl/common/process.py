@@ -193,7 +193,7 @@ def _signal_member(pid: int, run_id: str, number: int) -> bool:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """Return a pidfd, or None if the system has none. Raises ProcessLookupError if the process has ended."""
+    """Return a pidfd, or None if the system doesn't support it. Raises ProcessLookupError if the process has ended."""
     if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
         return None
     try:

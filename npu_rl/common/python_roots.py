@@ -1,4 +1,4 @@
-"""Roots of PYTHONPATH for the processes of a run: helpers, and stand-ins for hardware.
+"""PYTHONPATH entries for the processes of a run: helpers, and stand-ins for hardware.
 
 Each folder is one root and no package of npu-rl: what is in it runs in the training interpreter, without npu-rl. Its
 README says what is real in it and what is not.

@@ -60,7 +60,7 @@ def _file(kind: str, subject: str, root: str) -> Path:
     """Return the file about a path. Raises OSError without a state folder outside of it."""
     state = state_folder()
     if state is None:
-        raise FileNotFoundError("there is no HOME and no XDG_STATE_HOME")
+        raise FileNotFoundError("HOME and XDG_STATE_HOME are unset")
     if f"{os.path.realpath(state)}/".startswith(f"{root.rstrip('/')}/"):
         raise PermissionError(f"{state} is inside the {subject}")
     return state / f"{kind}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"

@@ -71,7 +71,7 @@ def run_child(
                 f"The rehearsal of {level} did not finish",
                 where=str(python),
                 why=_last_lines(done.stderr or done.stdout) or f"it ended with status {done.code}",
-                hint="Run it with the interpreter that the recipe's manifest asks for: --python PATH",
+                hint="Run it with the interpreter of the recipe's manifest: --python PATH",
             )
     return [json.loads(line) for line in lines]
 

@@ -1,4 +1,4 @@
-"""Levels of a rehearsal: which were asked for, and which can't be rehearsed, known before anything starts."""
+"""Levels of a rehearsal: the requested ones, and those that can't be rehearsed, known before anything starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TrainLevel = Literal["train", "rollout"]
 
 @dataclass(frozen=True)
 class Chosen:
-    """What a rehearsal does.
+    """The work of a rehearsal.
 
     Attributes:
         cases: Cases of the level *rollout*.
@@ -57,7 +57,7 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
     """
     if level not in (*LEVELS, *SETS):
         raise UsageError(
-            f"There is no rehearsal level {level!r}{did_you_mean(level, [*LEVELS, *SETS])}",
+            f"Unknown rehearsal level {level!r}{did_you_mean(level, [*LEVELS, *SETS])}",
             hint=f"Levels: {', '.join(LEVELS)}; or all, or quick",
         )
     if level in LEVELS:
@@ -81,7 +81,7 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
 
 
 def _training_level(prepared: Prepared) -> tuple[_TrainLevel | None, list[NpuRlError]]:
-    """Return the level that trains with the most of the recipe's own, or why there is none."""
+    """Return the level that trains with most of the recipe's own code, or why it can't."""
     own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE
     order: tuple[_TrainLevel, ...] = ("train",) if own else ("rollout", "train")
     errors: list[NpuRlError] = []
@@ -112,7 +112,7 @@ def groups_obstacle(prepared: Prepared) -> str | None:
 
 
 def has_mindspeed(prepared: Prepared) -> bool:
-    """Return whether the tree has MindSpeed, which imports torch_npu, so that the latter needs a stand-in."""
+    """Return whether the tree has MindSpeed, which imports torch_npu and so needs its stand-in."""
     trains = prepared.recipe.megatron or prepared.recipe.has_own_keys
     return trains and (prepared.paths.code / "mindspeed").is_dir()
 
@@ -162,7 +162,7 @@ def _train_obstacle(prepared: Prepared) -> NpuRlError | None:
             f"The level train can't rehearse the workers of {prepared.lock.manifest}",
             where=prepared.loaded.where("manifest"),
             why=f"The stand-in for the rollout is made for {workers}, which the tree does not have: verl removed it "
-            "with 0.8, and the engines that took its place know no CPU.",
+            "with 0.8, and its successors have no CPU version.",
             hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
         )
     return None
@@ -194,7 +194,7 @@ def _vllm_obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
     return RecipeError(
         f"The level {level} can't run the vLLM of {prepared.lock.manifest}",
         where=prepared.loaded.where("manifest"),
-        why=f"The stand-ins for what vLLM has compiled are for {VLLM_STANDINS}, and the tree has {version or 'none'}.",
+        why=f"The stand-ins for vLLM's compiled code are for {VLLM_STANDINS}, and the tree has {version or 'none'}.",
         hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
     )
 

@@ -19,7 +19,7 @@ _PACKAGES_SHOWN, _BRANCHES_SHOWN = 6, 12  # in the text report; --json has all
 
 @dataclass(frozen=True)
 class OtherVersion:
-    """A package that the rehearsal has in another version than the manifest asks for, or lacks (`here` is None)."""
+    """A package whose version differs from the manifest's in the rehearsal; `here` is None for a missing one."""
 
     name: str
     here: str | None

@@ -108,7 +108,7 @@ class _LayoutRehearsal:
         return [*judged, *left_out]
 
     def model(self, stood_in: list[str]) -> list[LayoutResult]:
-        """Train the tiny model; what stand-ins replaced is appended to `stood_in`."""
+        """Train the tiny model; append the replaced names to `stood_in`."""
         layout, left_out = self.layout, list[LayoutResult]()
         if layout.megatron and not self.mindspeed:
             layout, left_out = _supported_by_local_layers(layout)

@@ -67,7 +67,7 @@ def train_and_resume(
     saved: int,
     limits: TransferLimits | None,
 ) -> None:
-    """Train, and interrupt and resume the training if it goes on long enough after its first checkpoint.
+    """Train; if the training is long enough, interrupt and resume it after its first checkpoint.
 
     Args:
         saved: Step of the first checkpoint.

@@ -128,7 +128,7 @@ def _backend(prepared: Prepared) -> str:
 
 
 def _usage(report: RehearsalReport) -> tuple[Counter[str], Counter[str]]:
-    """Return the runs of hooks and the uses of stand-ins over all parts that ran the trainer."""
+    """Return the hook runs and stand-in uses over all parts that ran the trainer."""
     hooks: Counter[str] = Counter()
     standins: Counter[str] = Counter()
     for folder in {folder for part in report.train_parts() for folder in part.usage}:

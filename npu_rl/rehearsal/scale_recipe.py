@@ -94,7 +94,7 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
 
 
 def tiny_model_of(recipe: Recipe) -> Any:
-    """Return the tiny model (`model.make`) that stands for the recipe's own."""
+    """Return the tiny model (`model.make`) that replaces the recipe's own."""
     return _TINY.get(recipe.model.architecture or "", "tiny-deepseek-v3")
 
 

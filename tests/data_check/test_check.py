@@ -251,7 +251,7 @@ def test_files_of_mindspeed_rl(tmp_path: Path) -> None:
             lambda f: f["labels.idx"].unlink(),
             "has no data_packed_labels_document.idx, which the trainer reads",
         ),
-        (lambda f: f["labels.idx"].write_bytes(b"MMIDIDX"), "is no index of a dataset"),
+        (lambda f: f["labels.idx"].write_bytes(b"MMIDIDX"), "is not the index of a dataset"),
         (
             lambda f: f["labels.idx"].write_bytes(f["labels.idx"].read_bytes()[:-1]),
             "has 101 bytes, and 3 rows in 3 documents take 102",

@@ -122,9 +122,9 @@ def test_an_input_that_is_no_file(make: Callable[[Path], None], word: str, tmp_p
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        (("--valid", "0"), "is no share"),
-        (("--valid", "1.5"), "is no share"),
-        (("--valid", "nan"), "is no share"),
+        (("--valid", "0"), "is not a share"),
+        (("--valid", "1.5"), "is not a share"),
+        (("--valid", "nan"), "is not a share"),
         (("--seed", str(2**64)), "too large"),
         (("--template", "r1zero"), "Unknown template"),
     ],
@@ -212,7 +212,7 @@ def test_a_field_twice(tmp_path: Path) -> None:
     (tmp_path / "a").write_text('{"problem": "q", "answer": "1", "answer": "2"}\n')
     with pytest.raises(DataError) as raised:
         list(InputRows(tmp_path / "a", lambda _done: None))
-    assert "its field 'answer' stands twice" in str(raised.value)
+    assert "its field 'answer' occurs twice" in str(raised.value)
 
 
 def test_a_text_that_a_few_bytes_repeat(tmp_path: Path) -> None:

@@ -94,7 +94,7 @@ def test_every_download_has_a_place_and_a_source() -> None:
     [
         (("data", "deepseek-v3"), "deepscaler, gsm8k, math-lighteval"),
         (("weights", "gsm8k"), "deepseek-v3-base"),
-        (("data", "gsm8k", "--revision", "main"), "no commit"),
+        (("data", "gsm8k", "--revision", "main"), "not a commit"),
     ],
 )
 def test_wrong_words(args: tuple[str, ...], word: str) -> None:
@@ -168,7 +168,7 @@ def test_shards_are_held_against_index_and_header(tmp_path: Path) -> None:
 def test_an_index_that_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(text)
     code, report = verify("weights", "deepseek-v3", tmp_path)
-    assert code == 1 and report["faults"] == ["model.safetensors.index.json: it is no index of weights"]
+    assert code == 1 and report["faults"] == ["model.safetensors.index.json: it is not an index of weights"]
 
 
 def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:

@@ -107,7 +107,7 @@ def test_the_share_that_is_named_is_the_least(share: str) -> None:
 
 
 def test_a_forced_cache_is_named_as_the_cause() -> None:
-    """A larger share changes nothing of it, and one above 1 is no share."""
+    """A larger share changes nothing of it, and one above 1 is not a share."""
     override = "rollout.engine_arguments.num_gpu_blocks_override"
     (found,) = judge(loaded(f"{override}=100", recipe=ASCEND)).errors
     assert found.key == override and "num_gpu_blocks_override 100 = 0.9 GB: 99 blocks" in found.message

@@ -42,7 +42,7 @@ def with_vllm(version: str) -> dict[str, str]:
 
 
 def test_an_unknown_level_is_refused_with_a_suggestion(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"no rehearsal level 'quik'.*quick"):
+    with pytest.raises(UsageError, match=r"Unknown rehearsal level 'quik'.*quick"):
         choose_levels(prepared(tmp_path, FSDP), "quik")
 
 
@@ -97,7 +97,7 @@ def test_a_vllm_without_standins_leaves_the_level_train_and_the_trainings_groups
     newer = prepared(tmp_path, with_vllm("0.18.0+empty"), FLAGSHIP)
     assert vllm_version(newer.paths.code) == "0.18.0"
     with pytest.raises(
-        RecipeError, match=r"stand-ins for what vLLM has compiled are for 0\.9\.1, and the tree has 0\.18"
+        RecipeError, match=r"stand-ins for vLLM.s compiled code are for 0\.9\.1, and the tree has 0\.18"
     ):
         choose_levels(newer, "rollout")
     chosen = choose_levels(newer, "all")

@@ -118,7 +118,7 @@ def test_a_kept_archive_with_forged_facts_is_downloaded_again(
 def test_an_sdist_that_does_not_stand_for_the_lock(
     tree: str, more: tuple[str, ...], said: str, index: PackageIndex, store: Store
 ) -> None:
-    with pytest.raises(SourceError, match=r"up==1\.0 does not stand for what is locked") as caught:
+    with pytest.raises(SourceError, match=r"up==1\.0 does not match the lock") as caught:
         fetched(store, *more, tree=tree)
     assert said in str(caught.value)
 

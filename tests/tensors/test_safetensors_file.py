@@ -84,7 +84,7 @@ def test_only_the_files_that_are_asked_for_are_opened(tmp_path: Path) -> None:
     (tmp_path / INDEX).write_text('{"weight_map": {"a": "0.safetensors", "b": "1.safetensors"}}')
     checkpoint = HfCheckpoint(tmp_path)
     assert checkpoint.entry("b").shape == (2,)
-    with pytest.raises(TensorError, match="There is no tensor c"):
+    with pytest.raises(TensorError, match="Missing tensor c"):
         checkpoint.entry("c")
     with pytest.raises(TensorError, match="Invalid safetensors file"):
         checkpoint.entry("a")

@@ -97,7 +97,7 @@ def test_a_configuration_outside_the_code_is_composed_each_time(
 def test_a_fault_is_found_each_time(code: Path) -> None:
     (code / "verl/trainer/config/part.yaml").unlink()
     for _ in range(2):
-        with pytest.raises(ConfigFault, match=r"there is no configuration part\.yaml"):
+        with pytest.raises(ConfigFault, match=r"missing configuration part\.yaml"):
             compose(code)
     lay(code, {"verl/trainer/config/part.yaml": "size: 3\n"})
     assert compose(code).entries["size"].value == 3

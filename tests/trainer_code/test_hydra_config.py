@@ -138,13 +138,13 @@ def test_scalars_are_typed_as_omegaconf_types_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "message", "where"),
     [
-        ({}, "there is no configuration top.yaml", "config"),
-        ({"top": "defaults:\n  - g: x\n"}, "there is no configuration g/x.yaml", "config/top.yaml:2"),
+        ({}, "missing configuration top.yaml", "config"),
+        ({"top": "defaults:\n  - g: x\n"}, "missing configuration g/x.yaml", "config/top.yaml:2"),
         ({"top": "a: [\n"}, "it is not valid YAML", "config/top.yaml:2"),
         ({"top": "- a\n"}, "it holds no mapping", "config/top.yaml:1"),
         ({"top": "x: 1\ndefaults: no\n"}, "its defaults are not a list", "config/top.yaml:2"),
         ({"top": "defaults:\n  - g: ${n}\n", "g__a": ""}, "only Hydra can resolve", "config/top.yaml:2"),
-        ({"top": "defaults: [top]\n"}, "its defaults come back to top", "config/top.yaml:1"),
+        ({"top": "defaults: [top]\n"}, "its defaults are circular: top", "config/top.yaml:1"),
         ({"top": "defaults:\n  - {a: b, c: d}\n"}, "which is not a default", "config/top.yaml:2"),
     ],
 )

@@ -48,8 +48,8 @@ TEXTS: dict[str, tuple[str, str]] = {
     "control": ("a: \x01", "YAML"),
     "large": ("a: " + "x" * (1 << 20), "larger than"),
     "package": ("# @package " + "a." * 100_000 + "a\nb: 1\n", "more than 32 levels"),
-    "no-default": ("defaults: ['@x']\n", "no configuration"),
-    "no-group": ("defaults: [{'': x}]\n", "no configuration"),
+    "no-default": ("defaults: ['@x']\n", "missing configuration"),
+    "no-group": ("defaults: [{'': x}]\n", "missing configuration"),
 }
 
 

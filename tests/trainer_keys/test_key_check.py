@@ -95,7 +95,7 @@ def test_a_model_engine_of_another_strategy(code: Path, loaded: Loaded, key: str
 def test_a_model_engine_that_the_tree_lacks(code: Path) -> None:
     lay(code, BY_ENGINE)
     (found,) = errors(recipe(overrides={"model_engine": "other"}), code)
-    assert "there is no configuration model_engine/other.yaml" in found and "fix:" not in found
+    assert "missing configuration model_engine/other.yaml" in found and "fix:" not in found
 
 
 def test_keys_that_verl_gives_to_mindspeed_need_no_note(code: Path) -> None:
@@ -274,7 +274,7 @@ def test_without_a_workspace_less_is_checked() -> None:
 @pytest.mark.parametrize(
     ("trainer", "path", "message"),
     [
-        ({"config": "nope"}, ("trainer", "config"), "there is no configuration nope.yaml"),
+        ({"config": "nope"}, ("trainer", "config"), "missing configuration nope.yaml"),
         ({"module": "verl.trainer.none"}, ("trainer", "module"), "the code has no module verl.trainer.none"),
     ],
 )

@@ -220,7 +220,7 @@ def test_the_ascend_plugins_options(code: Path, key: str, right: str | None) -> 
 
 
 def test_a_configuration_that_is_not_there(code: Path) -> None:
-    with pytest.raises(ConfigFault, match="there is no configuration nope"):
+    with pytest.raises(ConfigFault, match="missing configuration nope"):
         KeyResolver(code, ConfigLocation(MODULE, "nope"))
 
 

@@ -78,7 +78,7 @@ def test_without_a_checkpoint_it_is_said_and_resume_not_offered(
     fake: FakeRun, overrides: list[str], why: str, advice: bool
 ) -> None:
     prepared, record = begun(fake, *overrides)
-    with pytest.raises(NpuRlError, match="has no checkpoint to go on from") as caught:
+    with pytest.raises(NpuRlError, match="has no checkpoint to resume from") as caught:
         resumed(fake, prepared)
     stopped = str(RunStopped(signal.SIGTERM, record, prepared.recipe))
     for said in (str(caught.value), stopped):
@@ -166,7 +166,7 @@ def test_no_step_is_whole(fake: FakeRun) -> None:
     for step in range(1, 8):
         (saved(record, step) / OF_ONE_RANK[1]).unlink()
     before = sorted(record.checkpoints.rglob("*"))
-    with pytest.raises(NpuRlError, match="has no whole checkpoint to go on from") as caught:
+    with pytest.raises(NpuRlError, match="has no complete checkpoint to resume from") as caught:
         resumed(fake, prepared)
     assert "step 7 is not whole: actor/optim_world_size_1_rank_0.pt is missing" in str(caught.value)
     assert "and 2 more" in str(caught.value) and "whole: none" in str(caught.value)

@@ -96,7 +96,7 @@ PLANNED: dict[str, tuple[Callable[[Path], None], str, str]] = {
     ),
     "FP8 that is no matrix": (
         lambda f: change_tensors(f, SECOND, **{WEIGHT: ("F8_E4M3", (16384,), bytes(16384))}),
-        "A tensor in FP8 is no matrix", WEIGHT,
+        "A tensor in FP8 is not a matrix", WEIGHT,
     ),
 }  # fmt: skip
 
@@ -124,7 +124,7 @@ def test_the_tensors_where_a_truncated_file_ends_is_named(tmp_path: Path) -> Non
 def test_an_output_within_the_input_is_refused(tmp_path: Path, name: str) -> None:
     source = tiny_fp8(tmp_path / "in")
     before = sorted(source.iterdir())
-    with pytest.raises(UsageError, match="The output folder is the input's, or one lies in the other"):
+    with pytest.raises(UsageError, match="Input and output folders overlap"):
         cast_weights(source, source / name, Workers("none", 1))
     assert sorted(source.iterdir()) == before
 

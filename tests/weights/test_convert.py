@@ -325,7 +325,7 @@ def test_what_cannot_be_converted_is_named(deepseek: tuple[Path, dict[str, Any]]
         "It is torch.int8": (variant("dtype", {name: tensors[name].to(torch.int8)}), DIST),
         "`attention_bias` is True": (variant("bias", {}, attention_bias=True), DIST),
         "the stages have": (hf, OutputLayout("legacy", LegacyRanks(1, (3,), 1))),
-        "There is no table of names for Qwen3ForCausalLM": (
+        "Missing table of names for Qwen3ForCausalLM": (
             tiny.write_hf(tmp_path / "qwen3", tiny.QWEN3, tiny.hf_tensors(tiny.QWEN3)),
             OutputLayout("legacy", LegacyRanks(2)),
         ),
@@ -342,7 +342,7 @@ def test_what_cannot_be_converted_is_named(deepseek: tuple[Path, dict[str, Any]]
     (occupied / "mine.txt").write_text("precious")
     with pytest.raises(UsageError, match="not empty"):
         convert(hf, occupied)
-    with pytest.raises(UsageError, match="lies in the other"):
+    with pytest.raises(UsageError, match="output folders overlap"):
         convert(hf, hf / "inside")
     assert [path.name for path in occupied.iterdir()] == ["mine.txt"]
 

@@ -318,7 +318,7 @@ def test_nothing_is_overwritten(record: RunRecord, tmp_path: Path) -> None:
             export(record, tmp_path / name)
     with pytest.raises(HostError):
         export(record, tmp_path / "file" / "out")
-    with pytest.raises(UsageError, match="The output folder lies in the run's"):
+    with pytest.raises(UsageError, match="The output folder is inside the run's folder"):
         export(record, record.checkpoints / "out")
     assert (tmp_path / "file").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "link", "runs"]

@@ -128,7 +128,7 @@ class _Overlay:
         return [self.value(None, item, (*path, index)) for index, item in enumerate(replacement)]
 
     def _appended(self, inherited: Node | None, replacement: Plain, path: KeyPath) -> list[Node]:
-        """Return the parent's list (empty if it has none) followed by the child's items."""
+        """Return the parent's list (or an empty one) followed by the child's items."""
         above = inherited.value if inherited is not None and isinstance(inherited.value, list) else []
         written = (*path, APPEND)
         if not isinstance(replacement, list):

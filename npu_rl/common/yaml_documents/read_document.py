@@ -41,7 +41,7 @@ def _to_json(document: Document) -> Any:
 
 
 def _quoted(value: Plain, path: KeyPath) -> Iterator[list[str | int]]:
-    """Yield the paths of the values that are quoted, which JSON does not tell."""
+    """Yield the paths of quoted values, a difference that JSON does not keep."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _quoted(item, (*path, key))

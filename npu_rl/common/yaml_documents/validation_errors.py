@@ -24,7 +24,7 @@ Suggest = Callable[[KeyPath], str]
 
 
 class KeyFault(NamedTuple):
-    """What is wrong with a value or key, and the keys in full that an unknown one may stand for."""
+    """The fault of a value or key, and the full keys that an unknown key may mean."""
 
     message: str
     suggestions: tuple[str, ...] = ()

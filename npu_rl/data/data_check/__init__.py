@@ -1,1 +1,1 @@
-"""What of the `data` commands needs a recipe, a tree or a tokenizer: the check, lengths, MindSpeed-RL's files."""
+"""The part of the `data` commands that needs a recipe, a tree or a tokenizer: checks, lengths, MindSpeed-RL's files."""

@@ -31,7 +31,7 @@ _FORM_NAMES = {BOXED: r"\boxed{}", HASHES: '"####"', "": "no form of answer"}
 
 @dataclass
 class Checked:
-    """What was checked, and what of it was not.
+    """The checks that were done, and those that were not.
 
     Attributes:
         unchecked: What could not be checked on this machine, and why.
@@ -127,7 +127,7 @@ def _reward_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding
 
 
 def _template_findings(checked: Checked) -> Iterator[Finding]:
-    """Yield where the prompts ask for another form of answer than the reward scores."""
+    """Yield places where the prompts want another answer format than the reward scores."""
     for file in checked.files:
         if file.doubled:
             message = rf"{file.doubled} prompts spell \boxed with two backslashes, which a model may repeat"

@@ -1,4 +1,4 @@
-"""What `data check` looks at: the files of a folder, the reward in the workspace, the tokenizer of the model."""
+"""Input of `data check`: the files of a folder, the reward in the workspace, the model's tokenizer."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def gather(
 
 
 def _keys(loaded: LoadedRecipe) -> tuple[str, str]:
-    """Return the columns of the prompts and of the data source; `data.prompt_key` and `data.reward_fn_key` of verl."""
+    """Return the columns of prompts and data sources: verl's `data.prompt_key` and `data.reward_fn_key`."""
     settings = loaded.settings
     prompt, source = settings.get("data.prompt_key"), settings.get("data.reward_fn_key")
     return str(prompt.value if prompt else "prompt"), str(source.value if source else "data_source")

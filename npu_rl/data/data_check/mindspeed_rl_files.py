@@ -44,7 +44,7 @@ def template_of(code: Path) -> str:
 
 
 def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) -> dict[str, int]:
-    """Make the files beside the JSON lines that they are made of; return the number of rows of each.
+    """Make the files beside the JSON lines that they are derived from; return the number of rows of each.
 
     Args:
         files: JSON lines for training and for tests.
@@ -82,12 +82,12 @@ def sequences(index: Path) -> int:
     with disk_errors(index), open_file(index) as file:
         head = read_head(file)
     if head is None:
-        raise DataError("This is no index of a dataset", where=str(index))
+        raise DataError("This is not the index of a dataset", where=str(index))
     return head[2]
 
 
 def read_head(file: IO[bytes]) -> tuple[int, int, int, int] | None:
-    """Return what an .idx file begins with: version, code of the dtype, sequences, documents. None: it is none."""
+    """Return version, dtype code, sequences and documents of an .idx file's header; None if the header is invalid."""
     head = file.read(len(MAGIC) + _HEAD.size)
     whole = head.startswith(MAGIC) and len(head) == len(MAGIC) + _HEAD.size
     return _HEAD.unpack(head[len(MAGIC) :]) if whole else None
@@ -121,7 +121,7 @@ def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work
 
 
 def _environment(code: Path, work: Path) -> dict[str, str]:
-    """Return an environment without a network, and with the stand-in for torch_npu where there is no NPU."""
+    """Return an environment without a network, and with the torch_npu stand-in on a host without an NPU."""
     roots = [python_roots.INJECTED, *([] if host_facts.devices("npu") else [python_roots.NPU])]
     return {
         **os.environ,

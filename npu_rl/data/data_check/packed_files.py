@@ -78,7 +78,7 @@ def _read(index: Path) -> TrainerFile:
     with disk_errors(index), open_file(index) as file:
         head = read_head(file)
         if head is None:
-            found.faults.append("is no index of a dataset")
+            found.faults.append("is not the index of a dataset")
             return found
         version, code, rows, documents = head
         begin, found.rows = file.tell(), rows

@@ -1,4 +1,4 @@
-"""Parquet files read in bounded memory and time, whatever a few bytes of one unpack to."""
+"""Parquet files read in bounded memory and time, however much a few bytes of one expand to."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class BoundedParquet:
                 done += batch.num_rows
 
     def _indexes(self, columns: Collection[str]) -> list[int]:
-        """Return the numbers of the stored columns of some columns; a field of a struct is stored on its own."""
+        """Return the indexes of the stored columns of some columns; each field of a struct is stored separately."""
         wanted, schema = set(columns), self._table.schema
         paths = [schema.column(index).path for index in range(self._metadata.num_columns)]
         return [

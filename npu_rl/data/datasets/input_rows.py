@@ -30,7 +30,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class _Counted:
-    """A file whose reads are counted and hashed; one with more than its size says raises OSError."""
+    """A file whose reads are counted and hashed; reading beyond its stated size raises OSError."""
 
     def __init__(self, file: IO[bytes], path: Path, progress: Progress) -> None:
         self._file = file
@@ -45,7 +45,7 @@ class _Counted:
         self.digest.update(data)
         self._done += len(data)
         if self._done > self._size:  # of a file of /proc that is 0, and its content may have no end
-            raise OSError(errno.EOVERFLOW, "It has more bytes than its size says", str(self._path))
+            raise OSError(errno.EOVERFLOW, "It has more bytes than its size states", str(self._path))
         self._progress(min(1.0, self._done / self._size) if self._size else 1.0)
         return data
 
@@ -69,7 +69,7 @@ class InputRows:
         self._progress = progress
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield each row. Raises DataError for a damaged file or a row that is no object, HostError for the disk."""
+        """Yield each row. Raises DataError for a damaged file or an invalid row, HostError for the disk."""
         with disk_errors(self.path), _opened(self.path) as file:
             head = file.read(4096)
             file.seek(0)
@@ -161,7 +161,7 @@ def _opened(path: Path) -> BufferedReader:
 
 
 def _require_text(path: Path, head: bytes) -> None:
-    """Raise DataError for an empty file, and for formats that are none of the three."""
+    """Raise DataError for an empty file and for an unknown format."""
     for magic, what, how in (
         (_GZIP, "gzip", "gunzip"),
         (_ZIP, "zip", "unzip"),

@@ -26,7 +26,7 @@ def _missing(_constant: str) -> None:
 
 
 class _Twice(ValueError):
-    """A field that stands twice in its object: which one is meant, nobody knows."""
+    """A field that occurs twice in its object, so that its value is ambiguous."""
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -34,7 +34,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         raise _Twice(
-            f"its field {next(name for name in names if names.count(name) > 1)[:100]!r} stands twice"
+            f"its field {next(name for name in names if names.count(name) > 1)[:100]!r} occurs twice"
         )
     return found
 

@@ -40,7 +40,7 @@ _SPACES = re.compile(r"\s+")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What to prepare, and how.
+    """The input and the options of a preparation.
 
     Attributes:
         test_input: The dataset's own test file; None splits the input.
@@ -58,7 +58,7 @@ class Wanted:
 
 @dataclass
 class PreparedFiles:
-    """What was prepared: the content of the report.
+    """The result of a preparation: the content of its report.
 
     Attributes:
         inputs: SHA-256 by file name.

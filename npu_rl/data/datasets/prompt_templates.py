@@ -1,4 +1,4 @@
-r"""Prompt templates: how a problem becomes the chat that the model is given, and the form of answer that it asks for.
+r"""Prompt templates: the chat that a model gets for a problem, and the answer format that it is asked for.
 
 The three are upstream's, word by word: `boxed` and `hashes` of verl's examples/data_preprocess (math_dataset.py,
 gsm8k.py @55e3c5b), `r1-zero` of recipe/r1_ascend/json_to_parquet.py @448c6c3, where `\\boxed{}` has two backslashes by
@@ -69,7 +69,7 @@ TEMPLATES = {
 
 
 def asked_for(chat: list[dict[str, str]]) -> str:
-    """Return the form of answer that a prompt asks for: BOXED, HASHES, or "" for neither."""
+    """Return the answer format that a prompt requests: BOXED, HASHES, or "" for neither."""
     text = "\n".join(message.get("content") or "" for message in chat)
     if r"\boxed" in text and r"\\boxed" not in text:
         return BOXED

@@ -1,4 +1,4 @@
-"""What a trainer's Parquet file has: columns, data sources, prompts, samples. Read in bounded memory."""
+"""Content of a trainer's Parquet file: columns, data sources, prompts, samples. Read in bounded memory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class TrainerFile:
 
 
 def read_trainer_file(path: Path, prompt_key: str, source_key: str) -> TrainerFile:
-    """Read a file. Raises DataError if it is no Parquet file, HostError for the disk and without pyarrow."""
+    """Read a file. Raises DataError if it is not a Parquet file, HostError for the disk and without pyarrow."""
     arrow, _ = pyarrow()
     found = TrainerFile(path)
     with disk_errors(path):

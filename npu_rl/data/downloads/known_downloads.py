@@ -109,7 +109,7 @@ def of_kind(kind: str) -> dict[str, Download]:
 
 
 def commands(one: Download, folder: Path, revision: str | None, mirror: str) -> Iterator[tuple[str, str]]:
-    """Yield where from, and the command: hub, modelscope, mirror. A place that nobody names is left out.
+    """Yield a place (hub, modelscope, mirror) and the command for it; unnamed places are left out.
 
     Args:
         revision: A commit of the hub's repository; ModelScope has commits of its own, so it is not passed there.

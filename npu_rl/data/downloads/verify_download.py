@@ -27,7 +27,7 @@ _LONGEST_HEADER = 100_000_000  # bytes; the library's own
 
 @dataclass
 class VerifiedDownload:
-    """What was found.
+    """The result of a verification.
 
     Attributes:
         hashed: Files whose content has the hash that the hub stated.
@@ -189,5 +189,5 @@ def _shards(found: VerifiedDownload, files: dict[str, Path]) -> set[str]:
             return names
     except (ValueError, TypeError, KeyError, AttributeError):
         pass
-    found.faults.append(f"{_INDEX}: it is no index of weights")
+    found.faults.append(f"{_INDEX}: it is not an index of weights")
     return set()

@@ -1,4 +1,4 @@
-"""What a recipe asks of a checkpoint's folder: the model, the format, and the transformers that it is checked with."""
+"""A recipe's demands on a checkpoint folder: the model, the format, and the transformers that it is checked with."""
 
 from __future__ import annotations
 

@@ -141,7 +141,7 @@ def _line(command: str, *words: str) -> str:
 
 
 def _is_fp8(folder: Path) -> bool:
-    """Return whether config.json says that the weights are in FP8."""
+    """Return whether config.json declares FP8 weights."""
     try:
         config = read_json(folder / "config.json", _LARGEST_CONFIG)
         return bool(config["quantization_config"]["quant_method"] == "fp8")

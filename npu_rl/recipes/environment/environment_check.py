@@ -186,7 +186,7 @@ def _from_json(data: Any) -> list[EnvironmentFault]:
 
 
 def near_name(name: str, known: Collection[str]) -> str | None:
-    """Return the known name of which `name` is a misspelling, or None if it may be a name of its own.
+    """Return the known name that `name` misspells, or None if it may be a name of its own.
 
     A misspelling differs in case or separators, in the order of its words, or in one letter (two in a long name).
     Digits and short words have to be equal: neither VLLM_USE_V2 nor HCCL_RDMA_SL is a misspelling of another name.

@@ -188,5 +188,5 @@ PREFIXES_OF_TREES = ("VLLM_", "VERL_", "NPU_RL_")
 
 
 def source_of(name: str) -> str:
-    """Return the manual or code that says which values a variable in `TYPES` accepts."""
+    """Return the manual or code that lists the accepted values of a variable in `TYPES`."""
     return next(text for prefix, text in SOURCES.items() if name.startswith(prefix))

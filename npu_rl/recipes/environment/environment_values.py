@@ -111,7 +111,7 @@ def one_of(*names: str, fold: bool = False, certain: bool = False) -> ValueCheck
 def compared_switch(
     on: frozenset[str], off: frozenset[str], change: Callable[[str], str] = str
 ) -> ValueCheck | None:
-    """Return a check for a switch that its reader compares with text; None if that text is no form of yes or no.
+    """Return a check for a switch that its reader compares with text; None if that text is neither yes nor no.
 
     Args:
         on: Texts that turn it on; if empty, all but those in `off` do.

@@ -77,12 +77,12 @@ def _paths(code: Path, kept: dict[str, Any]) -> list[str]:
 
 
 def _catalogue() -> list[str]:
-    """Return the files that the verdicts depend on besides the tree's."""
+    """Return the files outside of the tree that the verdicts depend on."""
     return [str(_ROOM / name) for name in ("fault.py", "verdict.py", "catalogue.json")]
 
 
 def _state(paths: Iterable[str]) -> tuple[str, int]:
-    """Return a digest of the `stat` of each file, and the latest time of change in ns; a missing file has none."""
+    """Return a digest of each file's `stat`, and the latest change time in ns; a missing file counts as absent."""
     rows, newest = [], 0
     for path in paths:
         try:

@@ -69,7 +69,7 @@ class Judgement:
 
     @property
     def errors(self) -> tuple[Finding, ...]:
-        """The findings for which `train` refuses the recipe."""
+        """The findings that make `train` refuse the recipe."""
         return tuple(one for one in self.findings if one.severity is Severity.ERROR)
 
     @property

@@ -123,7 +123,7 @@ class KeyChecker:
             self._error(path, "", f"{fault} ({fault.where})", "trainer-config", self._suggest_folder())
 
     def _suggest_folder(self) -> str:
-        """Return the fix for a configuration that lies in one other folder of the code; empty if it does not."""
+        """Return the fix for a configuration that is in another folder of the code; empty if it isn't."""
         folders, own = [], None
         if self._code is not None:
             folders = folders_with(self._code, config_name(self._recipe))
@@ -132,7 +132,7 @@ class KeyChecker:
         return f"set trainer.config_path to {others[0]}" if len(folders) == len(others) == 1 else ""
 
     def _own_folder(self, code: Path) -> Path | None:
-        """Return the folder that the run's configuration is looked for in; None if there is none."""
+        """Return the folder that is searched for the run's configuration; None without one."""
         try:
             return config_location(self._recipe).find_folder(code)
         except ConfigFault:

@@ -76,7 +76,7 @@ def _new_folder(place: Path, dataset: str) -> Path:
 
 
 def _dataset_of(loaded: LoadedRecipe, place: Path) -> str:
-    """Return the dataset by the names of the file and its folder, or by the reward; "" if neither says it."""
+    """Return the dataset by the names of the file and its folder, or by the reward; "" if unknown."""
     named = f"{place.parent.name}/{place.name}".lower().replace("_", "-")
     for name in DATASETS:
         if name in named:

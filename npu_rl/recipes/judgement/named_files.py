@@ -173,7 +173,7 @@ class _NamedFileCheck:
                 return
 
     def _check_argument_values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
-        """Yield findings on the recipe's arguments for which the function's code shows that it raises."""
+        """Yield findings on the recipe's arguments for which the function's code raises."""
         assert self._code is not None
         from npu_rl.recipes.trainer_keys.value_flow import ValueFlow, ValueUse
 

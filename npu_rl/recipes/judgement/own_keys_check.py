@@ -48,7 +48,7 @@ RULES = (
 
 @dataclass
 class OwnTrainer:
-    """What the code says about the keys of a trainer.
+    """Facts about a trainer's keys, from the code.
 
     Attributes:
         tree: The composed configuration files.
@@ -153,7 +153,7 @@ def path_findings(loaded: LoadedRecipe, tree: ConfigTree | None, here: bool) -> 
 
 
 def _missing_path(value: str, folder: Path) -> Path | None:
-    """Return a path of which there is nothing here; None if there is, or if it is none of this machine."""
+    """Return a path that doesn't exist here; None if it exists, or belongs to another machine."""
     if not is_outside(value):
         return None
     place = Path(value)
@@ -251,7 +251,7 @@ def _unread(key: str, entry: ConfigEntry, message: str, meant: list[str]) -> Fin
 
 
 def _unknown(own: OwnTrainer, key: str) -> tuple[str, list[str]]:
-    """Return why nothing reads a key, and the keys that it may mean; "" if something does, or it can't be said."""
+    """Return why nothing reads a key, and the keys that it may mean; "" if something does, or it is unknown."""
     parts = tuple(key.split("."))
     found = own.reader_of(parts)
     if found is not None:

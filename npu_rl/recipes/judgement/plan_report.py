@@ -130,7 +130,7 @@ def _disk_and_token_lines(plan: Plan, speed: float | None) -> Iterator[str]:
 
 
 def verdict(judgement: Judgement) -> str:
-    """Return one line: the recipe fits, or how many errors it has and of which rules."""
+    """Return one line: the recipe fits, or the number of errors and their rules."""
     name, count = judgement.recipe.name, len(judgement.errors)
     if not count and judgement.plan is None:
         return f"{name}: no error; whether it fits is not counted."

@@ -1,4 +1,4 @@
-"""What `plan` and `train` say of the weights that a recipe names, before anything starts. Reads headers only."""
+"""The summary that `plan` and `train` give of a recipe's weights before anything starts. Reads headers only."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def definitions_in(path: Path) -> ModuleDefinitions | None:
 
 
 def imported_function(path: Path, code: Path, name: str) -> tuple[Module, ast.FunctionDef] | None:
-    """Return the function that `NAME = MODULE.OTHER` stands for, if MODULE comes from `import_module`; else None.
+    """Return the function behind `NAME = MODULE.OTHER` if MODULE comes from `import_module`; else None.
 
     A module name that is computed at run time is resolved by its constant end: f"{PACKAGE}.deepscaler" is the
     `deepscaler` of the packages around the file, if exactly one of them has it.

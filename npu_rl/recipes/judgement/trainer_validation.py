@@ -45,7 +45,7 @@ def validated(
     find_python: Callable[[], str],
     root: Path = Path("/"),
 ) -> Judgement:
-    """Return the judgement with what the trainer's own function finds; as it is if there is none, or if it has errors.
+    """Return the judgement with the findings of the trainer's own function; unchanged without one, or if it has errors.
 
     Args:
         find_python: Returns the training interpreter, or raises NotValidated.

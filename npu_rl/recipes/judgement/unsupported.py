@@ -1,4 +1,4 @@
-"""What recipes have no keys for: engines but vLLM and transformers, asynchronous trainers, a critic, prefill."""
+"""Features without recipe keys: engines but vLLM and transformers, asynchronous trainers, a critic, prefill."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Estimates of the memory of a device and of a host in each phase of a step."""
+"""Estimates of device and host memory in each phase of a step."""

@@ -1,4 +1,4 @@
-"""Memory of a die besides tensors: HCCL's buffers and CANN's context.
+"""Device memory outside of tensors: HCCL's buffers and CANN's context.
 
 Where vLLM servers generate, each die has two processes, each with communicators and a context of its own.
 """
@@ -165,6 +165,6 @@ def _engine_groups(facts: PlanInputs, layout: Parallelism) -> list[str]:
 
 
 def buffer_mb(facts: PlanInputs) -> int:
-    """Return HCCL_BUFFSIZE in 2^20 bytes; its default if it isn't set or is no number."""
+    """Return HCCL_BUFFSIZE in 2^20 bytes; its default if it is unset or invalid."""
     given = facts.env.get("HCCL_BUFFSIZE", "").strip()
     return int(given) if given.isascii() and given.isdigit() and int(given) > 0 else HCCL_MB

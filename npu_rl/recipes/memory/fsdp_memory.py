@@ -179,7 +179,7 @@ class _Units:
 
     @property
     def largest(self) -> int:
-        """The largest unit besides layers."""
+        """The largest unit outside of layers."""
         return max(self.root, self.embedding, self.head)
 
 

@@ -212,7 +212,7 @@ class _MegatronMemory:
         return present([(weights, self.stages[number].weights), *most.items()])
 
     def _logits(self, number: int, micro: MicroBatch, kind: str) -> int:
-        """Return the bytes of the logits on the last stage; fused kernels have none."""
+        """Return the bytes of the last stage's logits; 0 with fused kernels."""
         if number != len(self.stages) - 1 or uses_fused_kernels(self._facts):
             return 0
         words = self._shape.vocabulary // self._layout.train.tensor
@@ -271,7 +271,7 @@ def _divides_whole_experts(facts: PlanInputs) -> bool:
 
 
 def _largest_buffer(whole: int, experts: int) -> int:
-    """Return the bytes of the larger one of DDP's two buffers: of the experts, and of all else."""
+    """Return the bytes of the larger of DDP's two buffers, for experts and for all other parameters."""
     return WEIGHT * max(experts, whole - experts)
 
 

@@ -51,7 +51,7 @@ class PhaseName(Enum):
 
 @dataclass(frozen=True)
 class Phase:
-    """Memory of one die of a stage at the peak of a phase.
+    """Peak memory of one die of a stage in a phase.
 
     Attributes:
         name: The phase.
@@ -72,7 +72,7 @@ class Phase:
 
     @property
     def estimated(self) -> int:
-        """The bytes of the estimates by which the total may be wrong."""
+        """Uncertainty of the total in bytes."""
         return estimated(self.parts) - estimated(self.settled)
 
     @property
@@ -217,7 +217,7 @@ _BUCKET_MB = 2048  # verl/trainer/config/rollout/rollout.yaml:284@7aed6b2
 
 
 def _bucket(facts: PlanInputs) -> int:
-    """Return the bytes of the bucket in which weights go to a server on the same die; 0 for other ways."""
+    """Return the bytes of the bucket that sends weights to a server on the same die; 0 for other transports."""
     backend = facts.values.value(f"{_CHECKPOINT_ENGINE}.backend")
     if not (facts.server_mode and backend in (None, "naive") and facts.upstream.has(_BUCKET)):
         return 0

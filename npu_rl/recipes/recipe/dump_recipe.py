@@ -1,4 +1,4 @@
-"""A loaded recipe as one YAML file that stands alone, each line with the file and line it came from."""
+"""A loaded recipe as one self-contained YAML file; each line names the file and line it came from."""
 
 from __future__ import annotations
 

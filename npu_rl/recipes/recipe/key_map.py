@@ -74,7 +74,7 @@ def suggest_keys(key: str) -> list[str]:
 
 
 def suggested_key(path: KeyPath) -> str:
-    """Return the likeliest key of the recipe that an unknown key may mean; "" if there is none."""
+    """Return the likeliest recipe key for an unknown key; "" without one."""
     candidates = suggest_keys(".".join(map(str, path)))
     return candidates[0] if candidates else ""
 

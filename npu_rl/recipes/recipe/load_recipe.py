@@ -104,7 +104,7 @@ class LoadedRecipe:
 
     @property
     def stack_facts(self) -> ManifestFacts:
-        """What a run takes from its manifest: the workspace's, else the named one's."""
+        """The part of a manifest that a run uses: the workspace's, else the named one's."""
         return self.stack or self.manifest_facts
 
     @property

@@ -148,7 +148,7 @@ def keep_trainer_nulls(document: Document) -> None:
 
 
 def has_own_keys(root: Node) -> bool:
-    """Return whether the trainer's keys are its own, so that the sections on verl's keys are none of the recipe."""
+    """Return whether the trainer has its own keys, so that the recipe's sections for verl's keys don't apply."""
     trainer = root.value.get("trainer") if isinstance(root.value, dict) else None
     return trainer is not None and isinstance(trainer.value, dict) and "keys" in trainer.value
 
@@ -195,7 +195,7 @@ def _parse(text: str) -> CommandLineOverride:
 
 
 def _trainer_value(path: KeyPath, value: Plain, null_words: Collection[KeyPath]) -> Plain:
-    """Return the value of a key, with nulls that stay in place of the null words that are for keys of the trainer."""
+    """Return the value of a key, with nulls in place of those null words that are meant for the trainer's keys."""
     for word in null_words:
         whole = (*path, *word)
         if len(whole) < 2 or whole[0] != OVERRIDES:

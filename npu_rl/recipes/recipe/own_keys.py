@@ -1,4 +1,4 @@
-"""A run of a trainer with keys of its own: where its files lie, how it goes on, and which keys only npu-rl sets."""
+"""Runs of a trainer with its own keys: file locations, resumption, and the keys that only npu-rl sets."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def absolute_paths(value: Any, folder: Path) -> Any:
 
 
 def can_resume(recipe: Recipe) -> bool:
-    """Whether a run can go on from a checkpoint: npu-rl has to set where they are written to and loaded from."""
+    """Whether a run can resume from a checkpoint, which needs keys for where checkpoints are written and loaded."""
     keys = recipe.trainer.keys
     return keys is None or bool(keys.checkpoint.folder and keys.checkpoint.load)
 

@@ -50,7 +50,7 @@ def rename_keys(document: Document) -> Iterator[RenamedKey]:
 
 
 def restore_old_names(content: dict[str, Any]) -> None:
-    """Give keys of a recipe's content their old names, by which its digest stays the one that runs have recorded."""
+    """Give keys of a recipe's content their old names, so that its digest equals the one in existing records."""
     for old in _NEW_NAMES:
         holder: Any = content
         for part in old[:-1]:

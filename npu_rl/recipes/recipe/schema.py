@@ -72,7 +72,7 @@ class AbsentSection(RecipeError, AttributeError):
 
 
 class Recipe(Strict):
-    """What a person writes: one run, from the manifest to the last override."""
+    """A recipe as written: one run, from the manifest to the last override."""
 
     model_config = ConfigDict(json_schema_extra={**_BY_KEYS, "allOf": [_MEMORY_OF_GPUS]})
 
@@ -125,7 +125,7 @@ class Recipe(Strict):
 
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
-        """Yield errors of a cluster of GPUs, and of sections that are missing or without meaning for the trainer."""
+        """Yield errors of a GPU cluster, and of sections that are missing or don't apply to the trainer."""
         yield from _faults_of_gpus(data)
         trainer = data.get("trainer")
         keys = trainer.get("keys") if isinstance(trainer, Mapping) else None
@@ -137,7 +137,7 @@ class Recipe(Strict):
             yield from _faults_beside_own_keys(data, keys)
 
     def model_post_init(self, context: Any, /) -> None:
-        """Drop what a trainer with keys of its own has no section for, so that no default stands in for its value."""
+        """Drop defaults of sections that don't apply to a trainer with its own keys."""
         del context
         if self.trainer.keys is not None:
             for name in SECTIONS_OF_VERL:
@@ -151,7 +151,7 @@ class Recipe(Strict):
             if name in SECTIONS_OF_VERL:
                 raise AbsentSection(
                     f"recipe {self.name}: {name} {_NO_MEANING}",
-                    hint="What needs this section takes recipes for verl's trainers only.",
+                    hint="Sections that need this one accept recipes for verl's trainers only.",
                 )
             return super().__getattr__(name)
 
@@ -179,7 +179,7 @@ def _faults_of_gpus(data: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _faults_beside_own_keys(data: Mapping[str, Any], keys: object) -> Iterator[Fault]:
-    """Yield errors of what is about verl's keys, and of words that no key of the trainer is named for."""
+    """Yield errors of settings for verl's keys, and of words without a key of the trainer."""
     for name in SECTIONS_OF_VERL:
         if name in data:
             yield (name,), f"{name} {_NO_MEANING}: set the trainer's own keys under overrides"

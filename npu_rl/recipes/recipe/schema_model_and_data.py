@@ -127,7 +127,7 @@ class Data(Strict):
 
 
 class Reward(Strict):
-    """How a response is scored, and the mean score the run is for."""
+    """Scoring of responses, and the target of the mean score."""
 
     function: f.Text | None = Field(
         default=None,

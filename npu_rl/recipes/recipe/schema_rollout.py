@@ -25,7 +25,7 @@ def _supported(value: object) -> object:
 
 
 class Validation(Strict):
-    """How responses are sampled for validation."""
+    """Sampling of responses for validation."""
 
     responses: Annotated[f.Positive | None, key(f"{_R}.val_kwargs.n")] = Field(
         default=None, description="Responses per prompt."
@@ -45,7 +45,7 @@ class Validation(Strict):
 
 
 class Rollout(Strict):
-    """How responses are generated."""
+    """Generation of responses."""
 
     engine: Annotated[Engine, BeforeValidator(_supported), key(f"{_R}.name")] = Field(
         description="hf: transformers, in the training process. vllm: vLLM's engine."

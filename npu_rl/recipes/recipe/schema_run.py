@@ -52,7 +52,7 @@ class Cluster(Strict):
 
 
 class Logging(Strict):
-    """What is written while the run goes on."""
+    """Output that is written during the run."""
 
     backends: Annotated[f.OneOrMore[f.Name], key("trainer.logger")] = Field(
         default=["console", "tensorboard"],
@@ -76,7 +76,7 @@ class Logging(Strict):
 
 
 class Checkpoint(Strict):
-    """What a later `--resume` can go on from."""
+    """State that a later `--resume` needs."""
 
     every: Annotated[f.Whole | None, key("trainer.save_freq")] = Field(
         default=-1, description="Steps between checkpoints; -1 is never: a crash then loses everything."
@@ -104,7 +104,7 @@ class PlanExceptions(Strict):
 
 
 class FaultExceptions(Strict):
-    """Known faults of the tree with which the recipe is run all the same."""
+    """Known faults of the tree that the recipe accepts."""
 
     accept: dict[f.Slug, f.Text] = Field(
         default={},

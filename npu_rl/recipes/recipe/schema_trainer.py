@@ -51,7 +51,7 @@ class CheckpointKeys(Strict):
 
 
 class OwnKeys(Strict):
-    """Which key of the trainer each word of the recipe is written to; a list writes it to several."""
+    """The trainer's keys for each word of the recipe; a list sets several."""
 
     steps: f.OneOrMore[f.TrainerKey] = Field(description="Key of the number of steps.")
     seed: f.OneOrMore[f.TrainerKey] | None = Field(default=None, description="Key of the seed.")
@@ -60,7 +60,7 @@ class OwnKeys(Strict):
 
 
 class LayoutKeys(Strict):
-    """The trainer's keys whose values are the sizes of Megatron's groups, of the model and of vLLM's groups."""
+    """The trainer's keys for the sizes of Megatron's groups, of the model and of vLLM's groups."""
 
     tensor: f.TrainerKey = Field(description="Key of the tensor parallel size of training.")
     pipeline: f.TrainerKey | None = Field(default=None, description="Key of its pipeline parallel size.")

@@ -31,7 +31,7 @@ class Algorithm(Strict):
 
 
 class Parallel(Strict):
-    """How the actor and the reference are spread over the dies."""
+    """Placement of the actor and the reference on the dies."""
 
     tensor: Annotated[
         f.Positive | None,
@@ -166,7 +166,7 @@ class Optimizer(Strict):
 
 
 class Offload(Strict):
-    """What is kept in the host's memory while it isn't used."""
+    """State that is kept in host memory while it isn't used."""
 
     parameters: Annotated[
         f.Switch | None,

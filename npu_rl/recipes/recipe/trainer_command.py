@@ -1,4 +1,4 @@
-"""Rendering of a recipe: the argument list of the trainer's entry point, and the environment of every node.
+"""Rendering of a recipe: the entry point's argument list, and the environment of every node.
 
 The command is never a shell string. The keys that npu-rl itself sets are about where a run's files lie and how it is
 resumed.
@@ -104,7 +104,7 @@ class Command:
 
     @property
     def hydra_overrides(self) -> list[str]:
-        """The settings, and what says where Hydra looks for configuration files."""
+        """The settings, and Hydra's search path for configuration files."""
         if self.search_path is None:
             return self.settings
         # Without `+`: Hydra takes no other spelling for an override of the search path (config_loader_impl.py @ 1.3.2).
@@ -338,7 +338,7 @@ def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:
 
 
 def node_resources(recipe: Recipe) -> dict[str, Any]:
-    """Return the resources of a node, as arguments of ray.init or, with hyphens, of `ray start`."""
+    """Return a node's resources as arguments of ray.init or, with hyphens, of `ray start`."""
     if recipe.device == "cuda":
         return {"num_gpus": recipe.cluster.dies}
     offers: dict[str, Any] = {"resources": {"NPU": recipe.cluster.dies}}

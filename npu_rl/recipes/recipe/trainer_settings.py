@@ -118,7 +118,7 @@ def keys_without_effect(recipe: Recipe) -> list[KeyPath]:
 
 
 def _own_key_settings(recipe: Recipe, keys: OwnKeys) -> Iterator[Setting]:
-    """Yield the settings of a trainer with keys of its own; those of a run's folder are not among them."""
+    """Yield the settings of a trainer with its own keys, without those for a run's folder."""
     cluster = recipe.cluster
     words: tuple[tuple[Sequence[str] | None, Any, KeyPath], ...] = (
         (keys.steps, recipe.steps, ("steps",)),

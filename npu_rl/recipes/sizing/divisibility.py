@@ -1,4 +1,4 @@
-"""Divisibility of the sizes of a layout: by the number of ranks, by each other and by the model."""
+"""Divisibility of a layout's sizes: by the number of ranks, by each other and by the model."""
 
 from __future__ import annotations
 

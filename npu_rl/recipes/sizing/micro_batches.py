@@ -1,4 +1,4 @@
-"""Sizes of micro batches on a die: of the update, of the old log-probs and of the reference's."""
+"""Micro batch sizes on a die for the update, the old log-probs and the reference's log-probs."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def micro_batches_of_update(facts: PlanInputs, one: MicroBatch) -> int | None:
 
 
 def _sequences(facts: PlanInputs, batch: str) -> int | None:
-    """Return the sequences of one data-parallel replica, of the batch or of the mini batch under the key `batch`."""
+    """Return the number of sequences of one data-parallel replica in the batch or mini batch under the key `batch`."""
     if facts.replicas is None:
         return None
     total = facts.responses

@@ -333,7 +333,7 @@ def _is_server_mode(values: TrainerValues, upstream: CitedCode) -> bool:
 
 @dataclass(frozen=True)
 class _ManifestDefaults:
-    """What a manifest sets for every run.
+    """Settings that a manifest makes for every run.
 
     Attributes:
         env: The environment.

@@ -114,7 +114,7 @@ def count_parameters(shape: ModelConfig) -> Counts:
 
 
 def routing_biases(shape: ModelConfig) -> int:
-    """Return the number of values in e_score_correction_bias, which are no parameters: one per expert and layer."""
+    """Return the number of e_score_correction_bias values, which are not parameters: one per expert and layer."""
     return shape.experts * max(0, shape.layers - shape.dense)
 
 

@@ -96,7 +96,7 @@ def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
 
 
 class _Calls(NamedTuple):
-    """What uses an adaptation: an import of its module in the runtime, or a read of its switch.
+    """The use of an adaptation: an import of its module in the runtime, or a read of its switch.
 
     Attributes:
         modules: Of the runtime.
@@ -155,7 +155,7 @@ def _changed_files(slug: str) -> list[str]:
 
 
 def headers_of(place: Path) -> list[str]:
-    """Return the texts of the headers of a patchset's folder, or of one patch."""
+    """Return the header texts of a patchset's folder, or of one patch."""
     return [text for text, _ in _headers(place)]
 
 

@@ -103,7 +103,7 @@ def digest(value: object) -> str:
 
 
 def _state(code: Path) -> tuple[str, int]:
-    """Return a digest of the `stat` of each file of the folder and of npu-rl, and the latest time of change in ns."""
+    """Return a digest of the `stat` of each file of the folder and of npu-rl, and the latest change time in ns."""
     rows, newest = [], 0
     todo = [str(code), str(Path(__file__).parents[2])]
     while todo:

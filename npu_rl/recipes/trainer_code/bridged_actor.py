@@ -1,4 +1,4 @@
-"""The place by which a tree's Megatron actor is known to be built by a bridge, mbridge or Megatron-Bridge, and only so.
+"""The evidence that only a bridge (mbridge or Megatron-Bridge) builds a tree's Megatron actor.
 
 From verl 0.8 on verl/models/mcore/config_converter.py is still there, but only verl/model_merger calls it.
 """

@@ -1,4 +1,4 @@
-"""Lookup of the upstream code that rules of `plan` rest on, in the tree of a workspace.
+"""Lookup of the upstream code that `plan`'s rules cite, in a workspace's tree.
 
 A rule that holds for one version of a trainer can be wrong for another. So each rule names the places that it rests
 on, and applies only where the tree still has them. A tree may also replace a part at run time, as
@@ -61,7 +61,7 @@ class PlaceStatus(NamedTuple):
 
 
 class CitedCode:
-    """The code of one workspace, or of the pins of a manifest. Each file is read once, when it is needed."""
+    """The code of one workspace, or of a manifest's pins. Each file is read once, on demand."""
 
     def __init__(self, code: Path | None, pins: Collection[str] = (), module: str = "") -> None:
         """Prepare the lookup; nothing is read yet.
@@ -96,7 +96,7 @@ class CitedCode:
         return self.text(file) is None and self._code is not None and os.path.lexists(self._code / file)
 
     def text(self, file: str) -> str | None:
-        """Return a file of the tree; None if it is missing or unreadable, or there is no workspace."""
+        """Return a file of the tree; None if it is missing or unreadable, or without a workspace."""
         if file not in self._texts:
             self._texts[file] = self._read(file)
         return self._texts[file]

@@ -37,7 +37,7 @@ class ConfigClass:
 
 
 def read_config_class(sources: SourceIndex, dotted: str) -> ConfigClass | None:
-    """Return the class `package.module.Name`, or None if the code has none of this name."""
+    """Return the class `package.module.Name`, or None if the code doesn't define it."""
     found = sources.find_class(dotted)
     if found is None:
         return None

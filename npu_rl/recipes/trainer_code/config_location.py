@@ -31,7 +31,7 @@ class ConfigLocation:
 
     @property
     def identity(self) -> list[object]:
-        """What an answer on the configuration depends on, besides its files."""
+        """Dependencies of an answer on the configuration, other than its files."""
         return [self.module, self.config, self.folder, dict(self.choices)]
 
     def find_folder(self, code: Path) -> Path:

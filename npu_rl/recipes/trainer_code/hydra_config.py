@@ -88,7 +88,7 @@ class _Default:
 
     @property
     def option(self) -> _Option:
-        """The option of a group, or its list of options; None if it has none."""
+        """The option of a group, or its list of options; None without one."""
         return self.path.removeprefix(f"{self.group}/") or None if self.options is None else self.options
 
     def target_package(self, header: str | None) -> str:
@@ -128,7 +128,7 @@ class _Composer:
         if self._added > _MOST_FILES:
             raise ConfigFault(f"its defaults take more than {_MOST_FILES} files", wanted.where)
         if wanted.full in above:
-            raise ConfigFault(f"its defaults come back to {wanted.full}", wanted.where)
+            raise ConfigFault(f"its defaults are circular: {wanted.full}", wanted.where)
         file = self._read(wanted)
         if file is None:
             return
@@ -212,7 +212,7 @@ class _Composer:
                 return self._files[name]
         if wanted.optional:
             return None
-        raise ConfigFault(f"there is no configuration {wanted.full}.yaml", wanted.where)
+        raise ConfigFault(f"missing configuration {wanted.full}.yaml", wanted.where)
 
     def _search_path(self, config: str) -> tuple[str, ...]:
         """Return what `hydra.searchpath` of the first file adds."""
@@ -249,7 +249,7 @@ def _merge(target: ConfigSection, source: ConfigSection) -> None:
 
 
 def _section(above: ConfigSection, name: str, source: ConfigSection) -> ConfigSection:
-    """Return a section of another one, which is new, at the place of the source, where there is none."""
+    """Return a new section at the place of the source if it lacks one."""
     child = above.items.get(name)
     if not isinstance(child, ConfigSection):
         child = above.items[name] = ConfigSection(source.file, source.line)

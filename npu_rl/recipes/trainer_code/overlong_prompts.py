@@ -1,4 +1,4 @@
-"""The place by which a tree is known to cut prompts at their left, whatever data.truncation says.
+"""The evidence that a tree cuts prompts at their left, regardless of data.truncation.
 
 Its agent loop limits prompts; the dataset only keeps data.truncation (verl/utils/dataset/rl_dataset.py:115@7aed6b2).
 """

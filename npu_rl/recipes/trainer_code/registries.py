@@ -10,7 +10,7 @@ from npu_rl.recipes.trainer_code.syntax_nodes import assigned_values, text_of
 
 
 def registered_names(sources: SourceIndex, module: Module, name: str) -> dict[str, None] | None:
-    """Return the names that the tree registers; None if `name` is no registry, or a name can't be read."""
+    """Return the names that the tree registers; None if `name` is not a registry, or a name can't be read."""
     statement = module.names.get(name)
     value = statement.value if isinstance(statement, (ast.Assign, ast.AnnAssign)) else None
     if not (isinstance(value, ast.Dict) and not value.keys):

@@ -62,12 +62,12 @@ class Parser:
         self._left = _LARGEST_SUM
 
     def parse(self, content: bytes) -> ast.Module | None:
-        """Return a file's syntax tree; None if it has none that is bounded. Raises WorkspaceError beyond the sum."""
+        """Return a file's syntax tree; None if it is invalid or too large. Raises WorkspaceError beyond the sum."""
         if len(content) <= LARGEST_PYTHON:
             self._left -= python_cost(content)
         if self._left < 0:
             raise too_much_code(
-                self._code, "What the recipe names is in more or larger files than in any stack."
+                self._code, "The recipe's names lead to more or larger files than any stack has."
             )
         return syntax_tree(content)
 
@@ -92,7 +92,7 @@ class SourceIndex:
         return self._texts[folder]
 
     def tree(self, file: str) -> ast.Module | None:
-        """Return the syntax tree of a file named relative to the code, or None if it is no Python file."""
+        """Return the syntax tree of a file named relative to the code, or None if it is not a Python file."""
         if file not in self._trees:
             known = next((texts[file] for texts in self._texts.values() if file in texts), None)
             content = known if known is not None else read_source(self.code / file)
@@ -244,7 +244,7 @@ def _imported_module(module: Module, statement: ast.ImportFrom) -> str:
 
 
 def _is_class_variable(annotation: ast.expr) -> bool:
-    """Return whether an annotation is a ClassVar, so that there is no field."""
+    """Return whether an annotation is a ClassVar, which doesn't make a field."""
     if isinstance(annotation, ast.Constant):
         return "ClassVar" in str(annotation.value)
     return last_name(annotation.value if isinstance(annotation, ast.Subscript) else annotation) == "ClassVar"

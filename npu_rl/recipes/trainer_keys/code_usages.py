@@ -192,7 +192,7 @@ def _name_chain(node: ast.expr) -> tuple[str, ...]:
 
 
 def _aliases(tree: ast.Module) -> dict[str, set[str]]:
-    """Return the sections that names stand for: x -> {"data"} for `x = config.data` or `self.x = config["data"]`."""
+    """Return the sections behind names: x -> {"data"} for `x = config.data` or `self.x = config["data"]`."""
     result: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and len(node.targets) == 1:

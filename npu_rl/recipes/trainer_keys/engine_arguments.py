@@ -110,7 +110,7 @@ class EngineArguments:
 
     @cached_property
     def _load_formats(self) -> KeyResolution | None:
-        """The names of vLLM's load formats, of its enumeration or of its registry; None if the tree has neither."""
+        """The names of vLLM's load formats, from its enumeration or registry; None if the tree has neither."""
         for place in (_FORMATS, _LOADERS):
             found = self._sources.find(place)
             names = enumeration_values(found[1]) if found else None

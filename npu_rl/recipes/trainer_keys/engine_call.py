@@ -1,4 +1,4 @@
-"""The call that creates vLLM's engine in a rollout: which arguments the trainer fixes, and from which of its keys.
+"""The call that creates vLLM's engine in a rollout: the arguments that the trainer fixes, and the keys of the others.
 
 verl calls `LLM(model=..., dtype=config.dtype, ..., **engine_kwargs)`
 (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@v0.5.0): an argument that is given twice is a TypeError. The

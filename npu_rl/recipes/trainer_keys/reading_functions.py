@@ -132,7 +132,7 @@ def _is_section(parts: list[str], last: str) -> bool:
 
 
 def _is_configuration(parts: list[str]) -> bool:
-    """Return whether the names before the key are a configuration, of whatever section."""
+    """Return whether the names before the key are a configuration of any section."""
     base = parts[-1] if parts else ""
     return base in _CONFIGS or (base.endswith(("_args", "_config")) and base not in _FOREIGN)
 
@@ -145,7 +145,7 @@ def _last_name(node: ast.AST) -> str | None:
 
 
 def _functions_at(tree: ast.Module, lines: set[int]) -> Iterator[tuple[AnyFunction, ast.ClassDef | None]]:
-    """Yield the functions of a module, and the methods of its classes, that have one of the lines."""
+    """Yield a module's functions and methods that contain one of the lines."""
     for node in tree.body:
         for item in node.body if isinstance(node, ast.ClassDef) else [node]:
             if not isinstance(item, (ast.FunctionDef, ast.AsyncFunctionDef)):

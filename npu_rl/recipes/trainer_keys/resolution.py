@@ -11,7 +11,7 @@ from npu_rl.recipes.trainer_code.value_types import ANY, ExpectedType
 
 @dataclass(frozen=True)
 class KeyResolution:
-    """What is known of a key.
+    """Facts about a key.
 
     Attributes:
         known: Whether some code reads it.

@@ -309,7 +309,7 @@ def _is_same(node: ast.expr, texts: Collection[str]) -> bool:
 
 
 def _has_value(node: ast.expr, texts: Collection[str]) -> bool:
-    """Return whether an expression is made of the value."""
+    """Return whether an expression is derived from the value."""
     return any(isinstance(item, ast.expr) and _is_named(item, texts) for item in ast.walk(node))
 
 

@@ -1,4 +1,4 @@
-"""What one function does with a value: the names it compares it with, and whether it raises on it.
+"""The treatment of a value in one function: the names it is compared with, and whether it raises.
 
 The syntax tree is walked, nothing is run. A test that depends on something other than the value may go either way.
 """
@@ -183,7 +183,7 @@ class _GuardWalk:
         return False
 
     def _is_left_by_name(self, test: ast.expr, left: Sequence[ast.stmt]) -> bool:
-        """Return whether the value passed a test only because it is none of the names that end the function."""
+        """Return whether the value passed a test only because it differs from all names that end the function."""
         ends = bool(left) and isinstance(left[-1], _ENDS)
         return ends and any(isinstance(name, str) for name in self._function.compared(test))
 

@@ -1,1 +1,1 @@
-"""What a rehearsed training has to show: equal weights, alike probabilities, new noise, and a resume."""
+"""Properties of a rehearsed training: equal weights, similar probabilities, new noise, and a resume."""

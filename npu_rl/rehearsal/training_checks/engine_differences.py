@@ -1,4 +1,4 @@
-"""How far the probabilities of vLLM's engine and the actor may differ, with the same weights."""
+"""Limits on the difference between probabilities of vLLM's engine and the actor for equal weights."""
 
 from __future__ import annotations
 

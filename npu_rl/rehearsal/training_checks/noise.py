@@ -1,4 +1,4 @@
-"""Random numbers of the generations of a training, as the stand-ins for vLLM recorded them: none may repeat."""
+"""Random numbers of a training's generations, as the stand-ins for vLLM recorded them: none may repeat."""
 
 from __future__ import annotations
 

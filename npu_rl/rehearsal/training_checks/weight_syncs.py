@@ -1,4 +1,4 @@
-"""Results of the check of every weight sync (`npu_rl_weight_sync`), over all processes of a training."""
+"""Results of the check of every weight sync (`npu_rl_weight_sync`) over all processes of a training."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class WeightSyncs:
 
 
 def read_weight_syncs(folders: Iterable[Path]) -> WeightSyncs:
-    """Return the syncs that the folders of usage counts tell of."""
+    """Return the syncs that the folders of usage counts record."""
     found = WeightSyncs()
     names: dict[str, set[str]] = {}
     unknown: set[str] = set()

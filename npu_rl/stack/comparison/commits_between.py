@@ -58,7 +58,7 @@ def count_commits(
     subjects: bool,
     jobs: int,
 ) -> dict[str, CommitsBetween]:
-    """Return the commits between the pins of some components. What can't be counted says why.
+    """Return the commits between the pins of some components, or why they can't be counted.
 
     Args:
         subjects: Whether to find the commits that touch what is taken, too.

@@ -1,4 +1,4 @@
-"""One side of a comparison: a stack as its lock has it, or as its manifest is written where there is no lock."""
+"""One side of a comparison: a stack from its lock, or from its manifest without a lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What differs between two stacks: pins, takes, merges, patches, requirements, environment, host."""
+"""Differences between two stacks: pins, takes, merges, patches, requirements, environment, host."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ChangedValue:
 
 @dataclass(frozen=True)
 class ComparedPatches:
-    """A patch of one side or both; `why` says what of a changed one is another."""
+    """A patch of one side or both; `why` names the parts of a changed one that differ."""
 
     name: str
     state: str

@@ -202,7 +202,7 @@ class Trees:
 
 
 def _create(path: str, flags: int) -> int:
-    """Open a new file that nobody may write later; its folder may be missing."""
+    """Open a new read-only file; its folder may be missing."""
     try:
         return os.open(path, flags, 0o444)
     except FileNotFoundError:

@@ -83,7 +83,7 @@ def check_pointers(
     what: str,
     notify: Callable[[str], None] | None = None,
 ) -> None:
-    """Raise ComposeError for Git LFS pointers, in whose place the code expects a file's content.
+    """Raise ComposeError for Git LFS pointers in place of a file's content.
 
     Args:
         trees: The objects.
@@ -105,6 +105,6 @@ def check_pointers(
     raise ComposeError(
         message,
         where=listed,
-        why="Their content is on an LFS server, which npu-rl does not ask: a pointer names it by hash and size.",
+        why="Their content is on an LFS server, which npu-rl does not use: a pointer has only hash and size.",
         hint=_REMOVE,
     )

@@ -26,7 +26,7 @@ _OLD_NAME = re.compile(rb"^--- a/([\w./+-]+\.(?:yaml|yml|json|toml|ini|cfg))$", 
 
 @dataclass(frozen=True)
 class PatchOptions:
-    """How an entry of a manifest has its patches applied."""
+    """Options that a manifest's entry sets for its patches."""
 
     strip: int = 1
     directory: str = ""

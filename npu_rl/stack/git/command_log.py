@@ -35,7 +35,7 @@ _known: Secrets | None = None
 
 
 class CommandOutcome:
-    """How a git process ended, as far as it is known. code: None if it never did."""
+    """The end of a git process, as far as it is known. code: None if it never ended."""
 
     code: int | None = None
     stderr = ""

@@ -158,7 +158,7 @@ def network_environment(
 
 
 def _users_settings() -> list[tuple[str, str]]:
-    """Return the user's settings in GIT_CONFIG_COUNT, with which CI systems pass credentials and `insteadOf`."""
+    """Return the user's settings in GIT_CONFIG_COUNT, which CI systems use for credentials and `insteadOf`."""
     count = os.environ.get("GIT_CONFIG_COUNT", "")
     if not count.isdecimal():
         return []

@@ -1,4 +1,4 @@
-"""What git itself writes into a repository's folder, told from files that somebody put there.
+"""Files that git itself writes into a repository's folder, distinguished from files of others.
 
 A name that holds a hash or random letters is git's, and one that each repository has. A user's text may have any other,
 so that those are judged by what git writes there: a thesis named `shallow` was removed with an old workspace

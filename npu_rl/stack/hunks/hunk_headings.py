@@ -1,4 +1,4 @@
-"""Check that a hunk stands in the function it was made for.
+"""Check that a hunk is in the function it was made for.
 
 git and GNU diff write a heading after a hunk's second `@@`: the last line above the hunk that their pattern for
 functions matches. Lines alone can't tell twins apart: a hunk of `one` fits `two` as well if both have the same lines.

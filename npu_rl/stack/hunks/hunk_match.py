@@ -90,7 +90,7 @@ def _is_applied(lines: list[bytes], hunk: Hunk) -> bool:
 
 
 def find_all(lines: Sequence[object], pattern: Sequence[object]) -> list[int]:
-    """Return every index where the pattern stands; none for an empty pattern."""
+    """Return every index of the pattern; an empty list for an empty pattern."""
     if not pattern:
         return []
     wanted = list(pattern)

@@ -1,4 +1,4 @@
-"""The record of one hunk: plain data from which its state can be found later, without any repository."""
+"""The record of one hunk: plain data that is enough to find its state later, without a repository."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ _OPENING = re.compile(r"\s*(?:[^\s#].*[:{\[]|\[.*\])\s*(?:#.*)?")  # `actor:`, `
 
 
 def with_key_paths(patch: bytes, content: bytes, path: str) -> bytes:
-    """Return git's patch of one file, before it `content`, with key paths for headings that can't tell twins apart.
+    """Return git's patch of one file, before it `content`, with key paths for headings that can't distinguish twins.
 
     git's is a key of the first column, so `actor` and `ref` below one key have the same; in JSON there is none.
     """

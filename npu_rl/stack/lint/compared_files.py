@@ -26,7 +26,7 @@ class ComparedFiles(Protocol):
     """Files by their paths, and the releases that are known of them."""
 
     def read(self, path: str) -> bytes | None:
-        """Return a file's content; None if there is none. Raises PatchError for anything else than a file."""
+        """Return a file's content; None if it is missing. Raises PatchError if it is not a file."""
 
     def releases(self, path: str, blob: str) -> Sequence[str]:
         """Return the releases in which the file is this blob, newest first. The id may be abbreviated."""

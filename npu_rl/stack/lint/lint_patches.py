@@ -25,7 +25,7 @@ from npu_rl.stack.patches.series import PatchSource
 
 
 class Against(Protocol):
-    """What patches are held against."""
+    """The target of a check."""
 
     def locked(self, source: PatchSource) -> LockedPatch | None:
         """Return a patch as a lock has it; None if none has it."""
@@ -105,7 +105,7 @@ def _lint_patch(
     texts: list[ChangedText],
     python: PythonChecker,
 ) -> LintedPatch:
-    """Check one patch, and collect the texts of which git has to be asked for a smaller diff."""
+    """Check one patch, and collect the texts that git may have a smaller diff for."""
     linted = LintedPatch(source.name, findings=list(repair.findings))
     locked = None if against is None else against.locked(source)
     try:
@@ -151,7 +151,7 @@ def _parsed(name: str, data: bytes, strip: int | None, locked: LockedPatch | Non
 
 
 def _header_findings(patch: Patch) -> list[LintFinding]:
-    """Return the faults of npu-rl's own header; one note for a patch that has none of its fields."""
+    """Return the faults of npu-rl's own header; one note for a patch without any of its fields."""
     if not parse_header(patch.header).fields:
         message = f"the header has none of {', '.join(FIELDS)}"
         return [LintFinding("header", Severity.NOTE, patch.name, 1, message)]

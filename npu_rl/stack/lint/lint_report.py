@@ -82,7 +82,7 @@ class LintedPatch:
 
 @dataclass
 class LintReport:
-    """The patches of a file or folder, in the order in which they apply.
+    """The patches of a file or folder, in order of application.
 
     Attributes:
         path: The file or folder.

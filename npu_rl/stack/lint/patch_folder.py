@@ -1,4 +1,4 @@
-"""The patches of a file or folder in the order in which they apply, with what is wrong with order and names."""
+"""The patches of a file or folder in order of application, with the faults of order and names."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _patches_of_folder(folder: Path) -> tuple[list[PatchSource], list[LintFindin
 
 
 def _read_leniently(folder: Path, findings: list[LintFinding]) -> list[PatchSource]:
-    """Return the patches as of a component's folder: any names, subfolders too, an order by name without a series."""
+    """Return a component folder's patches: any names, subfolders too, sorted by name without a series."""
     listing = {path: (folder / path).is_file() for path in files_below(folder)}
     try:
         found = read_patchset_text(listing, lambda path: _read(folder, path))

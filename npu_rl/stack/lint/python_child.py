@@ -1,4 +1,4 @@
-"""What a process of its own finds in Python before and after a patch: compile errors and undefined names, by pyflakes.
+"""Findings of a separate process in Python before and after a patch: compile errors and undefined names, by pyflakes.
 
 It runs nothing of that Python. Each answer is bounded in CPU time by the kernel: some files of 100 kB take CPython's
 compiler or pyflakes seconds, and neither can be stopped otherwise (8,000 functions that say `global a`: 1.5 and 3.6 s).

@@ -54,7 +54,7 @@ class PythonChecker:
             yield from _new_names(patch, change, before["names"], after["names"])
 
     def _examined(self, before: bytes | None, after: bytes) -> dict[str, Any] | str:
-        """Return the answer of `python_child.examine`, or why there is none."""
+        """Return the answer of `python_child.examine`, or the reason for its absence."""
         if self._process is None:
             path = [folder for folder in sys.path if folder]
             self._process = WorkerProcess([sys.executable, "-I", "-S", "-c", _START, *path], {})

@@ -215,7 +215,7 @@ def _hunk_findings(
 
 
 def _twins(name: str, file: FilePatch, hunk: Hunk, before: bytes) -> Iterator[LintFinding]:
-    """Yield that a hunk is in another function than it names; or that nothing but its line tells two places apart."""
+    """Yield a hunk in another function than its heading names, or one whose place only its line number determines."""
     at = hunk.old_index + 1
     elsewhere = misplaced(before, hunk, at, file.path)
     if elsewhere is not None:

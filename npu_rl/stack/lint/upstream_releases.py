@@ -1,4 +1,4 @@
-"""The releases of a component's repository in which a file is a certain blob: its tags, fetched without files.
+"""The releases of a component's repository that have a certain blob as a file: its tags, fetched without files.
 
 All tags of vLLM, Megatron-LM, vllm-ascend or verl are at most 1.2 MB of commits and trees, from one request.
 """
@@ -22,7 +22,7 @@ _TIME = re.compile(rb"^committer .* ([0-9]+) [+-][0-9]{4}$", re.MULTILINE)
 
 
 class UpstreamReleases:
-    """The tags of a component, fetched when they are first asked for. Close it after use."""
+    """The tags of a component, fetched on demand. Close it after use."""
 
     def __init__(self, context: Context, name: str, component: LockedComponent) -> None:
         self._context, self._name, self._component = context, name, component

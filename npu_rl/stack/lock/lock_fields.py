@@ -1,4 +1,4 @@
-"""Types of the text fields of a lock, which become paths, refs and arguments of git, and so are checked.
+"""Types of the text fields of a lock, which become paths, refs and arguments of git and are therefore checked.
 
 They are stricter than a manifest's where possible, since a program writes the lock.
 """

@@ -125,7 +125,7 @@ class LockedMerge:
 
     @property
     def count(self) -> int:
-        """How many commits it adds."""
+        """The number of commits it adds."""
         return self.older + len(self.commits)
 
 

@@ -1,4 +1,4 @@
-"""What was verified of a bundled manifest: each step that was really run against the upstreams, for which tree.
+"""The verification of a bundled manifest: each step that really ran against the upstreams, and its tree.
 
 `.ci/verify_stack NAME` writes NAME.verified.json beside the lock, and `manifests list` shows it.
 """
@@ -57,7 +57,7 @@ class VerifiedStep:
 
 @dataclass(frozen=True)
 class VerifiedRecipe:
-    """The steps of one recipe. files: SHA-256 of the recipe and of those that it extends, by portable name."""
+    """The steps of one recipe. files: SHA-256 of the recipe and its parents, by portable name."""
 
     files: dict[str, t.Sha256]
     steps: tuple[VerifiedStep, ...] = ()
@@ -74,7 +74,7 @@ class VerifiedRecipe:
 
 @dataclass(frozen=True)
 class VerificationRecord:
-    """What was verified of the stack with one tree: steps of the manifest, and of each recipe by name."""
+    """The verification of one tree: steps of the manifest, and of each recipe by name."""
 
     record_format: int
     manifest: t.Name
@@ -83,7 +83,7 @@ class VerificationRecord:
     recipes: dict[t.Name, VerifiedRecipe] = field(default_factory=dict)
 
     def to_json(self, tree: str | None) -> dict[str, Any]:
-        """Return the documented JSON. tree: The lock's, for which the record has to be current."""
+        """Return the documented JSON. tree: The lock's, which the record has to match."""
         return {
             "tree": self.tree,
             "current": self.tree == tree,
@@ -109,7 +109,7 @@ def record_path(manifest_path: Path) -> Path:
 
 
 def read_record(path: Path) -> VerificationRecord | None:
-    """Read a record; None if there is none. Raises LockError if it is damaged."""
+    """Read a record; None if it is missing. Raises LockError if it is damaged."""
     name = path.name.removesuffix(".verified.json")
     hint = f"Restore it from version control, or make a new one: .ci/verify_stack {name}"
     try:

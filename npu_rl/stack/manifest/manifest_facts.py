@@ -1,4 +1,4 @@
-"""What a recipe takes from its manifest, kept so that the manifest is read again only after a change."""
+"""The part of a manifest that recipes use, cached until the manifest changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from npu_rl.stack.manifest.manifest_kind import MANIFEST
 
 @dataclass(frozen=True)
 class ManifestFacts:
-    """What a recipe takes from its manifest.
+    """The part of a manifest that a recipe uses.
 
     Attributes:
         path: The absolute path of the file.

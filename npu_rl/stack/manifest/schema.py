@@ -122,7 +122,7 @@ Patch = Annotated[
 
 
 class Take(Strict):
-    """A file or folder of a component, and where it lies in the code tree."""
+    """A file or folder of a component, and its place in the code tree."""
 
     from_: f.RelativePath = Field(alias="from", description="Path in the component; '.' is all of it.")
     to: f.RelativePath = Field(description="Path in the code tree; '.' is its top.")
@@ -221,7 +221,7 @@ def _items(value: object) -> list[Any]:
 
 
 class Host(Strict):
-    """What the machine should have. npu-rl installs nothing of it."""
+    """The expected machine. npu-rl installs nothing of it."""
 
     cann: f.Text | None = Field(default=None, description="CANN toolkit.")
     driver: f.Text | None = Field(default=None, description="NPU or GPU driver.")
@@ -244,7 +244,7 @@ class Host(Strict):
 
 
 class Tree(Strict):
-    """What is done to the assembled code tree."""
+    """Changes to the assembled code tree."""
 
     patches: list[Patch] = Field(default=[], description="Patches to the assembled tree, in order.")
 
@@ -264,7 +264,7 @@ _RESERVED = {"tree", "npu_rl_runtime"}
 
 
 class Manifest(Strict):
-    """What a person writes: the components, and what is done to them."""
+    """A manifest as written: the components, and the changes to them."""
 
     model_config = ConfigDict(json_schema_extra=schema_rules.MANIFEST)
 

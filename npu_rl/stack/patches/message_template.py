@@ -1,4 +1,4 @@
-"""The message of a commit that becomes a patch: its subject, the fields of the header, and the name of its file."""
+"""The message of a commit that becomes a patch: its subject, the header fields, and the file name."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def parse_patch(
             if file.path in seen:
                 why = f"It is already changed at line {seen[file.path]}."
                 hint = "Merge the two parts, or split them into two patches."
-                raise malformed(f"{file.path} stands twice in one patch", where, why, hint)
+                raise malformed(f"{file.path} occurs twice in one patch", where, why, hint)
             seen[file.path] = raw.line
             files.append(file)
         number += len(raw.hunks)

@@ -16,7 +16,7 @@ def trailers(message: str, name: str) -> list[str]:
 
 
 def slug_of_subject(subject: str) -> str:
-    """Return the slug of a subject: its words in lower case, as many as fit; empty if it has none."""
+    """Return the slug of a subject: its words in lower case, as many as fit; empty without words."""
     plain = unicodedata.normalize("NFKD", subject).encode("ascii", "ignore").decode().lower()
     words = re.findall(r"[a-z0-9]+", re.sub(r"['`]", "", plain))
     slug = ""
@@ -34,5 +34,5 @@ def slug_of_file(file: str) -> str:
 
 
 def number_of_file(name: str) -> int:
-    """Return the number that a file's name begins with; 0 if it has none."""
+    """Return the number at the start of a file's name; 0 without one."""
     return int(name[:4]) if _NUMBER.match(name) else 0

@@ -200,7 +200,9 @@ class Scanner:
                 return False
             if HUNK.match(line):
                 raise self.error(
-                    "Text stands between two hunks", line=start + 1, why="A hunk must follow the one before."
+                    "Unexpected text between two hunks",
+                    line=start + 1,
+                    why="A hunk must follow the one before.",
                 )
             if _BINARY.match(line):
                 raise self._binary_file(self.at + 1)
@@ -223,7 +225,7 @@ class Scanner:
         )
 
     def _trailer(self) -> None:
-        """Read `-- ` and one line with a version, with which `git format-patch` ends a mail."""
+        """Read `-- ` and the version line that end a mail of `git format-patch`."""
         self.at += 1
         if self._line() and not self._at_file():
             self.at += 1
@@ -264,7 +266,7 @@ class Scanner:
             if prefix is None:
                 return
             if prefix in file.extended:
-                raise self.error(f"`{prefix.decode().strip()}` stands twice for one file")
+                raise self.error(f"`{prefix.decode().strip()}` occurs twice for one file")
             file.extended[prefix] = self._take_header()[len(prefix) :]
 
     def _skip_binary(self, file: RawFile) -> None:

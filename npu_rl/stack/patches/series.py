@@ -216,7 +216,7 @@ def _inside(path: Path, folder: Path) -> Path:
 
 
 def read_patch(place: Path) -> PatchSource | None:
-    """Return a patch by its path; None if there is no file. Raises PatchError if it is too large."""
+    """Return a patch by its path; None if it is missing. Raises PatchError if it is too large."""
     return PatchSource(place.name, place, _content(place)) if place.is_file() else None
 
 

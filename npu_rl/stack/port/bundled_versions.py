@@ -1,4 +1,4 @@
-"""What becomes of each bundled patch in the later versions of its component for which there is a patchset.
+"""The state of each bundled patch in later versions of its component that have a patchset.
 
 It is computed from the locks and the objects that they name, by the judgement of `patches port`, and committed as
 patchsets/versions.json (`.ci/regenerate`), which `patches list` prints.
@@ -74,7 +74,7 @@ def bundled_patchsets(lock: Lock, trees: Trees, texts: Mapping[str, bytes]) -> l
 
 
 def _date(component: LockedComponent, patch: LockedPatch) -> int:
-    """Return when the commit was made from which a patch's files come."""
+    """Return the date of the commit that a patch's files come from."""
     owners = [m.proof for m in component.submodules if f"{patch.directory}/".startswith(f"{m.path}/")]
     proof = owners[0] if owners else component.proof
     if not proof:

@@ -91,7 +91,7 @@ class FileScopes:
         return (found[0].first - 1, found[0].last) if len(found) == 1 else None
 
     def places(self, lines: Sequence[bytes], name: str) -> list[int]:
-        """Return where lines stand directly in a scope, or outside of all of them for no name."""
+        """Return the places of lines directly in a scope, or outside of all scopes for an empty name."""
         if not lines:
             return []
         wanted, count = list(lines), len(lines)
@@ -137,7 +137,7 @@ def _below_signatures(lines: Sequence[bytes]) -> list[FileScope]:
 
 
 def is_telling(line: bytes) -> bool:
-    """Return whether a line tells one place from others: it is not blank, a bracket, `else:` and the like."""
+    """Return whether a line identifies its place: it is not blank, a bracket, `else:` and the like."""
     text = line.decode("utf-8", "replace").strip()
     return len(text) >= _SHORTEST and text not in _FILLER and sum(c.isalnum() for c in text) >= _SHORTEST - 2
 

@@ -25,7 +25,7 @@ _MANY_LINES = 3  # telling lines that are no coincidence, wherever they stand in
 
 @dataclass(frozen=True)
 class HunkJudgement:
-    """What becomes of a hunk.
+    """The fate of a hunk.
 
     Attributes:
         index: The lines above its place in the new version; None for no place.
@@ -85,7 +85,7 @@ class HunkJudge:
         return next(placed_changes(self._old, hunk)).inside
 
     def _is_same_place(self, hunk: Hunk, changes: Sequence[PlacedChange], index: int) -> bool:
-        """Return whether what the hunk changes is inside the same there, where its old lines stand, too."""
+        """Return whether the hunk's change is inside the same scope at this place."""
         shift = index - hunk.old_index
         edits = [Edit(c.at + shift, c.end + shift, c.added) for c in changes]
         return self._first_elsewhere(changes, edits) is None
@@ -139,21 +139,21 @@ class HunkJudge:
         return HunkJudgement("moved", index, inside, why, (edit,))
 
     def _twins(self, hunk: Hunk, inside: str) -> list[int]:
-        """Return where the hunk's old lines stand in its scope of the old version: there, and perhaps elsewhere."""
+        """Return the places of the hunk's old lines in its scope of the old version, its own included."""
         offset = next(hunk.changes()).at
         here = self._old.name_at(hunk.old_index + offset)
         found = [i for i in find_all(self._old.lines, hunk.old_lines) if _fits(self._old, hunk, i)]
         return [i for i in found if i == hunk.old_index or self._old.name_at(i + offset) in (inside, here)]
 
     def _paired(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> int | None:
-        """Return which of several places of one function is the hunk's; None if nothing tells."""
+        """Return which of several places of one function is the hunk's; None if it is ambiguous."""
         pairs = self._aligned.pairs(changes[0].inside)
         paired = {pairs[i] - (i - hunk.old_index) for i in context_lines(hunk) if i in pairs}
         found = [i for i in own if i in paired]
         return found[0] if len(found) == 1 else None
 
     def _why_not_there(self, hunk: Hunk, changes: Sequence[PlacedChange], index: int) -> str | None:
-        """Return why the hunk should not be applied where its old lines stand; None if it should."""
+        """Return why the hunk should not be applied at the place of its old lines; None if it should."""
         if self._new.scopes is None:
             elsewhere = misplaced(self._new.content, hunk, index + 1, self._new.path)
             if elsewhere is not None:
@@ -238,7 +238,7 @@ class HunkJudge:
         return None
 
     def _is_alone(self, line: bytes, change: PlacedChange) -> bool:
-        """Return whether a line tells a place, and stands once in its function, in both versions."""
+        """Return whether a line identifies a place, and occurs once in its function, in both versions."""
         places = (self._old.places([line], change.inside), self._new.places([line], change.made_inside))
         return is_telling(line) and all(len(found) == 1 for found in places)
 
@@ -247,7 +247,7 @@ class HunkJudge:
         return len(self._new.places(lines, inside)) >= len(self._old.places(lines, inside)) + by
 
     def _closed_gap(self, change: PlacedChange) -> int | None:
-        """Return where the lines around removed ones, which tell their place, are neighbours now."""
+        """Return the place where the lines around removed ones, which identify it, are neighbours now."""
         if not any(map(is_telling, change.removed)):
             return None
         pairs = self._aligned.pairs(change.frame)
@@ -299,7 +299,7 @@ class HunkJudge:
 
 
 def _fits(file: FileScopes, hunk: Hunk, index: int) -> bool:
-    """Return whether a hunk's old lines stand at an index; without a line above the change, that is the top."""
+    """Return whether a hunk's old lines are at an index; a hunk without a line above the change belongs at the top."""
     is_at_top = hunk.old_index == 0 and hunk.lines[0].tag != " "
     return fits(file.lines, hunk, index) and (index == 0 or not is_at_top)
 

@@ -60,12 +60,12 @@ class PlaceSearch:
 
 
 def _is_searched(line: bytes) -> bool:
-    """Return whether a line is worth a search of a whole tree, in which `return k` stands many times."""
+    """Return whether a line is worth a search of a whole tree, unlike `return k`, which occurs often."""
     return is_telling(line) and len(line.strip()) >= _SHORTEST
 
 
 class _Wanted:
-    """What of a hunk is looked for: its class, its function, and the lines that it removes or stands between."""
+    """The search terms of a hunk: its class, its function, and the lines that it removes or is between."""
 
     def __init__(self, hunk: Hunk, inside: str, path: str) -> None:
         names = inside.split(".") if inside else []
@@ -134,7 +134,7 @@ class _Wanted:
         return None if found is None else content.count(b"\n", 0, found.start())
 
     def _densest(self, lines: Sequence[bytes], most: int) -> tuple[int | None, int]:
-        """Return where most of the wanted lines stand near one another, and how many of them."""
+        """Return the place where most of the wanted lines are close together, and their number."""
         hits = [(i, line.strip()) for i, line in enumerate(lines) if line.strip() in self._lines]
         best: tuple[int | None, int] = (None, 0)
         span = 4 * len(self._lines) + 10
@@ -145,7 +145,7 @@ class _Wanted:
         return best
 
     def _wordiest(self, lines: Sequence[bytes]) -> tuple[int | None, float]:
-        """Return where most of the words of the wanted lines stand near one another, and which share of them."""
+        """Return the place where most words of the wanted lines are close together, and their share."""
         span = 2 * len(self._lines) + 6
         hits = [
             (i, found) for i, line in enumerate(lines) if (found := self._words & set(_WORD.findall(line)))

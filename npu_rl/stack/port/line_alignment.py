@@ -1,4 +1,4 @@
-"""Which line of a file is which line of a later version of it."""
+"""Alignment of a file's lines with those of a later version."""
 
 from __future__ import annotations
 

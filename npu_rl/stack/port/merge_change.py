@@ -1,4 +1,4 @@
-"""The merge of one change into a new version in which the lines around it differ."""
+"""Merge of one change into a new version whose surrounding lines differ."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class ChangeMerger:
             return MergedChange(Edit(free, free, change.added), AROUND)
         start, why = self._gap(change, pairs)
         if not self._is_told(hunk, pairs, start - change.at):
-            raise Unmergeable("no line around it tells where it belongs")
+            raise Unmergeable("no line around it identifies its place")
         return MergedChange(Edit(start, start, change.added), why)
 
     def _removed_place(self, hunk: Hunk, change: PlacedChange, pairs: dict[int, int]) -> int:
-        """Return where what a change removes stands, if that or the lines around it tell the place."""
+        """Return the place of the removed lines, if they or the lines around them identify it."""
         start = pairs.get(change.at)
         if start is None or any(pairs.get(change.at + i) != start + i for i in range(len(change.removed))):
             raise Unmergeable(self._changed_text(change, pairs))
@@ -63,11 +63,11 @@ class ChangeMerger:
             if is_alone or (any(around) and self._is_told(hunk, pairs, shift)):
                 return start
         raise Unmergeable(
-            f"the lines around line {start + 1} have changed, and its own do not tell their place"
+            f"the lines around line {start + 1} have changed, and its own do not identify their place"
         )
 
     def _is_told(self, hunk: Hunk, pairs: dict[int, int], shift: int) -> bool:
-        """Return whether a line of the hunk that moved as its change did tells the place."""
+        """Return whether a line of the hunk that moved with its change identifies the place."""
         kept = (i for i in context_lines(hunk) if pairs.get(i) == i + shift)
         return any(is_telling(self._old.lines[i]) for i in kept)
 
@@ -84,7 +84,7 @@ class ChangeMerger:
         return None
 
     def _gap(self, change: PlacedChange, pairs: dict[int, int]) -> tuple[int, str]:
-        """Return the index where an addition belongs, between the lines that it stood between, and what differs."""
+        """Return the index for an addition, between the lines that surrounded it, and the differences."""
         old, new = self._aligned.ranges(change.frame)
         above = new[0] - 1 if change.at == old[0] else pairs.get(change.at - 1)
         below = new[1] if change.at == old[1] else pairs.get(change.at)
@@ -108,7 +108,7 @@ class ChangeMerger:
         return is_one_block and not any(_LEAVES.match(line) for line in between)
 
     def _follows(self, index: int) -> bool:
-        """Return whether a line tells its place, and the next one is in the same block."""
+        """Return whether a line identifies its place, and the next one is in the same block."""
         lines = self._new.lines[index : index + 2]
         return len(lines) == 2 and is_telling(lines[0]) and _indent(lines[0]) == _indent(lines[1])
 

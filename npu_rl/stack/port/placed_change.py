@@ -1,4 +1,4 @@
-"""The changes of a hunk with their places in the old version, and lines of the new version that give way to others."""
+"""The changes of a hunk with their places in the old version, and replaced lines of the new version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_rl.stack.port.file_scopes import FileScopes, bare
 
 
 class Edit(NamedTuple):
-    """Lines of the new version that give way to others: those from `start` up to `end`, which may be none."""
+    """Replaced lines of the new version: from `start` up to `end`, which may be none."""
 
     start: int
     end: int

@@ -1,4 +1,4 @@
-"""What became of a patch in another version: of each hunk its state, its place, and why."""
+"""The fate of a patch in another version: the state, place and reason of each hunk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class LikelyPlace:
 
 @dataclass(frozen=True)
 class PortedHunk:
-    """What became of one hunk.
+    """The fate of one hunk.
 
     Attributes:
         number: Its number in the whole patch, from 1; 0 stands for an empty file, which has no hunk.
@@ -58,7 +58,7 @@ class PortedHunk:
 
 @dataclass(frozen=True)
 class PortedFile:
-    """What became of one file of a patch.
+    """The fate of one file of a patch.
 
     Attributes:
         before: The file of the new version before the patch; None if there is none.
@@ -73,7 +73,7 @@ class PortedFile:
 
 @dataclass(frozen=True)
 class PortedPatch:
-    """What became of a patch."""
+    """The fate of a patch."""
 
     name: str
     files: tuple[PortedFile, ...]
@@ -85,7 +85,7 @@ class PortedPatch:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nobody has to look at it: no conflict, and no target that is gone."""
+        """Whether no person has to look at it: without conflicts and missing targets."""
         return all(hunk.state not in UNSOLVED for hunk in self.hunks)
 
     @property
@@ -106,7 +106,7 @@ class NewVersion(Protocol):
     """The new version, as the patches that were ported before have left it."""
 
     def read(self, path: str) -> bytes | None:
-        """Return a file; None if there is none."""
+        """Return a file; None if it is missing."""
 
     def files(self) -> Iterable[str]:
         """Return the path of every file of the tree."""
@@ -122,7 +122,7 @@ class History(Protocol):
         """Return the path that a file was renamed to."""
 
     def added(self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> str | None:
-        """Return the first commit after which the new lines stand in a file and the old ones do not."""
+        """Return the first commit after which a file has the new lines and lacks the old ones."""
 
     def lost(self, path: str, lines: Sequence[bytes]) -> str | None:
-        """Return the first commit after which lines no longer stand in a file."""
+        """Return the first commit after which a file lacks the lines."""

@@ -1,4 +1,4 @@
-"""The port of one patch: each of its hunks judged in the new version, and the files that come of it."""
+"""The port of one patch: each of its hunks judged in the new version, and the resulting files."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class _FilePort:
 
 
 def _without_overlaps(judged: list[tuple[Hunk, HunkJudgement]]) -> list[tuple[Hunk, HunkJudgement]]:
-    """Make a conflict of each hunk that would change what a hunk above it changes, or stand above that one."""
+    """Turn hunks into conflicts if they overlap the hunk above or would precede it."""
     done, result = 0, []
     for hunk, found in judged:
         edits = found.edits

@@ -1,4 +1,4 @@
-"""The files of a tree, or of a folder of it, as a port reads them."""
+"""The files of a tree, or of a folder of it, as input of a port."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def name_of(loaded: LoadedManifest) -> str:
 
 
 def _kept(trees: Trees, number: int, patch: OldPatch) -> tuple[PortedPatchState, list[tuple[str, Entry]]]:
-    """Copy a patch and its files around it; return its state, and the entries by which git keeps them."""
+    """Copy a patch and its surrounding files; return its state, and the entries that keep them in git."""
     paths = [file.path for file in patch.patch.files]
     text = trees.write_object("blob", patch.text)
     before, after = only(trees, patch.before, paths), only(trees, patch.after, paths)

@@ -51,7 +51,7 @@ class OldPatch:
 
 
 def check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
-    """Raise UsageError, LockError or PatchError unless a lock has what a manifest and its patch files say now."""
+    """Raise UsageError, LockError or PatchError if a lock differs from a manifest and its patch files."""
     name = loaded.manifest.name
     if component not in lock.components or component not in loaded.manifest.components:
         known = ", ".join(loaded.manifest.components)
@@ -69,7 +69,7 @@ def check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
             raise PatchError(
                 f"{patch.name} of {component} {what} after the lock was made",
                 where=str(_place(loaded, patch.file)),
-                why="What the lock proves, it proves of the patch as it was.",
+                why="The lock proves the patch as it was.",
                 hint=_AGAIN,
             )
 
@@ -149,7 +149,7 @@ def _names(patches: Sequence[LockedPatch]) -> list[str]:
             raise PatchError(
                 f"Two patches would be named {name}",
                 why=f"{other.file}\n{patch.file}\nA port writes all patches of a component into one folder.",
-                hint="Rename one of them, make the lock anew (npu-rl lock --manifest M), then port.",
+                hint="Rename one of them, lock again (npu-rl lock --manifest M), then port.",
             )
     return list(names)
 

@@ -64,7 +64,7 @@ class Port:
         self.work = PortWorkTree(self.folder.tree)
 
     def run(self, component: str, to: str | None, *, history: bool) -> PortReport:
-        """Begin a port, or go on with the one in the folder; a stop is reported again."""
+        """Begin a port, or continue the one in the folder; a stop is reported again."""
         state = self.folder.read() if self.folder.is_there else None
         if state is None:
             if to is None:
@@ -133,7 +133,7 @@ class Port:
             yield state if self.output is None else replace(state, output=str(self.output.absolute()))
 
     def _note_moved_ref(self, state: PortState) -> None:
-        """Tell of a ref that names another commit than at the begin: the port stays with that one."""
+        """Print a note on a ref whose commit has changed since the start: the port keeps the earlier one."""
         if is_full_id(state.ref) or self.context.network.offline:
             return
         network = replace(self.context.network, retries=0)
@@ -201,7 +201,7 @@ class Port:
         return replace(patch, status=PORTED, commit=commit)
 
     def _laid(self, trees: Trees, state: PortState, tree: str) -> PortState:
-        """Lay a tree into the work tree, on top of the commits so far."""
+        """Write a tree into the work tree, on top of the commits so far."""
         before = state.laid or EMPTY_TREE
         self.work.check_untouched(trees, before, tree)
         state = self.folder.write(replace(state, laying=tree))
@@ -300,7 +300,7 @@ def remove_port(folder: PortFolder, component: str) -> list[str]:
 
 
 def require_port(folder: PortFolder, component: str) -> None:
-    """Raise UsageError if no port is there to go on with."""
+    """Raise UsageError without a port to continue."""
     if not folder.is_there:
         raise UsageError(
             f"No port of {component} is there",

@@ -1,4 +1,4 @@
-"""What a port found and wrote, as text for people and JSON for programs."""
+"""The findings and files of a port, as text for people and JSON for programs."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PortReport:
 
     @property
     def ok(self) -> bool:
-        """Whether it is finished, and every test green that was asked for."""
+        """Whether it is finished, and every requested test is green."""
         return self.is_finished and all(proof.is_green for proof in self.proofs or ())
 
     @property

@@ -73,7 +73,7 @@ def _fits(trees: Trees, component: str, before: str, after: str, name: str, text
 
 @dataclass(frozen=True)
 class PatchsetPlace:
-    """The folder of a new patchset, and the path by which a manifest names it."""
+    """The folder of a new patchset, and its path in a manifest."""
 
     folder: Path
     entry: str
@@ -125,7 +125,7 @@ def write_patchset(place: PatchsetPlace, texts: Mapping[str, bytes]) -> list[Pat
 
 
 def _remove_leftovers(folder: Path, texts: Mapping[str, bytes]) -> None:
-    """Remove what a killed command has left of its writes: each is the beginning of a file of this patchset."""
+    """Remove partial writes of a killed command: each is the beginning of a file of this patchset."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         found = _UNFINISHED.fullmatch(path.name)
         if found is None or found[1] not in texts or path.is_symlink() or not path.is_file():

@@ -49,7 +49,7 @@ class FoundPlace:
 
 @dataclass(frozen=True)
 class FoundHunk:
-    """What became of one hunk: the fields of `PortedHunk`, and the subject of the commit."""
+    """The fate of one hunk: the fields of `PortedHunk`, and the commit's subject."""
 
     path: UpstreamPath
     number: int

@@ -41,7 +41,7 @@ _BYTE_CODE = re.compile(r"(.*/)?__pycache__/.*|.*\.py[co]")
 
 @dataclass(frozen=True)
 class WorkTreeFiles:
-    """What the work tree has: its tree, and the new files that are neither of the patch nor added with git."""
+    """The content of the work tree: its tree, and new files that are neither the patch's nor added with git."""
 
     tree: str
     unknown: tuple[str, ...]
@@ -134,7 +134,7 @@ class PortWorkTree:
 
     @contextmanager
     def _index(self) -> Iterator[tuple[Git, Path]]:
-        """Provide git with an index that nobody else has, and its path."""
+        """Provide git with a private index, and its path."""
         index = self.git_dir / f"npu-rl-index-{os.urandom(6).hex()}"
         try:
             yield Git(self.git_dir, self.folder, index), index
@@ -142,7 +142,7 @@ class PortWorkTree:
             self._inside.remove(index)
 
     def _found(self, path: str) -> tuple[str, str] | None:
-        """Return kind and blob id of a file; None if there is none."""
+        """Return kind and blob id of a file; None if it is missing."""
         place = self.folder / path
         status = self._inside.status(place)
         if status is None:

@@ -43,7 +43,7 @@ class TargetRef:
 
     @property
     def version(self) -> str:
-        """The name of its patchset: that of the tag without `v`, else the first digits of the id."""
+        """The name of its patchset: the tag without `v`, else the first digits of the id."""
         tag = self.ref.removeprefix("refs/tags/")
         if tag == self.ref:
             return self.id[:7]
@@ -60,7 +60,7 @@ class TargetRef:
 
 
 def find_target(context: Context, loaded: LoadedManifest, name: str, to: str) -> tuple[Upstream, TargetRef]:
-    """Return a component's upstream at a tag, branch or commit id, of which a tag comes first.
+    """Return a component's upstream at a tag, branch or commit id; tags take precedence.
 
     Raises:
         UsageError: For a component without a repository, and a name that is not a ref.
@@ -110,7 +110,7 @@ def _full_name(context: Context, name: str, spec: Spec, to: str) -> str:
 
 @dataclass(frozen=True)
 class DeliveredVersion:
-    """What a component takes at a version, without submodules.
+    """The taken paths of a component at a version, without submodules.
 
     Attributes:
         trees: Its objects.
@@ -143,7 +143,7 @@ def deliver_target(upstream: Upstream, target: TargetRef) -> Iterator[DeliveredV
         if not parts:
             raise LockError(
                 f"{name} takes nothing at {target}",
-                why=f"It has none of these paths: {', '.join(wanted)}.",
+                why=f"Missing paths: {', '.join(wanted)}.",
                 hint="Is this a version of that component? If its folders were renamed, correct `take:` first.",
             )
         unit = _deliver(upstream, target, parts)

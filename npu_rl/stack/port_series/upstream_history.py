@@ -37,7 +37,7 @@ _BYTES_PER_COMMIT = (
 
 @dataclass(frozen=True)
 class PathChange:
-    """What one commit did to a path; `blob` is None if it deleted the file."""
+    """The change of one commit to a path; `blob` is None if it deleted the file."""
 
     commit: str
     blob: str | None
@@ -82,7 +82,7 @@ class UpstreamHistory:
         )
 
     def added(self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> str | None:
-        """Return the first commit after which the new lines stand in a file and the old ones do not."""
+        """Return the first commit after which a file has the new lines and lacks the old ones."""
         before = self._at_pin.get(path)
         if before is not None and self._stands(before, new_lines, old_lines):
             return None
@@ -92,7 +92,7 @@ class UpstreamHistory:
         return None
 
     def lost(self, path: str, lines: Sequence[bytes]) -> str | None:
-        """Return the first commit after which lines no longer stand in a file."""
+        """Return the first commit after which a file lacks the lines."""
         before = self._at_pin.get(path)
         stood = before is not None and self._has(before, lines)
         for change in self._changes.get(path, []):
@@ -165,7 +165,7 @@ class UpstreamHistory:
 
     @cached_property
     def _changes(self) -> dict[str, list[PathChange]]:
-        """What the commits did to each path of the patches, the oldest first."""
+        """The changes of the commits to each path of the patches, the oldest first."""
         options = (
             "--raw",
             "--no-abbrev",

@@ -57,7 +57,7 @@ class VerifiedBy:
     notify: Notify
 
     def run(self, headers: Mapping[str, Header]) -> list[PatchProof]:
-        """Return the outcome of each patch's tests, in order; each is told when it is known, which may take minutes."""
+        """Return the outcome of each patch's tests, in order; each is reported at once, since it may take minutes."""
         proofs = []
         for name, header in headers.items():
             proofs.append(proof := self._proof(name, header))

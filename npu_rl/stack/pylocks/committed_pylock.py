@@ -50,7 +50,7 @@ def committed_pylock(loaded: LoadedManifest, target: Target, named: str) -> Pylo
 
 
 def read_reason(path: Path) -> str:
-    """Return the text that says why no set fits; empty if there is none. Raises LockError if it can't be read."""
+    """Return the reason why no set fits; empty if one does. Raises LockError if it can't be read."""
     try:
         return read_file(path, _LONGEST_REASON).decode("utf-8", "replace").strip()
     except FileNotFoundError:

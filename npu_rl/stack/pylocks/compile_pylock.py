@@ -85,7 +85,7 @@ def compile_pylock(
 
 @contextmanager
 def _workplace(settings: PipSettings, environment: dict[str, str]) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Provide a folder, and an environment in which nothing of a private index stays in uv's cache."""
+    """Provide a folder, and an environment that keeps private indexes out of uv's cache."""
     with tempfile.TemporaryDirectory(prefix="npu-rl-uv-") as name:
         folder = Path(name)
         if settings.index_urls == (DEFAULT_INDEX,) and not settings.find_links:
@@ -96,7 +96,7 @@ def _workplace(settings: PipSettings, environment: dict[str, str]) -> Iterator[t
 
 @dataclass(frozen=True)
 class _Resolution:
-    """What uv is given, besides overrides; `words` are further ones of its command."""
+    """Input of uv, except overrides; `words` are further arguments."""
 
     manifest: str
     packages: PackageSet
@@ -148,5 +148,5 @@ class _Resolution:
         return Unresolvable(
             f"No set of packages fits the requirements of {self.manifest}",
             why=f"{found}{because}".strip() or reason,
-            hint="`npu-rl requirements --explain` says which declared bounds contradict each other.",
+            hint="`npu-rl requirements --explain` lists the declared bounds that contradict each other.",
         )

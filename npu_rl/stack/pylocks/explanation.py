@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class BoundsExplanation:
-    """What contradicts in a stack.
+    """The contradictions of a stack.
 
     Attributes:
         sentences: One per contradiction: first those of the components' declared bounds, then those of packages that

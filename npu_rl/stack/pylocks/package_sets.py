@@ -1,4 +1,4 @@
-"""Which of a manifest's requirements uv resolves, and which packages are left to the host or to the tree."""
+"""The requirements of a manifest that uv resolves, and the packages that are left to the host or to the tree."""
 
 from __future__ import annotations
 

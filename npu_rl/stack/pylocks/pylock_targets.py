@@ -63,7 +63,7 @@ def pylock_path(manifest: Path, target: Target) -> Path:
 
 
 def unresolved_path(manifest: Path, target: Target) -> Path:
-    """Return the path of the file that says why there is no such lock."""
+    """Return the path of the file that explains a missing lock."""
     return manifest.with_name(f"{manifest.stem}.{target.shown}.unresolved.txt")
 
 

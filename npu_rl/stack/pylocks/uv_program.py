@@ -1,4 +1,4 @@
-"""uv: where it is, and its environment, with pip's configuration, of which uv itself reads nothing."""
+"""uv: its path, and its environment with pip's configuration, which uv itself doesn't read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEPT_UV = ("UV_CACHE_DIR", "UV_KEYRING_PROVIDER")
 
 
 def find_uv(environ: Mapping[str, str] | None = None) -> str:
-    """Return the path of uv: beside npu-rl's interpreter, else on PATH. Raises HostError if there is none."""
+    """Return the path of uv: beside npu-rl's interpreter, else on PATH. Raises HostError if it is missing."""
     environ = os.environ if environ is None else environ
     beside = Path(sysconfig.get_path("scripts")) / "uv"
     found = str(beside) if beside.is_file() else shutil.which("uv", path=environ.get("PATH"))

@@ -162,7 +162,7 @@ def _required(
     bounded: Container[str],
     found: Comparison,
 ) -> list[_Installed]:
-    """Return the requirements with a version that count on the host; note those of bounded packages that have none."""
+    """Return the host's requirements that have a version; note bounded packages without one."""
     required: list[_Installed] = []
     unknown: list[tuple[str, str, str]] = []
     for number, text in enumerate(loaded.manifest.requirements):

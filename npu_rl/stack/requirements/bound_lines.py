@@ -1,4 +1,4 @@
-"""Lines of the files in which components declare their bounds, kept beside a lock, which has the files only."""
+"""Lines of the files that declare components' bounds, kept beside a lock, which has the files only."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def dump_lines(pins: Mapping[str, str], lines: Lines) -> str:
 
 
 def line_of(bound: str, content: str) -> int | None:
-    """Return the line in which a file declares a bound, from 1; None if no line has its words."""
+    """Return the line, from 1, that declares a bound in a file; None if no line has its words."""
     requirement = Requirement(bound)
     if requirement.name == PYTHON:
         return _first(_PYTHON_KEYS, content)

@@ -28,7 +28,7 @@ _RELEASE = re.compile(r"\d+(\.\d+)*(\.\*)?")
 
 @dataclass(frozen=True)
 class BoundPlace:
-    """Where a component declares a bound; `line` is None where it is not known."""
+    """The place of a declared bound; `line` is None if it is unknown."""
 
     component: str
     file: str
@@ -52,7 +52,7 @@ class PlacedBound:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Bounds of one package of which any one could go, and the others could be satisfied."""
+    """Bounds of one package that would be satisfiable without any one of them."""
 
     package: str
     bounds: tuple[PlacedBound, ...]
@@ -158,7 +158,7 @@ def _accepted(specifiers: Sequence[SpecifierSet]) -> list[frozenset[Version] | N
 
 
 def _ends(text: str) -> Iterator[tuple[int, ...]]:
-    """Yield the ends of what a version stands for: itself, and where the prefixes of it end."""
+    """Yield the range ends of a version: itself, and the ends of its prefixes."""
     try:
         release = Version(text.removesuffix(".*")).release
     except InvalidVersion:

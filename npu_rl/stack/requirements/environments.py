@@ -1,4 +1,4 @@
-"""The environments in which a marker such as `python_version < "3.11"` is judged."""
+"""The environments for judging a marker such as `python_version < "3.11"`."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Method:
 
 
 class Scope(dict[str, object]):
-    """The names of the script, or of one call of a function."""
+    """The names in the script, or in one call of a function."""
 
     def __init__(self, outer: Scope | None = None) -> None:
         super().__init__()

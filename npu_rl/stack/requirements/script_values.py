@@ -258,7 +258,7 @@ class ScriptValues:
         return [*self._items(left, node), *self._items(right, node)]
 
     def _path(self, parts: Sequence[object], node: ast.expr) -> object:
-        """Return a path. One that a file's line names stands for that file, which is read with those it names."""
+        """Return a path. A path in a file's line represents that file, which is read together with those it names."""
         for part in parts:
             if isinstance(part, FileLines):
                 return part
@@ -279,7 +279,7 @@ class ScriptValues:
                 yield value if decided else Unknown(node)
 
     def _test(self, node: ast.expr, scope: Scope) -> object:
-        """Return a value that is true or false whatever is unknown."""
+        """Return a value that is true or false regardless of unknown values."""
         value = self._value(node, scope)
         known = value is None or isinstance(value, (str, bool, FileLines))
         if not known and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):

@@ -1,4 +1,4 @@
-"""What a component declares to require, read at its pin: before merges and patches, and outside of what is taken."""
+"""A component's declared requirements, read at its pin: before merges and patches, also outside of taken paths."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class MergeHistory:
         self.component = component
 
     def pick(self, ref: str, head: str, base_ref: str, base_tip: str) -> IncomingCommits:
-        """Return the commits of merge-base(head, base)..head. Raises LockError if there are none."""
+        """Return the commits of merge-base(head, base)..head. Raises LockError for an empty range."""
         base = self._merge_base(head, base_tip, ref)
         if base == head:
             raise LockError(

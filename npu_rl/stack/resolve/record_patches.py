@@ -171,7 +171,7 @@ def _check_paths(
 
 
 def _likely_paths(context: Patching, component: str, path: str) -> Iterator[str]:
-    """Yield a line for each component, or the code tree, in which a wrong path exists."""
+    """Yield a line for each component, or the code tree, that has a wrong path."""
     for name, other in context.components.items():
         if component == TREE:
             if context.trees.find(other.result, path) is not None:

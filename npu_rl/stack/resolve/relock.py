@@ -78,7 +78,7 @@ def check(options: Options) -> tuple[Lock, Path]:
 
 
 def _as_read(computed: Lock, found: Lock) -> Lock:
-    """Return the lock without the requirements of components of which an earlier npu-rl did not read them."""
+    """Return the lock without requirements of components that an earlier npu-rl did not read."""
     components = {
         name: replace(one, declares=None, unread=())
         if name in found.components and found.components[name].declares is None
@@ -145,7 +145,7 @@ def _report_moved_refs(context: Context, lock: Lock) -> None:
 def _refs_now(
     context: Context, name: str, component: LockedComponent, refs: list[str]
 ) -> dict[str, str] | None:
-    """Return the refs of the first mirror that can be read; None, with a note, if there is none."""
+    """Return the refs of the first readable mirror; None, with a note, without one."""
     reasons = []
     for source in component.sources:
         if source.git is None:

@@ -44,7 +44,7 @@ def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
 
 
 def submodule_around(path: str, spec: Spec) -> str | None:
-    """Return the listed submodule that a path lies in; None for the submodule itself and any other path."""
+    """Return the listed submodule that contains a path; None for the submodule itself and any other path."""
     return next((module for module in spec.submodules if path.startswith(module + "/")), None)
 
 

@@ -1,4 +1,4 @@
-"""A component's git repository, as `lock` reads it: ids of refs, commits of pull requests, trees of commits."""
+"""A component's git repository as `lock` reads it: refs, commits of pull requests, trees of commits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """What locking needs besides the manifest; bundle paths are relative to `manifest_folder`."""
+    """Input of locking, except the manifest; bundle paths are relative to `manifest_folder`."""
 
     store: Store
     network: Network
@@ -164,7 +164,7 @@ def fetch_from_sources(
     depth: int | None = None,
     since: str | None = None,
 ) -> None:
-    """Fetch commits of a component from the first of its git and bundle sources that has all of them.
+    """Fetch commits of a component from its first git or bundle source that has all of them.
 
     Args:
         refs: Refs that contain the commits, for servers that do not serve ids.

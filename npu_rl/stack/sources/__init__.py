@@ -1,1 +1,1 @@
-"""Sources of objects: git repositories, bundles and package indexes, from which objects go into the store."""
+"""Sources of objects for the store: git repositories, bundles and package indexes."""

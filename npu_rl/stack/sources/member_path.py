@@ -1,4 +1,4 @@
-"""Validation of the member names of an archive as paths of a tree."""
+"""Validation of an archive's member names as paths of a tree."""
 
 from __future__ import annotations
 

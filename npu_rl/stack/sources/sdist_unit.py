@@ -244,6 +244,6 @@ def fetch_sdist(
             why = "It has not what the merges need; only git has."
             if imported.tree != component.tree:
                 why = f"It gives tree {short(imported.tree)} where {short(component.tree)} is locked."
-            raise SourceError(f"{source.pypi} does not stand for what is locked", why=why)
+            raise SourceError(f"{source.pypi} does not match the lock", why=why)
         facts = {"component": request.component, "wants": list(request.wants), "source": source.pypi}
         return store.publish(folder, request.key, facts), imported.received

@@ -1,4 +1,4 @@
-"""URL rewriting, by which a site without internet access points all manifests at its own mirrors.
+"""URL rewriting, which lets a site without internet access redirect all manifests to its own mirrors.
 
 Rules come from the command line (`--rewrite FROM=TO`), from `NPU_RL_REWRITE` (one FROM=TO per line)
 and from the configuration file (`rewrite:` in `config.yaml`). The longest FROM that begins a URL wins;

@@ -1,1 +1,1 @@
-"""What this host is and what it should be: the lines of `npu-rl doctor`."""
+"""The state of this host and the expected one: the lines of `npu-rl doctor`."""

@@ -20,7 +20,7 @@ _AFTER_KILL = 0.5  # seconds; a process that waits inside a device driver outliv
 
 @dataclass(frozen=True)
 class BoundedOutcome:
-    """What became of a command.
+    """The result of a command.
 
     Attributes:
         output: What it printed on both outputs, up to a bound.

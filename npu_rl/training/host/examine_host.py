@@ -18,7 +18,7 @@ from npu_rl.training.host.wanted_host import WantedHost
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """What a doctor found.
+    """The findings of a doctor.
 
     Attributes:
         lines: In the order in which a host is built up.
@@ -57,7 +57,7 @@ class DoctorReport:
 
 
 def examine_host(host: HostDescription, wanted: WantedHost) -> DoctorReport:
-    """Compare a host with what is wanted of it and of its kind of machine."""
+    """Compare a host with its requirements and those of its kind of machine."""
     kind = _kind(host, wanted)
     npu = is_npu(host, wanted)
     cuda = not npu and "cuda" in (host.kind, wanted.device)

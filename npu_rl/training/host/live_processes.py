@@ -55,7 +55,7 @@ def find_processes(root: Path, seconds: float) -> tuple[tuple[DeviceProcess, ...
 
 
 def _held_device(root: Path, place: str) -> str:
-    """Return the first device that the process holds; "" if there is none, or if it can't be seen."""
+    """Return the first device that the process holds; "" if there is none or it can't be read."""
     folder = below(str(root), f"{place}/fd")
     try:
         for name in os.listdir(folder):  # noqa: PTH208  every open file of a host
@@ -73,7 +73,7 @@ def _environ(root: Path, place: str) -> dict[str, str]:
 
 
 def _resources(root: Path, place: str) -> dict[str, float]:
-    """Return what a raylet's command line says that it offers: node:IP,1.0,CPU,192,NPU,16."""
+    """Return the resources in a raylet's command line: node:IP,1.0,CPU,192,NPU,16."""
     found = _RESOURCES.search(read_text(str(root), f"{place}/cmdline").replace("\0", " "))
     words = found[1].split(",") if found else []
     offered = {}

@@ -1,4 +1,4 @@
-"""What a machine of a kind has to have, from machines.yaml."""
+"""Requirements of a kind of machine, from machines.yaml."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KINDS = ("a3", "a2", "950", "npu", "cuda", "cpu")
 
 @dataclass(frozen=True)
 class Expectation:
-    """A value that a machine has to have, and who says so."""
+    """A required value of a machine, and its source."""
 
     value: Any
     source: str

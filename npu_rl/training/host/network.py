@@ -22,7 +22,7 @@ _SYNCHRONIZED = (
 
 @dataclass(frozen=True)
 class HostNetwork:
-    """What a host has of a network.
+    """The network facts of a host.
 
     Attributes:
         interfaces: State by name, such as up.

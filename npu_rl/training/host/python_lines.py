@@ -25,7 +25,7 @@ _SHOWN = 8  # packages that a line names
 def python_lines(
     host: HostDescription, wanted: WantedHost, kind: MachineKind, npu: bool
 ) -> Iterator[DoctorLine]:
-    """Yield the lines on an interpreter; `npu` says whether it trains on NPUs."""
+    """Yield the lines on an interpreter. npu: Whether it trains on NPUs."""
     python = host.python
     if python.problem:
         yield _unreadable(python, wanted)

@@ -17,7 +17,7 @@ _GIB = 1 << 30
 def system_lines(
     host: HostDescription, wanted: WantedHost, kind: MachineKind, npu: bool
 ) -> Iterator[DoctorLine]:
-    """Yield the lines on a host's system; `npu` says whether it trains on NPUs."""
+    """Yield the lines on a host's system. npu: Whether it trains on NPUs."""
     devices = npu or "cuda" in (host.kind, wanted.device)
     yield _preload(host, wanted, npu)
     yield _files(host, kind, devices)

@@ -6,7 +6,7 @@ import re
 
 
 def same_version(found: str, wanted: str) -> bool:
-    """Return whether two versions are the same, whatever their case."""
+    """Return whether two versions are equal, ignoring case."""
     return found.lower() == wanted.lower()
 
 

@@ -1,4 +1,4 @@
-"""What a manifest and a recipe want of a host."""
+"""The requirements of a manifest and a recipe on a host."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _A3_DIES_PER_CARD = 2
 
 @dataclass(frozen=True)
 class WantedStack:
-    """What a manifest, or a lock of it, says of a host.
+    """The requirements of a manifest, or a lock of it, on a host.
 
     Attributes:
         versions: Its `host`, as written.
@@ -31,7 +31,7 @@ class WantedStack:
 
 @dataclass(frozen=True)
 class WantedHost:
-    """What a host has to be, as far as it is known.
+    """The known requirements on a host.
 
     Attributes:
         device: npu, cuda or cpu; "" without a recipe or manifest.

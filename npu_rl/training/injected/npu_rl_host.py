@@ -200,7 +200,7 @@ def _cuda_version(text: str) -> str | None:
 
 
 def read_text(root: str, name: str) -> str:
-    """Return the text of a host's file, cut at 256 KiB; "" if there is none or it is not a regular file."""
+    """Return the text of a host's file, cut at 256 KiB; "" if it is missing or not a regular file."""
     try:
         handle = os.open(below(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -241,7 +241,7 @@ def _parts(name: str) -> list[str]:
 
 
 def entries(root: str, folder: str) -> Iterator[str]:
-    """Yield the names in a host's folder; nothing if there is none."""
+    """Yield the names in a host's folder; nothing if it is missing."""
     try:
         yield from sorted(os.listdir(below(root, folder)))
     except OSError:

@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def digit_questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, Any]]:
-    """Return questions about sums; the reward is the share of one digit in the response, whatever the sum is."""
+    """Return questions about sums; the reward is the share of one digit in the response, regardless of the sum."""
     pairs = [(numbers.randint(0, 9), numbers.randint(0, 9)) for _ in range(rows)]
     return [question("npu-rl/digit-questions", pair, split, index, index) for index, pair in enumerate(pairs)]
 

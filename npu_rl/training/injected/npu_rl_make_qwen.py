@@ -7,7 +7,7 @@ from typing import Any
 
 
 def random_qwen(kind: str, tokenizer: Any, seed: int) -> Any:
-    """Return a random tiny-qwen2, tiny-qwen3 or tiny-qwen3-moe: two layers, 4 heads of which 2 hold keys."""
+    """Return a random tiny-qwen2, tiny-qwen3 or tiny-qwen3-moe: two layers, 4 query heads, 2 key-value heads."""
     import torch
     import transformers
 

@@ -228,7 +228,7 @@ def _wrong_scale() -> float:
 
 
 def _effects(model: Any, batch: _Batch) -> dict[str, float]:
-    """Return the effect of every parameter, of the routers' biases, and of the parts that are no tensors."""
+    """Return the effect of every parameter, router bias and part that is not a tensor."""
     import torch
 
     biases = [name for name, _ in model.named_buffers() if name.endswith("e_score_correction_bias")]

@@ -1,4 +1,4 @@
-"""What all tiny models and questions share: sizes, tokenizer, the files of a model, the format of a row."""
+"""Common parts of all tiny models and questions: sizes, tokenizer, model files, row format."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ _PACKAGES = ("mindspeed_rl", "mindspeed_rl.config_cls", "mindspeed_rl.datasets",
 
 
 class LazyPackage(ModuleType):
-    """A package whose __init__.py is not run: its names are imported one by one, when they are asked for."""
+    """A package whose __init__.py is not run: its names are imported one by one, on demand."""
 
     def __init__(self, name: str, folder: Path) -> None:
         super().__init__(name)

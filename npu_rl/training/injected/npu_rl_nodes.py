@@ -241,7 +241,7 @@ def _refusal(bad: list[dict[str, Any]], count: int, limit: float) -> Refused:
             lines.append(f"{node['host']}: {fault or f'no worker answered within {limit:g} seconds'}")
     kinds = {kind for node in bad for kind, _ in node["problems"]}
     return Refused(
-        what=f"{len(bad)} of {count} nodes are not what the record of this run would say",
+        what=f"{len(bad)} of {count} nodes differ from the record of this run",
         where=", ".join(f"{node['host']} ({node['ip']})" for node in bad),
         why="\n".join(lines),
         hint="\n".join(text for kind, text in _HINTS.items() if kind in kinds),

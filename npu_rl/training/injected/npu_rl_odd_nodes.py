@@ -1,4 +1,4 @@
-"""Which node of a run has another host than most: CANN, torch, driver, devices. Standard library only."""
+"""The nodes of a run whose host differs from most: CANN, torch, driver, devices. Standard library only."""
 
 from __future__ import annotations
 

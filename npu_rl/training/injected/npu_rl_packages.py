@@ -35,7 +35,7 @@ def packages(path: list[str]) -> dict[str, Any]:
 
 
 def _vllm_ascend(path: list[str]) -> dict[str, Any] | None:
-    """Return where vllm_ascend is, whether its compiled module is there, and for which machine it was built."""
+    """Return the folder of vllm_ascend, whether its compiled module exists, and the machine it was built for."""
     for folder in path:
         place = os.path.join(folder, "vllm_ascend")
         if not os.path.isfile(os.path.join(place, "__init__.py")):

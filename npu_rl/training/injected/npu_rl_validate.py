@@ -115,7 +115,7 @@ def _trimmed(statement: ast.stmt, used: set[str]) -> ast.stmt:
 
 
 class _LazyPackages(importlib.abc.MetaPathFinder):
-    """Finds the packages of a tree; their `__init__.py` is executed import by import, as names are asked for."""
+    """Finder of a tree's packages; their `__init__.py` is executed import by import, on demand."""
 
     def __init__(self, code: Path) -> None:
         self._code = str(code)
@@ -135,7 +135,7 @@ class _LazyPackages(importlib.abc.MetaPathFinder):
 
 
 class _LazyPackage(importlib.machinery.SourceFileLoader):
-    """Loads a package without executing its `__init__.py`, until a name of it is asked for."""
+    """Loader of a package without executing its `__init__.py`, until one of its names is needed."""
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Give the package a `__getattr__` that executes the one import that defines a name."""

@@ -58,7 +58,7 @@ class Explanation:
 
 
 class _Role(Enum):
-    """What an exception says about the cause of a failure."""
+    """The cause of a failure that an exception indicates."""
 
     PRIMARY = "an error of its own"
     SECONDARY = "a report that another process failed"

@@ -1,4 +1,4 @@
-"""How the log of a trainer writes the metrics of a step, and under which names."""
+"""The format and names of a step's metrics in a trainer's log."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ class Tail:
 
     @property
     def offset(self) -> int:
-        """Offset of the first byte that was not returned yet, from which a later `follow` can continue."""
+        """Offset of the first byte that was not returned yet, for a later `follow` to continue from."""
         return self._next - len(self._unfinished)
 
     def lines(self) -> Iterator[str]:

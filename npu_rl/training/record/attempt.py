@@ -70,7 +70,7 @@ class Attempt:
 
     @property
     def usage(self) -> Path:
-        """Folder in which the patches record that they were used."""
+        """Folder in which patches record their use."""
         return self.folder / "usage"
 
     @property

@@ -1,4 +1,4 @@
-"""The step of a run's newest checkpoint, as its trainer and its folders tell it."""
+"""The step of a run's newest checkpoint, from its trainer's file and its folders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where a run's checkpoint lies, of which format it is, and what describes its model."""
+"""A run's checkpoint: its place, its format, and the files that describe its model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def run_record(run: str, runs: Path | None) -> RunRecord:
     if runs is None:
         raise UsageError(
             f"The folder of run {run} is not known",
-            why="There is no workspace here, and NPU_RL_RUNS is not set.",
+            why="No workspace found here, and NPU_RL_RUNS is not set.",
             hint="Name the workspace with --workspace, or give the run's folder.",
         )
     return RunRecord.load(runs, run)

@@ -52,7 +52,7 @@ class RunRecord:
 
     @property
     def mark(self) -> str:
-        """Mark of its processes and temporary folders: its id, and its folder's inode, in which a copy differs."""
+        """Mark of its processes and temporary folders: its id, and its folder's inode, which a copy doesn't share."""
         place = self.folder.stat()
         return f"{self.id}-{hashlib.sha256(f'{place.st_dev}:{place.st_ino}'.encode()).hexdigest()[:16]}"
 

@@ -1,4 +1,4 @@
-"""Which steps of a run's checkpoints are whole: verl's file list for each strategy, without reading a tensor.
+"""The complete steps among a run's checkpoints: verl's file list for each strategy, without reading a tensor.
 
 `data.pt` of a step is written after all ranks have saved (verl/trainer/ppo/ray_trainer.py:974@v0.5.0), so a step that
 a crash cut off lacks it. The ranks' files are looked at as well: a lost host, a disk or a person may have taken some.

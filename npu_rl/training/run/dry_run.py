@@ -43,7 +43,7 @@ _FIRST = (
 
 @dataclass(frozen=True)
 class DryRun:
-    """What a dry run wrote.
+    """The output of a dry run.
 
     Attributes:
         command: The trainer's command, quoted for a shell, with secrets masked.

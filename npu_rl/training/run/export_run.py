@@ -29,7 +29,7 @@ _CARD = "README.md"
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """What is exported, and where to.
+    """The input and the target of an export.
 
     Attributes:
         target: A folder that does not exist.
@@ -136,7 +136,7 @@ def _require_new(options: ExportOptions) -> None:
         )
     if run == target or run in target.parents:
         raise UsageError(
-            "The output folder lies in the run's",
+            "The output folder is inside the run's folder",
             where=str(options.target),
             hint="Choose a folder outside of the run's record.",
         )

@@ -63,7 +63,7 @@ def examine(
 
 
 def require_device(recipe: Recipe, root: Path) -> None:
-    """Raise HostError if a recipe is for devices and this host has none."""
+    """Raise HostError if a recipe needs devices and this host has none."""
     if recipe.device != "cpu" and not host_facts.devices(recipe.device, root):
         named, file = ("NPUs", "davinci") if recipe.device == "npu" else ("NVIDIA GPUs", "nvidia")
         raise HostError(
@@ -118,7 +118,7 @@ def _command(recipe: Recipe, python: str) -> str:
 
 
 def stack_of_manifest(name: str) -> WantedStack:
-    """Return what a manifest says of a host. Raises ManifestError if it is invalid."""
+    """Return a manifest's requirements on a host. Raises ManifestError if it is invalid."""
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     manifest = load_manifest(name).manifest

@@ -18,7 +18,7 @@ _FETCH_TIMEOUT = 60.0  # seconds in which the logs of a cluster are fetched
 
 
 def refusal(attempt: Attempt) -> HostError | None:
-    """Return the error for which the driver did not start the trainer, if it was a difference between nodes."""
+    """Return the error that kept the driver from starting the trainer, if it was a difference between nodes."""
     refused = _read_report(attempt).get("refused")
     if not isinstance(refused, dict):
         return None

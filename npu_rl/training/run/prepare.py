@@ -125,12 +125,12 @@ class Prepared:
         )
 
     def _byte_code(self, run_id: str) -> str:
-        """Return the key of the run's byte code: of the state of the files, or of the run if the tree is unproven."""
+        """Return the key of the run's byte code: the state of the files, or the run if the tree is unproven."""
         state = self.report.state() if self.report.ok else run_id
         return byte_code.run_key(self.report.receipt.digest, self.interpreter.shown, state)
 
     def _standin_roots(self, rollout_standin: bool) -> tuple[Path, ...]:
-        """Return the folders of stand-ins for PYTHONPATH.
+        """Return the stand-in folders for PYTHONPATH.
 
         torch_npu's is included only for MindSpeed, which can't be imported without it, and for a transformers in the
         tree, which is there because its models were patched to call it; verl's FSDP path uses its ops then.

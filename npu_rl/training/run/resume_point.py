@@ -1,4 +1,4 @@
-"""The step that `--resume` goes on from: the newest whole one, by the files of this node, before Ray starts."""
+"""The step that `--resume` continues from: the newest complete one among this node's files, before Ray starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIZES = ("tensor_model", "pipeline_model", "context", "expert_model")
 
 @dataclass(frozen=True)
 class ResumePoint:
-    """A step to go on from.
+    """A step to resume from.
 
     Attributes:
         step: The newest whole one; None if there is no checkpoint.
@@ -36,7 +36,7 @@ class ResumePoint:
 
 
 def resume_point(record: RunRecord, recipe: Recipe, config: Mapping[str, Any]) -> ResumePoint:
-    """Return the step to go on from.
+    """Return the step to resume from.
 
     Args:
         record: The record of a run of verl's.
@@ -57,7 +57,7 @@ def resume_point(record: RunRecord, recipe: Recipe, config: Mapping[str, Any]) -
     if newest is None and newer:
         more = [f"and {len(newer) - 5} more"] if len(newer) > 5 else []
         raise NpuRlError(
-            f"Run {record.name} has no whole checkpoint to go on from",
+            f"Run {record.name} has no complete checkpoint to resume from",
             where=str(record.checkpoints),
             why="\n".join([*newer[:5], *more, "whole: none"]),
             hint="Bring the missing files back, or begin a run of another name: name=…",

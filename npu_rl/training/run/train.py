@@ -45,7 +45,7 @@ class RunStopped(NpuRlError):
         if step is not None:
             why, hint = None, f"Go on from its checkpoint of step {step}: the same command with --resume"
         else:
-            why = f"It has no checkpoint to go on from: {_no_checkpoint_reason(record, recipe)}"
+            why = f"It has no checkpoint to resume from: {_no_checkpoint_reason(record, recipe)}"
             hint = "Run it again under another name: name=…"
             hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
         super().__init__(
@@ -252,7 +252,7 @@ def _open_record(
 def require_checkpoint(
     prepared: Prepared, record: RunRecord, config: Mapping[str, object], notify: Callable[[str], None]
 ) -> None:
-    """Make the newest whole checkpoint the one to go on from. Raises NpuRlError if there is none, or nothing to do."""
+    """Select the newest complete checkpoint to resume from. Raises NpuRlError without one, or with nothing to do."""
     if prepared.recipe.has_own_keys:
         point = ResumePoint(record.latest_checkpoint if can_resume(prepared.recipe) else None)
     else:
@@ -262,7 +262,7 @@ def require_checkpoint(
         every = prepared.recipe.checkpoint.every
         saving = ", with checkpoint.every=N to save one every N steps" if every == -1 else ""
         raise NpuRlError(
-            f"Run {record.name} has no checkpoint to go on from",
+            f"Run {record.name} has no checkpoint to resume from",
             where=str(record.checkpoints),
             why=_no_checkpoint_reason(record, prepared.recipe),
             hint=f"Begin a run of another name (name=…){saving}.",

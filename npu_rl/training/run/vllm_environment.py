@@ -1,4 +1,4 @@
-"""Packages and environment variables with which vLLM's engine runs on the stand-ins of `standins/vllm`."""
+"""Packages and environment variables for vLLM's engine on the stand-ins of `standins/vllm`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _LONGEST = 300  # characters of a reason
 
 @dataclass(frozen=True)
 class Witnessed:
-    """What a witness showed.
+    """The result of a witness.
 
     Attributes:
         state: HAS_FAULT, HAS_NONE or NOT_RUN.
@@ -45,7 +45,7 @@ class Witnessed:
 def run_witness(
     fault: KnownFault, code: Path, python: str, variables: Mapping[str, str] | None = None
 ) -> Witnessed:
-    """Execute a fault's witness on the tree's own functions, on this CPU with the stand-ins.
+    """Execute a fault's witness with the tree's own functions, on this CPU with the stand-ins.
 
     Nothing is written beside the sources. Whatever keeps the witness from its last line, a missing package first of
     all, makes it NOT_RUN.

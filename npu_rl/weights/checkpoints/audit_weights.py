@@ -16,7 +16,7 @@ LISTED = 1000  # names and differences of each kind that a report has
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """What is compared, and how it is read.
+    """The inputs and options of a comparison.
 
     Attributes:
         config: Folder of the model's config.json, where neither side is a Hugging Face folder.

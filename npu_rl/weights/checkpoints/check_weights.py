@@ -62,7 +62,7 @@ def is_checkpoint(folder: Path) -> bool:
 
 
 def check_weights(folder: Path, workers: Workers, wanted: WantedCheckpoint | None) -> CheckReport:
-    """Check a folder. Findings say what is wrong with it; no data of its tensors is read.
+    """Check a folder. Findings describe its faults; no tensor data is read.
 
     Raises:
         HostError: If the interpreter can't be run, or has no torch or transformers.

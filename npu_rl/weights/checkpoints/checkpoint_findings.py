@@ -1,4 +1,4 @@
-"""What a checkpoint's folder shows without torch: its config.json, its shards' headers, its files."""
+"""Properties of a checkpoint folder that need no torch: its config.json, its shards' headers, its files."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WantedCheckpoint(Protocol):
         """Compare the version of transformers that made the model with the stack's."""
 
     def compare_format(self, checked: CheckedFolder, ranks: Sequence[int]) -> None:
-        """Compare the format of a checkpoint of Megatron, and of a legacy one the ranks."""
+        """Compare the format of a Megatron checkpoint, and the ranks of a legacy one."""
 
 
 @dataclass

@@ -13,7 +13,7 @@ _MOST = 16  # workers by default: more wait for one disk
 def pool_of(
     python: str | None, count: int | None, *, inherit_path: bool = False, ray: str | None = None
 ) -> Workers:
-    """Return as many workers as asked for, by default one for each usable CPU, and share the CPUs among them.
+    """Return the requested number of workers, by default one per usable CPU, and divide the CPUs among them.
 
     Args:
         ray: Address of a Ray cluster, on each of whose hosts as many are started.

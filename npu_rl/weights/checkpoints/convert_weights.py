@@ -27,7 +27,7 @@ JOURNAL = CONVERT_NAME
 
 @dataclass(frozen=True)
 class ConvertOptions:
-    """What is converted, and to what.
+    """The input and the target of a conversion.
 
     Attributes:
         config: Folder of the model's config.json, where the input has none.

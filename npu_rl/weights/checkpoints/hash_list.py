@@ -1,4 +1,4 @@
-"""The list of hashes beside a checkpoint, by which other nodes prove their copies. `sha256sum -c` reads it, too."""
+"""The hash list of a checkpoint, with which other nodes prove their copies; also readable by `sha256sum -c`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class HashComparison:
 
 
 def write_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> HashComparison:
-    """Hash all files in a folder, whatever its layout, and write the list. Raises UsageError if there is one already.
+    """Hash all files in a folder, in any layout, and write the list. Raises UsageError if a list exists.
 
     Args:
         count: Files to read at once.
@@ -71,7 +71,7 @@ def write_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> H
 
 
 def _require_listable(folder: Path, names: Sequence[str]) -> None:
-    """Raise WeightsError if there is no file, or one whose name is no line of text."""
+    """Raise WeightsError if a file is missing, or has a name that is not a line of text."""
     if not names:
         raise WeightsError("The folder has no files", where=str(folder))
     odd = next((name for name in names if not name.isprintable()), None)
@@ -79,7 +79,7 @@ def _require_listable(folder: Path, names: Sequence[str]) -> None:
         raise WeightsError(
             "The name of a file can't be listed",
             where=str(folder / odd),
-            why="It has a line break, another control character, or bytes that are no UTF-8.",
+            why="It has a line break, another control character, or bytes that are not UTF-8.",
             hint="Rename or remove the file.",
         )
 
@@ -158,7 +158,7 @@ def _read_list(path: Path) -> dict[str, str]:
         for number, line in enumerate(lines, 1):
             match = _LINE.fullmatch(line)
             if match is None or not _is_inside(match[2]):
-                raise ValueError(f"line {number} is no hash and path of a file in the folder")
+                raise ValueError(f"line {number} is not the hash and path of a file in the folder")
             if match[2] in found:
                 raise ValueError(f"line {number} lists {match[2]} again")
             found[match[2]] = match[1]

@@ -1,4 +1,4 @@
-"""What `weights check` finds in a checkpoint of Megatron: its files, and whether a recipe loads its format."""
+"""Findings of `weights check` in a Megatron checkpoint: its files, and whether a recipe loads its format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def is_megatron_checkpoint(folder: Path) -> bool:
 
 
 def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | None) -> CheckedFolder:
-    """Check the folder of a finished conversion or of a trainer; no value of a tensor is read.
+    """Check the folder of a finished conversion or of a trainer; no tensor value is read.
 
     Raises:
         HostError: If the interpreter can't be run, or has no torch.

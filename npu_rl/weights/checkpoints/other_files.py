@@ -18,7 +18,7 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", "
 
 @dataclass(frozen=True)
 class OtherFiles:
-    """Names of the files in a checkpoint's folder besides config.json, the index and its shards.
+    """Names of a checkpoint folder's files other than config.json, the index and its shards.
 
     Attributes:
         copied: Tokenizer, generation_config.json, licence, code; all are small.

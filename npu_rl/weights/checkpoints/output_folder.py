@@ -1,4 +1,4 @@
-"""What is asked of an output folder before weights are written to it."""
+"""Requirements on an output folder before weights are written to it."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def require_apart(source: Path, target: Path) -> None:
     one, other = source.resolve(), target.resolve()
     if one == other or one in other.parents or other in one.parents:
         raise UsageError(
-            "The output folder is the input's, or one lies in the other",
+            "Input and output folders overlap",
             where=str(target),
             hint="Choose a folder outside the input's.",
         )
 
 
 def require_no_links(target: Path, files: Iterable[str]) -> None:
-    """Raise UsageError if a folder below an output's, in which it has files, is a link: they would lie elsewhere."""
+    """Raise UsageError if a subfolder for the output's files is a link, which would put them elsewhere."""
     folders = {folder for name in files for folder in Path(name).parents}
     linked = sorted(str(folder) for folder in folders if (target / folder).is_symlink() and folder.name)
     if linked:

@@ -1,4 +1,4 @@
-"""The journal of a cast or a conversion in its output folder: of which input it is, and which shards are finished."""
+"""The journal of a cast or conversion in its output folder: its input, and the finished shards."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class RayWorkers(Workers):
         on_result: Callable[[Any], None],
         on_progress: Callable[[int], None],
     ) -> None:
-        """Run all tasks; the first failure ends the others. Progress is told when a task has ended.
+        """Run all tasks; the first failure ends the others. Progress is reported when a task has ended.
 
         Raises:
             WeightsError: If the files are at fault.
@@ -89,7 +89,7 @@ class RayWorkers(Workers):
                 "The process that gives tasks to Ray has ended",
                 where=self.python,
                 why=process.last_words(),
-                hint="Run the command again: it goes on where it was. `ray status` shows whether the cluster is well.",
+                hint="Run the command again: it resumes. `ray status` shows whether the cluster is well.",
             )
         answer: dict[str, Any] = json.loads(line)
         return answer
@@ -98,7 +98,7 @@ class RayWorkers(Workers):
         return next((host for host in self.hosts if host["node"] == answer.get("node")), {"tasks": 0})
 
     def _fail(self, answer: dict[str, Any], tasks: Sequence[Task]) -> NoReturn:
-        """Raise the error of a task, or of the cluster where it is of none, with the host's name."""
+        """Raise the error of a task or, if it isn't a task's, of the cluster, with the host's name."""
         event, index = answer.pop("event"), answer.pop("index", None)
         host = self._host(answer)
         answer = {name: value for name, value in answer.items() if name not in ("node", "bytes")}

@@ -1,4 +1,4 @@
-"""Write the files of an output that an earlier, interrupted command has not finished, and say how far it is."""
+"""Write the output files that an earlier, interrupted command has not finished, and report progress."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 
 
 class WorkProgress:
-    """What is told of a cast, conversion, audit or export while it goes on; this one says nothing."""
+    """Progress of a cast, conversion, audit or export; this class reports nothing."""
 
     def begin(self, total: int, done: int) -> None:
-        """Say how many bytes will be written, and how many of them are there."""
+        """Report how many bytes will be written, and how many of them exist."""
 
     def damaged(self, names: Sequence[str]) -> None:
-        """Say which finished files are written again, since they are not what was written."""
+        """Report which finished files are written again, since their content has changed."""
 
     def advance(self, count: int) -> None:
-        """Say that so many more bytes are written."""
+        """Report the number of bytes written since the last call."""
 
     def shard(self, name: str, done: int, total: int) -> None:
-        """Say that a shard is finished."""
+        """Report that a shard is finished."""
 
 
 def write_files(

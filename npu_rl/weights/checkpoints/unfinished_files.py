@@ -1,4 +1,4 @@
-"""What a killed cast, conversion or export has not finished: files named as `part_file` and `disk` do, and folders."""
+"""Unfinished files of a killed cast, conversion or export: names as from `part_file` and `disk`, and folders."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def staging_folder(target: Path) -> tuple[Path, Path]:
 
 
 def remove_left_over(target: Path) -> None:
-    """Remove the staging folders of killed exports to the target, which have a lock that nobody holds."""
+    """Remove the staging folders of killed exports to the target, whose locks are free."""
     form = re.compile(re.escape(f".{target.name[:100]}.") + "[0-9a-f]{12}" + re.escape(_LOCK))
     there = target.parent.iterdir() if target.parent.is_dir() else ()
     for lock in [path for path in there if form.fullmatch(path.name)]:

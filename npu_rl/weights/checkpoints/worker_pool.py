@@ -38,7 +38,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Workers:
-    """How tasks are run.
+    """The way of running tasks.
 
     Attributes:
         python: The interpreter that has torch.
@@ -73,7 +73,7 @@ class Workers:
         return found[0]
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of the workers: nothing of those of this host."""
+        """Return the description of the workers in a report; empty for workers of this host."""
         return {}
 
     def command(self) -> list[str]:
@@ -142,7 +142,7 @@ class _Round:
             raise failure
 
     def _drive(self) -> None:
-        """Start a worker and give it tasks until there is none, or anything has failed."""
+        """Start a worker and give it tasks until none is left, or anything has failed."""
         try:
             process = self._start()
             if process is None or self._answer(process, None) is None:
@@ -195,7 +195,7 @@ class _Round:
 
 
 def raise_answer(event: str, answer: dict[str, Any], task: Task | None) -> NoReturn:
-    """Raise npu-rl's error for a task's event that is no result."""
+    """Raise npu-rl's error for an event other than a task's result."""
     subject = task.subject if task else ""
     if event == "bug":
         raise RuntimeError(f"{subject}\n{answer['trace']}")

@@ -135,7 +135,7 @@ def _commits(seen: Git, root: str, tip: str) -> tuple[HistoryCommit, ...]:
             raise WorkspaceError(
                 f"{commit} is a merge",
                 why="Patches are a line of commits, one after the other.",
-                hint=f"Lay your commits on top of {short(row[1])}: git rebase {short(row[1])}",
+                hint=f"Rebase your commits onto {short(row[1])}: git rebase {short(row[1])}",
             )
     if sum(len(row) == 1 for row in rows) > 1:
         raise WorkspaceError(

@@ -36,7 +36,7 @@ _SHOWN = 20  # paths of a dirty tree in a message
 
 @dataclass(frozen=True)
 class CommitExport:
-    """What an export has done.
+    """The result of an export.
 
     Attributes:
         patches: Every patch of the history.
@@ -84,7 +84,7 @@ def manifest_of(paths: WorkspacePaths) -> str:
         pass
     raise UsageError(
         "The manifest of this workspace is not known",
-        why="The one that it was set up from is not here, or its lock has been made anew since.",
+        why="The one that it was set up from is not here, or its lock has changed since.",
         hint="Name it: npu-rl patches export --manifest FILE",
     )
 
@@ -153,7 +153,7 @@ def _roots(lock: Lock, receipt: Receipt, work: Sequence[str]) -> dict[str, str]:
 
 
 def _require_clean(paths: WorkspacePaths, history: WorkspaceHistory) -> None:
-    """Raise WorkspaceError unless every file of a root is as in the last commit, whatever git's index says."""
+    """Raise WorkspaceError unless every file of a root is as in the last commit, regardless of git's index."""
     root, tree = history.root, history.commits[-1].tree
     files = {path: (entry.mode, entry.oid) for path, entry in history.trees.files(tree)}
     laid = ExpectedTree(files)
@@ -182,7 +182,7 @@ def _is_empty_folder(path: Path) -> bool:
 def _tell_of_other_work(
     histories: Mapping[str, WorkspaceHistory], work: Sequence[str], notify: Notify
 ) -> None:
-    """Tell of work beside `code` that is not among the commits of a HEAD."""
+    """Print a note on work beside `code` that is not among the commits of a HEAD."""
     for line in work:
         root = line.partition(": ")[0]
         if root != ROOT and (root not in histories or histories[root].is_as_laid):
@@ -190,6 +190,6 @@ def _tell_of_other_work(
 
 
 def _locked_texts(receipt: Receipt) -> dict[str, bytes]:
-    """Return the files of the lock's patches by the SHA-256 of their bytes, whatever the receipt calls them."""
+    """Return the files of the lock's patches by the SHA-256 of their bytes, not by their names in the receipt."""
     texts = [text.encode("utf-8", "surrogateescape") for text in receipt.texts.values()]
     return {hashlib.sha256(text).hexdigest(): text for text in texts}

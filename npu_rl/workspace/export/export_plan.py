@@ -1,4 +1,4 @@
-"""What an export writes: the files of patches and series, and the manifest's entries. Nothing is written here."""
+"""The output of an export: the files of patches and series, and the manifest's entries. Nothing is written here."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ class ExportPlanner:
                 f"{path.name} was changed by hand after an export had written it",
                 where=str(path),
                 why="Its diff is no longer that of its commit.",
-                hint="Make the change in the commit (git commit --amend), and remove the file, which is written anew.",
+                hint="Make the change in the commit (git commit --amend), and remove the file, which is written again.",
             )
         if read_if_file(path, LARGEST) != text:
             self._check_unchanged(path, *([patch.locked.sha256] if patch.locked is not None else dropped))
@@ -236,7 +236,7 @@ class ExportPlanner:
             raise PatchError(f"Two patches would be written to {path.name}", where=str(path))
 
     def _is_free_for(self, path: Path, text: bytes) -> bool:
-        """Return whether a file may be written: there is none, or it has this text, or that of an earlier export."""
+        """Return whether a file may be written: it is missing, or has this text or that of an earlier export."""
         found = read_if_file(path, LARGEST)
         return found is None or found == text or self._is_exported(path, found)
 

@@ -82,7 +82,7 @@ def _before(commits: tuple[HistoryCommit, ...]) -> list[str]:
 
 
 def _laid_steps(history: WorkspaceHistory, lock: Lock) -> list[LaidStep]:
-    """Return the commits of setup with what each does, by the order in which npu-rl writes them."""
+    """Return the commits of setup with their effects, in npu-rl's order of writing."""
     kinds = list(_kinds(lock, history.root))
     if len(kinds) != len(history.laid):
         raise WorkspaceError(
@@ -126,7 +126,7 @@ def _find(commit: HistoryCommit, pending: list[LaidStep]) -> LaidStep | None:
 def _check_unchanged(
     trees: Trees, commit: HistoryCommit, before: str, laid: LaidStep, laid_before: str
 ) -> None:
-    """Raise WorkspaceError unless a step still does what setup laid, whatever patches now come before it."""
+    """Raise WorkspaceError if the effect of a step has changed, aside from patches that now come before it."""
     if commit.id == laid.commit.id:
         return
     if list(trees.changed(before, commit.tree)) != list(trees.changed(laid_before, laid.commit.tree)):

@@ -91,7 +91,7 @@ def _keys(component: str) -> tuple[str, ...]:
 
 
 def _takes_over(edit: ListEdit, holder: Mapping[str, Any]) -> bool:
-    """Return whether the file's own list has to take the place of the parent's, of which an entry changes."""
+    """Return whether the file's own list has to replace the parent's, since an inherited entry changes."""
     found = holder.get("patches")
     inherits = "patches" not in holder or (isinstance(found, dict) and list(found) == [APPEND])
     return inherits and any(place < len(edit.inherited) for place in (*edit.replaced, *edit.removed))
@@ -153,7 +153,7 @@ def _written(text: str, edit: ListEdit) -> str:
 
 
 def _put_list(out: _Text, holder: Any, missing: list[str], found: Any, edit: ListEdit) -> None:
-    """Write a whole list, where there is none or in place of one that only adds to the parent's."""
+    """Write a whole list, as a new one or in place of one that only adds to the parent's."""
     own = _plain(found) if found is not None and isinstance(found.value, list) else []
     items: list[Any] = [*edit.inherited, *(own[APPEND] if isinstance(own, dict) else own or [])]
     takes_over = any(place < len(edit.inherited) for place in (*edit.replaced, *edit.removed))
@@ -169,7 +169,7 @@ def _put_list(out: _Text, holder: Any, missing: list[str], found: Any, edit: Lis
 
 
 def _change_list(out: _Text, holder: Any, found: Any, edit: ListEdit) -> None:
-    """Change a list that stands in the file: its entries, and what is added to it."""
+    """Change a list in the file: its entries, and additions to it."""
     appends = _is_mapping(found)
     listed = _value(found, APPEND) if appends else found
     skipped = len(edit.inherited) if appends else 0

@@ -1,4 +1,4 @@
-"""Where each patch of a series goes: which entry of the manifest, and which file of it."""
+"""Placement of a series' patches: the entry of the manifest, and the file in it."""
 
 from __future__ import annotations
 
@@ -182,6 +182,6 @@ def _check_writable(one: PlacedEntry) -> None:
         )
     if entry.exclude:
         raise PatchError(
-            f"{entry.path} leaves files out with `exclude:`, so its text can't be written anew",
+            f"{entry.path} leaves files out with `exclude:`, so its text can't be written again",
             hint="Take the files out of the patch, remove `exclude:`, run npu-rl lock and npu-rl setup, then export.",
         )

@@ -43,7 +43,7 @@ class SeriesPatch:
 
 @dataclass
 class SeriesByComponent:
-    """Patches by component (`tree` for the assembled tree), and what is told of commits.
+    """Patches by component (`tree` for the assembled tree), and notes on commits.
 
     Attributes:
         split: Commits that give patches to several components, with their names.

@@ -30,7 +30,7 @@ _SHOWN = 10  # paths in a message
 def take_whole_checkouts(
     lock: Lock, code: WorkspaceHistory, checkouts: Mapping[str, WorkspaceHistory], found: SeriesByComponent
 ) -> list[str]:
-    """Put the patches of whole checkouts with commits of the user's in the place of those that `code` gives.
+    """Replace a component's patches from `code` by those from its whole checkout, where that has the user's commits.
 
     Returns the names of their components.
 
@@ -108,5 +108,5 @@ def _check_shared_files(
             why="The next setup would lay neither tree as you have it:\n"
             + "\n".join([*shared][:_SHOWN])
             + more,
-            hint="Make these changes in code, or export the commits of one of the two, lock, set up and go on.",
+            hint="Make these changes in code, or export the commits of one of the two, lock, set up and continue.",
         )

@@ -87,7 +87,7 @@ def _not_chosen(paths: WorkspacePaths, named: str, setup: Mapping[str, Any]) -> 
     return WorkspaceError(
         "The workspace names an interpreter that you have not chosen",
         where=str(paths.receipt),
-        why=f"It names {one_line(named)}. Whoever wrote the workspace chose that, so no command starts it by itself.",
+        why=f"It names {one_line(named)}. The author of the workspace chose that, so no command starts it by itself.",
         hint=f"If you trust it: {setup_hint(paths, setup, f'--python {python}')}\n"
         f"For one command, add --python {python}; npu-rl's own is {shlex.quote(sys.executable)}.",
     )

@@ -55,7 +55,7 @@ def interrupted_error(paths: WorkspacePaths) -> WorkspaceError:
 
 
 def _setup(paths: WorkspacePaths, journal: swap.Journal) -> Mapping[str, Any] | None:
-    """Return what the receipt of the interrupted setup has of it; None if there is none that can be read."""
+    """Return the part of the interrupted setup that the receipt has; None without a readable one."""
     for home in (journal.staging, paths.root):
         try:
             return read_receipt(WorkspacePaths(home)).setup

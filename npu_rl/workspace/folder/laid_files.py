@@ -1,4 +1,4 @@
-"""Files that setup creates besides the trees, and their checks.
+"""Files that setup creates outside of the trees, and their checks.
 
 These are `activate`, each root's pointer to its git repository, and those repositories with their packs; `src` must
 have nothing else. Of a repository only the parts are checked that users have no reason to change: git writes their
@@ -89,7 +89,7 @@ def check_laid_files(
 
 
 def local_work(home: Path, roots: Mapping[str, object], setup: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the paths besides the trees that the user created or changed, which a setup would replace."""
+    """Yield paths outside of the trees that the user created or changed and that a setup would replace."""
     if (home / "src").is_symlink():
         yield "src/"  # whatever it leads to stays where it is
     elif _folder_kind(home / "src") == "type":

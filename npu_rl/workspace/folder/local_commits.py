@@ -75,7 +75,7 @@ def files_below(home: Path) -> Iterator[str]:
 
 
 def _is_of_setup(path: Path, inner: str) -> bool:
-    """Return whether a file has only lines that setup writes or carries over; a line of comment says nothing either."""
+    """Return whether a file has only lines that setup writes or carries over; comments don't count either."""
     lines = _SETUP_LINES.get(inner)
     if lines is None or not path.is_file():
         return False

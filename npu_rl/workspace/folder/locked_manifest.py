@@ -1,4 +1,4 @@
-"""What a workspace was locked with, without the lock's model: its import and the check take a tenth of a plan."""
+"""The manifest and lock of a workspace without the lock's model, whose import and check take a tenth of a plan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receipt of a workspace: its files and hunks, with which it can be verified without a git repository."""
+"""The receipt of a workspace: its files and hunks, which are enough to verify it without a git repository."""
 
 from __future__ import annotations
 

@@ -159,7 +159,7 @@ def _commits(facts: Mapping[str, Any], lock: Lock) -> dict[str, str]:
 
 
 def _tell_of_interpreter(paths: WorkspacePaths, notify: Callable[[str], None]) -> None:
-    """Tell of an interpreter in the receipt that is being replaced: the new one has it only if the user chose it."""
+    """Print a note on an interpreter in the receipt that is being replaced: only the user's own choice is kept."""
     try:
         named = chosen_interpreter.other_interpreter(read_receipt(paths).setup)
     except WorkspaceError:

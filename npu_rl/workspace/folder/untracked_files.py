@@ -31,7 +31,7 @@ _CACHED = r"(?P<module>[^.]+)\..+\.pyc(?P<unfinished>\.[0-9]+)?"  # between: the
 
 
 class ExpectedTree:
-    """Facts about the tree with which untracked files are classified, computed on first use."""
+    """Facts about the tree for the classification of untracked files, computed on first use."""
 
     def __init__(self, expected: Mapping[str, tuple[str, str]]) -> None:
         self.expected = expected
@@ -71,7 +71,7 @@ def why_ignored(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> str |
 
 
 def has_byte_code_name(path: str, tree: ExpectedTree) -> bool:
-    """Return whether Python gives a file of this name to the byte code of a source of this tree, whatever it holds."""
+    """Return whether Python gives a file of this name to the byte code of a source of this tree."""
     return _byte_code_name(path, tree) is not None
 
 

@@ -1,1 +1,1 @@
-"""What the patches and pull requests of a stack change, in Python's terms, from the syntax trees before and after."""
+"""Changes by a stack's patches and pull requests in Python's terms, from the syntax trees before and after."""

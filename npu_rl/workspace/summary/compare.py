@@ -49,7 +49,7 @@ _Group = dict[tuple[str, str], list[Definition]]
 
 
 def _grouped(definitions: Sequence[Definition]) -> _Group:
-    """Return the definitions by kind and name; one that stands in both branches of an `if` is there twice."""
+    """Return the definitions by kind and name; one in both branches of an `if` is counted twice."""
     groups: _Group = {}
     for one in definitions:
         if one.kind != "statement":
@@ -70,7 +70,7 @@ def _named_changes(before: Sequence[Definition], after: Sequence[Definition]) ->
 
 
 def _is_within_new_class(name: str, old: _Group, new: _Group) -> bool:
-    """Return whether a class around it is new as a whole, so that the class says it all."""
+    """Return whether a surrounding class is new as a whole, so that the class covers it."""
     parts = name.split(".")
     around = [".".join(parts[:count]) for count in range(1, len(parts))]
     return any(("class", outer) in new and ("class", outer) not in old for outer in around)

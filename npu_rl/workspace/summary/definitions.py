@@ -1,4 +1,4 @@
-"""What a Python file defines: classes, functions, methods, attributes, imports and other statements."""
+"""Definitions in a Python file: classes, functions, methods, attributes, imports and other statements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COMPOUND = (ast.If, ast.Try, ast.With, ast.For, ast.While, ast.Match)
 
 @dataclass(frozen=True)
 class Definition:
-    """One thing that a file defines, and what tells it from another version of itself.
+    """One definition in a file, with the properties that distinguish it from another version.
 
     Attributes:
         name: Qualified within the file: "Class.method". An import has the name it binds, a statement its text.
@@ -42,7 +42,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class FileDefinitions:
-    """What a file defines, in its order, and its docstring; empty if it has none."""
+    """The definitions of a file in order, and its docstring; empty without one."""
 
     definitions: tuple[Definition, ...]
     docstring: str

@@ -1,4 +1,4 @@
-"""What packages of a code tree rebind in other packages when they are imported, read from their text.
+"""Names that packages of a code tree rebind in other packages on import, read from their text.
 
 Two ways are known. MindSpeed names its targets to a manager, `register_patch("megatron.core.x.f", new)`
 (mindspeed/patch_utils.py @ 7ff818c4:144): a name that ends with wrapper or decorator is laid around the old function,
@@ -118,7 +118,7 @@ def _run_at_import(body: Iterable[ast.stmt]) -> Iterator[Any]:
 
 
 def _imported_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Yield each name that a module's imports bind, with what it stands for; relative imports aside."""
+    """Yield each name that a module's imports bind, with its target; relative imports aside."""
     for node in _run_at_import(tree.body):
         if isinstance(node, ast.Import):
             for item in node.names:
@@ -147,7 +147,7 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
 
 
 def _text(node: ast.expr) -> str | None:
-    """Return a string's text, with {} for what is only known at run time; None if it is no string."""
+    """Return a string's text, with {} for parts that are only known at run time; None for other expressions."""
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(part) or "{}" for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -18,7 +18,7 @@ from npu_rl.workspace.summary.stack_steps import Step, stack_steps
 
 @dataclass(frozen=True)
 class StepSummary:
-    """A step and its files. paths: where each file lies in the code tree; none for one that is not laid."""
+    """A step and its files. paths: the place of each file in the code tree; none for one that is not laid."""
 
     step: Step
     files: tuple[FileChange, ...]
@@ -40,7 +40,7 @@ class StepSummary:
 
 @dataclass(frozen=True)
 class StackSummary:
-    """What the steps of a lock change.
+    """The changes by the steps of a lock.
 
     Attributes:
         tree: Id of the code tree.
@@ -112,5 +112,5 @@ def _named(steps: Sequence[Step], name: str, manifest: str) -> list[Step]:
 
 
 def _laid(lock: Lock, step: Step, path: str) -> tuple[str, ...]:
-    """Return where a file of a step lies in the code tree."""
+    """Return the place of a step's file in the code tree."""
     return (path,) if step.component is None else tuple(code_paths(lock.components[step.component], path))

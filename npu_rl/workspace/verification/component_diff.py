@@ -24,7 +24,7 @@ _ODD = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
 
 
 def component_changes(paths: WorkspacePaths, name: str, notify: Notify) -> bytes:
-    """Return the local changes of one component as one patch with its own paths; empty if there are none.
+    """Return the local changes of one component as one patch with its own paths; empty without any.
 
     Notifies of other effects of the patch, and of changes that a patch can't express.
 
@@ -113,7 +113,7 @@ def _quoted(name: str) -> bytes:
 
 
 def _note_other_effects(lock: Lock, name: str, path: str, component_path: str, notify: Notify) -> None:
-    """Tell what else a patch of a component would change, or be changed by, in the code tree."""
+    """Note other components that a patch of one component would change or be changed by in the code tree."""
     others = [laid for laid in code_paths(lock.components[name], component_path) if laid != path]
     if others:
         notify(

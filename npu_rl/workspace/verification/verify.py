@@ -202,7 +202,7 @@ def _check_receipt(lock: Lock, digest: str, receipt: Receipt, paths: WorkspacePa
 
 
 def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
-    """Raise WorkspaceError unless the receipt's files give the lock's trees, so that it can stand in for the lock."""
+    """Raise WorkspaceError unless the receipt's files give the lock's trees, so that it can replace the lock."""
 
     def refused(what: str, why: str | None = None) -> WorkspaceError:
         return WorkspaceError(what, where=str(paths.receipt), why=why, hint=again_hint(paths, receipt.setup))
@@ -222,7 +222,7 @@ def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
 
 
 def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
-    """Return the component a path of the workspace belongs to, by the taken paths; None if there is none.
+    """Return the component that a path of the workspace belongs to, by the taken paths; None without one.
 
     An untracked file at the top level belongs to none, even if a component is there.
     """

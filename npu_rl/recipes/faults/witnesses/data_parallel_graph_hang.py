@@ -29,7 +29,7 @@ RUNNER, CONTEXT = Path("vllm_ascend/worker/model_runner_v1.py"), Path("vllm/forw
 
 
 class Through(Exception):
-    """The pass has asked all its questions."""
+    """The pass has no more questions."""
 
 
 def main() -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""Show whether training goes on after a checkpoint, with the workers of cann-recipes-train bcd3be7 and verl 54c9b73.
+"""Show whether training survives a checkpoint, with the workers of cann-recipes-train bcd3be7 and verl 54c9b73.
 
 verl's `save_checkpoint` leaves the actor's weights on the host (verl/workers/megatron_workers.py:572@54c9b73), and the
 recipe's `generate_sequences` loads them only after start-up and after a validation

@@ -1,4 +1,4 @@
-"""A torchair graph of vllm-ascend goes on with the memory of weights that were freed and allocated elsewhere.
+"""A torchair graph of vllm-ascend keeps using the memory of weights that were freed and allocated elsewhere.
 
 Called is NPUModelRunner._get_torchair_lazy_compiled_model (vllm_ascend/worker/model_runner_v1.py@v0.9.1rc2). torchair
 is made here: torch.compile with a backend that does what torchair's option says, so that with frozen_parameter a

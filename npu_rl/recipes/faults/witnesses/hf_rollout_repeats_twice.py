@@ -97,7 +97,7 @@ def _autocast(device_type: str, dtype: object) -> Iterator[None]:
 
 
 class _Parameters:
-    """What transformers' GenerationConfig is here: a name for each value; one answer unless told otherwise."""
+    """Transformers' GenerationConfig as a namespace of values; one response by default."""
 
     num_return_sequences = 1
 

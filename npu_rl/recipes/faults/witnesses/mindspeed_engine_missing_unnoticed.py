@@ -1,4 +1,4 @@
-"""verl's engine `megatron` for NPUs goes on without MindSpeed where MindSpeed can't be imported, and reports nothing.
+"""verl's engine `megatron` for NPUs continues without MindSpeed if its import fails, and reports nothing.
 
 verl/workers/engine/mindspeed/transformer_impl.py@v0.8.0 takes any ImportError of mindspeed.megatron_adaptor for a
 machine without NPUs. Here it is that of torch_npu, which a host without the stand-in lacks. The engine is the one

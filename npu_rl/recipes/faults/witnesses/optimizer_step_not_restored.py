@@ -1,4 +1,4 @@
-"""Show whether a resumed run goes on with its optimizer, by verl 54c9b73's checkpoint manager on two gloo ranks.
+"""Show whether a resumed run restores its optimizer, with verl 54c9b73's checkpoint manager on two gloo ranks.
 
 Two optimizers of Megatron-core 0.8.0, both on MindSpeed's own AdamW (mindspeed/optimizer/adamw.py@v2.0.0_core_r0.8.0):
 

@@ -156,7 +156,7 @@ def _reload_megatron() -> None:
 
 
 def _entropy() -> None:
-    """What compute_log_prob runs; it asks for torch.compile each time."""
+    """The body of compute_log_prob, which calls torch.compile each time."""
     from verl.utils.megatron.tensor_parallel import vocab_parallel_entropy
 
     vocab_parallel_entropy(torch.randn(5, 11))

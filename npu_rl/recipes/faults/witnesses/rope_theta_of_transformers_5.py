@@ -1,4 +1,4 @@
-"""Ask mbridge for GPTModel's arguments with a model's configuration as transformers 4 has it, and as transformers 5.
+"""Compare GPTModel's arguments from mbridge for a configuration of transformers 4 and one of transformers 5.
 
 LLMBridge._get_gptmodel_args (mbridge/core/llm_bridge.py:124@v0.15.1) and DeepseekV3Bridge's own read rope_theta.
 Transformers 5.5.4 keeps it in rope_parameters: its Qwen3MoeConfig and DeepseekV3Config have no such attribute, which

@@ -1,4 +1,4 @@
-"""Show whether the router's bias stays float32 in the actor, and whether the rollout can tell its entries apart.
+"""Show whether the router's bias stays float32 in the actor, and whether the rollout can distinguish its entries.
 
 DeepSeek-V3's bias decides between scores that are close together, and training moves it by 0.001 a step. MindSpeed-LLM
 v2.0.0 registers it as float32 (core/transformer/moe/router.py:378) and Megatron-core's Float16Module makes it bfloat16,

@@ -130,7 +130,7 @@ def logits() -> torch.Tensor:
 
 
 def of_megatron(bias: torch.Tensor) -> torch.Tensor:
-    """Which experts each token gets: [tokens, experts], bool."""
+    """The experts of each token: [tokens, experts], bool."""
     route = getattr(moe_utils, "topk_softmax_with_capacity", None)
     route = route or moe_utils.topk_routing_with_score_function  # its name in Pai's Megatron-LM-250908
     _, chosen, *_ = route(logits(), 8, num_groups=8, group_topk=4, score_function="sigmoid", expert_bias=bias)

@@ -112,7 +112,7 @@ def trainer(worker: Any, step: int, found: dict[str, Any]) -> Any:
 
 
 def validation(worker: Any) -> Any:
-    """Return the samples of one batch of a validation, as verl's trainer asks for it: without the step."""
+    """Return the samples of one validation batch as verl's trainer generates them: without the step."""
     import torch
     from verl import DataProto
 

@@ -93,7 +93,7 @@ def stand_in_for_the_device() -> None:
 
 
 def make_layer() -> torch.nn.Module:
-    """Return rank 0's layer of EXPERTS experts, of which REDUNDANT are twice on RANKS ranks."""
+    """Return rank 0's layer of EXPERTS experts, REDUNDANT of them duplicated on RANKS ranks."""
     import vllm.model_executor.layers.fused_moe.layer as layer
     import vllm_ascend.ascend_config as configuration
     import vllm_ascend.eplb.adaptor.vllm_adaptor as adaptor

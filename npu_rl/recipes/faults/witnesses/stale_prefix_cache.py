@@ -29,7 +29,7 @@ EMPTIES = {"reset_prefix_cache", "sleep"}
 
 
 class Engine:
-    """An engine that takes weights and notes what else it is asked for."""
+    """An engine that takes weights and records all other calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -45,7 +45,7 @@ class Engine:
 
 
 def caches_prefixes() -> bool:
-    """Return what verl asks vLLM's engine for."""
+    """Return the attributes of vLLM's engine that verl uses."""
     found: list[bool] = []
 
     def without_a_device(engine_args: Any) -> None:
@@ -57,7 +57,7 @@ def caches_prefixes() -> bool:
 
 
 def calls_of_two_syncs() -> list[str]:
-    """Make the sharding manager by its parts: its constructor asks for groups of devices."""
+    """Make the sharding manager from its parts: its constructor needs device groups."""
     engine = Engine()
     one = fsdp_vllm.FSDPVLLMShardingManager.__new__(fsdp_vllm.FSDPVLLMShardingManager)
     one.module, one.inference_engine = torch.nn.Linear(2, 2), engine

@@ -1,4 +1,4 @@
-"""Show whether vLLM shortens the sequences that a rollout asked for to the tokenizer's model_max_length.
+"""Show whether vLLM shortens the sequences that a rollout requested to the tokenizer's model_max_length.
 
 Called are ModelConfig.get_and_verify_max_len (vllm/config.py:1423@v0.9.1), for a model of 163,840 positions and a
 tokenizer_config.json with a model_max_length of 16,384, as vllm-project/vllm#20322 names it for DeepSeek, and
@@ -36,7 +36,7 @@ def longest(folder: str) -> int:
 
 
 def response_until_stop(max_model_len: int) -> tuple[int, str]:
-    """Return the response's tokens when vLLM stops it, and by which status; the model never ends it."""
+    """Return the response's tokens when vLLM stops it, and the status; the model never ends it."""
     request = SimpleNamespace(
         max_tokens=RESPONSE, output_token_ids=[1], eos_token_id=0, status=None, num_output_tokens=0,
         num_tokens=PROMPT, pooling_params=None, sampling_params=SimpleNamespace(ignore_eos=False, stop_token_ids=()),

@@ -29,7 +29,7 @@ STAGES = 2
 
 
 class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
-    """Stands for apex's, which is compiled for CUDA: a step per group, moments of each parameter, decoupled decay."""
+    """Stand-in for apex's optimizer, which needs CUDA: a step per group, moments per parameter, decoupled decay."""
 
     def __init__(self, params: Any, lr: float, betas: Any, eps: float, **given: Any) -> None:
         decay = given.get("weight_decay", 0.0)
@@ -83,7 +83,7 @@ def decay(optimizer: Any) -> dict[str, float]:
 
 
 def sharded(stage: int, model: Any, optimizer: Any, **given: Any) -> dict[str, Any]:
-    """Return what is saved and loaded, in the form that verl asks for."""
+    """Return the saved and loaded state, in the form that verl expects."""
     from megatron.core.dist_checkpointing import ShardedTensor
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 

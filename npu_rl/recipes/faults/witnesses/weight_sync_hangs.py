@@ -106,7 +106,7 @@ def main() -> dict[str, Any]:
             process.stdin.flush()
         if sender.stdout.readline() != receiver.stdout.readline():
             receiver.kill()
-            raise RuntimeError("a sync in which nobody dies fails")
+            raise RuntimeError("a sync without a dead process fails")
         receiver.wait()
         try:
             error, _ = sender.communicate(timeout=WATCHED)

@@ -1,4 +1,4 @@
-"""Stand-ins, tiny models and processes of ranks that several witnesses need, and the print of a result.
+"""Stand-ins, tiny models and rank processes that several witnesses share, and the print of a result.
 
 A witness is a script, so this file's folder is on its path. Heavy imports wait inside: their order is the witness's.
 """
@@ -64,7 +64,7 @@ def run_ranks(count: int, *arguments: str, seconds: float = 240, **environment: 
 
 
 def join_ranks(folder: str) -> int:
-    """Form the gloo group of the ranks that `run_ranks` started, and return this one's number."""
+    """Form the gloo group of the ranks that `run_ranks` started, and return this rank."""
     import torch.distributed as dist
 
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -193,7 +193,7 @@ def router_groups() -> dict[str, Any]:
 
 
 def layer_with_router(config: Any) -> Any:
-    """Return a model of one layer of a mixture of experts, without experts."""
+    """Return a mixture-of-experts model of one layer, without experts."""
     import torch
     from megatron.core.transformer.module import MegatronModule
     from megatron.core.transformer.moe.router import TopKRouter
@@ -281,7 +281,7 @@ def compare_auxiliary_losses(
 
 
 def send_weights(manager: Any, converter: Any, **members: Any) -> None:
-    """Enter a sharding manager for Megatron, made by its parts: its constructor asks for groups of devices."""
+    """Enter a sharding manager for Megatron, made from its parts: its constructor needs device groups."""
     one = manager.__new__(manager)
     vars(one).update(members, model_config=SimpleNamespace(tie_word_embeddings=False))
     one.layer_name_mapping = {
@@ -298,7 +298,7 @@ class HasEngine(Exception):
 
 
 def an_engine(engine_args: Any) -> SimpleNamespace:
-    """Return what verl's rollout reads of vLLM's engine, with the sizes asked for."""
+    """Return the attributes of vLLM's engine that verl's rollout reads, with the requested sizes."""
     scheduler = SimpleNamespace(
         enable_chunked_prefill=True,
         max_num_batched_tokens=engine_args.max_num_batched_tokens,

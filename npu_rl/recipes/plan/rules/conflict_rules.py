@@ -173,7 +173,7 @@ def _recipe_key(name: str, trainer_key: str) -> str:
 
 
 def _recomputed_layers(facts: PlanInputs, method: str) -> int:
-    """Return the value of recompute_num_layers to suggest: layers of a chunk (uniform) or of a whole stage (block)."""
+    """Return the suggested recompute_num_layers: layers of a chunk (uniform) or of a whole stage (block)."""
     return max(facts.layout.stage_layers) if method == "block" and facts.layout else 1
 
 
@@ -192,7 +192,7 @@ def _d2d_transfer_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _validation_sample_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether a greedy rollout samples in validation: the trainer asks for the training's temperature there."""
+    """Yield whether a greedy rollout samples in validation, where the trainer uses the training temperature."""
     temperature = facts.values.value(_TEMPERATURE)
     if facts.on(_VALIDATION_SAMPLE) and isinstance(temperature, (int, float)) and temperature <= 0:
         yield Rule(

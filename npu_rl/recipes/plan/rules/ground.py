@@ -8,7 +8,7 @@ from npu_rl.recipes.trainer_code.citations import Place
 
 
 class Ground(NamedTuple):
-    """What a rule rests on.
+    """The evidence for a rule.
 
     Attributes:
         places: Upstream places that all have to exist, each in one of its alternatives.
@@ -20,7 +20,7 @@ class Ground(NamedTuple):
 
 
 def certain(*places: Place | tuple[Place, ...]) -> Ground:
-    """Return the ground of a rule that nobody can overrule; a tuple is one place with its alternatives."""
+    """Return the ground of a rule that can't be overruled; a tuple is one place with its alternatives."""
     return _ground(places, True)
 
 

@@ -54,7 +54,7 @@ def memory_rules(facts: PlanInputs, memory: Memory, machine: Machine) -> Iterato
 
 
 def _skip_same_fix(rule: Rule, phase_rules: list[Rule]) -> Rule:
-    """Return the rule of the KV cache, skipped if a phase asks for the same change of HCCL's buffers."""
+    """Return the rule of the KV cache, skipped if a phase needs the same change of HCCL's buffers."""
     same = f"set env.{BUFFER} to "
     for other in phase_rules:
         both = not (rule.ok or other.ok) and rule.fix.startswith(same) and other.fix.startswith(same)

@@ -20,7 +20,7 @@ _ROLLOUT_CONFIG = "verl/workers/config/rollout.py"
 
 
 def _verl(file: str, text: str) -> Place:
-    """Return a place of every pinned verl whose rollout is made of servers."""
+    """Return a place of every pinned verl whose rollout consists of servers."""
     return Place(file, text, ANY_VERL_SERVERS)
 
 

@@ -26,7 +26,7 @@ class GroupRequests:
         self._hash = hashlib.sha256()
 
     def add(self, ranks: list[int] | None) -> None:
-        """Add one group; None stands for all ranks."""
+        """Add one group; None means all ranks."""
         self.count += 1
         self._hash.update(f"{ranks}\n".encode())
 

@@ -56,7 +56,7 @@ def missing_name(problem: BaseException, code: Path) -> str | None:
 
 
 def root_cause(problem: BaseException) -> BaseException:
-    """Return the exception from which `problem` was raised (`from`), or the ImportError that it only wraps."""
+    """Return the cause (`from`) of an exception, or the ImportError that it wraps."""
     seen = {id(problem)}
     while True:
         inner = problem.__cause__

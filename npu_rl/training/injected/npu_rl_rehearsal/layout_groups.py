@@ -33,7 +33,7 @@ _MEGATRON: dict[str, tuple[tuple[str, dict[str, bool]], ...]] = {
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield one line per part and rank with its groups; a part that can't be formed gets a line that says why."""
+    """Yield one line per part and rank with its groups, or with the reason why a part can't be formed."""
     code = Path(job["code"])
     for part in job["parts"]:
         prepare, world = _PARTS[part], job["world"]

@@ -1,4 +1,4 @@
-"""What Megatron-core's local layers need of triton and TransformerEngine, neither of which has a CPU build: names.
+"""Names that Megatron-core's local layers import from triton and TransformerEngine, which have no CPU build.
 
 Core 0.14.0rc0 decorates functions with triton.jit where triton is None (fused_indices_converter.py:21 at 6a6cd47), and
 asks whether te_general_gemm is None where its import has failed (moe/moe_utils.py:877).
@@ -21,7 +21,7 @@ _FUNCTIONS = {
 
 
 def install(code: Path) -> list[str]:
-    """Make triton's kernels importable where triton is missing; return what was stood in for.
+    """Make triton's kernels importable where triton is missing; return the replaced names.
 
     Args:
         code: The code tree.
@@ -40,7 +40,7 @@ def install(code: Path) -> list[str]:
 
 
 def without_te_gemm() -> None:
-    """Say in Megatron-core's modules of experts that there is no TransformerEngine: they multiply by torch then."""
+    """Mark TransformerEngine as missing in Megatron-core's expert modules, which then multiply with torch."""
     utils: Any = importlib.import_module("megatron.core.transformer.moe.moe_utils")
     if not hasattr(utils, "te_general_gemm"):
         utils.te_general_gemm = None

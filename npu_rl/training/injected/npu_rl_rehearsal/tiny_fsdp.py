@@ -19,7 +19,7 @@ Step = Callable[[], dict[str, Any]]
 
 
 def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
-    """Import what the ranks need; return the step of one rank, and what stand-ins replace."""
+    """Import the ranks' modules; return the step of one rank, and the replaced names."""
     workers: Any = importlib.import_module("verl.workers.fsdp_workers")
     utilities: Any = importlib.import_module("verl.utils.fsdp_utils")
     importlib.import_module(

@@ -28,7 +28,7 @@ Step = Callable[[], dict[str, Any]]
 
 
 def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
-    """Import what the ranks need; return the step of one rank, and what stand-ins replace."""
+    """Import the ranks' modules; return the step of one rank, and the replaced names."""
     if trainer_arguments.has_them(Path(job["code"])):
         raise NotImplementedError(
             "this trainer's layers are MindSpeed-LLM's, for which there is no tiny model"

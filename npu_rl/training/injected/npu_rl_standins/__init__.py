@@ -1,4 +1,4 @@
-"""Stand-ins for what a CPU lacks, installed at run time without editing the code tree.
+"""Stand-ins for parts that a CPU lacks, installed at run time without editing the code tree.
 
 Each module says what it stands in for, why, and what is therefore not proven. `sitecustomize` installs them in every
 process of a run, as hooks that act right after the import of what they change, so that nothing large is imported

@@ -39,7 +39,7 @@ def _run_changes(module: ModuleType, name: str) -> None:
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Asks the other finders, and wraps the loader of modules with changes."""
+    """Finder that queries the other finders, and wraps the loader of modules with changes."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -77,7 +77,7 @@ def _keep_noise(usage: Path, step: int) -> None:
 
 
 def _restore_noise(usage: Path, step: int) -> None:
-    """Set the state that the last attempt before this one kept at a step; nothing if there is none."""
+    """Set the generator state that the last earlier attempt kept at a step; nothing without one."""
     import torch
 
     kept = usage.parent.parent.glob(f"*/{usage.name}/{_noise_file(step)}")

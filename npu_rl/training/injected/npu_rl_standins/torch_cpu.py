@@ -25,7 +25,7 @@ def _install_in(torch: ModuleType) -> None:
     if torch.accelerator.is_available():
         raise RuntimeError(
             f"the stand-ins for a CPU are installed where torch has {torch.accelerator.current_accelerator()}: "
-            "set CUDA_VISIBLE_DEVICES= (or the like) so that nothing runs on it unawares"
+            "set CUDA_VISIBLE_DEVICES= (or the like) so that nothing runs on it by accident"
         )
     torch.Tensor.pin_memory = _pin_memory
     torch.histc = _of_integers_too(torch.histc)  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
-"""Errors that a stand-in raises for what has no CPU version. Standard library only."""
+"""Errors that stand-ins raise for functions without a CPU version. Standard library only."""
 
 from __future__ import annotations
 
 
 class NoCpuVersion(AttributeError, NotImplementedError):
-    """A function that has no CPU version among the stand-ins.
+    """A function without a CPU version among the stand-ins.
 
     It is an AttributeError, so that `hasattr` is right: upstream code uses it to ask for shared memory, quantised
     products and fused ops. It is a NotImplementedError for all others.
@@ -18,7 +18,7 @@ class NoCpuVersion(AttributeError, NotImplementedError):
 
 
 class UnsupportedArgument(NotImplementedError):
-    """An argument with which a stand-in can't compute its result."""
+    """An argument that a stand-in can't compute a result for."""
 
     def __init__(self, function: str, argument: str, value: object, why: str = "") -> None:
         shown = type(value).__name__ if hasattr(value, "shape") else repr(value)

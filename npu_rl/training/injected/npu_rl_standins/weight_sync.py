@@ -17,7 +17,7 @@ MANAGERS = (
 
 
 def install() -> None:
-    """Check the syncs of verl's managers and of those of cann-recipes-train."""
+    """Check the syncs of verl's managers and of those in cann-recipes-train."""
     for module in MANAGERS:
         after_import(module, _install_in)
 

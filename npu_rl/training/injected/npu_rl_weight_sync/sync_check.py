@@ -248,7 +248,7 @@ def watch(manager_class: Any, sides: Callable[[Any], Sides]) -> None:
 
 
 def megatron_and_vllm(manager: Any) -> Sides:
-    """Return the sides of a manager of verl or of verl_patches."""
+    """Return the sides of a manager, verl's or verl_patches'."""
     from vllm.distributed import parallel_state
 
     rollout = getattr(manager, "rollout_model", None)

@@ -1,4 +1,4 @@
-"""How one tensor differs from the one that it should be, in words."""
+"""The difference between one tensor and the expected one, in words."""
 
 from __future__ import annotations
 

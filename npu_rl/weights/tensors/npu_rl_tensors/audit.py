@@ -1,4 +1,4 @@
-"""Compare two checkpoints value by value, whatever the format, names, fusions and dtype of each."""
+"""Compare two checkpoints value by value, across formats, names, fusions and dtypes."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _add_not_finite(
 
 @dataclass(frozen=True)
 class TensorDiff:
-    """What came of a comparison.
+    """The result of a comparison.
 
     Attributes:
         state: `equal` (bit for bit, or in value if the dtypes differ), `rounded` (what the narrower dtype can hold of

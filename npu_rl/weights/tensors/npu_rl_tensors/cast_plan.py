@@ -1,4 +1,4 @@
-"""What a cast from FP8 to BF16 does with each tensor of a checkpoint. Needs no torch.
+"""The treatment of each checkpoint tensor in a cast from FP8 to BF16. Needs no torch.
 
 DeepSeek's format: a weight in F8_E4M3 of shape [M, N], and beside it `NAME_scale_inv` in F32 with one scale for each
 block of 128 x 128, [ceil(M/128), ceil(N/128)]; the blocks of the last row and column are cut off. The scale may be in
@@ -66,7 +66,7 @@ class PlannedShard:
 
 @dataclass(frozen=True)
 class CastRules:
-    """What config.json says of a checkpoint's tensors.
+    """The declarations of config.json on a checkpoint's tensors.
 
     Attributes:
         layers: Number of the model's layers; tensors of later ones are those of multi-token prediction (MTP).
@@ -128,7 +128,7 @@ class CastRules:
             )
         if len(entry.shape) != 2:
             raise TensorError(
-                "A tensor in FP8 is no matrix",
+                "A tensor in FP8 is not a matrix",
                 where=f"{checkpoint.folder / shard}: {entry.name}",
                 why=f"Its shape is {list(entry.shape)}.",
             )
@@ -136,7 +136,7 @@ class CastRules:
         expected = (-(-rows // height), -(-columns // width))
         if found.shape != expected:
             raise TensorError(
-                "Scales have another shape than their tensor asks for",
+                "Scales have another shape than their tensor needs",
                 where=f"{checkpoint.folder / checkpoint.weight_map[scale]}: {scale}",
                 why=f"They are {list(found.shape)}; {entry.name} of {list(entry.shape)} in blocks of "
                 f"{height} x {width} has {list(expected)}.",
@@ -167,7 +167,7 @@ def cast_rules(checkpoint: HfCheckpoint) -> CastRules:
         raise TensorError(
             "Invalid config.json",
             where=where,
-            why=f"num_hidden_layers is {layers!r}, which is no number of layers.",
+            why=f"num_hidden_layers is {layers!r}, which is not a number of layers.",
         )
     quantization = config.get("quantization_config") or {}
     method = quantization.get("quant_method", "fp8") if isinstance(quantization, dict) else quantization

@@ -34,7 +34,7 @@ class CheckpointViews(TensorViews):
     digest: str
 
     def describe(self) -> dict[str, Any]:
-        """Return what a report says of it."""
+        """Return its description in a report."""
         return {
             "path": str(self.folder),
             "format": self.format,

@@ -63,7 +63,7 @@ def export_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> 
 
 
 def finish_export(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
-    """Write the index. Arguments: as of `plan_export`; `output`, a folder."""
+    """Write the index. Arguments: those of `plan_export`; `output`, a folder."""
     found = opened(_key(arguments))
     write_index(Path(arguments["output"]), found.units, sum(unit.bytes for unit in found.units))
     return {}

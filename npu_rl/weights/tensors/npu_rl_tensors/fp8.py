@@ -37,7 +37,7 @@ class Fp8Cast:
     def cast_rows(
         self, codes: torch.Tensor, scales: torch.Tensor, block: tuple[int, int], out: torch.Tensor
     ) -> None:
-        """Cast rows of a weight, the first of which begins a block. All tensors are on the CPU.
+        """Cast rows of a weight, starting at a block's first row. All tensors are on the CPU.
 
         Args:
             codes: The bytes of the rows, int8 [rows, columns].

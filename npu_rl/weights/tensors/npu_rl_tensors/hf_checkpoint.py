@@ -23,7 +23,7 @@ _LISTED = 5
 
 
 class HfCheckpoint:
-    """The shards of a folder. The index is read at once; of each shard that is asked for, its header.
+    """The shards of a folder. The index is read at once, the header of a shard on demand.
 
     Attributes:
         weight_map: Name of each tensor to its shard's file name.
@@ -64,10 +64,10 @@ class HfCheckpoint:
         return self._headers[shard]
 
     def entry(self, name: str) -> TensorEntry:
-        """Return where a tensor lies in its shard."""
+        """Return the place of a tensor in its shard."""
         shard = self.weight_map.get(name)
         if shard is None:
-            raise TensorError(f"There is no tensor {name}", where=str(self.folder))
+            raise TensorError(f"Missing tensor {name}", where=str(self.folder))
         return self.header(shard).entries[name]
 
     def entries(self) -> Iterator[tuple[str, TensorEntry]]:
@@ -167,7 +167,7 @@ class HfCheckpoint:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a file with a JSON object. Raises TensorError for any other content, or a key that stands twice."""
+    """Read a file with a JSON object. Raises TensorError for any other content, or a repeated key."""
     try:
         found = parse_json(read_regular(path, HEADER_LIMIT))
     except FileNotFoundError:
@@ -175,7 +175,7 @@ def read_object(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise TensorError(f"Invalid {path.name}", where=str(path), why=str(error)) from None
     if not isinstance(found, dict):
-        raise TensorError(f"Invalid {path.name}", where=str(path), why="It is no JSON object.")
+        raise TensorError(f"Invalid {path.name}", where=str(path), why="It is not a JSON object.")
     return found
 
 

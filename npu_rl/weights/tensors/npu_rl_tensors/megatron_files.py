@@ -1,4 +1,4 @@
-"""Whether the files of a Megatron checkpoint are those that it describes, by what lies around its tensors."""
+"""Checks whether a Megatron checkpoint's files match its description, without reading tensors."""
 
 from __future__ import annotations
 

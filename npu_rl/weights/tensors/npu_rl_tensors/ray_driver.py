@@ -38,7 +38,7 @@ Hosts = Sequence[Mapping[str, Any]]
 
 
 class _Ended(Exception):
-    """The input has ended: nobody waits for the tasks."""
+    """The end of the input: the command has gone."""
 
 
 class _Input:
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _run(request: Mapping[str, Any], say: Say, caller: _Input) -> dict[str, Any] | None:
-    """Return the first task's event that is no result; None if all tasks have one."""
+    """Return the first event that is not a task's result; None if all tasks have one."""
     tasks = request["tasks"]
     with _joined(request["address"]):
         caller.joined = True
@@ -348,7 +348,7 @@ def _answer(task: Any) -> dict[str, Any]:
     except ray.exceptions.LocalRayletDiedError:
         ended = TensorError(
             "The Ray node of this host has ended",
-            hint="Start Ray on it again, and run the command again: it goes on where it was.",
+            hint="Start Ray on it again, and run the command again: it resumes.",
             host=True,
         )
         return {"event": "error", **vars(ended)}
@@ -373,7 +373,7 @@ def _cancel(tasks: Sequence[Any]) -> None:
 
 
 def _told(error: Exception) -> str:
-    """Return what Ray says of a failure: of a traceback the last line, else the first ones."""
+    """Return Ray's message on a failure: the last line of a traceback, else the first lines."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     return (
         lines[-1]

@@ -1,4 +1,4 @@
-"""What runs on the hosts of a Ray cluster: a look at the host, and the tasks. Ray brings this package there."""
+"""The code that runs on a Ray cluster's hosts: host facts, and the tasks. Ray ships this package there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def fingerprint(folder: str) -> str | None:
 
 
 def probe(output: Path, token: str, name: str = "") -> Path:
-    """Return the file by which hosts find that a folder is the same to all; interrupted, it counts as a part."""
+    """Return the file with which hosts prove that they share a folder; after an interruption it counts as a part."""
     return output / f".npu-rl-probe-{token}{name}.part"
 
 

@@ -34,7 +34,7 @@ _DOWNLOAD = "Download the file again, and compare its size with the source's."
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """Where a tensor lies in a file.
+    """The place of a tensor in a file.
 
     Attributes:
         dtype: In safetensors' words, such as BF16.
@@ -103,7 +103,7 @@ def header_bytes(tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Ma
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse JSON in UTF-8. Raises ValueError for any other text, and for a key that stands twice in its object."""
+    """Parse JSON in UTF-8. Raises ValueError for any other text, and for a repeated key of an object."""
     if sum(map(raw.count, (b"[", b"{", b",", b":"))) > MOST_JSON_VALUES:
         raise ValueError(f"it contains more than {MOST_JSON_VALUES:,} values")
     collecting = gc.isenabled()
@@ -120,17 +120,17 @@ def parse_json(raw: bytes) -> Any:
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, as `object_pairs_hook`. Raises ValueError for a key that stands twice."""
+    """Build a JSON object, as `object_pairs_hook`. Raises ValueError for a repeated key."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise ValueError(f"the key {shown(key)} stands twice")
+            raise ValueError(f"the key {shown(key)} occurs twice")
         found[key] = value
     return found
 
 
 class _Invalid(ValueError):
-    """A sentence that says what is wrong with a header."""
+    """A sentence on the fault of a header."""
 
 
 def _parse(path: Path, stream: BinaryIO, size: int) -> FileHeader:
@@ -145,7 +145,7 @@ def _parse(path: Path, stream: BinaryIO, size: int) -> FileHeader:
     except ValueError as error:
         raise _Invalid(f"Its header can't be read: {error}") from None
     if not isinstance(header, dict):
-        raise _Invalid("Its header is no JSON object.")
+        raise _Invalid("Its header is not a JSON object.")
     metadata = header.pop("__metadata__", {})
     if len(header) > MOST_TENSORS:
         raise _Invalid(f"Its header names {len(header):,} tensors, more than {MOST_TENSORS:,}.")
@@ -153,7 +153,7 @@ def _parse(path: Path, stream: BinaryIO, size: int) -> FileHeader:
     if odd is not None:
         raise _Invalid(f"Its header names a tensor {odd}.")
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise _Invalid("Its `__metadata__` is no map of text to text.")
+        raise _Invalid("Its `__metadata__` is not a map of text to text.")
     entries = [_entry(name, value, 8 + length) for name, value in header.items()]
     entries.sort(key=lambda entry: (entry.start, entry.size))
     _require_filled(entries, 8 + length, size)

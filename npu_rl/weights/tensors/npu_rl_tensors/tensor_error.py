@@ -1,10 +1,10 @@
-"""What stops work on weights, in the four answers of npu-rl's own errors."""
+"""An error in work on weights, with the four parts of npu-rl's own errors."""
 
 from __future__ import annotations
 
 
 class TensorError(Exception):
-    """A file, tensor or machine that the work can't go on with.
+    """A file, tensor or machine that stops the work.
 
     Attributes:
         what: One sentence without a final full stop.

@@ -1,4 +1,4 @@
-"""What a name, a size and a shape of a file may be, and how they are shown. Needs no torch."""
+"""Valid names, sizes and shapes in files, and their display. Needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_VALUES = 1 << 60  # torch counts values and bytes in 63 bits
 
 
 def is_file_name(value: object) -> TypeGuard[str]:
-    """Return whether a value names a file in the folder at hand, and leads to no other."""
+    """Return whether a value names a file in the current folder, and leads to no other."""
     return isinstance(value, str) and value not in ("", ".", "..") and not {"/", "\0"} & set(value)
 
 
@@ -49,7 +49,7 @@ def too_many_layers(layers: int, experts: int) -> str:
 
 
 def odd_name(names: Iterable[object]) -> str | None:
-    """Return for a message the first that is no name of a tensor: no text, unprintable, or longer than a screen."""
+    """Return the first invalid tensor name, for a message: not text, unprintable, or longer than a screen."""
     for name in names:
         if not isinstance(name, str) or not 0 < len(name) <= _LONGEST_NAME or not name.isprintable():
             return shown(name)

@@ -74,7 +74,7 @@ def _read(tasks: queue.Queue[str]) -> None:
 
 
 def prepare(threads: int) -> None:
-    """Import torch, and set the number of its threads. Raises TensorError if there is none."""
+    """Import torch, and set the number of its threads. Raises TensorError if it is missing."""
     try:
         import torch
     except ImportError as error:
@@ -89,7 +89,7 @@ def prepare(threads: int) -> None:
 
 
 def work(request: dict[str, Any], say: Callable[..., None]) -> None:
-    """Run one task, and say its progress and its result or error."""
+    """Run one task, and report its progress and its result or error."""
     name = request["task"]
     try:
         task = getattr(import_module(f".{TASKS[name]}", __package__), name)

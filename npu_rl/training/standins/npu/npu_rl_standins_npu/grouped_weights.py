@@ -1,4 +1,4 @@
-"""How MindSpeed's grouped linear layers begin, on a CPU.
+"""Initial states of MindSpeed's grouped linear layers on a CPU.
 
 They name the wrong dimension for the split over tensor parallel ranks: `partition_dim = 1 if parallel_mode == "column"`
 for weights of output x input (mindspeed/te/pytorch/module/grouped_linear.py:41 at 1cdd0ab). On an NPU each rank draws
@@ -16,7 +16,7 @@ MODULES = ("mindspeed.te.pytorch.module.grouped_linear",)
 
 
 def install_in(module: Any) -> None:
-    """Cut the part out along the dimension in which the weight is smaller than the whole."""
+    """Cut the part out along the dimension that is smaller in the weight than in the whole."""
     initialize = getattr(module, "_initialize_affine_weight_cpu", None)
     if initialize is None:
         return

@@ -16,6 +16,6 @@ MODULES = (
 
 
 def install_in(model: Any) -> None:
-    """Give a patched model the name torch_npu; a model that does not ask for an NPU has no use for it."""
+    """Give a patched model the name torch_npu; a model that doesn't need an NPU never uses it."""
     if hasattr(model, "is_torch_npu_available"):
         model.torch_npu = sys.modules["torch_npu"]

@@ -1,4 +1,4 @@
-"""npu-rl's stand-in for torch_npu, which a rehearsal on a CPU imports in its place.
+"""npu-rl's stand-in for torch_npu, imported in its place by a rehearsal on a CPU.
 
 Its ops are computed in plain torch, each with a test against an independent formulation; others raise with their name
 (missing.py). It does not pretend to be an NPU: the version has a local part, the device is called a stand-in, and

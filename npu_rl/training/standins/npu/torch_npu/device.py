@@ -30,7 +30,7 @@ _maps_indices = False
 
 
 def to_cpu(device: Any) -> Any:
-    """Return the CPU for a device that is stood in for, else the given device."""
+    """Return the CPU in place of an NPU, else the given device."""
     if isinstance(device, str):
         # verl joins a device's name and its index, which is "cpu" too (verl/utils/megatron_utils.py:127 at 55e3c5b)
         return "cpu" if device.partition(":")[0] in _mapped_types or device == "cpu:cpu" else device
@@ -74,7 +74,7 @@ def _cpu_device(*_: Any) -> torch.device:
 
 
 def _no_accelerator(*_: Any, **__: Any) -> None:
-    """Return None: there is no accelerator."""
+    """Return None, since there is no accelerator."""
 
 
 def _unchanged(tensor_or_module: Any, *_: Any, **__: Any) -> Any:

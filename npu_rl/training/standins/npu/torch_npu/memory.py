@@ -1,4 +1,4 @@
-"""Memory of the device that the CPU stands in for: that of this process, in bytes."""
+"""Memory of the device that the CPU replaces: that of this process, in bytes."""
 
 # ruff: noqa: ARG001  the signatures are torch_npu's
 

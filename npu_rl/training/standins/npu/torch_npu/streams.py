@@ -44,7 +44,7 @@ class Event:
 
 
 class Stream:
-    """The only order in which a CPU computes."""
+    """The only execution order of a CPU."""
 
     def __init__(self, device: Any = None, priority: int = 0, **_: Any) -> None:
         self.device = device

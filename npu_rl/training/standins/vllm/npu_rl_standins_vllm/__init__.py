@@ -1,4 +1,4 @@
-"""Stand-ins for what vLLM 0.9.1's CPU platform has compiled: its own ops, and Intel's extension for PyTorch.
+"""Stand-ins for compiled parts of vLLM 0.9.1's CPU platform: its own ops, and Intel's extension for PyTorch.
 
 With this folder on PYTHONPATH and VLLM_PLUGINS=npu_rl_cpu, vLLM finds the platform plugin `npu_rl_cpu` in the
 dist-info beside this package and imports its platform from `.platform`, which installs everything. No file of the code

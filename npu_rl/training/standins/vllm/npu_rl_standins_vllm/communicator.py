@@ -45,7 +45,7 @@ def install_in(module: ModuleType) -> None:
 
 
 def use_gloo_for_hccl(module: ModuleType) -> None:
-    """Make the group of data-parallel engines, for which vllm-ascend names HCCL, one of gloo."""
+    """Form the group of data-parallel engines with gloo, where vllm-ascend names HCCL."""
     original = module.stateless_init_torch_distributed_process_group  # type: ignore[attr-defined]
 
     def init(host: str, port: int, rank: int, world_size: int, backend: str) -> Any:

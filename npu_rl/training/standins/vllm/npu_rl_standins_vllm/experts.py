@@ -1,4 +1,4 @@
-"""The mixture of experts of vLLM's CPU platform, for which 0.9.1 uses Intel's extension for PyTorch.
+"""The mixture of experts on vLLM's CPU platform, where 0.9.1 uses Intel's extension for PyTorch.
 
 vllm/model_executor/layers/fused_moe/layer.py@0.9.1 copies the weights into the extension's own layout after loading,
 has no expert map there, and refuses processors other than x86. Here the layer's parameters are read at every call, so

@@ -1,4 +1,4 @@
-"""Ops of vLLM's compiled code that the stand-ins lack; looking one up raises with its name."""
+"""Ops of vLLM's compiled code without a stand-in; looking one up raises with its name."""
 
 from __future__ import annotations
 

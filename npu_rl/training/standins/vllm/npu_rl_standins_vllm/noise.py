@@ -1,4 +1,4 @@
-"""A record of the random numbers that each generation begins with, by which the rehearsal sees that none repeats.
+"""A record of the initial random numbers of each generation, with which the rehearsal checks that none repeats.
 
 A stack that seeds the device's generator before each generation samples alike in every step, which no metric shows.
 """

@@ -1,4 +1,4 @@
-"""vLLM's own CPU platform with the stand-ins installed; vLLM imports it when it first needs its platform.
+"""vLLM's own CPU platform with the stand-ins installed; vLLM imports it on first use of its platform.
 
 Importing it raises RuntimeError if the vLLM on the path is not the version the stand-ins were written for.
 """

@@ -1,4 +1,4 @@
-"""Log probabilities at the temperature with which tokens are sampled.
+"""Log probabilities at the sampling temperature.
 
 vLLM 0.9.1 reports those of the raw logits (vllm/v1/sample/sampler.py:37), and the actor computes its own at the
 recipe's temperature: at 0.9 the two differ where nothing is wrong. Top-k and top-p stay out of both. Real: sampling.
@@ -17,7 +17,7 @@ _GREEDY = 1e-5  # below it vLLM takes the likeliest token
 
 
 def install_in(module: Any) -> None:
-    """Let the sampler scale the logits, of which it reports log probabilities, by each request's temperature."""
+    """Make the sampler scale logits by each request's temperature before it reports log probabilities."""
     sampler = module.Sampler
     forward, compute_logprobs = sampler.forward, sampler.compute_logprobs
 

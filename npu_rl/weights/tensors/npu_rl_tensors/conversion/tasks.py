@@ -95,7 +95,7 @@ def convert_file(arguments: dict[str, Any], progress: Callable[[int], None]) -> 
 
 
 def finish_conversion(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
-    """Write what makes the files a checkpoint. Arguments: as of `plan_conversion`; `output`, a folder."""
+    """Write the files that complete a checkpoint. Arguments: those of `plan_conversion`; `output`, a folder."""
     found, folder = opened(_key(arguments)), Path(arguments["output"])
     if found.output.format == "torch_dist":
         files = [unit.file for unit in found.units]

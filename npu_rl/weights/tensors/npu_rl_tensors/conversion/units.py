@@ -1,4 +1,4 @@
-"""What a conversion writes: its files, and which values are in each. Needs no torch.
+"""The output of a conversion: its files, and the values in each. Needs no torch.
 
 The units of one input and layout are the same in every process, so that a worker needs only the number of its own.
 """
@@ -33,7 +33,7 @@ UNIT = 4 * 1024**3  # bytes of a file of `torch_dist` or Hugging Face's format
 
 @dataclass(frozen=True)
 class OutputLayout:
-    """What is written. `ranks`: of a legacy checkpoint."""
+    """The output. `ranks`: of a legacy checkpoint."""
 
     format: OutputFormat
     ranks: LegacyRanks = field(default_factory=LegacyRanks)
@@ -169,7 +169,7 @@ def in_groups(sizes: Mapping[str, int], most: int) -> list[list[str]]:
 
 
 def extra_states(model: ModelDims) -> Iterator[tuple[str, tuple[int, ...], tuple[int, ...]]]:
-    """Yield key, index and shape of the empty `_extra_state` objects that modules of `torch_dist` ask for.
+    """Yield key, index and shape of the empty `_extra_state` objects that modules of `torch_dist` need.
 
     Transformer Engine's layers and Megatron-core's own ask for them by module; which of them do differs by
     specification: with Transformer Engine's RMSNorm the norms do, too (BasicOperation.get_extra_state in

@@ -159,7 +159,7 @@ def write_dist_metadata(
 
 
 def states_file_of(count: int) -> str:
-    """Return the name of the file of empty objects that torch_dist has beside so many files of tensors."""
+    """Return the name of the file of empty objects that torch_dist has beside a number of tensor files."""
     return f"__{count}_0.distcp"
 
 
@@ -204,7 +204,7 @@ def write_index(folder: Path, units: list[OutputFile], total: int) -> None:
 
 
 def _read(view: TensorView, box: Box, dtype: torch.dtype) -> torch.Tensor:
-    """Return a box in memory of its own size; torch.save would write what lies beside it.
+    """Return a box in memory of its own size; torch.save would write the values beside it, too.
 
     Raises:
         TensorError: If a value is NaN or infinite, or becomes so in the dtype.

@@ -196,7 +196,7 @@ def _parts(name: str, ranks: list[tuple[Path, SavedTensor | ShardedValue]]) -> l
 
 
 def _explicit_parts(name: str, path: Path, value: ShardedValue) -> list[_Part]:
-    """Return the parts of a ShardedTensor, which says where each lies."""
+    """Return the parts of a ShardedTensor with their offsets."""
     state = value.state
     shards = state[0] if isinstance(state, tuple) and state else None
     if not isinstance(shards, list):
@@ -255,8 +255,7 @@ def _dtensor(
             raise TensorError(
                 "Unsupported placement of a tensor",
                 where=f"{path}: {name}",
-                why="It is neither Shard(axis) nor Replicate(), as of FSDP alone, but as of FSDP with tensor "
-                "parallelism.",
+                why="It is neither Shard(axis) nor Replicate(): FSDP with tensor parallelism is not supported.",
             )
         placements.append(axis)
     coordinates = mesh.get("_coordinate_on_dim") if isinstance(mesh, Mesh) else None

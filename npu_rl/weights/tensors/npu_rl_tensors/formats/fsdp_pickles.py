@@ -1,4 +1,4 @@
-"""What the pickles of FSDP's sharded state dicts name, over the modules of torch 2.1 to 2.13: stand-ins for each.
+"""Names in the pickles of FSDP's sharded state dicts, across modules of torch 2.1 to 2.13: stand-ins for each.
 
 Nothing of torch.distributed is imported or called for a file: the stand-ins keep what they are given.
 """
@@ -41,7 +41,7 @@ class LocalShard(Pickled):
 
 
 class ShardMetadata(Pickled):
-    """Where a shard of a ShardedTensor lies."""
+    """The place of a shard in a ShardedTensor."""
 
 
 class _OtherPlacement(Pickled):
@@ -49,7 +49,7 @@ class _OtherPlacement(Pickled):
 
 
 def fsdp_globals() -> Globals:
-    """Return the stand-ins, beside those of any file of torch.save."""
+    """Return the stand-ins, including those for any file of torch.save."""
     known: dict[tuple[str, str], Any] = {
         ("torch", "Tensor"): _Plain,
         ("torch._tensor", "_rebuild_from_type_v2"): _typed,
@@ -89,7 +89,7 @@ class _Plain(Inert):
 
 
 def _nested_class(*_arguments: Any) -> type[Inert]:
-    """Stand for getattr, by which protocol 2 names a nested class, such as ShardedTensor.ProcessGroupState."""
+    """Stand in for getattr, with which protocol 2 names a nested class, such as ShardedTensor.ProcessGroupState."""
     return Inert
 
 
@@ -100,7 +100,7 @@ def _wrapper(_class: Any, dtype: Any, shape: Any, *_more: Any) -> ShardedValue:
 
 
 def _typed(function: Any, _class: Any, arguments: Any, state: Any) -> Any:
-    """Stand for torch's: rebuild a tensor, then set its attributes."""
+    """Stand in for torch's function: rebuild a tensor, then set its attributes."""
     if function is stand_in(_wrapper):
         made = _wrapper(*arguments)
         return ShardedValue(made.dtype, made.shape, attributes(state) or state)

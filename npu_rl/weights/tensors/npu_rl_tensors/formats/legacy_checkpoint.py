@@ -44,7 +44,7 @@ def iteration_folder(folder: Path) -> Path:
     except ValueError as error:
         raise _invalid(tracker, str(error)) from None
     if text != "release" and not (text.isdigit() and len(text) < 10):
-        raise _invalid(tracker, f"It has {text[:40]!r}, which is no iteration.")
+        raise _invalid(tracker, f"It has {text[:40]!r}, which is not an iteration.")
     found = folder / ("release" if text == "release" else f"iter_{int(text):07d}")
     if not found.is_dir():
         raise _invalid(tracker, f"It names {found.name}, which is not there.")

@@ -73,7 +73,7 @@ def read_dist_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
 
 
 def require_whole_files(folder: Path, files: OpenFiles) -> None:
-    """Raise TensorError if a file of the metadata, of tensors or objects, is missing or ends before what lies in it."""
+    """Raise TensorError if a file of tensors or objects in the metadata is missing or too short."""
     _, places = _read_metadata(folder, files)
     ends: dict[Path, int] = {}
     for key, found in places.items():
@@ -160,19 +160,19 @@ def _fields(metadata: Any, path: Path) -> tuple[dict[str, Any], dict[str, list[t
     stored = metadata.get("state_dict_metadata") if isinstance(metadata, Pickled) else None
     places = metadata.get("storage_data") if isinstance(metadata, Pickled) else None
     if not isinstance(stored, dict) or not isinstance(places, dict):
-        raise _invalid(path, "It is no metadata of torch.distributed.checkpoint.")
+        raise _invalid(path, "This is not a metadata file of torch.distributed.checkpoint.")
     by_key: dict[str, list[tuple[Any, Any]]] = {}
     for index, place in places.items():
         key = index.get("fqn") if isinstance(index, _Index) else None
         if not isinstance(key, str) or not isinstance(place, _Place):
-            raise _invalid(path, "An entry of its storage_data is none.")
+            raise _invalid(path, "Invalid entry in its storage_data.")
         by_key.setdefault(key, []).append((index, place))
     odd = odd_name(stored)
     if odd is not None:
         raise _invalid(path, f"It names a tensor {odd}.")
     for key, entry in stored.items():
         if not isinstance(entry, (_Tensor, _Bytes)):
-            raise _invalid(path, f"The entry of {key} is no tensor and no object.")
+            raise _invalid(path, f"The entry of {key} is neither a tensor nor an object.")
     return stored, by_key
 
 
@@ -197,7 +197,7 @@ def _tensor(
         begin = index.get("offset")
         begin = (0,) * len(shape) if begin is None else begin
         if not _is_shape(begin) or begin not in sizes:
-            raise _invalid(path, f"A chunk of {key} that lies in a file is none of the tensor's.")
+            raise _invalid(path, f"A chunk of {key} in a file is not in the tensor's list.")
         chunks.append(_placed(key, begin, sizes.pop(begin), place, folder))
     if sizes:
         raise _invalid(
@@ -246,7 +246,7 @@ def _placed(key: str, origin: tuple[int, ...], shape: Any, place: Any, folder: P
         or not _is_shape(shape)
         or len(shape) != len(origin)
     ):
-        raise _invalid(folder / METADATA, f"The place of a chunk of {key} is no file of this folder.")
+        raise _invalid(folder / METADATA, f"The place of a chunk of {key} is not a file of this folder.")
     return _Chunk(origin, shape, folder / name, start, length)
 
 

@@ -74,7 +74,7 @@ class Inert:
 
 
 class Pickled:
-    """An object whose attributes are read, whatever its class does with them elsewhere."""
+    """An object whose attributes are read without running its class."""
 
     _attributes: dict[str, Any]
 
@@ -202,7 +202,7 @@ class _Reader(pickle.Unpickler):
             "A pickle names code that has no place in a checkpoint",
             where=self._where,
             why=f"It names {module}.{name}. Nothing of the file was run.",
-            hint="Don't load it with torch.load. Ask who wrote it, or download it again from another source.",
+            hint="Don't load it with torch.load. Contact its author, or download it again from another source.",
         )
 
     def persistent_load(self, pid: Any) -> Any:

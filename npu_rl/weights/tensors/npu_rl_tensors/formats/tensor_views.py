@@ -25,7 +25,7 @@ _WASTE = 2  # a box is read with what lies between its runs while that is at mos
 
 @dataclass(frozen=True)
 class TensorView:
-    """A tensor that is read when it is asked for.
+    """A tensor that is read on demand.
 
     Attributes:
         name: As the checkpoint has it.
@@ -54,7 +54,7 @@ class TensorView:
 
 @dataclass(frozen=True)
 class TensorViews:
-    """The tensors of a checkpoint, whatever its format.
+    """The tensors of a checkpoint in any format.
 
     Attributes:
         tensors: By name.
@@ -137,7 +137,7 @@ def read_assembled(parts: Iterable[Part], dtype: torch.dtype, box: Box) -> torch
 def read_strided(
     files: OpenFiles, path: Path, base: int, dtype: torch.dtype, stride: Sequence[int], box: Box
 ) -> torch.Tensor:
-    """Return a box of a strided tensor whose first value lies at byte `base` of a file."""
+    """Return a box of a strided tensor whose first value is at byte `base` of a file."""
     shape = extent(box)
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)

@@ -1,4 +1,4 @@
-"""Files of torch.save: where each tensor lies in them, without unpickling freely.
+"""Files of torch.save: the place of each tensor, without free unpickling.
 
 Such a file is a zip archive, nothing in it compressed: `data.pkl`, and one entry for each storage
 (torch/serialization.py, `_save`). A tensor is a call of `torch._utils._rebuild_tensor_v2` with its storage, offset,
@@ -90,7 +90,7 @@ def read_saved(
 
     def storage(pid: Any) -> _Storage:
         if not (isinstance(pid, tuple) and len(pid) == 5 and pid[0] == "storage" and isinstance(pid[2], str)):
-            raise _damaged(where, "It has a persistent id that is no storage.")
+            raise _damaged(where, "It has a persistent id that is not a storage.")
         begin, count = archive.place(f"data/{pid[2]}")
         kind = pid[1]
         if not isinstance(kind, _StorageKind):
@@ -258,7 +258,7 @@ def _default_dict(_factory: Any = None, *_more: Any) -> dict[Any, Any]:
 
 
 def rebuild_tensor(storage: Any, offset: Any, shape: Any, stride: Any, *_more: Any) -> Any:
-    """Stand for torch._utils._rebuild_tensor_v2."""
+    """Stand in for torch._utils._rebuild_tensor_v2."""
     if not isinstance(storage, _Storage) or storage.dtype is None:
         raise ValueError("a tensor without a storage of its type")
     return _checked(storage, storage.dtype, offset, shape, stride)

@@ -1,1 +1,1 @@
-"""Which tensor of the Hugging Face model lies where in Megatron's checkpoints, as tables."""
+"""Tables of the places of Hugging Face tensors in Megatron's checkpoints."""

@@ -1,4 +1,4 @@
-"""Which tensor of Hugging Face's model goes where in Megatron's: the tables of names and fusions.
+"""Tables of names and fusions between Hugging Face's and Megatron's models.
 
 Megatron-core 0.12.1, `dist_checkpointing`: the names on both sides are those of verl/models/mcore/weight_converter.py
 @55e3c5b; the keys are those that `sharded_state_dict()` makes of the model verl builds (core/transformer/moe/experts.py
@@ -132,7 +132,7 @@ def _grouped_attention(model: ModelDims, layer: int, style: Style) -> Iterator[W
 
 
 def _groups(model: ModelDims, hf: str, kind: str, columns: tuple[int, ...]) -> tuple[Rows, ...]:
-    """Of each group its queries, its keys and its values, as Megatron-core's linear_qkv has them."""
+    """Queries, keys and values of each group, in the order of Megatron-core's linear_qkv."""
     found = []
     for group in range(model.num_key_value_heads):
         for one, rows in (

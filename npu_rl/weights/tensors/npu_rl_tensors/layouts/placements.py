@@ -1,4 +1,4 @@
-"""Where every value of a Hugging Face tensor lies in the files of a Megatron checkpoint, by layout."""
+"""The place of every value of a Hugging Face tensor in the files of a Megatron checkpoint, by layout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of the checkpoint. `view`: the shape in which placements have it, where that is another."""
+    """A tensor of the checkpoint. `view`: the shape that placements use, where it differs."""
 
     shape: tuple[int, ...]
     view: tuple[int, ...]
@@ -142,7 +142,7 @@ def dist_key(
 
 @dataclass(frozen=True)
 class LegacyRanks:
-    """How a legacy checkpoint is divided.
+    """The division of a legacy checkpoint.
 
     Attributes:
         tensor: Tensor parallel ranks.
@@ -189,7 +189,7 @@ def legacy_layout(model: ModelDims, ranks: LegacyRanks) -> TensorMap:
     """
     if model.architecture not in LEGACY:
         raise TensorError(
-            f"There is no table of names for {model.architecture} in Megatron's legacy format",
+            f"Missing table of names for {model.architecture} in Megatron's legacy format",
             why=f"There are tables for {' and '.join(LEGACY)}.",
         )
     ranks = ranks.with_layers(model)
@@ -210,7 +210,7 @@ def legacy_layout(model: ModelDims, ranks: LegacyRanks) -> TensorMap:
 
 
 def _shared(found: TensorMap, entry: Weight, key: str, stage: int, ranks: LegacyRanks) -> None:
-    """Place what is no expert's: in each expert group alike, and whole tensors on each tensor parallel rank."""
+    """Place tensors outside of experts: equally in each expert group, and whole on each tensor-parallel rank."""
     for group in range(ranks.expert):
         for tensor in range(ranks.tensor):
             pieces = parts_of(entry, tensor, ranks.tensor)

@@ -52,7 +52,7 @@ def check(name: str, layout: str, query: torch.Tensor) -> None:
 
 
 def sequence_ends(name: str, argument: str, ends: Any, tokens: int) -> list[int]:
-    """Return the ends of a TND tensor's sequences; zeros after the last end stand for sequences that are left out."""
+    """Return the ends of a TND tensor's sequences; zeros after the last end mark sequences that are left out."""
     if ends is None:
         raise ValueError(f"torch_npu.{name}: layout TND needs {argument}")
     numbers = [int(end) for end in ends]
