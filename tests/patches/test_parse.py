@@ -43,7 +43,7 @@ REFUSED = {
     "garbage-at-end": r"part of no file.*:10.*some words",
     "garbage-between-files": r"part of no file.*:10.*some words",
     "garbage-between-hunks": r"part of no file.*:10.*oops",
-    "garbage-in-hunk": r"wrong line count.*:5",
+    "garbage-in-hunk": r"begins with neither a space.*:9",
     "gitattributes": r"changes pkg/\.gitattributes.*:1.*Leave the file out",
     "gitattributes-case": r"changes pkg/\.GitAttributes.*:1",
     "gitlink-changed": r"submodule, sub.*:1.*160000",

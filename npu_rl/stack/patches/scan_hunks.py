@@ -290,6 +290,10 @@ class Scanner:
             line = self._line()
             tag = b"" if line is None else line[:1] or b" "
             if line is None or tag not in (b" ", b"-", b"+", b"\\"):
+                if line is not None and not (HUNK.match(line) or self._at_file() or self._at_trailer()):
+                    raise self.error(
+                        f"A line of hunk {number} begins with neither a space, `+` nor `-`", why=_shown(line)
+                    )
                 raise self._wrong_count(hunk, number, ended=line is None)
             if tag == b"\\":
                 self._check_marker(hunk)
