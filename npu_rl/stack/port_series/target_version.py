@@ -69,7 +69,13 @@ def find_target(context: Context, loaded: LoadedManifest, name: str, to: str) ->
     spec = loaded.manifest.components[name]
     if spec.ref is None:
         what = f"{name} has no repository: it is taken from a package index"
-        raise UsageError(what, where=loaded.where("components", name))
+        raise UsageError(
+            what,
+            where=loaded.where("components", name),
+            why="An index has releases, and not the history between them.",
+            hint="In a manifest of your own that extends it, name the repository, and the tag of the same release:\n"
+            f"components: {{{name}: {{sources: [{{git: URL}}], ref: refs/tags/TAG}}}}, then npu-rl lock.",
+        )
     if _REF.fullmatch(to) is None or ".." in to or to.endswith(("/", ".")):
         raise UsageError(
             f"Invalid ref {to[:80]!r}", where="--to", hint="Name a tag, a branch or a commit id."
