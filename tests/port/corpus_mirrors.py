@@ -99,6 +99,10 @@ class MirrorVersion:
         """Return a file; None if there is none."""
         return self.mirror.read(self.commit, path)
 
+    def obstacle(self, path: str) -> str:
+        """Return nothing: every file of the corpus is a file or absent."""
+        return ""
+
     def files(self) -> Iterable[str]:
         """Return the path of every file."""
         return _paths(self.mirror, self.commit)

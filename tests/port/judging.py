@@ -17,9 +17,13 @@ NAMES = MarkerNames("upstream v2", "0001-mine.patch")
 @dataclass(frozen=True)
 class MadeVersion:
     contents: Mapping[str, bytes]
+    obstacles: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, path: str) -> bytes | None:
         return self.contents.get(path)
+
+    def obstacle(self, path: str) -> str:
+        return self.obstacles.get(path, "")
 
     def files(self) -> Iterable[str]:
         return self.contents

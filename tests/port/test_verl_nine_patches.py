@@ -50,6 +50,9 @@ class TagVersion(NamedTuple):
     def read(self, path: str) -> bytes | None:
         return self.changed.get(path) or show(self.repository, self.tag, path)
 
+    def obstacle(self, path: str) -> str:
+        return ""
+
     def files(self) -> list[str]:
         return git(self.repository, "ls-tree", "-r", "--name-only", self.tag, "verl").decode().split()
 

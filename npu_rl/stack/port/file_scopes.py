@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import warnings
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -10,12 +12,15 @@ from typing import NamedTuple
 from npu_rl.stack.hunks.hunk_headings import PROSE, SIGNATURE, definitions_of
 from npu_rl.stack.hunks.hunk_match import split_lines
 from npu_rl.stack.hunks.key_paths import SUFFIXES, KeyPlace, read_keys
+from npu_rl.stack.port.enclosing_blocks import blocks_around
 
 _PYTHON = (".py", ".pyi")
 _FILLER = frozenset(
     ("return", "return None", "return self", "else:", "try:", "finally:", "pass", "continue", "break", '"""')
 )  # lines that stand anywhere
+_ITEM = re.compile(r"\[\d+\](?=\.|$)")
 _ASSIGNED = re.compile(rb"([A-Za-z_][\w., \[\]'\"]*?)(?:: [^=]*)? = ")
+_SHELL_FUNCTION = re.compile(r"function\s+([\w:.-]+)")
 _SHORTEST = 6  # characters of a line that tells a place
 
 
@@ -83,6 +88,42 @@ class FileScopes:
         lines = self.range_of(name)
         return [] if lines is None else self.lines[lines[0] : min(lines[0] + 2, lines[1])]
 
+    def items_around(self, name: str) -> list[str]:
+        """Return the names of the items of lists that a scope is in, or is, the outermost first."""
+        return [name[: found.end()] for found in _ITEM.finditer(name)]
+
+    def items_beside(self, item: str) -> list[str]:
+        """Return the names of the other items of the same list."""
+        start = item.rpartition("[")[0]
+        return [
+            name for name in self.names if name != item and re.fullmatch(r"\[\d+\]", name.removeprefix(start))
+        ]
+
+    def own_lines(self, item: str, others: Sequence[str]) -> set[bytes]:
+        """Return the bare lines of an item that none of some other items has."""
+        ranges = {name: self.range_of(name) for name in (item, *others)}
+        texts = {
+            name: {bare(line) for line in self.lines[slice(*lines)]}
+            for name, lines in ranges.items()
+            if lines
+        }
+        return texts.pop(item, set()).difference(*texts.values()) - {b""}
+
+    @cached_property
+    def faults(self) -> frozenset[str]:
+        """What is wrong with it though it can be read: Python that does not compile, keys that are there twice."""
+        if self.path.endswith(SUFFIXES):
+            found = Counter(key.path for key in read_keys(self.content, self.path) or ())
+            return frozenset(".".join(path) for path, times in found.items() if times > 1)
+        if self.path.endswith(_PYTHON):
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    compile(self.content, self.path, "exec", dont_inherit=True)
+            except (SyntaxError, ValueError, RecursionError) as error:
+                return frozenset({type(error).__name__})
+        return frozenset()
+
     def range_of(self, name: str) -> tuple[int, int] | None:
         """Return the lines of a scope; those of the file for no name; None if it is there twice or never."""
         if not name:
@@ -112,6 +153,15 @@ class FileScopes:
         """Return how often a bare line, or what one assigns to, is directly in a scope."""
         return sum(self.name_at(i) == name for i in self._by_text.get(text, ()))
 
+    def blocks(self, index: int) -> tuple[bytes, ...]:
+        """Return the heads of the blocks around a line, the innermost first."""
+        return blocks_around(self.lines, index, python=self.path.endswith(_PYTHON))
+
+    @property
+    def has_blocks_alone(self) -> bool:
+        """Whether classes and nested functions are told by their blocks, and are not among the scopes."""
+        return not self.path.endswith((*_PYTHON, *SUFFIXES, *PROSE))
+
     def name_at(self, index: int) -> str:
         """Return the qualified name of the innermost scope at a line."""
         around = [scope for scope in self.scopes or () if scope.first <= index + 1 <= scope.last]
@@ -130,10 +180,13 @@ def _mappings(keys: Sequence[KeyPlace], lines: int) -> list[FileScope]:
 
 def _below_signatures(lines: Sequence[bytes]) -> list[FileScope]:
     """Return the functions of other languages: each ends above the next line at the margin that looks like one."""
-    found = [(i, line.decode("utf-8", "replace")) for i, line in enumerate(lines, 1) if b"(" in line]
+    texts = [(i, line.decode("utf-8", "replace")) for i, line in enumerate(lines, 1)]
+    found = [(i, text) for i, text in texts if "(" in text]
     heads = [(i, text.partition("(")[0].strip()) for i, text in found if SIGNATURE.match(text)]
-    ends = [i - 1 for i, _ in heads[1:]] + [len(lines)]
-    return [FileScope(first, last, name) for (first, name), last in zip(heads, ends, strict=True)]
+    heads += [(i, shell[1]) for i, text in texts if (shell := _SHELL_FUNCTION.match(text))]
+    heads.sort()
+    ends = [*(i - 1 for i, _ in heads[1:]), len(lines)]
+    return [FileScope(first, last, name) for (first, name), last in zip(heads, ends, strict=False)]
 
 
 def is_telling(line: bytes) -> bool:

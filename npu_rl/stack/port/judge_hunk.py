@@ -13,11 +13,19 @@ from npu_rl.common.printable import counted
 from npu_rl.stack.hunks.hunk_headings import misplaced
 from npu_rl.stack.hunks.hunk_match import find_all, fits
 from npu_rl.stack.patches.patch_model import Hunk
-from npu_rl.stack.port.file_scopes import FileScopes, assigned, is_telling
+from npu_rl.stack.port.file_scopes import FileScopes, bare, is_telling
 from npu_rl.stack.port.line_alignment import ScopeAlignment
 from npu_rl.stack.port.merge_change import ChangeMerger, Unmergeable
-from npu_rl.stack.port.placed_change import Edit, PlacedChange, context_lines, edited_text, placed_changes
+from npu_rl.stack.port.placed_change import (
+    Edit,
+    PlacedChange,
+    context_lines,
+    edited_text,
+    first_text,
+    placed_changes,
+)
 from npu_rl.stack.port.port_judgement import HunkFate
+from npu_rl.stack.port.repeated_change import RepeatedChanges
 
 _MOST_OF = 0.5  # of the lines added, came already: too many for a hunk whose old lines stand
 _MANY_LINES = 3  # telling lines that are no coincidence, wherever they stand in their function
@@ -51,12 +59,14 @@ class HunkJudge:
         self._old, self._new = old, new
         self._aligned = ScopeAlignment(old, new)
         self._merger = ChangeMerger(self._aligned)
+        self._repeated = RepeatedChanges(old, new)
+        self._upstream_lines: set[int] = set()  # of the new version: each stands for one change only
 
     def judge(self, hunk: Hunk) -> HunkJudgement:
         """Return what becomes of a hunk."""
         changes = list(placed_changes(self._old, hunk))
         inside = changes[0].inside
-        doubt = next((why for change in changes if (why := self._why_another_scope(change.inside))), None)
+        doubt = next((why for change in changes if (why := self._why_another_scope(change))), None)
         if doubt is not None:
             nearest = self._aligned.nearest(hunk.old_index, context_lines(hunk), inside)
             return HunkJudgement("conflict", nearest, inside, doubt)
@@ -71,12 +81,9 @@ class HunkJudge:
         if found is not None and (found.state != "conflict" or not standing):
             return found
         if standing:
-            there = self._new.name_at(standing[0] + changes[0].at - hunk.old_index)
+            why = self._why_elsewhere(standing[0] + changes[0].at - hunk.old_index, changes[0])
             return HunkJudgement(
-                "conflict",
-                standing[0],
-                inside,
-                f"its lines stand at line {standing[0] + 1}, {_place_name(there)}; it is for {_place_name(inside)}",
+                "conflict", standing[0], inside, f"its lines stand at line {standing[0] + 1}, {why}"
             )
         return HunkJudgement("target gone", None, inside, f"{gone} is no longer in the file")
 
@@ -87,6 +94,10 @@ class HunkJudge:
     def _is_same_place(self, hunk: Hunk, changes: Sequence[PlacedChange], index: int) -> bool:
         """Return whether the hunk's change is inside the same scope at this place."""
         shift = index - hunk.old_index
+        if self._new.has_blocks_alone and any(
+            self._old.blocks(c.at) != self._new.blocks(c.at + shift) for c in changes if c.removed
+        ):
+            return False
         edits = [Edit(c.at + shift, c.end + shift, c.added) for c in changes]
         return self._first_elsewhere(changes, edits) is None
 
@@ -104,14 +115,48 @@ class HunkJudge:
                 return around
         return None
 
-    def _why_another_scope(self, name: str) -> str | None:
-        """Return why the scope of a name may be another one now; None if it is the same, or gone."""
+    def _why_elsewhere(self, index: int, change: PlacedChange) -> str:
+        """Return what a line of the new version is in, and what the change is for."""
+        there = self._new.name_at(index)
+        if there != change.inside:
+            return f"{_place_name(there)}; it is for {_place_name(change.inside)}"
+        return f"in {_block_name(self._new.blocks(index))}; it is for {_block_name(change.blocks)}"
+
+    def _first_other_block(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
+        """Return the block that an edit is in, if its change is in others in the old version; None if all agree."""
+        merged, shift = self._with(edits), 0
+        for change, edit in zip(changes, edits, strict=True):
+            blocks = (
+                merged.blocks(edit.start + shift + first_text(edit.lines)) if edit.lines else change.blocks
+            )
+            shift += len(edit.lines) - (edit.end - edit.start)
+            if blocks != change.blocks:
+                return _block_name(blocks)
+        return None
+
+    def _why_another_scope(self, change: PlacedChange) -> str | None:
+        """Return why the scope of a change may be another one now; None if it is the same, or gone."""
+        name = change.inside
         before, now = self._old.times(name), self._new.times(name)
         if now and now != before:
             return f"{name} is there {counted(now, 'time')}, and was {counted(before, 'time')}"
-        if now and "[" in name and self._old.head(name) != self._new.head(name):
+        if now and self._is_another_item(change):
             return f"{name} is another item of its list now, or begins otherwise"
         return None
+
+    def _is_another_item(self, change: PlacedChange) -> bool:
+        """Return whether the new version may have another item of a list there.
+
+        An item is told from the others by its own lines, of which the change may remove some.
+        """
+        removed = {bare(line) for line in change.removed}
+        for item in self._old.items_around(change.inside):
+            if self._old.head(item) != self._new.head(item):
+                return True
+            old, new = self._old.items_beside(item), self._new.items_beside(item)
+            if self._old.own_lines(item, old) - removed - self._new.own_lines(item, []):
+                return len(old) + len(new) > 0
+        return False
 
     def _is_gone(self, name: str) -> bool:
         return bool(name and self._new.scopes is not None and name not in self._new.names)
@@ -158,40 +203,7 @@ class HunkJudge:
             elsewhere = misplaced(self._new.content, hunk, index + 1, self._new.path)
             if elsewhere is not None:
                 return elsewhere
-        return self._standing_again(changes) or self._came_already(changes, _MOST_OF)
-
-    def _standing_again(self, changes: Sequence[PlacedChange]) -> str | None:
-        """Return that lines which the hunk only adds came with the new version; None if they did not."""
-        for change in changes:
-            if not change.removed and any(map(is_telling, change.added)):
-                places = self._new.places(change.added, change.inside)
-                if len(places) > len(self._old.places(change.added, change.inside)):
-                    return f"what it adds stands at line {places[-1] + 1} already, and was not there before"
-        return None
-
-    def _came_already(self, changes: Sequence[PlacedChange], share: float) -> str | None:
-        """Return that a class or function, or more than a share of the lines added, came with the new version; or None.
-
-        A line counts where it stands in the same class and function, whatever its indent: upstream may have made the
-        same change in another form, which would then be there twice.
-        """
-        made = list(dict.fromkeys(one for change in changes for one in change.made))
-        for _, name in made:
-            if name in self._new.names and name not in self._old.names:
-                return f"the new version has {name} of its own"
-        added = [(text, name) for text, name in made if is_telling(text)]
-        came = [text for text, name in added if self._new.count(text, name) > self._old.count(text, name)]
-        if len(came) > share * len(added):
-            return f"the new version has a part of what it adds: `{came[0].decode('utf-8', 'replace')[:100]}`"
-        return None
-
-    def _assigned(self, changes: Sequence[PlacedChange]) -> str | None:
-        """Return that the new version began to assign what the hunk assigns, too; None if it did not."""
-        for text, name in (one for change in changes for one in change.made):
-            target = assigned(text)
-            if target and self._new.count(target, name) > self._old.count(target, name):
-                return f"the new version assigns `{target.decode('utf-8', 'replace')}` there, too"
-        return None
+        return self._repeated.standing_again(changes) or self._repeated.came_already(changes, _MOST_OF)
 
     # -- its new lines stand there -----------------------------------------------------------------
 
@@ -199,12 +211,14 @@ class HunkJudge:
         """Return that the new version has it, or a part of it; None if it has nothing."""
         if len(self._twins(hunk, changes[0].inside)) > 1:
             return None
-        found = [self._upstream_place(hunk, change) for change in changes]
+        taken = set(self._upstream_lines)
+        found = [self._upstream_place(hunk, change, taken) for change in changes]
         places = [place for place in found if place is not None]
         if not places:
             return None
         inside, first = changes[0].inside, min(places)
         if len(places) == len(changes):
+            self._upstream_lines = taken
             index = max(0, first - (changes[0].at - hunk.old_index))
             why = f"its new lines stand at line {first + 1}"
             return HunkJudgement("already upstream", index, inside, why)
@@ -213,9 +227,13 @@ class HunkJudge:
         )
         return HunkJudgement("conflict", first, inside, why)
 
-    def _upstream_place(self, hunk: Hunk, change: PlacedChange) -> int | None:
-        """Return where the new version has what a change makes, and nothing of what it removes."""
-        if change.removed and self._grew(change.removed, change.inside, 0):
+    def _upstream_place(self, hunk: Hunk, change: PlacedChange, taken: set[int]) -> int | None:
+        """Return where the new version has what a change makes, and nothing of what it removes.
+
+        Args:
+            taken: The lines that stand for other changes; those of this one are added.
+        """
+        if change.removed and (self._grew(change.removed, change.inside, 0) or self._is_left(change)):
             return None
         above, below = self._neighbours(hunk, change)
         if not change.added:
@@ -226,16 +244,38 @@ class HunkJudge:
         telling = sum(map(is_telling, change.added))
         first, last = self._aligned.between(change.at, change.end, change.frame)
         for place in self._new.places(change.added, change.made_inside):
-            if telling >= _MANY_LINES:
-                return place
+            lines = set(range(place, place + count))
+            if lines & taken or not self._is_same_block(change, place, first <= place <= last - count):
+                continue
             is_below = above is not None and self._line(place - 1) == above
             is_above = below is not None and self._line(place + count) == below
             beside = [line for line, is_there in ((above, is_below), (below, is_above)) if line and is_there]
             is_there = first <= place <= last - count or any(self._is_alone(line, change) for line in beside)
             # Else the same lines came elsewhere in the function.
-            if is_there and ((telling and (is_below or is_above)) or (is_below and is_above)):
+            is_told = is_there and ((telling and (is_below or is_above)) or (is_below and is_above))
+            if is_told or telling >= _MANY_LINES:
+                taken |= lines
                 return place
         return None
+
+    def _is_same_block(self, change: PlacedChange, place: int, is_between: bool) -> bool:
+        """Return whether what a change adds is in the same blocks there.
+
+        Args:
+            is_between: Whether the place is between the lines around the change: then the innermost block counts.
+        """
+        blocks = self._new.blocks(place + first_text(change.added))
+        return blocks[:1] == change.blocks[:1] if is_between else blocks == change.blocks
+
+    def _is_left(self, change: PlacedChange) -> bool:
+        """Return whether a line that a change removes is there as often as before, at whatever indent."""
+        texts = [bare(line) for line in change.removed if is_telling(line)]
+        added = [bare(line) for line in change.added]
+        return any(
+            self._new.count(text, change.inside) >= self._old.count(text, change.inside)
+            for text in texts
+            if texts.count(text) > added.count(text)
+        )
 
     def _is_alone(self, line: bytes, change: PlacedChange) -> bool:
         """Return whether a line identifies a place, and occurs once in its function, in both versions."""
@@ -277,12 +317,14 @@ class HunkJudge:
         if any(edits[i].end > edits[i + 1].start for i in range(len(edits) - 1)):
             return HunkJudgement("conflict", edits[0].start, inside, "its changes are in another order there")
         elsewhere = self._first_elsewhere(changes, edits)
+        if elsewhere is None and self._new.has_blocks_alone:
+            elsewhere = self._first_other_block(changes, edits)
         if elsewhere is not None:
             why = f"what it changes is now in {_place_name(elsewhere)}; it is for {_place_name(inside)}"
             return HunkJudgement("conflict", edits[0].start, inside, why)
         if edited_text(self._new.lines, edits) == self._new.content:
             return HunkJudgement("conflict", edits[0].start, inside, "the file would be the same with it")
-        again = self._standing_again(changes) or self._came_already(changes, 0) or self._assigned(changes)
+        again = self._repeated.reason(changes, edits)
         if again is not None:
             return HunkJudgement("conflict", edits[0].start, inside, again)
         if not self._compiles(edits):
@@ -292,7 +334,10 @@ class HunkJudge:
 
     def _compiles(self, edits: Sequence[Edit]) -> bool:
         """Return whether a file is still valid with edits: an addition may be inside of a bracket now."""
-        return self._new.scopes is None or self._with(edits).scopes is not None
+        if self._new.scopes is None:
+            return True
+        merged = self._with(edits)
+        return merged.scopes is not None and merged.faults <= self._new.faults
 
     def _with(self, edits: Sequence[Edit]) -> FileScopes:
         return FileScopes(edited_text(self._new.lines, edits), self._new.path)
@@ -302,6 +347,10 @@ def _fits(file: FileScopes, hunk: Hunk, index: int) -> bool:
     """Return whether a hunk's old lines are at an index; a hunk without a line above the change belongs at the top."""
     is_at_top = hunk.old_index == 0 and hunk.lines[0].tag != " "
     return fits(file.lines, hunk, index) and (index == 0 or not is_at_top)
+
+
+def _block_name(blocks: Sequence[bytes]) -> str:
+    return ", in ".join(f"`{head.decode('utf-8', 'replace')}`" for head in blocks) or "no block"
 
 
 def _place_name(name: str) -> str:

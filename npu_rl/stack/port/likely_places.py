@@ -47,8 +47,10 @@ class PlaceSearch:
         if renamed is not None and (not found or found[0].path != renamed):
             scopes = FileScopes(self._version.read(renamed) or b"", renamed)
             at = next(iter(find_all(scopes.lines, hunk.old_lines)), 0)
+            held = [line for line in hunk.old_lines if line in scopes.lines]
+            share = round(len(held) / max(len(hunk.old_lines), 1), 2)
             context = b"".join(scopes.lines[at : at + _CONTEXT]).decode("utf-8", "replace")
-            found.insert(0, LikelyPlace(renamed, at + 1, scopes.name_at(at), 0.0, context))
+            found.insert(0, LikelyPlace(renamed, at + 1, scopes.name_at(at), share, context))
         return tuple(found[:_MOST])
 
     def _files(self, suffix: str) -> Iterator[tuple[str, bytes]]:

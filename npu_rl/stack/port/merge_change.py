@@ -59,7 +59,7 @@ class ChangeMerger:
         if all(around):
             return start
         if any(map(is_telling, change.removed)):
-            is_alone = len(self._new.places(change.removed, change.inside)) == 1
+            is_alone = all(len(f.places(change.removed, change.inside)) == 1 for f in (self._old, self._new))
             if is_alone or (any(around) and self._is_told(hunk, pairs, shift)):
                 return start
         raise Unmergeable(
@@ -75,6 +75,9 @@ class ChangeMerger:
         """Return the index for imports, whose order is free: below an import of the hunk's context, or above one."""
         if change.inside or not all(map(_is_import, change.added)):
             return None
+        there = next((line for line in change.added if line in self._new.lines), None)
+        if there is not None:
+            raise Unmergeable(f"the new version has `{there.decode('utf-8', 'replace').strip()[:100]}`")
         for i in reversed(context_lines(hunk)):
             if i < change.at and i in pairs and _is_import(self._old.lines[i]):
                 return pairs[i] + 1
@@ -114,8 +117,9 @@ class ChangeMerger:
 
     def _changed_text(self, change: PlacedChange, pairs: dict[int, int]) -> str:
         lost = [i for i in range(change.at, change.end) if i not in pairs]
-        bare = {line.rstrip(b"\r\n") for line in self._new.lines}
-        if lost and all(self._old.lines[i].rstrip(b"\r\n") in bare for i in lost):
+        unended = {line.rstrip(b"\r\n") for line in self._new.lines}
+        other_ends = [self._old.lines[i] for i in lost if self._old.lines[i] not in self._new.lines]
+        if other_ends and all(line.rstrip(b"\r\n") in unended for line in other_ends):
             return "the new version has other line ends"
         if not lost:
             return "what it changes has other lines in between"

@@ -26,6 +26,7 @@ class PlacedChange(NamedTuple):
         made_inside: The scope around what it adds, which may have another name by then.
         frame: The scope in which its place is looked for: it has the blank lines at the ends of the change, too.
         made: The lines that it adds, bare, each with its innermost scope.
+        blocks: The heads of the blocks around what it adds, or removes if it adds nothing; see `blocks_around`.
     """
 
     at: int
@@ -35,6 +36,7 @@ class PlacedChange(NamedTuple):
     made_inside: str
     frame: str
     made: tuple[tuple[bytes, str], ...]
+    blocks: tuple[bytes, ...]
 
     @property
     def end(self) -> int:
@@ -56,7 +58,13 @@ def placed_changes(old: FileScopes, hunk: Hunk) -> Iterator[PlacedChange]:
             around, frame = (f(first, first + len(change.removed)) for f in (old.inside, old.frame))
         lines = tuple((bare(patched.lines[i]), patched.name_at(i)) for i in range(start, end))
         shift += added - len(change.removed)
-        yield PlacedChange(first, change.removed, change.added, around, made, frame, lines)
+        blocks = patched.blocks(start + first_text(change.added)) if added else old.blocks(first)
+        yield PlacedChange(first, change.removed, change.added, around, made, frame, lines, blocks)
+
+
+def first_text(lines: Sequence[bytes]) -> int:
+    """Return the index of the first line that is not blank; 0 if all are."""
+    return next((i for i, line in enumerate(lines) if line.strip()), 0)
 
 
 def context_lines(hunk: Hunk) -> range:

@@ -108,6 +108,9 @@ class NewVersion(Protocol):
     def read(self, path: str) -> bytes | None:
         """Return a file; None if it is missing."""
 
+    def obstacle(self, path: str) -> str:
+        """Return what is at a path that is not a file, or at a folder of it; "" for nothing."""
+
     def files(self) -> Iterable[str]:
         """Return the path of every file of the tree."""
 

@@ -58,6 +58,7 @@ class _FilePort:
         self._patch, self._path = patch, patch.path
         self._old, self._new = before, version.read(patch.path)
         self._history, self._names, self._search = history, names, search
+        self._obstacle = "" if self._new is not None else version.obstacle(patch.path)
 
     def ported(self) -> PortedFile:
         """Return what becomes of the file."""
@@ -73,6 +74,8 @@ class _FilePort:
 
     def _created(self) -> PortedFile:
         made = apply_exact(None, self._patch)
+        if self._obstacle:
+            return self._whole("conflict", None, self._obstacle)
         if self._new is None:
             return self._whole("exact", made, "")
         if self._new == made:
@@ -88,16 +91,21 @@ class _FilePort:
         return self._whole("conflict", b"".join(both), "the file that it deletes has changed")
 
     def _gone(self) -> PortedFile:
-        commit = self._history.deleted(self._path) if self._history else None
-        if self._patch.new_path is None:
-            return self._whole("already upstream", None, "the new version has deleted this file, too", commit)
+        commit = self._history.deleted(self._path) if self._history and not self._obstacle else None
         renamed = self._history.renamed(self._path) if self._history else None
+        if self._patch.new_path is None:
+            if renamed is not None or self._obstacle:
+                return self._whole(
+                    "target gone", None, self._obstacle or f"the file is {renamed} now", commit
+                )
+            return self._whole("already upstream", None, "the new version does not have this file", commit)
         old = HunkJudge(FileScopes(self._old or b"", self._path), FileScopes(b"", self._path))
         hunks = []
         for hunk in self._patch.hunks:
             inside = old.scope_of(hunk)
             places = self._search.find(hunk, inside, self._path, renamed)
             why = "the file is gone" if renamed is None else f"the file is {renamed} now"
+            why = self._obstacle or why
             hunks.append(
                 PortedHunk(
                     self._path,

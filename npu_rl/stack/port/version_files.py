@@ -6,7 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.git.objects import GITLINK, SYMLINK
+from npu_rl.stack.git.objects import GITLINK, SYMLINK, TREE
+
+_KINDS = {TREE: "a folder", SYMLINK: "a symbolic link", GITLINK: "a submodule"}
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,19 @@ class VersionFiles:
         if entry is None or entry.is_tree or entry.mode in (GITLINK, SYMLINK):
             return None
         return self.trees.blob(entry.oid)
+
+    def obstacle(self, path: str) -> str:
+        """Return what is at a path that is not a file, or at a folder of it; "" for nothing."""
+        parts = path.split("/")
+        for count in range(1, len(parts) + 1):
+            place = "/".join(parts[:count])
+            entry = self.trees.find(self.tree, f"{self.folder}/{place}" if self.folder else place)
+            if entry is None:
+                break
+            if count == len(parts) or not entry.is_tree:
+                kind = _KINDS.get(entry.mode, "" if count == len(parts) else "a file")
+                return f"{place} is {kind} now" if kind else ""
+        return ""
 
     def files(self) -> Iterable[str]:
         """Return every path."""

@@ -12,6 +12,7 @@ from typing import Any
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import HOW, RETIRE_WHEN, VERIFIED_BY, WHY, Header, parse_header
+from npu_rl.stack.port.port_judgement import UNSOLVED
 from npu_rl.stack.port_series.port_folder import USUAL
 from npu_rl.stack.port_series.port_state import (
     FINISHED,
@@ -138,13 +139,14 @@ class PortReport:
             if header.fields.get(name):
                 yield from _wrapped(f"  {name}: ", " ".join(header.fields[name].split()))
         yield f"  The patch: {patch.file}"
-        conflicts = sorted({hunk.path for hunk in patch.hunks if hunk.state == "conflict"})
-        gone = [hunk for hunk in patch.hunks if hunk.state == "target gone"]
+        unsolved = [hunk for hunk in patch.hunks if hunk.state in UNSOLVED]
+        conflicts = sorted({h.path for h in unsolved if h.state == "conflict" and h.new_line is not None})
+        gone = [hunk for hunk in unsolved if hunk.path not in conflicts]
         if conflicts:
             yield f"Conflict markers are in {self.folder / 'tree'}: {_listed(conflicts)}"
         if gone:
             paths = _listed(sorted({hunk.path for hunk in gone}))
-            yield f"No marker is where the target is gone ({paths}): make the change where it belongs now."
+            yield f"No marker is where there is no file for it ({paths}): make the change where it belongs now."
         command = f"npu-rl patches port {self.state.component}{self._folder_option()}"
         yield "Next, one of:"
         yield f"  edit the files there, then  {command} --continue"

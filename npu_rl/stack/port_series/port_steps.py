@@ -37,6 +37,8 @@ def tree_with(trees: Trees, state: PortState, index: int, ported: PortedPatch) -
     tree = tree_of(trees, state.tip)
     changes: list[tuple[str, Entry | None]] = []
     for file in ported.files:
+        if file.after is None and file.before is None:
+            continue  # there may be a folder or a link
         if file.after is None:
             changes.append((file.path, None))
         elif file.after != file.before:

@@ -1,0 +1,92 @@
+"""Reasons to think that the new version has a change, or a part of it, at another place or in another form.
+
+Such a change would be there twice, which nobody sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import SequenceMatcher
+
+from npu_rl.stack.port.file_scopes import FileScopes, assigned, bare, is_telling
+from npu_rl.stack.port.placed_change import Edit, PlacedChange
+
+_BESIDE = (2, 6)  # lines above and below a place
+_LIKE = 0.9  # share of letters in common, by which a line is taken for another form of one
+_LONGEST = 200  # letters that are compared
+
+
+class RepeatedChanges:
+    """Looks for changes in the new version of a file. Each method returns a reason, or None."""
+
+    def __init__(self, old: FileScopes, new: FileScopes) -> None:
+        self._old, self._new = old, new
+
+    def reason(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
+        """Return the first reason against edits that make a hunk's changes in the new version."""
+        return (
+            self.standing_again(changes)
+            or self.came_already(changes, 0)
+            or self.assigned_there(changes)
+            or self.beside(changes, edits)
+        )
+
+    def standing_again(self, changes: Sequence[PlacedChange]) -> str | None:
+        """Return that lines which the hunk only adds came with the new version; None if they did not."""
+        for change in changes:
+            if not change.removed and any(map(is_telling, change.added)):
+                places = self._new.places(change.added, change.inside)
+                if len(places) > len(self._old.places(change.added, change.inside)):
+                    return f"what it adds stands at line {places[-1] + 1} already, and was not there before"
+        return None
+
+    def came_already(self, changes: Sequence[PlacedChange], share: float) -> str | None:
+        """Return that a class or function, or more than a share of the lines added, came with the new version; or None.
+
+        A line counts where it stands in the same class and function, whatever its indent: upstream may have made the
+        same change in another form, which would then be there twice.
+        """
+        made = list(dict.fromkeys(one for change in changes for one in change.made))
+        for _, name in made:
+            if name in self._new.names and name not in self._old.names:
+                return f"the new version has {name} of its own"
+        added = [(text, name) for text, name in made if is_telling(text)]
+        came = [text for text, name in added if self._new.count(text, name) > self._old.count(text, name)]
+        if len(came) > share * len(added):
+            return f"the new version has a part of what it adds: `{came[0].decode('utf-8', 'replace')[:100]}`"
+        return None
+
+    def assigned_there(self, changes: Sequence[PlacedChange]) -> str | None:
+        """Return that the new version began to assign what the hunk assigns, too; None if it did not."""
+        for text, name in (one for change in changes for one in change.made):
+            target = assigned(text)
+            if target and self._new.count(target, name) > self._old.count(target, name):
+                return f"the new version assigns `{target.decode('utf-8', 'replace')}` there, too"
+        return None
+
+    def beside(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
+        """Return that lines like those that a change adds are beside its place, where none were."""
+        for change, edit in zip(changes, edits, strict=True):
+            made = {bare(line) for line in change.added if is_telling(line)}
+            for span in _BESIDE:
+                known = {bare(line) for line in self._old.lines[max(0, change.at - span) : change.end + span]}
+                first = max(0, edit.start - span)
+                for i, line in enumerate(self._new.lines[first : edit.end + span], first):
+                    is_kept = bare(line) in known or edit.start <= i < edit.end
+                    if not is_kept and any(_is_like(bare(line), one) for one in made - known):
+                        return f"the new version has a line like one that it adds beside its place, at line {i + 1}"
+            if (
+                not change.removed
+                and not any(map(is_telling, change.added))
+                and any(map(bytes.strip, change.added))
+            ):
+                return "nothing in what it adds tells whether the new version has it"
+        return None
+
+
+def _is_like(one: bytes, other: bytes) -> bool:
+    """Return whether two lines are the same but for a few letters."""
+    if one == other:
+        return True
+    texts = [text.decode("utf-8", "replace")[:_LONGEST] for text in (one, other)]
+    return SequenceMatcher(None, texts[0], texts[1], autojunk=False).ratio() >= _LIKE
