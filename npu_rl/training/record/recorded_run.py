@@ -16,6 +16,7 @@ from typing import Any
 
 from npu_rl.common.bounded import parse_yaml, read_file
 from npu_rl.common.errors import NpuRlError
+from npu_rl.common.yaml_documents.file_digests import BUNDLED
 from npu_rl.training.monitor.metrics import Point, last_points, rewards
 from npu_rl.training.record.marked_processes import marked_processes
 from npu_rl.training.record.recorded_attempt import (
@@ -93,9 +94,21 @@ class RecordedRun:
         return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
     @property
-    def recipe_name(self) -> str | None:
-        """The name of the recipe that it was begun with."""
-        return self.fact("recipe")
+    def recipe_argument(self) -> str:
+        """The recipe on a command line: its bundled name, or its path as far as that was recorded."""
+        path = self.fact("recipe_path")
+        if path:
+            return path
+        files = self.facts.get("recipe_files")
+        first = str(next(iter(files), "")) if isinstance(files, dict) else ""
+        if first.startswith(BUNDLED):
+            return first.removeprefix(BUNDLED).removesuffix(".yaml")
+        return first or self.fact("recipe") or "RECIPE"
+
+    @property
+    def recipe_name(self) -> str:
+        """The name of the recipe's file, without its ending."""
+        return Path(self.recipe_argument).name.removesuffix(".yaml")
 
     @property
     def overrides(self) -> tuple[str, ...]:

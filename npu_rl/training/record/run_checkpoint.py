@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.common.errors import NpuRlError, WeightsError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.training.record.locate_run import locate_run
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, SINGLE
 
@@ -40,17 +41,7 @@ def run_record(run: str, runs: Path | None) -> RunRecord:
         UsageError: If it is a name, and no folder of runs is known.
         NpuRlError: If there is no such run.
     """
-    folder = Path(run).expanduser()
-    if "/" in run or (folder / "run.json").is_file():
-        folder = folder.resolve()
-        return RunRecord.load(folder.parent, folder.name)
-    if runs is None:
-        raise UsageError(
-            f"The folder of run {run} is not known",
-            why="There is no workspace here, and NPU_RL_RUNS is not set.",
-            hint="Name the workspace with --workspace, or give the run's folder.",
-        )
-    return RunRecord.load(runs, run)
+    return RunRecord.load(*locate_run(run, runs))
 
 
 def run_checkpoint(record: RunRecord, step: int | None, model: Path | None = None) -> RunCheckpoint:
