@@ -11,6 +11,7 @@ from npu_rl.cli.show import tell
 
 if TYPE_CHECKING:
     from npu_rl.training.record.recorded_run import RecordedRun
+    from npu_rl.training.record.run_record import RunRecord
 
 
 def _run_names() -> list[str]:
@@ -18,8 +19,9 @@ def _run_names() -> list[str]:
     return [] if root is None else sorted(path.parent.name for path in root.glob("*/run.json"))
 
 
-_RUN_HELP = "A run's name, or the folder of its record."
-_RUN = typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=_run_names)
+_RUN = typer.Argument(
+    metavar="RUN", help="A run's name, or the folder of its record.", autocompletion=_run_names
+)
 Run = Annotated[str, _RUN]
 
 
@@ -44,6 +46,14 @@ def read_run(run: str, workspace: Path | None) -> RecordedRun:
     from npu_rl.training.record.recorded_run import recorded_run
 
     return recorded_run(*locate_run(run, runs_root(workspace)))
+
+
+def find_record(run: str, workspace: Path | None) -> RunRecord:
+    """Return the record of a run, to be changed."""
+    from npu_rl.training.record.locate_run import locate_run
+    from npu_rl.training.record.run_record import RunRecord
+
+    return RunRecord.load(*locate_run(run, runs_root(workspace)))
 
 
 def plot_encoding() -> str | None:

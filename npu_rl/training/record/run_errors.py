@@ -39,14 +39,13 @@ def copied_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
     )
 
 
-def running_error(name: str, folder: Path, pids: list[int], driver: int | None) -> NpuRlError:
+def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
     """Return the error of a run in progress.
 
     Args:
         name: The run's.
         folder: Its folder.
         pids: Its processes on this machine.
-        driver: Its driver, with which the others end.
     """
     them = " ".join(map(str, pids))
     return NpuRlError(
@@ -56,7 +55,7 @@ def running_error(name: str, folder: Path, pids: list[int], driver: int | None) 
         if pids
         else "Another npu-rl command has locked its folder.",
         hint="Wait until it has finished"
-        + (f" or stop it (`kill -INT {driver if driver in pids else them}`)" if pids else "")
+        + (f" or stop it (`npu-rl runs stop {name}`)" if pids else "")
         + ", or choose another name with name=…",
     )
 

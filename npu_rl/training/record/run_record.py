@@ -21,7 +21,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import NO_FILE, read_json
 from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
@@ -41,6 +41,9 @@ from npu_rl.training.record.run_errors import (
 )
 from npu_rl.training.record.settle_killed_run import complete_record
 from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
+
+if TYPE_CHECKING:
+    from psutil import Process
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -275,6 +278,15 @@ class RunRecord:
         """Return the metrics of all attempts by step, as `metrics.curve` joins them."""
         return curve(self.folder)
 
+    def is_held_by(self, process: Process) -> bool:
+        """Return whether a process has the run's lock file open, as the npu-rl of an attempt has."""
+        try:
+            lock = (self.folder / _LOCK).lstat()
+            handles = Path(f"/proc/{process.pid}/fd")
+            return any(os.path.samestat(lock, found) for found in _statuses(handles))
+        except OSError:  # it has ended, or is another user's
+            return False
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the run. Raises NpuRlError if another process has locked it, unless the file system has no locks."""
@@ -297,6 +309,7 @@ class RunRecord:
     def settled(self) -> Iterator[None]:
         """Lock the run once it is not in progress, its record completed as `open` does it. Raises as `open` does."""
         with self.locked():
+            self.attempts = attempts_in(self.folder)  # another process may have ended one since
             self._complete_attempts()
             yield
 
@@ -333,9 +346,7 @@ class RunRecord:
         return None if done is not None and below is not None and done >= below else done
 
     def _running_error(self, pids: list[int]) -> NpuRlError:
-        return running_error(
-            self.name, self.folder, pids, self.attempts[-1].driver if self.attempts else None
-        )
+        return running_error(self.name, self.folder, pids)
 
     def _require_folders(self) -> None:
         """Raise WorkspaceError if a folder of the record is a link."""
@@ -350,6 +361,12 @@ class RunRecord:
 
 
 # -- the folder ----------------------------------------------------------------------------------------
+
+
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            yield path.stat()
 
 
 def _lock_at_once(handle: int) -> None:
