@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 _ID = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
+LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
 
 
 class RunRecord:
@@ -114,7 +114,7 @@ class RunRecord:
     def is_locked(self) -> bool:
         """Whether another process has locked the run, as during an attempt. Nothing is changed."""
         try:
-            handle = os.open(self.folder / _LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = os.open(self.folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -281,7 +281,7 @@ class RunRecord:
     def is_held_by(self, process: Process) -> bool:
         """Return whether a process has the run's lock file open, as the npu-rl of an attempt has."""
         try:
-            lock = (self.folder / _LOCK).lstat()
+            lock = (self.folder / LOCK).lstat()
             handles = Path(f"/proc/{process.pid}/fd")
             return any(os.path.samestat(lock, found) for found in _statuses(handles))
         except OSError:  # it has ended, or is another user's
@@ -291,7 +291,7 @@ class RunRecord:
     def locked(self) -> Iterator[None]:
         """Lock the run. Raises NpuRlError if another process has locked it, unless the file system has no locks."""
         self._require_folders()
-        path = self.folder / _LOCK
+        path = self.folder / LOCK
         with disk_errors(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
