@@ -50,10 +50,9 @@ def read_run(run: str, workspace: Path | None) -> RecordedRun:
 
 def find_record(run: str, workspace: Path | None) -> RunRecord:
     """Return the record of a run, to be changed."""
-    from npu_rl.training.record.locate_run import locate_run
-    from npu_rl.training.record.run_record import RunRecord
+    from npu_rl.training.record.locate_run import run_record
 
-    return RunRecord.load(*locate_run(run, runs_root(workspace)))
+    return run_record(run, runs_root(workspace))
 
 
 def plot_encoding() -> str | None:

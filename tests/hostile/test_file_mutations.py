@@ -377,7 +377,8 @@ def dist_metadata_files(folder: Path, m: Mutator) -> None:
 def a_killed_record(folder: Path, m: Mutator) -> None:
     """A record whose npu-rl was killed: the next command completes it from its files."""
     from npu_rl.training.monitor.explain_failure import explain
-    from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.training.record.locate_run import run_record
+    from npu_rl.training.record.run_checkpoint import run_checkpoint
     from npu_rl.training.record.run_record import RunRecord
     from npu_rl.training.run.export_run import lock_digest
     from npu_rl.training.run.node_reports import _read_report

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from npu_rl.common.errors import UsageError
 from npu_rl.common.user_path import user_path
+from npu_rl.training.record.run_record import RunRecord
 
 
 def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
@@ -29,3 +30,13 @@ def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
             hint="Name the workspace with --workspace, or give the run's folder.",
         )
     return runs, run
+
+
+def run_record(run: str, runs: Path | None) -> RunRecord:
+    """Return the record of a run, as `locate_run` finds it.
+
+    Raises:
+        UsageError: As `locate_run`.
+        NpuRlError: If there is no such run.
+    """
+    return RunRecord.load(*locate_run(run, runs))
