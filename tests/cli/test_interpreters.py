@@ -75,6 +75,12 @@ NONE = {
     "diff": ("diff -w {w}",),
     "summary": ("summary -m {m} --offline",),
     "lock": ("lock -m {m} --check",),
+    "runs list": ("runs list -w {w}",),
+    "runs show": ("runs show own -w {w}",),
+    "runs compare": ("runs compare own own -w {w}",),
+    "runs samples": ("runs samples own -w {w}",),
+    "runs stop": ("runs stop own -w {w}",),
+    "runs rm": ("runs rm nothing -w {w}",),
     "weights get": ("weights get deepseek-v3",),
     "requirements": (
         "requirements -m quickstart --machine x86_64 --python-version 3.11",

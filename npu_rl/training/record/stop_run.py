@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from npu_rl.common.bounded import read_json
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.process import processes_of, signal_driver, signal_if, stop_remaining
+from npu_rl.training.record.recorded_attempt import optional_object
 from npu_rl.training.record.run_record import RunRecord
 
 _DRIVER_GRACE = 15.0  # seconds that a driver without npu-rl has to end in order
@@ -124,10 +124,8 @@ def _host(record: RunRecord) -> str | None:
     last = record.attempts[-1] if record.attempts else None
     if last is None or last.outcome is not None:
         return None
-    try:
-        return str(read_json(last.folder / "host.json")["hostname"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    name = optional_object(last.folder / "host.json").get("hostname")
+    return name if isinstance(name, str) else None
 
 
 def _wait(done: Callable[[], bool], seconds: float) -> bool:
