@@ -21,5 +21,6 @@ def show(run: Run, workspace: Workspace = None, json: Json = False) -> None:
     """
     from npu_rl.training.browse.run_page import RunPage
 
-    page = RunPage(read_run(run, workspace))
+    found = read_run(run, workspace)
+    page = RunPage(found, "" if run == found.name else str(found.folder), str(workspace or ""))
     print_report(page.to_json() if json else None, "" if json else page.text(plot_encoding()), as_json=json)

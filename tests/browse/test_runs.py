@@ -134,7 +134,9 @@ def test_each_next_command_is_one(runs: Runs, outcome: str, overrides: list[str]
     write_samples(record, 1, [("q", "a", None)])
     lines = runs.json("show", "mine")["next"]
     assert any(line.startswith(f"{resumes} ") for line in lines), lines
-    for line in lines:
+    by_folder = runs.json("show", str(record.folder), "-w", "my ws")["next"]
+    assert [line for line in by_folder if str(record.folder) in line and "--workspace 'my ws'" in line]
+    for line in [*lines, *by_folder]:
         if line.startswith("npu-rl "):
             parsed(line)
         else:

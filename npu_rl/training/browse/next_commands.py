@@ -9,9 +9,19 @@ from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
 from npu_rl.training.record.samples import sample_steps
 
 
-def next_commands(run: RecordedRun) -> list[str]:
-    """Return command lines for a shell, each with a comment, the most useful first."""
-    return [f"{command}   # {why}" for command, why in _commands(run)]
+def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> list[str]:
+    """Return command lines for a shell, each with a comment, the most useful first.
+
+    Args:
+        run: The run.
+        given: Its folder, if it was not given by name.
+        workspace: The folder of --workspace, if that was given.
+    """
+    option = f" --workspace {shlex.quote(workspace)}" if workspace else ""
+    return [
+        f"{command}{option if command.startswith('npu-rl ') else ''}   # {why}"
+        for command, why in _commands(run, shlex.quote(given or run.name))
+    ]
 
 
 def resume_command(run: RecordedRun) -> str:
@@ -21,8 +31,8 @@ def resume_command(run: RecordedRun) -> str:
     return shlex.join(["npu-rl", "train", run.recipe_argument, *run.overrides, *name, "--resume"])
 
 
-def _commands(run: RecordedRun) -> Iterator[tuple[str, str]]:
-    name, last = shlex.quote(run.name), run.last
+def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
+    last = run.last
     rehearsal = run.fact("rehearsal") is not None
     step = run.record.latest_checkpoint
     if run.is_running:

@@ -34,9 +34,15 @@ class FailureCause:
 
 @dataclass(frozen=True)
 class RunPage:
-    """What `runs show` prints of a run."""
+    """What `runs show` prints of a run.
+
+    Attributes:
+        given, workspace: How it was named, as of `next_commands`.
+    """
 
     run: RecordedRun
+    given: str = ""
+    workspace: str = ""
 
     @cached_property
     def phases(self) -> dict[str, float]:
@@ -74,7 +80,7 @@ class RunPage:
     @cached_property
     def next(self) -> list[str]:
         """Commands that make sense now."""
-        return next_commands(self.run)
+        return next_commands(self.run, self.given, self.workspace)
 
     def to_json(self) -> dict[str, Any]:
         """Return the page as documented in docs/json.md."""
