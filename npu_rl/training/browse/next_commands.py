@@ -36,7 +36,7 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
     rehearsal = run.fact("rehearsal") is not None
     step = run.record.latest_checkpoint
     if run.is_running:
-        if last is not None:
+        if last is not None and last.driver_log.exists():
             yield f"tail -f {shlex.quote(str(last.driver_log))}", "its output"
         yield f"npu-rl runs stop {name}", "end it in order"
         return
@@ -45,7 +45,7 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
     if run.state == UNKNOWN and last is not None:
         yield f"npu-rl runs show {name}", f"on {last.host.get('hostname')}, where it was begun"
         return
-    if run.state in ("failed", "killed") and last is not None:
+    if run.state in ("failed", "killed") and last is not None and last.driver_log.exists():
         yield f"less {shlex.quote(str(last.driver_log))}", "the log of its last attempt"
     unfinished = run.state in ("failed", "killed", "stopped") and (
         run.total is None or (step or 0) < run.total
@@ -56,5 +56,5 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
         yield f"npu-rl runs samples {name} --order worst", "its responses of the lowest reward"
     if step is not None and run.state == "done":
         yield f"npu-rl weights export {name} {shlex.quote(run.name + '-hf')}", f"its model of step {step}"
-    if run.state in ("failed", "killed", NEW) and step is None:
+    if run.state in ("failed", "killed", "stopped", NEW) and step is None:
         yield f"npu-rl runs rm {name}", "remove it: it has no checkpoint"

@@ -81,5 +81,5 @@ def no_such_run(root: Path, name: str) -> NpuRlError:
         where=str(root),
         hint=f"Existing runs: {', '.join(near or known[:5])}{more}"
         if known
-        else "Start it without --resume.",
+        else "None is recorded there; `npu-rl train RECIPE` without --resume begins one.",
     )
