@@ -34,7 +34,7 @@ QUOTED = {
     "git merge",
     "cp -r vllm-ascend", "checkout -b v0.7.3", "checkout -b core_r0.8.0", "--no-check", "deepscaler", "ray start",
     "cd ../Pai-Megatron-Patch", "--moe-router-topk 2", "unsqueese", "hidden_state", "list", "List", "pkill -9 python",
-    "ray stop --force", "ulimit -n 32768", "ray status", "README.md", "src/vllm-ascend", "runs/NAME/samples",
+    "ray stop --force", "ulimit -n 32768", "ray status", "README.md", "src/vllm-ascend",
     "enable_gradient_checkpointing",
 }  # fmt: skip
 NOT_OURS = {"DIST_CKPT_PATH", "WORLD_SIZE", "MASTER_ADDR", "CURRENT_IP", "CHATLEARN_ROOT"}

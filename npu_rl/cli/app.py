@@ -18,6 +18,7 @@ app = typer.Typer(
             "plan": "plan:plan",
             "doctor": "doctor:doctor",
             "train": "train:train",
+            "runs": "runs:app",
             "status": "status:status",
             "diff": "diff:diff",
             "summary": "summary:summary",

@@ -45,6 +45,14 @@ def say_text(text: str) -> None:
     sys.stdout.write(printable(text))
 
 
+def say_paged(text: str) -> None:
+    """A long result, on a terminal in the user's pager."""
+    from npu_rl.common.pager import page
+
+    if not page(printable(text)):
+        say_text(text)
+
+
 def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Print a table without lines. On a terminal its cells fold; elsewhere each row is one line."""
     from io import StringIO

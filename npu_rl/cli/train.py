@@ -62,7 +62,8 @@ def train(
     Through Ray on NPUs, or on this CPU: a recipe whose device is cpu, and every rehearsal.
     """
     from npu_rl.cli import judged, proving
-    from npu_rl.training.run.prepare import RefusedRecipe, prepare
+    from npu_rl.training.run.free_name import with_free_name
+    from npu_rl.training.run.prepare import RefusedRecipe, prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.folder.expected_digest import lock_digest
 
@@ -70,6 +71,8 @@ def train(
     expected = None if expect is None else lock_digest(expect)
     loaded = judged.load(recipe, overrides or [], json)
     layout = open_workspace(workspace, tell)
+    if not (dry_run or rehearse is not None or resume):
+        loaded = with_free_name(loaded, recipe, overrides or [], runs_folder(layout), tell)
     try:
         with proving.shown() as progress:
             prepared = prepare(

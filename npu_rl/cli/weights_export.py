@@ -47,36 +47,24 @@ def export(
     """
     import sys
 
+    from npu_rl.cli.recorded import find_record
     from npu_rl.cli.weights_progress import watching
-    from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.training.record.run_checkpoint import explained_while_running, run_checkpoint
     from npu_rl.training.run.export_run import ExportOptions, export_run
     from npu_rl.weights.checkpoints.choose_workers import pool_of
 
     chosen = interpreter(python, workspace)
-    record = run_record(run, _runs(workspace))
-    options = ExportOptions(
-        run_checkpoint(record, step, None if config is None else user_path(config).absolute()),
-        user_path(out).absolute(),
-        extend,
-        shlex.join(["npu-rl", *sys.argv[1:]]),
-    )
-    with watching("exporting") as watch:
-        report = export_run(options, pool_of(chosen, workers), watch)
+    record = find_record(run, workspace)
+    model = None if config is None else user_path(config).absolute()
+    with explained_while_running(record):
+        checkpoint = run_checkpoint(record, step, model)
+        if record.is_locked:
+            tell(f"Run {record.name} is going on. Exporting its checkpoint of step {checkpoint.step}")
+        command = shlex.join(["npu-rl", *sys.argv[1:]])
+        options = ExportOptions(checkpoint, user_path(out).absolute(), extend, command)
+        with watching("exporting") as watch:
+            report = export_run(options, pool_of(chosen, workers), watch)
     print_report(report.content, _text(report), as_json=json)
-
-
-def _runs(workspace: Path | None) -> Path | None:
-    """Return the folder of run records: NPU_RL_RUNS, else the workspace's, if there is one."""
-    import os
-
-    from npu_rl.common.environment_variables import RUNS
-    from npu_rl.workspace.folder.discovery import open_workspace_if_any
-
-    named = os.environ.get(RUNS.name)
-    if named:
-        return user_path(named, RUNS.name).absolute()
-    layout = open_workspace_if_any(workspace, tell)
-    return None if layout is None else layout.root / "runs"
 
 
 def _text(report: ExportReport) -> str:

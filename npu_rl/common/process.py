@@ -160,13 +160,18 @@ def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) 
         if child is not None and pid == child.pid and child.poll() is None:
             child.signal(number)  # its process id can't be reused before it is waited for
             reached.append(pid)
-        elif _signal_member(pid, run_id, number):
+        elif signal_if(pid, lambda process: _belongs_to_run(process, run_id), number):
             reached.append(pid)
     return reached
 
 
-def _signal_member(pid: int, run_id: str, number: int) -> bool:
-    """Send a signal to a process if it belongs to the run now; return whether it was sent.
+def signal_driver(pid: int, run_id: str) -> bool:
+    """Send SIGINT, which ends a driver in order, to a process if it belongs to the run; return whether it was sent."""
+    return signal_if(pid, lambda process: _belongs_to_run(process, run_id), signal.SIGINT)
+
+
+def signal_if(pid: int, is_meant: Callable[[Process], bool], number: int) -> bool:
+    """Send a signal to a process if it is the one that is meant now; return whether it was sent.
 
     A pidfd refers to the process itself, so the signal fails if the process id was reused. psutil compares start times
     and then calls `kill`, and the id can be reused in between; it is used only if the kernel (before 5.3) or this
@@ -178,7 +183,7 @@ def _signal_member(pid: int, run_id: str, number: int) -> bool:
         handle = _open_pidfd(pid)
         try:
             process = Process(pid)
-            if not _belongs_to_run(process, run_id):
+            if not is_meant(process):
                 return False
             if handle is None:
                 process.send_signal(number)

@@ -18,6 +18,7 @@ COMMANDS = (
     "plan",
     "doctor",
     "train",
+    "runs",
     "status",
     "diff",
     "summary",

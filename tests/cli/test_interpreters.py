@@ -23,6 +23,7 @@ from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.workspace.folder import chosen_interpreter
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from tests.browse.recorded import run, write_samples
 from tests.own_trainer import TREE, write_recipe
 from tests.support import ROOT, Repo, clean_env, script
 from tests.workspace.stack import receipt_with
@@ -75,6 +76,12 @@ NONE = {
     "diff": ("diff -w {w}",),
     "summary": ("summary -m {m} --offline",),
     "lock": ("lock -m {m} --check",),
+    "runs list": ("runs list -w {w}",),
+    "runs show": ("runs show shown -w {w}",),
+    "runs compare": ("runs compare shown shown -w {w}",),
+    "runs samples": ("runs samples shown -w {w}",),
+    "runs stop": ("runs stop shown -w {w}",),
+    "runs rm": ("runs rm gone -w {w}",),
     "weights get": ("weights get deepseek-v3",),
     "requirements": (
         "requirements -m quickstart --machine x86_64 --python-version 3.11",
@@ -164,6 +171,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             assert made.ran(line) == (0, ""), line
     assert "python" not in read_receipt(made.paths).setup
     receipt_with(made.paths, lambda body: body["setup"].update(python=str(marker)))
+    write_samples(run(made.paths.root / "runs", "shown"), 1, [("q", "a", 1.0)])
+    run(made.paths.root / "runs", "gone")
     return made
 
 

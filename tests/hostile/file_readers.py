@@ -106,6 +106,11 @@ READERS = {
     "training/record/record_masking.py": R(
         "the logs of a run", STRANGER, "a_killed_record", "reads regular files in blocks"
     ),
+    "training/record/recorded_attempt.py": R(
+        "command.json, end.json, nodes.json, alarms.jsonl", STRANGER, "a_killed_record"
+    ),
+    "training/record/recorded_run.py": R("recipe.yaml", STRANGER, "a_killed_record"),
+    "training/record/remove_run.py": R("recipes and commands of other runs", STRANGER, "a_killed_record"),
     "training/record/run_record.py": R("run.json, command.json", STRANGER, "a_killed_record", WRITES),
     "training/record/saved_steps.py": R(
         "files of torch.save, .metadata",
@@ -113,6 +118,7 @@ READERS = {
         "checkpoint_folders",
         "the archive's list of entries is bounded",
     ),
+    "training/record/samples.py": R("samples/STEP.jsonl", STRANGER, "a_killed_record"),
     "training/record/settle_killed_run.py": R("command.json, host.json", STRANGER, "a_killed_record"),
     "training/record/temporary_folders.py": R(
         "the mark of a folder in /tmp", OWN, "", "64 bytes without waiting, in a folder of this user's"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import json
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.disk import disk_errors
+from npu_rl.common.errors import NpuRlError
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import run_cases
@@ -375,9 +377,16 @@ def dist_metadata_files(folder: Path, m: Mutator) -> None:
 
 
 def a_killed_record(folder: Path, m: Mutator) -> None:
-    """A record whose npu-rl was killed: the next command completes it from its files."""
+    """A record whose npu-rl was killed: it is shown as it is, and the next command completes it from its files."""
+    from npu_rl.training.browse.run_comparison import RunComparison
+    from npu_rl.training.browse.run_page import RunPage
+    from npu_rl.training.browse.run_rows import row_cells
+    from npu_rl.training.browse.sample_text import sample_lines, samples_of
     from npu_rl.training.monitor.explain_failure import explain
-    from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
+    from npu_rl.training.record.locate_run import run_record
+    from npu_rl.training.record.recorded_run import recorded_run
+    from npu_rl.training.record.remove_run import users_of
+    from npu_rl.training.record.run_checkpoint import run_checkpoint
     from npu_rl.training.record.run_record import RunRecord
     from npu_rl.training.run.export_run import lock_digest
     from npu_rl.training.run.node_reports import _read_report
@@ -399,8 +408,13 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
         "attempts/2/host.json": {"hostname": "h"},
         "attempts/2/driver.json": {"pid": 4194304 - 1},
         "attempts/2/nodes.json": {"nodes": [], "refused": {"a": 1}},
-        "attempts/2/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"a": 1.0}},
+        "attempts/2/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"critic/score/mean": 1.0}},
+        "attempts/2/alarms.jsonl": {"time": 1.5, "kind": "nan", "message": "m", "cause": "c", "place": "p"},
+        "attempts/2/environment.json": {"PATH": "/bin"},
+        "recipe.yaml": {"steps": 6, "cluster": {"nodes": 1}, "reward": {"goal": 0.5}},
+        "samples/1.jsonl": {"input": "q", "output": "a", "score": 0.5, "step": 1},
     }
+    (run / "samples").mkdir()
     chosen = m.random.choice(list(files))
     for name, body in files.items():
         (run / name).write_bytes((encoded(m, body) if name == chosen else json.dumps(body).encode()) + b"\n")
@@ -412,7 +426,21 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
         if (run / name).exists():
             m.file(run / name, 0.05)
     m.file(attempt / "driver.log", hole=1 << 20)  # a log may be long
+    seen = recorded_run(folder, "r", {})
+    for show in (
+        lambda: row_cells(seen),
+        lambda: RunPage(seen).to_json(),
+        lambda: RunPage(seen).text("ascii"),
+    ):
+        with contextlib.suppress(NpuRlError):  # metrics may be too large
+            json.dumps(show())
+    with contextlib.suppress(NpuRlError):
+        RunComparison(seen, seen).text()
+    with contextlib.suppress(NpuRlError):
+        chosen_samples = samples_of(seen, "worst", 3, None, validation=False, seed=0)
+        sample_lines(seen, chosen_samples, "worst").encode("utf-8")
     record = RunRecord.load(folder, "r")
+    users_of(record)
     found = RunRecord.open(folder, "r")
     for one in found.attempts:
         _read_report(one)

@@ -119,7 +119,7 @@ def test_killed_before_the_first_step_while_the_trainer_goes_on_to_its_end(tmp_p
         with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
             launch.open()
         assert f"pid {processes_of(launch.mark)[0]}" in str(caught.value)
-        assert f"(`kill -INT {pid_of(launch.run.place, 'waiting')}`)" in str(caught.value)
+        assert "(`npu-rl runs stop demo`)" in str(caught.value)
         with pytest.raises(NpuRlError, match="Run demo is still running"):  # a new one of its name, too
             RunRecord.create(launch.run.runs, "demo", {})
         assert folder_of(launch.mark).is_dir(), "Ray works in it"

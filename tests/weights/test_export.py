@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
-from npu_rl.training.record.run_checkpoint import run_checkpoint, run_record
+from npu_rl.training.record.locate_run import run_record
+from npu_rl.training.record.run_checkpoint import explained_while_running, run_checkpoint
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.export_run import REPORT, ExportOptions, ExportReport, export_run
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
@@ -377,3 +378,22 @@ def test_a_folder_that_appears_meanwhile(record: RunRecord, tmp_path: Path) -> N
         export(record, tmp_path / "out", workers=Between(take))
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "runs"]
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine"]
+
+
+def test_the_error_of_a_run_that_goes_on_names_that(record: RunRecord) -> None:
+    write_fsdp(actor(record, 4), {"a": torch.zeros(2)})
+    (record.checkpoints / "latest_checkpointed_iteration.txt").write_text("6")
+    attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\n")
+    with (
+        pytest.raises(WeightsError, match="no checkpoint of step 6") as caught,
+        explained_while_running(record),
+    ):
+        run_checkpoint(record, None)
+    assert "The run is going on" in str(caught.value) and "npu-rl runs stop first" in str(caught.value)
+    with pytest.raises(WeightsError, match="A file of a checkpoint of run first is gone"):
+        with explained_while_running(record):
+            (record.checkpoints / "global_step_6/actor/model.pt").read_bytes()
+    attempt.end("done", 0)
+    with pytest.raises(WeightsError) as caught, explained_while_running(record):
+        run_checkpoint(record, None)
+    assert "going on" not in str(caught.value)

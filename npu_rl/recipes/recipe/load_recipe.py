@@ -41,6 +41,7 @@ class LoadedRecipe:
         origins: Where each key path was set.
         renamed: Keys that are written with their old names.
         stack: What the workspace was locked with, if that is known; it may extend the recipe's manifest.
+        free_name: Whether npu-rl gave the run another name than the recipe's, since a run has that.
     """
 
     recipe: Recipe
@@ -53,6 +54,7 @@ class LoadedRecipe:
     origins: Mapping[KeyPath, Origin] = field(repr=False)
     renamed: tuple[RenamedKey, ...] = ()
     stack: ManifestFacts | None = field(default=None, repr=False)
+    free_name: bool = False
 
     def where(self, *path: str | int) -> str:
         """Return `file:line` or `command line: key=value` of a key, or of the nearest key above it."""

@@ -27,6 +27,7 @@ _MOST_VALUES = (
 )
 _LINE = 8  # values that take as much as a line without any
 _LONGEST_LINE = 1 << 20  # bytes
+_TAIL = 1 << 20
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
 _VALUE = re.compile(rf"(?:(?:np|numpy|torch)?\.?[A-Za-z]\w*\()?({_NUMBER}|True|False)(?:, dtype=[\w.]+)?\)?")
@@ -138,6 +139,22 @@ def read_metrics(path: Path) -> list[Point]:
             if point is not None:
                 points.append(point)
         return points
+
+
+def last_points(path: Path) -> list[Point]:
+    """Return the last steps of one attempt's metrics, those in the last megabyte; a missing file is empty."""
+    try:
+        file = open_file(path)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return []
+        raise
+    with file:
+        size = os.fstat(file.fileno()).st_size
+        file.seek(max(size - _TAIL, 0))
+        lines = file.read(_TAIL).split(b"\n")
+    whole = lines if size <= _TAIL else lines[1:]
+    return [point for line in whole if (point := _point(line)) is not None]
 
 
 def _counted(values: int, point: Point | None, path: Path) -> int:

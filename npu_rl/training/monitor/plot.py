@@ -1,4 +1,4 @@
-"""A reward curve as text: braille dots if the terminal's encoding has them, else ASCII."""
+"""Reward curves as text: braille dots if the terminal's encoding has them, else ASCII."""
 
 from __future__ import annotations
 
@@ -54,6 +54,53 @@ def final_curve(
     return "\n".join(lines)
 
 
+def two_curves(first: Sequence[Point], second: Sequence[Point], width: int = 72, height: int = 14) -> str:
+    """Return the mean rewards of two runs over their steps in one plot of ASCII letters; "" without any reward.
+
+    The first run's line is of `A`, the second's of `B`, and `#` where they meet.
+
+    Args:
+        first, second: Metrics by step.
+        width: Columns.
+        height: Lines of the plot; two more label the steps.
+    """
+    lines = {
+        letter: [(step, min(max(value, -_LARGEST), _LARGEST)) for step, value in rewards(points)]
+        for letter, points in (("A", first), ("B", second))
+    }
+    pairs = [pair for line in lines.values() for pair in line]
+    if not pairs:
+        return ""
+    steps = [step for step, _ in pairs]
+    low, high = _range([value for _, value in pairs], None)
+    rows = max(height, 2)
+    labels = _labels(low, high, rows, None)
+    margin = max(map(len, labels))
+    columns = max(width - margin - 2, 10)
+    cells: dict[tuple[int, int], str] = {}
+    for letter, line in lines.items():
+        dots = [(_dot(x, min(steps), max(steps), columns), _dot(y, low, high, rows)) for x, y in line]
+        for cell in _joined(dots):
+            cells[cell] = letter if cells.get(cell, letter) == letter else "#"
+    drawn = ["".join(cells.get((x, y), " ") for x in range(columns)) for y in reversed(range(rows))]
+    text = [f"{label:>{margin}} |{row}".rstrip() for label, row in zip(labels, drawn, strict=True)]
+    left, right = f"step {min(steps)}", str(max(steps)) if max(steps) != min(steps) else ""
+    text.append(f"{'':>{margin}} +{'-' * columns}")
+    text.append(f"{'':>{margin}}  {left}{right:>{max(columns - len(left), len(right) + 1)}}".rstrip())
+    return "\n".join(text)
+
+
+def _joined(dots: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Return the dots and those on the lines between neighbours."""
+    found = set(dots[:1])
+    for (x0, y0), (x1, y1) in itertools.pairwise(dots):
+        pace = max(abs(x1 - x0), abs(y1 - y0), 1)
+        found.update(
+            (round(x0 + (x1 - x0) * i / pace), round(y0 + (y1 - y0) * i / pace)) for i in range(pace + 1)
+        )
+    return found
+
+
 class _Grid:
     """A grid of characters with dots: 2 x 4 per character in braille, one in ASCII. Row 0 is at the bottom."""
 
@@ -69,12 +116,7 @@ class _Grid:
 
     def line(self, dots: Sequence[tuple[int, int]]) -> None:
         """Set the dots and those on the lines between neighbours."""
-        self._dots.add(dots[0])
-        for (x0, y0), (x1, y1) in itertools.pairwise(dots):
-            pace = max(abs(x1 - x0), abs(y1 - y0), 1)
-            self._dots.update(
-                (round(x0 + (x1 - x0) * i / pace), round(y0 + (y1 - y0) * i / pace)) for i in range(pace + 1)
-            )
+        self._dots |= _joined(dots)
 
     def rows(self) -> list[str]:
         """Return the lines from the top down."""

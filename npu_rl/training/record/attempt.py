@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import contextlib
 import json
 import re
@@ -46,6 +47,14 @@ class Attempt:
         """The driver's process id; None if it was not started or not recorded."""
         try:
             return int(read_json(self.folder / _DRIVER)["pid"])
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
+            return None
+
+    @property
+    def launcher(self) -> int | None:
+        """The process id of the npu-rl that began it; None if that was not recorded."""
+        try:
+            return int(read_json(self.folder / "command.json")["launcher"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return None
 
@@ -186,3 +195,11 @@ def now(seconds: float | None = None) -> str:
         seconds: Since the epoch, by default now.
     """
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))
+
+
+def seconds_of(text: object) -> float | None:
+    """Return the time that `now` wrote, in seconds since the epoch; None for anything else."""
+    try:
+        return float(calendar.timegm(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))
+    except (ValueError, OverflowError):
+        return None

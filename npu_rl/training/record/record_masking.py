@@ -69,8 +69,15 @@ _FILES = (
     "recipe.yaml",
 )
 _FOLDERS = ("hydra", "outputs", "swanlog", "usage", "wandb", "workers")
+# What else is in the folder: patches are not masked, and the compiler of CANN writes into the trainer's folder.
+_OTHERS = ("drift.patch", "extra-info", "fusion_result.json", "kernel_meta", "stacks")
 _BLOCK = 1 << 16  # bytes of lines that are searched together
 _LONGEST_LINE = 1 << 20
+
+
+def is_of_attempt(name: str) -> bool:
+    """Return whether npu-rl or the trainer writes a file or folder of this name into an attempt."""
+    return name in _FILES or name in _FOLDERS or name in _OTHERS
 
 
 def mask_files(folder: Path, known: Secrets) -> None:

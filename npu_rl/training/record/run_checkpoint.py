@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
+from npu_rl.common.errors import NpuRlError, WeightsError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, INDEX, SINGLE
 
+_GOES_ON = "The run is going on: its trainer saves checkpoints and deletes older ones meanwhile."
 _STEP = re.compile(r"global_step_(\d{1,9})|iter_(\d{7,9})")  # verl's and Megatron's names
 
 
@@ -29,28 +32,34 @@ class RunCheckpoint:
     model: Path
 
 
-def run_record(run: str, runs: Path | None) -> RunRecord:
-    """Return the record of a run.
-
-    Args:
-        run: Its name, or its folder: a text with '/', or a folder with a run.json.
-        runs: The folder of run records; None if there is no workspace.
+@contextlib.contextmanager
+def explained_while_running(record: RunRecord) -> Iterator[None]:
+    """Add to an error about a checkpoint that the run goes on, whose trainer saves and deletes checkpoints.
 
     Raises:
-        UsageError: If it is a name, and no folder of runs is known.
-        NpuRlError: If there is no such run.
+        WeightsError: As it was, or in place of a file that has gone; with what to do.
     """
-    folder = Path(run).expanduser()
-    if "/" in run or (folder / "run.json").is_file():
-        folder = folder.resolve()
-        return RunRecord.load(folder.parent, folder.name)
-    if runs is None:
-        raise UsageError(
-            f"The folder of run {run} is not known",
-            why="No workspace found here, and NPU_RL_RUNS is not set.",
-            hint="Name the workspace with --workspace, or give the run's folder.",
-        )
-    return RunRecord.load(runs, run)
+    try:
+        yield
+    except WeightsError as error:
+        if not record.is_locked:
+            raise
+        raise _while_running(record, error.what, error.where, error.why) from error
+    except FileNotFoundError as error:
+        if not record.is_locked:
+            raise
+        what = f"A file of a checkpoint of run {record.name} is gone"
+        raise _while_running(record, what, str(error.filename or record.checkpoints), None) from error
+
+
+def _while_running(record: RunRecord, what: str, where: str | None, why: str | None) -> WeightsError:
+    return WeightsError(
+        what,
+        where=where,
+        why="\n".join(filter(None, (why, _GOES_ON))),
+        hint="Repeat the command for the newest checkpoint, keep more of them (checkpoint.keep), or end the run first: "
+        f"npu-rl runs stop {record.name}",
+    )
 
 
 def run_checkpoint(record: RunRecord, step: int | None, model: Path | None = None) -> RunCheckpoint:

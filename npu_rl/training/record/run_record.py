@@ -17,27 +17,37 @@ import hashlib
 import os
 import re
 import stat
+import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import NO_FILE, read_json
 from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
 from npu_rl.common.errors import NpuRlError, UsageError, WorkspaceError
 from npu_rl.common.masking import Secrets, masked_argument, masked_data
 from npu_rl.common.process import processes_of, stop_remaining
-from npu_rl.common.yaml_documents.suggest import nearest_names
 from npu_rl.training.monitor.metrics import Point, curve
 from npu_rl.training.record.attempt import Attempt, attempts_in, now, write_json, write_private
 from npu_rl.training.record.checkpoint_folders import latest_step, recorded_step
 from npu_rl.training.record.record_masking import recorded_environment
+from npu_rl.training.record.run_errors import (
+    copied_error,
+    exists_error,
+    name_taken_error,
+    no_such_run,
+    running_error,
+)
 from npu_rl.training.record.settle_killed_run import complete_record
 from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
 
+if TYPE_CHECKING:
+    from psutil import Process
+
 _ID = re.compile(r"[0-9a-f]{32}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-_LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
+LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
 
 
 class RunRecord:
@@ -100,6 +110,23 @@ class RunRecord:
         """The step that the trainer recorded as that of its newest checkpoint."""
         return recorded_step(self.checkpoints)
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether another process has locked the run, as during an attempt. Nothing is changed."""
+        try:
+            handle = os.open(self.folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            return False
+        finally:
+            os.close(handle)
+        return False
+
     @classmethod
     def create(
         cls,
@@ -130,7 +157,7 @@ class RunRecord:
             there = cls.load(root, name)
             if there.is_incomplete:
                 there = cls.open(root, name)
-            raise there._exists_error(resume_below)
+            raise exists_error(name, folder, there._resumable(resume_below))
         body = {
             **masked_data(_with_arguments(facts), known=secrets),
             "name": name,
@@ -152,7 +179,7 @@ class RunRecord:
                 except OSError as error:
                     if not os.path.lexists(folder):
                         raise
-                    raise _name_taken_error(folder, name) from error
+                    raise name_taken_error(folder, name) from error
             finally:
                 remove_tree(staged)
         return cls(folder, body)
@@ -168,9 +195,8 @@ class RunRecord:
             NpuRlError: If the run does not exist, or if it is in progress (with the process ids).
         """
         record = cls.load(root, name)
-        with record.locked():
-            record._complete_attempts()
-        return record
+        with record.settled():
+            return record
 
     @classmethod
     def load(cls, root: Path, name: str) -> RunRecord:
@@ -183,7 +209,7 @@ class RunRecord:
                 raise ValueError("Its id is invalid.")
             return cls(folder, facts)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise _no_such_run(root, name) from error
+            raise no_such_run(root, name) from error
         except (OSError, ValueError, TypeError, KeyError) as error:
             if isinstance(error, OSError) and error.errno not in NO_FILE:
                 raise
@@ -252,23 +278,40 @@ class RunRecord:
         """Return the metrics of all attempts by step, as `metrics.curve` joins them."""
         return curve(self.folder)
 
+    def is_held_by(self, process: Process) -> bool:
+        """Return whether a process has the run's lock file open, as the npu-rl of an attempt has."""
+        try:
+            lock = (self.folder / LOCK).lstat()
+            handles = Path(f"/proc/{process.pid}/fd")
+            return any(os.path.samestat(lock, found) for found in _statuses(handles))
+        except OSError:  # it has ended, or is another user's
+            return False
+
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         """Lock the run. Raises NpuRlError if another process has locked it, unless the file system has no locks."""
         self._require_folders()
-        path = self.folder / _LOCK
+        path = self.folder / LOCK
         with disk_errors(path):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             with contextlib.suppress(OSError):
                 try:
-                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    _lock_at_once(handle)
                 except BlockingIOError as error:
-                    launcher = _launcher(self.attempts[-1].folder) if self.attempts else None
+                    launcher = self.attempts[-1].launcher if self.attempts else None
                     raise self._running_error([launcher] if launcher else []) from error
             yield
         finally:
             os.close(handle)
+
+    @contextlib.contextmanager
+    def settled(self) -> Iterator[None]:
+        """Lock the run once it is not in progress, its record completed as `open` does it. Raises as `open` does."""
+        with self.locked():
+            self.attempts = attempts_in(self.folder)  # another process may have ended one since
+            self._complete_attempts()
+            yield
 
     def _complete_attempts(self) -> None:
         """Complete the record of attempts whose npu-rl was killed.
@@ -283,7 +326,7 @@ class RunRecord:
             raise self._running_error(pids)
         unfinished = [attempt for attempt in self.attempts if attempt.outcome is None]
         if unfinished and (others := set(processes_of(self.id)) - set(pids)):
-            raise self._copied_error(sorted(others))
+            raise copied_error(self.name, self.folder, sorted(others))
         if pids:
             stop_remaining(self.mark)
         for attempt in unfinished:
@@ -297,6 +340,14 @@ class RunRecord:
             return False  # the log is created before the driver starts
         return last.driver is None or last.driver in pids
 
+    def _resumable(self, below: int | None) -> int | None:
+        """Return the step of the newest checkpoint, if that is below a step; None for any."""
+        done = self.latest_checkpoint
+        return None if done is not None and below is not None and done >= below else done
+
+    def _running_error(self, pids: list[int]) -> NpuRlError:
+        return running_error(self.name, self.folder, pids)
+
     def _require_folders(self) -> None:
         """Raise WorkspaceError if a folder of the record is a link."""
         for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
@@ -308,50 +359,26 @@ class RunRecord:
                     hint="Replace it with the folder itself, or choose another name with name=…",
                 )
 
-    def _exists_error(self, resume_below: int | None) -> NpuRlError:
-        done = self.latest_checkpoint
-        if done is not None and resume_below is not None and done >= resume_below:
-            done = None
-        return NpuRlError(
-            f"The run {self.name} already exists",
-            where=str(self.folder),
-            why="npu-rl never overwrites the record of a run.",
-            hint="Choose another name with name=…"
-            + ("" if done is None else f", or continue from its checkpoint of step {done} with --resume"),
-        )
-
-    def _copied_error(self, pids: list[int]) -> NpuRlError:
-        return NpuRlError(
-            f"Run {self.name} may still be running",
-            where=f"{self.folder}, pid {' '.join(map(str, pids))}",
-            why="These processes have the run's id, and its folder was copied or moved since they were started.",
-            hint="Wait until they have ended, or choose another name with name=…",
-        )
-
-    def _running_error(self, pids: list[int]) -> NpuRlError:
-        them = " ".join(map(str, pids))
-        driver = self.attempts[-1].driver if self.attempts else None
-        targets = str(driver) if driver in pids else them  # the others end with it
-        return NpuRlError(
-            f"Run {self.name} is still running",
-            where=f"{self.folder}" + (f", pid {them}" if pids else ""),
-            why="Its processes are running on this machine."
-            if pids
-            else "Another npu-rl command has locked its folder.",
-            hint="Wait until it has finished"
-            + (f" or stop it (`kill -INT {targets}`)" if pids else "")
-            + ", or choose another name with name=…",
-        )
-
 
 # -- the folder ----------------------------------------------------------------------------------------
 
 
-def _launcher(attempt: Path) -> int | None:
-    """Return the process id of the npu-rl that began an attempt."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-        return int(read_json(attempt / "command.json")["launcher"])
-    return None
+def _statuses(folder: Path) -> Iterator[os.stat_result]:
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            yield path.stat()
+
+
+def _lock_at_once(handle: int) -> None:
+    """Lock a run's file. Raises BlockingIOError if another process has it for longer than a look at the run takes."""
+    for pause in (0.02, 0.05, 0.1):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(pause)
+        else:
+            return
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _check_name(name: str) -> None:
@@ -369,31 +396,3 @@ def _with_arguments(facts: Mapping[str, Any]) -> dict[str, Any]:
     if "overrides" in details:
         details["overrides"] = [masked_argument(argument) for argument in details["overrides"]]
     return details
-
-
-def _name_taken_error(folder: Path, name: str) -> NpuRlError:
-    if not (folder / "run.json").is_file():
-        return NpuRlError(
-            f"The folder of run {name} is taken by something that is not a run",
-            where=str(folder),
-            hint="Move it away, or choose another name with name=…",
-        )
-    return NpuRlError(  # another command began it at this moment
-        f"The run {name} already exists",
-        where=str(folder),
-        why="npu-rl never overwrites the record of a run.",
-        hint="Choose another name with name=…",
-    )
-
-
-def _no_such_run(root: Path, name: str) -> NpuRlError:
-    known = sorted(path.parent.name for path in root.glob("*/run.json"))
-    near = nearest_names(name, known, 3)
-    more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"
-    return NpuRlError(
-        f"There is no run {name}",
-        where=str(root),
-        hint=f"Existing runs: {', '.join(near or known[:5])}{more}"
-        if known
-        else "Start it without --resume.",
-    )

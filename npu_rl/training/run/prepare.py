@@ -370,6 +370,7 @@ def run_facts(prepared: Prepared) -> dict[str, object]:
     lock = prepared.lock
     return {
         "recipe": prepared.loaded.recipe.name,
+        **({} if prepared.loaded.bundled else {"recipe_path": str(prepared.loaded.path)}),
         "recipe_files": dict(prepared.loaded.files),
         "recipe_digest": prepared.loaded.digest,
         "overrides": list(prepared.loaded.overrides),

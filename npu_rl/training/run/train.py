@@ -38,12 +38,20 @@ _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 class RunStopped(NpuRlError):
     """A run that the user or the system stopped; `exit_code` is 128 plus the signal's number."""
 
-    def __init__(self, number: int, record: RunRecord, recipe: Recipe) -> None:
-        """Describe how to continue a run of the recipe that signal `number` stopped."""
+    def __init__(self, number: int, record: RunRecord, recipe: Recipe, *, free_name: bool = False) -> None:
+        """Describe how to continue a run of the recipe that signal `number` stopped.
+
+        Args:
+            number: The signal's.
+            record: The run's.
+            recipe: The run's.
+            free_name: Whether npu-rl chose the run's name, which the command then has to give.
+        """
         every = recipe.checkpoint.every
         step = record.latest_checkpoint if can_resume(recipe) else None
         if step is not None:
             why, hint = None, f"Go on from its checkpoint of step {step}: the same command with --resume"
+            hint += f" and name={record.name}" if free_name else ""
         else:
             why = f"It has no checkpoint to resume from: {_no_checkpoint_reason(record, recipe)}"
             hint = "Run it again under another name: name=…"
@@ -329,7 +337,7 @@ def _vocabulary(prepared: Prepared) -> int | None:
 
 def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: AttemptResult) -> TrainedRun:
     if ended.signal is not None:
-        raise RunStopped(ended.signal, record, prepared.recipe)
+        raise RunStopped(ended.signal, record, prepared.recipe, free_name=prepared.loaded.free_name)
     if ended.fatal is not None:
         raise RunFailed(
             ended.fatal.message,

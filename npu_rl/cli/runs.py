@@ -1,0 +1,17 @@
+"""The group `npu-rl runs`."""
+
+from __future__ import annotations
+
+from npu_rl.cli.command_group import group
+
+app = group(
+    "Look at recorded runs; end, remove.",
+    {
+        "list": "runs_list:list_runs",
+        "show": "runs_show:show",
+        "compare": "runs_compare:compare",
+        "samples": "runs_samples:samples",
+        "stop": "runs_stop:stop",
+        "rm": "runs_rm:remove",
+    },
+)

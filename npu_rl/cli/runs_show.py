@@ -1,0 +1,26 @@
+"""The command `npu-rl runs show`."""
+
+from __future__ import annotations
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Json, Workspace
+from npu_rl.cli.recorded import Run, plot_encoding, read_run
+from npu_rl.cli.show import print_report
+
+
+@examples(
+    "npu-rl runs show quickstart",
+    "npu-rl runs show /data/runs/r1-zero",
+    "npu-rl runs show quickstart --json",
+)
+def show(run: Run, workspace: Workspace = None, json: Json = False) -> None:
+    """Print a run, running or not.
+
+    Its curve over all attempts, the seconds of each phase, alarms, why it failed, what it was made of, and what to do
+    next. Nothing is changed.
+    """
+    from npu_rl.training.browse.run_page import RunPage
+
+    found = read_run(run, workspace)
+    page = RunPage(found, "" if run == found.name else str(found.folder), str(workspace or ""))
+    print_report(page.to_json() if json else None, "" if json else page.text(plot_encoding()), as_json=json)

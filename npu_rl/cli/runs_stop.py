@@ -1,0 +1,47 @@
+"""The command `npu-rl runs stop`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from npu_rl.cli.command_group import examples
+from npu_rl.cli.options import Json, Workspace
+from npu_rl.cli.recorded import Run, find_record
+from npu_rl.cli.show import print_json, say, tell
+
+
+@examples(
+    "npu-rl runs stop quickstart",
+    "npu-rl runs stop quickstart --grace 300   # it is saving a checkpoint",
+    "npu-rl runs stop /data/runs/r1-zero --json",
+)
+def stop(
+    run: Run,
+    grace: Annotated[
+        float,
+        typer.Option("--grace", min=0.0, max=3600.0, metavar="N", help="Seconds it has to end in order."),
+    ] = 90.0,
+    workspace: Workspace = None,
+    json: Json = False,
+) -> None:
+    """End a run from another shell.
+
+    Its npu-rl ends it as Ctrl-C does. What is left of it on this host after that is killed, also the processes of a
+    run whose npu-rl is gone. Its record is completed.
+    """
+    from npu_rl.training.record.stop_run import stop_run
+
+    ended = stop_run(find_record(run, workspace), grace, tell)
+    if json:
+        print_json(ended.to_json())
+        return
+    if ended.how == "ended before":
+        say(f"{ended.run}: no process of it is on this host ({ended.outcome or 'nothing was started'})")
+        return
+    forced = f", {len(ended.killed)} of them by SIGKILL" if ended.killed else ""
+    count = len(ended.pids)
+    say(
+        f"{ended.run}: {ended.how}, {count} process{'' if count == 1 else 'es'} ended{forced}; it is {ended.outcome}"
+    )

@@ -1,0 +1,60 @@
+"""Commands that make sense on a run as it is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+
+from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
+from npu_rl.training.record.samples import sample_steps
+
+
+def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> list[str]:
+    """Return command lines for a shell, each with a comment, the most useful first.
+
+    Args:
+        run: The run.
+        given: Its folder, if it was not given by name.
+        workspace: The folder of --workspace, if that was given.
+    """
+    option = f" --workspace {shlex.quote(workspace)}" if workspace else ""
+    return [
+        f"{command}{option if command.startswith('npu-rl ') else ''}   # {why}"
+        for command, why in _commands(run, shlex.quote(given or run.name))
+    ]
+
+
+def resume_command(run: RecordedRun) -> str:
+    """Return the command that goes on with a run: that which began it, with --resume."""
+    named = any(word.startswith("name=") for word in run.overrides)
+    name = () if named or run.name == run.fact("recipe") else (f"name={run.name}",)
+    return shlex.join(["npu-rl", "train", run.recipe_argument, *run.overrides, *name, "--resume"])
+
+
+def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
+    last = run.last
+    rehearsal = run.fact("rehearsal") is not None
+    step = run.record.latest_checkpoint
+    if run.is_running:
+        if last is not None and last.driver_log.exists():
+            yield f"tail -f {shlex.quote(str(last.driver_log))}", "its output"
+        yield f"npu-rl runs stop {name}", "end it in order"
+        return
+    if run.leftover:
+        yield f"npu-rl runs stop {name}", "end the processes that it left on this host"
+    if run.state == UNKNOWN and last is not None:
+        yield f"npu-rl runs show {name}", f"on {last.host.get('hostname')}, where it was begun"
+        return
+    if run.state in ("failed", "killed") and last is not None and last.driver_log.exists():
+        yield f"less {shlex.quote(str(last.driver_log))}", "the log of its last attempt"
+    unfinished = run.state in ("failed", "killed", "stopped") and (
+        run.total is None or (step or 0) < run.total
+    )
+    if unfinished and step is not None and not rehearsal:
+        yield resume_command(run), f"go on from its checkpoint of step {step}"
+    if sample_steps(run.samples):
+        yield f"npu-rl runs samples {name} --order worst", "its responses of the lowest reward"
+    if step is not None and run.state == "done":
+        yield f"npu-rl weights export {name} {shlex.quote(run.name + '-hf')}", f"its model of step {step}"
+    if run.state in ("failed", "killed", "stopped", NEW) and step is None:
+        yield f"npu-rl runs rm {name}", "remove it: it has no checkpoint"

@@ -1,0 +1,306 @@
+"""The page of one run: outcome, curve, phases, alarms, attempts, provenance, and what to do next."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from npu_rl.common.printable import counted
+from npu_rl.training.browse.next_commands import next_commands
+from npu_rl.training.browse.run_rows import run_row, steps_text
+from npu_rl.training.monitor.explain_failure import explain
+from npu_rl.training.monitor.metrics import phase_seconds, rewards, seconds, throughput
+from npu_rl.training.monitor.plot import final_curve
+from npu_rl.training.monitor.screen import clock
+from npu_rl.training.record.attempt import now
+from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt, optional_object
+from npu_rl.training.record.recorded_run import RecordedRun
+
+_RECENT = 50  # last steps whose medians are shown
+_ALARMS = 20  # of the text
+
+
+@dataclass(frozen=True)
+class FailureCause:
+    """Why an attempt failed, as far as its logs show it."""
+
+    cause: str
+    where: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class RunPage:
+    """What `runs show` prints of a run.
+
+    Attributes:
+        given, workspace: How it was named, as of `next_commands`.
+    """
+
+    run: RecordedRun
+    given: str = ""
+    workspace: str = ""
+
+    @cached_property
+    def phases(self) -> dict[str, float]:
+        """Seconds of a step and of each of its phases: the medians of the last steps that have them."""
+        found: dict[str, list[float]] = {}
+        for point in self.run.points[-_RECENT:]:
+            took = seconds(point.data)
+            for name, value in {
+                **({} if took is None else {"step": took}),
+                **phase_seconds(point.data),
+            }.items():
+                found.setdefault(name, []).append(value)
+        return {name: statistics.median(values) for name, values in found.items()}
+
+    @cached_property
+    def tokens(self) -> float | None:
+        """Tokens per second of a device: the median of the last steps that have them."""
+        found = [rate[0] for point in self.run.points[-_RECENT:] if (rate := throughput(point.data))]
+        return statistics.median(found) if found else None
+
+    @cached_property
+    def failure(self) -> FailureCause | None:
+        """Why the last attempt failed; None if it did not, or its logs do not show it."""
+        last = self.run.last
+        if self.run.state != "failed" or last is None:
+            return None
+        refused = optional_object(last.folder / "nodes.json").get("refused")
+        if isinstance(refused, dict):
+            what, where, why, hint = (str(refused.get(key, "")) for key in ("what", "where", "why", "hint"))
+            return FailureCause(f"{what}. {why}".strip(), where, hint)
+        logs = [last.driver_log, *sorted((last.folder / "workers").rglob("*.err"))]
+        found = explain(logs, 1 if last.code is None else last.code)
+        return None if found is None else FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)
+
+    @cached_property
+    def next(self) -> list[str]:
+        """Commands that make sense now."""
+        return next_commands(self.run, self.given, self.workspace)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the page as documented in docs/json.md."""
+        run = self.run
+        dies = run.dies_per_card
+        return {
+            **run_row(run),
+            "unproven": run.record.unproven,
+            "goal": run.goal,
+            "curve": [[step, value] for step, value in rewards(run.points)],
+            "phases": {name: round(value, 4) for name, value in self.phases.items()},
+            "tokens_per_second": None
+            if self.tokens is None
+            else {"device": round(self.tokens, 1), "card": round(self.tokens * dies, 1)},
+            "alarms": [alarm.to_json() for alarm in run.alarms],
+            "failure": None if self.failure is None else dict(vars(self.failure)),
+            "attempts": [_attempt_json(attempt) for attempt in run.attempts],
+            "provenance": self._provenance(),
+            "missing": list(run.missing),
+            "next": self.next,
+        }
+
+    def text(self, encoding: str | None = None) -> str:
+        """Return the page as lines.
+
+        Args:
+            encoding: The terminal's, for the curve; by default that of standard output.
+        """
+        run = self.run
+        curve = final_curve(run.points, goal=run.goal, encoding=encoding)
+        parts = [
+            list(self._head()),
+            [curve]
+            if curve
+            else ["There is no reward to draw yet." if run.is_running else "There is no reward."],
+            list(self._speed()),
+            list(self._alarm_lines()),
+            list(self._failure_lines()),
+            list(self._attempt_lines()),
+            list(self._provenance_lines()),
+            [f"missing: {text}" for text in run.missing],
+            ["next", *(f"  {line}" for line in self.next)] if self.next else [],
+        ]
+        return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+    def _head(self) -> Iterator[str]:
+        run = self.run
+        words = [f"{run.name}: {run.state}"]
+        if run.attempts:
+            words.append(f"{steps_text(run)} steps")
+        if run.last_reward is not None:
+            words.append(f"reward {run.last_reward:.3f}")
+        if run.goal is not None:
+            words.append(f"goal {run.goal:g}")
+        if run.seconds is not None:
+            words.append(f"{clock(run.seconds)} in {counted(len(run.attempts), 'attempt')}")
+        yield ", ".join(words)
+        if run.record.unproven is not None:
+            yield f"UNPROVEN: {run.record.unproven}"
+        if run.is_running and run.processes and not run.record.is_locked:
+            yield "Its npu-rl was killed; the trainer goes on."
+        if run.leftover:
+            yield f"Processes that it left on this host: {' '.join(map(str, run.leftover))}"
+
+    def _speed(self) -> Iterator[str]:
+        if not self.phases:
+            return
+        yield f"phases (seconds, median of the last {min(len(self.run.points), _RECENT)} steps)"
+        yield "  " + "  ".join(f"{name} {value:.3g}" for name, value in self.phases.items())
+        if self.tokens is not None:
+            dies = self.run.dies_per_card
+            card = f", {self.tokens * dies:.0f} per card" if dies > 1 else ""
+            yield f"  tokens per second: {self.tokens:.0f} per device{card}"
+
+    def _alarm_lines(self) -> Iterator[str]:
+        alarms = self.run.alarms
+        if not alarms:
+            return
+        yield "alarms"
+        for alarm in alarms[:_ALARMS]:
+            yield f"  {_alarm_place(alarm)}: {alarm.message}"
+            yield f"    why:   {alarm.cause}"
+            yield f"    where: {alarm.place}"
+        if len(alarms) > _ALARMS:
+            yield f"  and {len(alarms) - _ALARMS} more"
+
+    def _failure_lines(self) -> Iterator[str]:
+        if self.failure is None:
+            return
+        yield "failure"
+        for label, text in (
+            ("why", self.failure.cause),
+            ("where", self.failure.where),
+            ("next", self.failure.hint),
+        ):
+            if text:
+                first, *rest = text.split("\n")
+                yield f"  {label + ':':<7}{first}"
+                yield from (f"         {line}" for line in rest)
+
+    def _attempt_lines(self) -> Iterator[str]:
+        if self.run.attempts:
+            yield "attempts"
+        for attempt in self.run.attempts:
+            yield "  " + "  ".join(filter(None, _attempt_words(attempt, self.run)))
+
+    def _provenance(self) -> dict[str, Any]:
+        run, last = self.run, self.run.last
+        facts = ("recipe_digest", "recipe_files", "overrides", "commit", "workspace", "interpreter", "drift")
+        given = {name: run.facts.get(name) for name in facts}
+        extra = ("overruled", "accepted_faults")
+        return {
+            **given,
+            **{name: run.facts[name] for name in extra if name in run.facts},
+            "lock_components": {name: _component(one) for name, one in _components(run)},
+            "command": list(last.command) if last else [],
+            "environment": last.environment if last else {},
+            "host": dict(last.host) if last else {},
+        }
+
+    def _provenance_lines(self) -> Iterator[str]:
+        run = self.run
+        interpreter = run.facts.get("interpreter")
+        python = interpreter if isinstance(interpreter, dict) else {}
+        yield "provenance"
+        rows = [
+            ("recipe", " ".join((run.recipe_argument, *run.overrides))),
+            ("digest", run.fact("recipe_digest")),
+            ("manifest", run.fact("manifest")),
+            ("tree", run.fact("tree")),
+            ("commit", run.fact("commit")),
+            *((f"of {name}", _component_text(one)) for name, one in _components(run)),
+            ("workspace", run.fact("workspace")),
+            ("python", " ".join(str(python[key]) for key in ("version", "path") if key in python)),
+            ("packages", ", ".join(f"{name} {version}" for name, version in run.packages.items())),
+            *(
+                (name.replace("_", " "), f"{key}: {reason}")
+                for name in ("overruled", "accepted_faults")
+                for key, reason in _items(run.facts.get(name))
+            ),
+            ("created", run.fact("created")),
+            ("record", str(run.folder)),
+        ]
+        width = max(len(label) for label, value in rows if value)
+        yield from (f"  {label:<{width}}  {value}" for label, value in rows if value)
+
+
+# -- words -------------------------------------------------------------------------------------------------
+
+
+def _alarm_place(alarm: RecordedAlarm) -> str:
+    step = "before the first step" if alarm.step is None else f"step {alarm.step}"
+    return f"{step}, attempt {alarm.attempt}, {'FATAL ' if alarm.fatal else ''}{alarm.kind}"
+
+
+def _attempt_words(attempt: RecordedAttempt, run: RecordedRun) -> Iterator[str]:
+    yield str(attempt.number)
+    live = run.is_running and attempt is run.last
+    outcome = attempt.outcome or ("running" if live else "no end recorded")
+    yield f"{outcome} ({attempt.signal})" if attempt.signal else outcome
+    steps = [point.step for point in attempt.points]
+    yield f"steps {min(steps)}-{max(steps)}" if steps else "no step"
+    yield now(attempt.started) if attempt.started is not None else ""
+    took = attempt.seconds(run.read_at)
+    yield clock(took) if took is not None and (live or attempt.ended is not None) else ""
+    hosts = [str(node.get("host", "?")) for node in attempt.nodes] or [str(attempt.host.get("hostname", ""))]
+    more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
+    yield f"on {', '.join(hosts[:4])}{more}" if hosts[0] else ""
+
+
+def _attempt_json(attempt: RecordedAttempt) -> dict[str, Any]:
+    steps = [point.step for point in attempt.points]
+    return {
+        "number": attempt.number,
+        "outcome": attempt.outcome,
+        "code": attempt.code,
+        "signal": attempt.signal,
+        "first_step": min(steps, default=None),
+        "last_step": max(steps, default=None),
+        "started": None if attempt.started is None else now(attempt.started),
+        "ended": None if attempt.ended is None else now(attempt.ended),
+        "hosts": [str(node.get("host", "")) for node in attempt.nodes],
+        "log": str(attempt.driver_log),
+    }
+
+
+def _components(run: RecordedRun) -> list[tuple[str, dict[str, Any]]]:
+    found = run.lock.get("components")
+    return [(str(name), one) for name, one in _items(found) if isinstance(one, dict)]
+
+
+def _component(one: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "pin": _pin(one),
+        "merges": [_merge(merge) for merge in _dicts(one.get("merges"))],
+        "patches": [str(patch.get("name")) for patch in _dicts(one.get("patches"))],
+    }
+
+
+def _component_text(one: dict[str, Any]) -> str:
+    found = _component(one)
+    merges = f", merged: {', '.join(found['merges'])}" if found["merges"] else ""
+    patches = f", patches: {', '.join(found['patches'])}" if found["patches"] else ""
+    return f"{found['pin']}{merges}{patches}"
+
+
+def _pin(one: dict[str, Any]) -> str:
+    pin = one.get("pin")
+    if isinstance(pin, str):
+        return pin
+    return next((str(source["pypi"]) for source in _dicts(one.get("sources")) if source.get("pypi")), "?")
+
+
+def _merge(merge: dict[str, Any]) -> str:
+    return " ".join(str(merge[key]) for key in ("ref", "head") if merge.get(key))
+
+
+def _dicts(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+
+
+def _items(value: object) -> list[tuple[str, Any]]:
+    return list(value.items()) if isinstance(value, dict) else []

@@ -1,0 +1,65 @@
+"""The list of runs: one row each, from the beginning of its files and the end of its metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from npu_rl.common.printable import counted
+from npu_rl.training.monitor.screen import clock
+from npu_rl.training.record.recorded_run import RecordedRun
+
+HEADS = ("run", "state", "recipe", "tree", "steps", "reward", "time", "nodes", "note")
+
+
+def run_row(run: RecordedRun) -> dict[str, Any]:
+    """Return the row of a run as documented in docs/json.md."""
+    return {
+        "name": run.name,
+        "state": run.state,
+        "recipe": run.recipe_name,
+        "manifest": run.fact("manifest"),
+        "tree": run.fact("tree"),
+        "steps": run.steps,
+        "total_steps": run.total,
+        "reward": run.last_reward,
+        "seconds": None if run.seconds is None else round(run.seconds, 1),
+        "nodes": run.nodes,
+        "created": run.fact("created"),
+        "attempts": len(run.attempts),
+        "checkpoint": run.record.latest_checkpoint,
+        "proven": run.record.unproven is None,
+        "rehearsal": run.fact("rehearsal"),
+        "left": list(run.leftover),
+        "folder": str(run.folder),
+    }
+
+
+def row_cells(run: RecordedRun) -> tuple[str, ...]:
+    """Return the row of a run as text, in the order of `HEADS`."""
+    reward = run.last_reward
+    return (
+        run.name,
+        run.state,
+        run.recipe_name,
+        (run.fact("tree") or "")[:12],
+        steps_text(run),
+        "" if reward is None else f"{reward:.3f}",
+        "" if run.seconds is None else clock(run.seconds),
+        "" if run.nodes is None else str(run.nodes),
+        "; ".join(_notes(run)),
+    )
+
+
+def steps_text(run: RecordedRun) -> str:
+    """Return the steps done, with those of the recipe if they are known."""
+    return f"{run.steps}/{run.total}" if run.total else str(run.steps) if run.attempts else ""
+
+
+def _notes(run: RecordedRun) -> list[str]:
+    left = len(run.leftover)
+    return [
+        *(["unproven"] if run.record.unproven is not None else []),
+        *([f"rehearsal {run.fact('rehearsal')}"] if run.fact("rehearsal") else []),
+        *([f"{left} process{'' if left == 1 else 'es'} left"] if left else []),
+        *([counted(len(run.missing), "file") + " unreadable"] if run.missing else []),
+    ]

@@ -1,0 +1,42 @@
+"""A run by its name, or by the folder of its record."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npu_rl.common.errors import UsageError
+from npu_rl.common.user_path import user_path
+from npu_rl.training.record.run_record import RunRecord
+
+
+def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
+    """Return the folder of run records that has a run, and the run's name there; whether it exists is not checked.
+
+    Args:
+        run: Its name, or its folder: a text with '/', or a folder with a run.json.
+        runs: The folder of run records; None if there is no workspace.
+
+    Raises:
+        UsageError: If it is a name, and no folder of runs is known.
+    """
+    folder = user_path(run)
+    if "/" in run or (folder / "run.json").is_file():
+        folder = folder.resolve()
+        return folder.parent, folder.name
+    if runs is None:
+        raise UsageError(
+            f"The folder of run {run} is not known",
+            why="No workspace found here, and NPU_RL_RUNS is not set.",
+            hint="Name the workspace with --workspace, or give the run's folder.",
+        )
+    return runs, run
+
+
+def run_record(run: str, runs: Path | None) -> RunRecord:
+    """Return the record of a run, as `locate_run` finds it.
+
+    Raises:
+        UsageError: As `locate_run`.
+        NpuRlError: If there is no such run.
+    """
+    return RunRecord.load(*locate_run(run, runs))

@@ -1,0 +1,279 @@
+"""A recorded run as one value, for all that show runs: read from its folder, and nothing is changed there.
+
+Records of earlier versions and of killed runs lack files, and a copied record may hold anything: what can't be read is
+named in `missing`, and the rest is shown.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from npu_rl.common.bounded import parse_yaml, read_file
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.yaml_documents.file_digests import BUNDLED
+from npu_rl.training.monitor.metrics import Point, last_points, rewards
+from npu_rl.training.record.marked_processes import marked_processes
+from npu_rl.training.record.recorded_attempt import (
+    RecordedAlarm,
+    RecordedAttempt,
+    number_at,
+    optional_object,
+    recorded_attempt,
+    unreadable,
+)
+from npu_rl.training.record.run_record import RunRecord
+
+RUNNING, NEW, UNKNOWN = "running", "new", "unknown"
+"""States of a run that its last attempt's outcome (done, failed, stopped, killed) does not tell."""
+
+_LARGEST_RECIPE = 4 << 20  # bytes
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as its folder has it at the moment of reading.
+
+    Attributes:
+        state: RUNNING; an outcome of the last attempt: done, failed, stopped or killed; NEW: no attempt was begun;
+            UNKNOWN: its last attempt has no end, and was begun on another host.
+        processes: Its processes on this host.
+        recipe: The resolved recipe of the last attempt, as plain data; empty if it can't be read.
+        recipe_text: The same file as text, with a comment on where each value was set.
+        missing: Files that the record should have and that can't be read, each with the reason.
+        read_at: When it was read, in seconds since the epoch.
+    """
+
+    record: RunRecord
+    state: str
+    processes: tuple[int, ...]
+    attempts: tuple[RecordedAttempt, ...]
+    recipe: Mapping[str, Any]
+    recipe_text: str
+    missing: tuple[str, ...]
+    read_at: float = field(default_factory=time.time)
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.record.name
+
+    @property
+    def folder(self) -> Path:
+        """Its folder."""
+        return self.record.folder
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """The content of run.json."""
+        return self.record.facts
+
+    @property
+    def last(self) -> RecordedAttempt | None:
+        """The last attempt; None of a new run."""
+        return self.attempts[-1] if self.attempts else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it goes on."""
+        return self.state == RUNNING
+
+    @property
+    def leftover(self) -> tuple[int, ...]:
+        """Processes on this host of a run that has ended."""
+        return () if self.is_running else self.processes
+
+    def fact(self, name: str) -> str | None:
+        """Return a text or number of run.json as text; None without it."""
+        value = self.facts.get(name)
+        return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+
+    @property
+    def recipe_argument(self) -> str:
+        """The recipe on a command line: its bundled name, or its path as far as that was recorded."""
+        path = self.fact("recipe_path")
+        if path:
+            return path
+        files = self.facts.get("recipe_files")
+        first = str(next(iter(files), "")) if isinstance(files, dict) else ""
+        if first.startswith(BUNDLED):
+            return first.removeprefix(BUNDLED).removesuffix(".yaml")
+        return first or self.fact("recipe") or "RECIPE"
+
+    @property
+    def recipe_name(self) -> str:
+        """The name of the recipe's file, without its ending."""
+        return Path(self.recipe_argument).name.removesuffix(".yaml")
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """KEY=VALUE of the command line, with secrets masked."""
+        given = self.facts.get("overrides")
+        return tuple(map(str, given)) if isinstance(given, list) else ()
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """The versions of the interpreter's packages by name."""
+        interpreter = self.facts.get("interpreter")
+        found = interpreter.get("packages") if isinstance(interpreter, dict) else None
+        return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
+
+    @property
+    def goal(self) -> float | None:
+        """The recipe's goal for the mean reward."""
+        return number_at(self.recipe, "reward", "goal")
+
+    @property
+    def total(self) -> int | None:
+        """The recipe's number of steps."""
+        found = number_at(self.recipe, "steps")
+        return None if found is None else int(found)
+
+    @property
+    def nodes(self) -> int | None:
+        """Nodes that took part in the last attempt, else those of the recipe."""
+        if self.last is not None and self.last.nodes:
+            return len(self.last.nodes)
+        found = number_at(self.recipe, "cluster", "nodes")
+        return None if found is None else int(found)
+
+    @property
+    def dies_per_card(self) -> int:
+        """Devices of a card."""
+        return max(int(number_at(self.recipe, "cluster", "dies_per_card") or 1), 1)
+
+    @cached_property
+    def points(self) -> list[Point]:
+        """Metrics of all attempts by step; a resumed attempt replaces the steps that it did again."""
+        return self.record.curve()
+
+    @cached_property
+    def latest(self) -> list[Point]:
+        """The last logged steps alone, read from the end of the last attempt that has any."""
+        for attempt in reversed(self.attempts):
+            found = last_points(attempt.folder / "metrics.jsonl")
+            if found:
+                return found
+        return []
+
+    @property
+    def steps(self) -> int:
+        """The last logged step."""
+        return max((point.step for point in self.latest), default=0)
+
+    @property
+    def last_reward(self) -> float | None:
+        """The mean reward of the last step that has one."""
+        found = rewards(self.latest) or (rewards(self.points) if self.latest else [])
+        return found[-1][1] if found else None
+
+    @cached_property
+    def alarms(self) -> list[RecordedAlarm]:
+        """The alarms of all attempts."""
+        return [alarm for attempt in self.attempts for alarm in attempt.alarms]
+
+    @property
+    def seconds(self) -> float | None:
+        """How long all attempts took together; None if none of them recorded it."""
+        known = [
+            took for attempt in self.attempts if (took := attempt.seconds(self._until(attempt))) is not None
+        ]
+        return sum(known) if known else None
+
+    def _until(self, attempt: RecordedAttempt) -> float:
+        """Return the time until which an attempt without an end is counted: now, or its last output."""
+        if self.is_running:
+            return self.read_at
+        try:
+            return attempt.driver_log.stat().st_mtime
+        except OSError:
+            return attempt.started or 0.0
+
+    @cached_property
+    def lock(self) -> dict[str, Any]:
+        """The workspace's lock as data: components with pins, merges and patches; empty if it can't be read."""
+        return optional_object(self.folder / "lock.json")
+
+    @property
+    def samples(self) -> Path:
+        """Folder of prompts, responses and scores."""
+        return self.record.samples
+
+
+def recorded_run(
+    root: Path, name: str, processes: Mapping[str, tuple[int, ...]] | None = None
+) -> RecordedRun:
+    """Return a run as it is recorded, in progress or not.
+
+    Args:
+        root: The folder of run records.
+        name: The run's name.
+        processes: Of `marked_processes`, if several runs are read; by default it is called.
+
+    Raises:
+        NpuRlError: If there is no such run, or its run.json can't be read.
+    """
+    record = RunRecord.load(root, name)
+    alive = (marked_processes() if processes is None else processes).get(record.mark, ())
+    missing: list[str] = []
+    attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
+    text = _recipe_text(record.folder, bool(attempts), missing)
+    return RecordedRun(
+        record, _state(record, attempts, alive), alive, attempts, _recipe(text, missing), text, tuple(missing)
+    )
+
+
+def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
+    """Return all runs of a folder, those that were begun first in front, and the errors of those that can't be read."""
+    processes = marked_processes()
+    found: list[RecordedRun] = []
+    errors: list[NpuRlError] = []
+    for path in sorted(root.glob("*/run.json")):
+        if path.parent.name.startswith("."):
+            continue
+        try:
+            found.append(recorded_run(root, path.parent.name, processes))
+        except NpuRlError as error:
+            errors.append(error)
+    return sorted(found, key=lambda run: (run.fact("created") or "", run.name)), errors
+
+
+# -- parts -------------------------------------------------------------------------------------------------
+
+
+def _state(record: RunRecord, attempts: Sequence[RecordedAttempt], alive: tuple[int, ...]) -> str:
+    if record.is_locked:
+        return RUNNING
+    if not attempts:
+        return NEW
+    last = attempts[-1]
+    if last.outcome is not None:
+        return last.outcome
+    if alive and (last.driver is None or last.driver in alive):
+        return RUNNING  # its npu-rl was killed, and the trainer goes on
+    host = last.host.get("hostname")
+    return UNKNOWN if isinstance(host, str) and host != socket.gethostname() else "killed"
+
+
+def _recipe_text(folder: Path, expected: bool, missing: list[str]) -> str:
+    path = folder / "recipe.yaml"
+    try:
+        return read_file(path, _LARGEST_RECIPE).decode("utf-8", "backslashreplace")
+    except (OSError, ValueError) as error:
+        if expected:
+            missing.append(f"{path}: {unreadable(error)}")
+        return ""
+
+
+def _recipe(text: str, missing: list[str]) -> dict[str, Any]:
+    try:
+        found = parse_yaml(text) if text else {}
+    except ValueError as error:
+        missing.append(f"recipe.yaml: {error}")
+        return {}
+    return found if isinstance(found, dict) else {}

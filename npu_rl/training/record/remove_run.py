@@ -1,0 +1,198 @@
+"""`runs rm`: remove a run that has ended, as far as its record lists it.
+
+The record's own files, the trainer's below them, and nothing that somebody put beside: that stays where it is, and is
+named. A run without any such is gone at one moment, when its folder loses its name; else its run.json goes last, so
+that a removal that was killed can be repeated. What is left of one is removed by the next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_rl.common.bounded import read_file
+from npu_rl.common.disk import disk_errors, remove_tree
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.process import processes_of
+from npu_rl.training.record.checkpoint_folders import LATEST
+from npu_rl.training.record.record_masking import is_of_attempt
+from npu_rl.training.record.run_record import LOCK, RunRecord
+
+_FACTS = "run.json"
+_FILES = ("lock.json", "recipe.yaml", "rehearsal.json")
+_CHECKPOINT = re.compile(r"global_step_[0-9]{1,9}|iter_[0-9]{7,9}")
+_STEP_FILE = re.compile(r"[0-9]{1,9}\.jsonl")
+_NUMBER = re.compile(r"[1-9][0-9]{0,8}")
+_REMOVED = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.removed-[0-9a-f]{12}")
+_LARGEST = 4 << 20  # bytes of a recipe or command line that is searched
+
+
+@dataclass(frozen=True)
+class RemovedRun:
+    """A removed run.
+
+    Attributes:
+        size: Bytes that its files had.
+        kept: What was in its folder and is not of a run's record, which is still there.
+    """
+
+    run: str
+    folder: Path
+    size: int
+    kept: tuple[Path, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as documented in docs/json.md."""
+        return {
+            "run": self.run,
+            "folder": str(self.folder),
+            "bytes": self.size,
+            "kept": [str(path) for path in self.kept],
+        }
+
+
+def remove_run(record: RunRecord) -> RemovedRun:
+    """Remove a run.
+
+    Raises:
+        NpuRlError: If it goes on, processes of it are left on this host, or another run resumes from its checkpoints.
+        WorkspaceError: If a folder of its record is a link.
+    """
+    root, folder = record.folder.parent, record.folder
+    pids = processes_of(record.mark)
+    if record.is_locked or pids:
+        raise _alive_error(record, pids)
+    with record.settled():
+        users = users_of(record)
+        if users:
+            raise _used_error(record, users)
+        listed = _listed(folder)
+        kept = sorted(_foreign(folder, set(listed)))
+        size = sum(map(_size, listed))
+        removed = root / f".{record.name}.removed-{os.urandom(6).hex()}"
+        with disk_errors(folder):
+            if kept:
+                _move_all(folder, listed, removed)
+            else:
+                folder.rename(removed)
+            remove_tree(removed)
+    _finish_others(root)
+    return RemovedRun(record.name, folder, size, tuple(kept))
+
+
+def users_of(record: RunRecord) -> list[str]:
+    """Return the names of other runs beside it whose recipe or command names one of its checkpoints."""
+    places = {str(record.checkpoints), os.path.realpath(record.checkpoints)}
+    needles = [os.fsencode(place) for place in places]
+    found = []
+    for facts in sorted(record.folder.parent.glob(f"*/{_FACTS}")):
+        other = facts.parent
+        if other == record.folder:
+            continue
+        texts = [other / "recipe.yaml", *sorted((other / "attempts").glob("*/command.json"))]
+        if any(_names(text, needles) for text in texts):
+            found.append(other.name)
+    return found
+
+
+def _names(path: Path, needles: Sequence[bytes]) -> bool:
+    """Return whether a file has one of these paths, not only as the beginning of a longer name."""
+    try:
+        text = read_file(path, _LARGEST)
+    except (OSError, ValueError):
+        return False
+    return any(re.search(re.escape(needle) + rb"(?![A-Za-z0-9._-])", text) for needle in needles)
+
+
+# -- what a record lists -------------------------------------------------------------------------------
+
+
+def _listed(folder: Path) -> list[Path]:
+    """Return what is in the folders of a run's record and belongs to it, run.json and the folders themselves last."""
+    found = [path for place, belongs in _places(folder) for path in _entries(place) if belongs(path.name)]
+    return [*found, *(folder / name for name in (*_FILES, _FACTS) if os.path.lexists(folder / name))]
+
+
+def _places(folder: Path) -> list[tuple[Path, Callable[[str], bool]]]:
+    """Return the folders of a record that have others' files beside its own, innermost first, and what is its own."""
+    attempts = [path for path in _entries(folder / "attempts") if _NUMBER.fullmatch(path.name)]
+    return [
+        (folder / "checkpoints", lambda name: name == LATEST or _CHECKPOINT.fullmatch(name) is not None),
+        (folder / "samples" / "validation", lambda name: _STEP_FILE.fullmatch(name) is not None),
+        (folder / "samples", lambda name: _STEP_FILE.fullmatch(name) is not None),
+        (folder / "tensorboard", lambda _: True),
+        *((attempt, is_of_attempt) for attempt in attempts),
+        (folder / "attempts", lambda _: False),
+    ]
+
+
+def _foreign(folder: Path, listed: set[Path]) -> Iterator[Path]:
+    """Yield what is in the folders of a record and does not belong to it."""
+    places = [place for place, _ in _places(folder)]
+    for place in (folder, *places):
+        for path in _entries(place):
+            is_place = path in places and not path.is_symlink()  # a link to another disk is a person's
+            if path not in listed and not is_place and path != folder / LOCK:
+                yield path
+
+
+def _entries(folder: Path) -> list[Path]:
+    if folder.is_symlink():  # it is of somebody else, as a whole
+        return []
+    try:
+        return sorted(folder.iterdir())
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _move_all(folder: Path, listed: Sequence[Path], removed: Path) -> None:
+    """Move a record's files out of its folder, and remove those of its folders that are then empty."""
+    removed.mkdir(mode=0o700)
+    for number, path in enumerate(listed):
+        path.rename(removed / str(number))
+    for place, _ in _places(folder):
+        with contextlib.suppress(OSError):
+            place.rmdir()
+    (folder / LOCK).unlink()
+
+
+def _finish_others(root: Path) -> None:
+    """Remove what an earlier removal has left that was killed."""
+    for path in root.iterdir():
+        if _REMOVED.fullmatch(path.name) and not path.is_symlink():
+            remove_tree(path)
+
+
+def _size(path: Path) -> int:
+    if path.is_dir() and not path.is_symlink():
+        return sum(_size(Path(entry.path)) for entry in os.scandir(path))
+    try:
+        return path.lstat().st_size
+    except OSError:
+        return 0
+
+
+# -- refusals ------------------------------------------------------------------------------------------
+
+
+def _alive_error(record: RunRecord, pids: Sequence[int]) -> NpuRlError:
+    what = "goes on" if record.is_locked or record.is_incomplete else "has left processes"
+    return NpuRlError(
+        f"Run {record.name} {what}, so it is not removed",
+        where=str(record.folder) + (f", pid {' '.join(map(str, pids))}" if pids else ""),
+        hint=f"End it first: npu-rl runs stop {record.name}",
+    )
+
+
+def _used_error(record: RunRecord, users: Sequence[str]) -> NpuRlError:
+    return NpuRlError(
+        f"Run {record.name} is not removed, because {', '.join(users)} resumes from its checkpoints",
+        where=str(record.checkpoints),
+        why="The recipe or command of that run names this folder.",
+        hint=f"Remove that run first: npu-rl runs rm {users[0]}",
+    )

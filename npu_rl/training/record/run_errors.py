@@ -1,0 +1,85 @@
+"""The errors of a run's record: the run exists, is missing, or is in progress."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.yaml_documents.suggest import nearest_names
+
+
+def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
+    """Return the error of a run that exists.
+
+    Args:
+        name: The run's.
+        folder: Its folder.
+        resumable: The step of a checkpoint that it can go on from.
+    """
+    return NpuRlError(
+        f"The run {name} already exists",
+        where=str(folder),
+        why="npu-rl never overwrites the record of a run.",
+        hint="Choose another name with name=…"
+        + (
+            ""
+            if resumable is None
+            else f", or continue from its checkpoint of step {resumable} with --resume"
+        ),
+    )
+
+
+def copied_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
+    """Return the error of a run whose id processes have that were started for another folder."""
+    return NpuRlError(
+        f"Run {name} may still be running",
+        where=f"{folder}, pid {' '.join(map(str, pids))}",
+        why="These processes have the run's id, and its folder was copied or moved since they were started.",
+        hint="Wait until they have ended, or choose another name with name=…",
+    )
+
+
+def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
+    """Return the error of a run in progress.
+
+    Args:
+        name: The run's.
+        folder: Its folder.
+        pids: Its processes on this machine.
+    """
+    them = " ".join(map(str, pids))
+    return NpuRlError(
+        f"Run {name} is still running",
+        where=f"{folder}" + (f", pid {them}" if pids else ""),
+        why="Its processes are running on this machine."
+        if pids
+        else "Another npu-rl command has locked its folder.",
+        hint="Wait until it has finished"
+        + (f" or stop it (`npu-rl runs stop {name}`)" if pids else "")
+        + ", or choose another name with name=…",
+    )
+
+
+def name_taken_error(folder: Path, name: str) -> NpuRlError:
+    """Return the error of a run's folder that is there."""
+    if not (folder / "run.json").is_file():
+        return NpuRlError(
+            f"The folder of run {name} is taken by something that is not a run",
+            where=str(folder),
+            hint="Move it away, or choose another name with name=…",
+        )
+    return exists_error(name, folder, None)  # another command began it at this moment
+
+
+def no_such_run(root: Path, name: str) -> NpuRlError:
+    """Return the error of a run that is missing from a folder of runs."""
+    known = sorted(path.parent.name for path in root.glob("*/run.json"))
+    near = nearest_names(name, known, 3)
+    more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"
+    return NpuRlError(
+        f"There is no run {name}",
+        where=str(root),
+        hint=f"Existing runs: {', '.join(near or known[:5])}{more}"
+        if known
+        else "None is recorded there; `npu-rl train RECIPE` without --resume begins one.",
+    )

@@ -1,0 +1,138 @@
+"""`runs stop`: end a run from another shell, and the processes that a run which has ended left on this host."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from npu_rl.common.errors import HostError, NpuRlError
+from npu_rl.common.process import processes_of, signal_driver, signal_if, stop_remaining
+from npu_rl.training.record.recorded_attempt import optional_object
+from npu_rl.training.record.run_record import RunRecord
+
+_DRIVER_GRACE = 15.0  # seconds that a driver without npu-rl has to end in order
+_WORKER_GRACE = 5.0  # and that workers have after SIGTERM
+_PAUSE = 0.1
+
+
+@dataclass(frozen=True)
+class StoppedRun:
+    """The end of a run.
+
+    Attributes:
+        how: "in order" (npu-rl ended it), "forced" (npu-rl did not end it in time), "leftover" (there was no npu-rl
+            any more, and processes were ended), or "ended before".
+        pids: Processes of the run that were there, and have ended.
+        killed: Those of them that needed SIGKILL by this command.
+        outcome: Of its last attempt, as recorded now; None without an attempt.
+    """
+
+    run: str
+    how: str
+    pids: tuple[int, ...]
+    killed: tuple[int, ...]
+    outcome: str | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as documented in docs/json.md."""
+        return dict(vars(self))
+
+
+def stop_run(record: RunRecord, grace: float, notify: Callable[[str], None]) -> StoppedRun:
+    """End a run, wait until none of its processes on this host is left, and complete its record.
+
+    Args:
+        record: The run's.
+        grace: Seconds that its npu-rl has to end it in order; a shorter time than 5 holds for its workers, too.
+        notify: Receives what is waited for.
+
+    Raises:
+        NpuRlError: If another host or user runs it, another command uses its record, or its folder was copied or moved
+            since its processes were started.
+        HostError: If a process lives even after SIGKILL.
+    """
+    before = processes_of(record.mark)
+    how, killed = "ended before", list[int]()
+    if record.is_locked:
+        how, killed = _end_launcher(record, grace, notify)
+    elif before:
+        how = "leftover"
+        _interrupt_driver(record, before, notify)
+    killed += [pid for pid in stop_remaining(record.mark, min(grace, _WORKER_GRACE)) if pid not in killed]
+    with record.settled():
+        pass
+    outcome = record.attempts[-1].outcome if record.attempts else None
+    return StoppedRun(record.name, how, tuple(before), tuple(killed), outcome)
+
+
+def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]) -> tuple[str, list[int]]:
+    """Have the npu-rl of a run end it; return how that went, and the processes that needed SIGKILL."""
+    last = record.attempts[-1] if record.attempts else None
+    launcher = last.launcher if last is not None and last.outcome is None else None
+    if launcher is None or not signal_if(launcher, record.is_held_by, signal.SIGTERM):
+        if not record.is_locked:  # it has ended at this moment
+            return "in order", []
+        raise _elsewhere_error(record)
+    signal_if(launcher, record.is_held_by, signal.SIGCONT)  # one that was suspended by Ctrl-Z
+    notify(
+        f"Sent SIGTERM to the npu-rl of {record.name} (pid {launcher}); waiting for it to end the run in order"
+    )
+    if _wait(lambda: not record.is_locked, grace):
+        return "in order", []
+    notify(f"It has not done so within {grace:g} s: ending the run's processes")
+    killed = stop_remaining(record.mark, min(grace, _WORKER_GRACE))
+    if not _wait(lambda: not record.is_locked, min(grace, _DRIVER_GRACE)):
+        if signal_if(launcher, record.is_held_by, signal.SIGKILL):
+            killed.append(launcher)
+        if not _wait(lambda: not record.is_locked, _DRIVER_GRACE):
+            raise HostError(
+                f"The npu-rl of run {record.name} can't be ended",
+                where=f"pid {launcher}",
+                why=f"It lives {_DRIVER_GRACE:g} seconds after SIGKILL.",
+                hint="Look at the system's log; a restart of the machine may be needed.",
+            )
+    return "forced", killed
+
+
+def _interrupt_driver(record: RunRecord, pids: list[int], notify: Callable[[str], None]) -> None:
+    """Have a driver whose npu-rl was killed end in order, if it is alive."""
+    driver = record.attempts[-1].driver if record.attempts else None
+    if driver not in pids or driver is None or not signal_driver(driver, record.mark):
+        return
+    notify(f"Sent SIGINT to the trainer of {record.name} (pid {driver}), whose npu-rl has ended")
+    _wait(lambda: driver not in processes_of(record.mark), _DRIVER_GRACE)
+
+
+def _elsewhere_error(record: RunRecord) -> NpuRlError:
+    host = _host(record)
+    return NpuRlError(
+        f"Run {record.name} is in use, and its npu-rl is not a process of this host that you can signal",
+        where=str(record.folder),
+        why=f"Its last attempt was begun on {host}."
+        if host
+        else "Another npu-rl command has locked its folder.",
+        hint=f"Run the same command on {host}, as the user that began it."
+        if host
+        else "Repeat it in a moment.",
+    )
+
+
+def _host(record: RunRecord) -> str | None:
+    last = record.attempts[-1] if record.attempts else None
+    if last is None or last.outcome is not None:
+        return None
+    name = optional_object(last.folder / "host.json").get("hostname")
+    return name if isinstance(name, str) else None
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> bool:
+    """Wait until the condition holds, for at most so many seconds; return whether it does."""
+    deadline = time.monotonic() + seconds
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE)
+    return True

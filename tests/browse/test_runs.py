@@ -1,0 +1,206 @@
+"""`runs list`, `show` and `compare`: real records, whatever state they are in, and what is printed of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from npu_rl.common.bundled import data_root
+from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.run_record import RunRecord
+from tests.browse.recorded import checkpoint, documented, run, write_samples
+from tests.cli.test_help import parsed
+from tests.in_process import run_here
+from tests.support import ROOT, clean_env
+
+JSON_PAGE = (ROOT / "docs/json.md").read_text(encoding="utf-8")
+
+
+class Runs:
+    """A folder of runs, and the commands on it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "runs"
+        self.env = {**clean_env(folder), "NPU_RL_RUNS": str(self.root)}
+        self.folder = folder
+
+    def __call__(self, *words: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = run_here(["runs", *words], self.env, self.folder)
+        assert done.returncode == code, done.stderr
+        return done
+
+    def json(self, *words: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self(*words, "--json").stdout)
+        assert documented(words[0], JSON_PAGE) == found.keys()
+        return found
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Iterator[Runs]:
+    yield Runs(tmp_path)
+
+
+# -- list ----------------------------------------------------------------------------------------------
+
+
+def test_the_list_has_each_state(runs: Runs) -> None:
+    run(runs.root, "a-done")
+    run(runs.root, "b-failed", [{}], "failed")
+    killed = run(runs.root, "c-killed", [{1: 0.5}], None)
+    here = json.dumps({"hostname": os.uname().nodename})
+    (killed.folder / "attempts/1/host.json").write_text(here)
+    run(runs.root, "d-unknown", [{1: 0.5}], None)  # its host is h
+    RunRecord.create(runs.root, "e-new", {})
+    going = run(runs.root, "f-running")
+    attempt = going.begin_attempt(["driver"], {}, {}, "steps: 4\n")
+    run(runs.root, "g-trial", rehearsal="train")
+    (runs.root / "broken").mkdir()
+    (runs.root / "broken/run.json").write_text("{")
+    done = runs("list")
+    rows = {line.split()[0]: line.split() for line in done.stdout.splitlines()[1:]}
+    assert {name: row[1] for name, row in rows.items()} == {
+        name: name[2:] for name in ("a-done", "b-failed", "c-killed", "d-unknown", "e-new", "f-running")
+    }
+    assert rows["a-done"][2:6] == ["quickstart", "a" * 12, "2/4", "0.200"] and rows["a-done"][7] == "2"
+    assert "1 rehearsal left out" in done.stderr and f"Unreadable: {runs.root}/broken/run.json" in done.stderr
+    assert "rehearsal train" in runs("list", "--rehearsals").stdout
+    found = runs.json("list")
+    assert found["rehearsals_left_out"] == 1 and found["unreadable"] == [str(runs.root / "broken/run.json")]
+    assert [row["state"] for row in found["runs"]] == [row[1] for row in rows.values()]
+    assert found["runs"][0]["reward"] == 0.2 and found["runs"][0]["nodes"] == 2
+    attempt.end("done", 0)
+
+
+def test_an_empty_folder(runs: Runs) -> None:
+    assert "There is no run in" in runs("list").stderr
+    assert runs.json("list")["runs"] == []
+
+
+# -- show ----------------------------------------------------------------------------------------------
+
+
+def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> None:
+    record = run(
+        runs.root,
+        "demo",
+        [{1: 0.1, 2: 0.2, 3: 0.9}, {3: 0.3, 4: 0.4}],
+        proven=False,
+        drift={"reason": "mine"},
+    )
+    alarm = {
+        "time": 1002.5,
+        "kind": "nan",
+        "message": "loss is NaN",
+        "cause": "c",
+        "place": "p",
+        "fatal": True,
+    }
+    (record.folder / "attempts/1/alarms.jsonl").write_text(json.dumps(alarm) + "\n{cut off")
+    write_samples(record, 4, [("q", "a", 1.0)])
+    checkpoint(record, 4)
+    text = runs("show", "demo").stdout
+    assert "demo: done, 4/4 steps, reward 0.400, goal 0.8" in text and "UNPROVEN: mine" in text
+    assert "step 2, attempt 1, FATAL nan: loss is NaN" in text and text.isascii()
+    assert re.search(r"^  1  stopped  steps 1-3 .* on n1, n2$", text, re.M)
+    assert "gen 1.5" in text and "100 per device, 200 per card" in text
+    found = runs.json("show", "demo")
+    assert found["curve"] == [[1, 0.1], [2, 0.2], [3, 0.3], [4, 0.4]]
+    assert [one["step"] for one in found["alarms"]] == [2] and found["tokens_per_second"]["card"] == 200
+    assert any(line.startswith("npu-rl weights export demo demo-hf ") for line in found["next"])
+    assert found["state"] == "done" and found["missing"] == []
+
+
+@pytest.mark.parametrize(
+    ("outcome", "overrides", "resumes"),
+    [
+        ("stopped", ["steps=4", "name=mine"], "npu-rl train quickstart steps=4 name=mine --resume"),
+        ("killed", [], "npu-rl train quickstart name=mine --resume"),
+        ("failed", ["optimizer.lr=1 e"], "npu-rl train quickstart 'optimizer.lr=1 e' name=mine --resume"),
+    ],
+)
+def test_each_next_command_is_one(runs: Runs, outcome: str, overrides: list[str], resumes: str) -> None:
+    record = run(runs.root, "mine", [{1: 0.1}], outcome, overrides=overrides, recipe="demo")
+    if "name=mine" in overrides:
+        assert recorded_run(runs.root, "mine").recipe["name"] == "demo"  # of this record's recipe.yaml
+    checkpoint(record, 1)
+    write_samples(record, 1, [("q", "a", None)])
+    lines = runs.json("show", "mine")["next"]
+    assert any(line.startswith(f"{resumes} ") for line in lines), lines
+    by_folder = runs.json("show", str(record.folder), "-w", "my ws")["next"]
+    assert [line for line in by_folder if str(record.folder) in line and "--workspace 'my ws'" in line]
+    for line in [*lines, *by_folder]:
+        if line.startswith("npu-rl "):
+            parsed(line)
+        else:
+            assert Path(shlex.split(line, comments=True)[-1]).is_file()
+
+
+def test_a_failure_is_explained_from_its_log(runs: Runs) -> None:
+    record = run(runs.root, "demo", [{1: 0.1}], "failed")
+    log = record.folder / "attempts/1/driver.log"
+    log.write_text(
+        'Traceback (most recent call last):\n  File "a.py", line 3, in f\nValueError: batch sizes differ\n'
+    )
+    assert "ValueError: batch sizes differ" in runs("show", "demo").stdout
+    assert runs.json("show", "demo")["failure"]["where"] == f"{log}:3"
+    refused = {"what": "The nodes differ", "where": "n2", "why": "torch 2.1", "hint": "Install it."}
+    (record.folder / "attempts/1/nodes.json").write_text(json.dumps({"nodes": [], "refused": refused}))
+    assert "why:   The nodes differ. torch 2.1" in runs("show", "demo").stdout
+
+
+def test_an_older_record_names_what_is_missing(runs: Runs) -> None:
+    folder = runs.root / "old"
+    (folder / "attempts/1").mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({"name": "old", "id": "0" * 32}))
+    text = runs("show", "old").stdout
+    for name in ("attempts/1/command.json", "attempts/1/host.json", "recipe.yaml"):
+        assert f"missing: {folder}/{name}: missing" in text
+    assert "There is no reward." in text
+    assert runs.json("show", "old")["recipe"] == "RECIPE" and runs("compare", "old", "old").stdout
+    assert "There is no run nix" in runs("show", "nix", code=1).stderr
+
+
+# -- compare -------------------------------------------------------------------------------------------
+
+
+def test_what_differs_between_two_runs(runs: Runs) -> None:
+    lock, other = (
+        (data_root() / f"manifests/{name}.lock.json").read_bytes()
+        for name in ("quickstart", "deepseek-r1-zero")
+    )
+    packages = {"path": "/usr/bin/python3", "version": "3.11.7", "packages": {"ray": "2.43.0"}}
+    run(runs.root, "one", lock=lock, environment={"NPU_RL_RUN": "x" * 32, "PATH": "/bin"})
+    run(runs.root, "two", [{1: 0.3, 2: 0.1}], lr="1e-6", lock=other, tree="c" * 40, interpreter=packages)
+    text = runs("compare", "one", "two").stdout
+    assert text.isascii() and "A  one: done, 2/4 steps" in text and "A and B as above" in text
+    plot = text.partition("A and B as above")[0].partition("\n\n")[2]
+    assert set("AB") <= set(plot)
+    found = runs.json("compare", "one", str(runs.root / "two"))
+    differing = {
+        part: {one["name"]: (one["a"], one["b"]) for one in rows}
+        for part, rows in found["differences"].items()
+    }
+    assert differing["recipe"] == {"optimizer.lr": ("3e-3", "1e-6")}
+    assert differing["packages"] == {"ray": ("2.42.1", "2.43.0")}
+    assert differing["environment"] == {"PATH": ("/bin", None)}
+    assert differing["run"] == {"tree": ("a" * 40, "c" * 40)}
+    assert "verl: pin" in text and "A  verl==0.5.0" in text and "patch " in text
+    assert "0001-hf-rollout-repeats-once" in json.dumps(found["stack"])
+    assert found["not_compared"] == []
+
+
+def test_the_same_run_does_not_differ(runs: Runs) -> None:
+    run(runs.root, "one", lr="3e-3")
+    run(runs.root, "two", lr="0.003")
+    (runs.root / "one/lock.json").write_text("{}")
+    found = runs.json("compare", "one", "two")
+    assert not any(found["differences"].values())
+    assert found["not_compared"][0].startswith("stack: ")  # neither has a lock

@@ -1,0 +1,79 @@
+"""A second `train` of a recipe gets the next free name, and says so."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from npu_rl.common.errors import NpuRlError
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.training.record.checkpoint_folders import LATEST
+from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run.free_name import with_free_name
+from npu_rl.training.run.train import RunStopped
+
+
+def named(runs: Path, *overrides: str) -> tuple[LoadedRecipe, list[str]]:
+    told: list[str] = []
+    loaded = load_recipe("quickstart", overrides)
+    return with_free_name(loaded, "quickstart", overrides, runs, told.append), told
+
+
+def ended(runs: Path, name: str, outcome: str = "done") -> RunRecord:
+    record = RunRecord.create(runs, name, {})
+    record.begin_attempt(["driver"], {}, {}, "schema: 1\n").end(outcome, 0)
+    return record
+
+
+def test_the_first_run_has_the_recipes_name(tmp_path: Path) -> None:
+    assert named(tmp_path) == (load_recipe("quickstart"), [])
+
+
+def test_the_next_ones_are_numbered(tmp_path: Path) -> None:
+    record = ended(tmp_path, "quickstart", "stopped")
+    loaded, told = named(tmp_path, "steps=9")
+    assert loaded.recipe.name == "quickstart-2" and loaded.recipe.steps == 9 and loaded.free_name
+    assert loaded.overrides == ("steps=9", "name=quickstart-2")
+    assert told == ["A run quickstart exists (stopped), so this run is quickstart-2"]
+    (record.checkpoints / "global_step_4").mkdir()
+    (record.checkpoints / LATEST).write_text("4")
+    (tmp_path / "quickstart-2").write_text("a file of that name")
+    loaded, told = named(tmp_path)
+    assert loaded.recipe.name == "quickstart-3"
+    assert told[0].endswith("; to go on with quickstart from step 4 instead: --resume")
+    assert "instead" not in named(tmp_path, "steps=4")[1][0]
+
+
+def test_a_name_of_the_users_own_stays(tmp_path: Path) -> None:
+    ended(tmp_path, "mine")
+    loaded, told = named(tmp_path, "name=mine")
+    assert (loaded.recipe.name, loaded.free_name, told) == ("mine", False, [])  # the record refuses it
+
+
+def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
+    (tmp_path / "quickstart").mkdir()
+    (tmp_path / "quickstart/notes.txt").touch()
+    loaded, told = named(tmp_path)
+    assert loaded.recipe.name == "quickstart-2" and "taken by something else" in told[0]
+
+
+def test_a_run_that_goes_on_is_not_joined_by_another(tmp_path: Path) -> None:
+    record = RunRecord.create(tmp_path, "quickstart", {})
+    attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\n")
+    with pytest.raises(NpuRlError, match="Run quickstart is still running") as caught:
+        named(tmp_path)
+    assert "npu-rl runs stop quickstart" in str(caught.value) and "name=" in str(caught.value)
+    attempt.end("done", 0)
+    assert named(tmp_path)[0].recipe.name == "quickstart-2"
+
+
+def test_a_stopped_one_names_itself_for_its_resumption(tmp_path: Path) -> None:
+    record = ended(tmp_path, "quickstart-2", "stopped")
+    (record.checkpoints / "global_step_4").mkdir()
+    (record.checkpoints / LATEST).write_text("4")
+    recipe = load_recipe("quickstart", ["name=quickstart-2"]).recipe
+    told = str(RunStopped(signal.SIGINT, record, recipe, free_name=True))
+    assert "the same command with --resume and name=quickstart-2" in told
+    assert "name=" not in str(RunStopped(signal.SIGINT, record, recipe))
