@@ -124,6 +124,7 @@ READERS = {
         "the mark of a folder in /tmp", OWN, "", "64 bytes without waiting, in a folder of this user's"
     ),
     "training/record/worker_logs.py": R("logs of Ray in that folder", OWN),
+    "training/report/published_rows.py": R("published_rows.json", OWN),
     "rehearsal/child_process.py": R("a child's answers", OWN, "", PRINTED),
     "rehearsal/device_branches.py": R("the tree's modules", STRANGER, "a_source_tree"),
     "rehearsal/differences.py": R("names of imported files", OWN),
