@@ -125,6 +125,7 @@ READERS = {
     ),
     "training/record/worker_logs.py": R("logs of Ray in that folder", OWN),
     "training/report/published_rows.py": R("published_rows.json", OWN),
+    "training/report/report_samples.py": R("the samples of a run", STRANGER, "a_reported_run"),
     "rehearsal/child_process.py": R("a child's answers", OWN, "", PRINTED),
     "rehearsal/device_branches.py": R("the tree's modules", STRANGER, "a_source_tree"),
     "rehearsal/differences.py": R("names of imported files", OWN),
