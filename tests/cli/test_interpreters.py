@@ -81,6 +81,7 @@ NONE = {
     "runs samples": ("runs samples own -w {w}",),
     "runs stop": ("runs stop own -w {w}",),
     "runs rm": ("runs rm nothing -w {w}",),
+    "report": ("report own -w {w} -o {o}.html",),
     "weights get": ("weights get deepseek-v3",),
     "requirements": (
         "requirements -m quickstart --machine x86_64 --python-version 3.11",

@@ -15,6 +15,7 @@ def a_reported_run(folder: Path, m: Mutator) -> None:
     """A record with two attempts, samples and validations, beside another run."""
     from npu_rl.training.record.recorded_run import recorded_run
     from npu_rl.training.report.gather_report import gather_run
+    from npu_rl.training.report.report_page import report_page
 
     shutil.rmtree(folder, ignore_errors=True)
     node = {"host": "a", "ip": "10.0.0.1", "packages": {"torch": "1"}, "problems": ["x"], "differ": []}
@@ -50,4 +51,7 @@ def a_reported_run(folder: Path, m: Mutator) -> None:
         m.file(path, 0.03)
     recipe = folder / "r" / "recipe.yaml"
     m.write(recipe, m.bytes(RECIPE.encode()), 0.03)
-    gather_run(recorded_run(folder, "r"))
+    run = gather_run(recorded_run(folder, "r"))
+    page = report_page(run, "now", other=run)
+    assert page.startswith(b"<!doctype html>") and page.endswith(b"</html>")
+    assert page.count(b"<script") == 3
