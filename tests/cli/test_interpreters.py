@@ -24,6 +24,7 @@ from npu_rl.workspace.folder import chosen_interpreter
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.own_trainer import TREE, write_recipe
+from tests.report.made_run import made_attempt, made_record, write_samples
 from tests.support import ROOT, Repo, clean_env, script
 from tests.workspace.stack import receipt_with
 
@@ -169,6 +170,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             "data prepare deepscaler --input {g} --output {d}",
         ):
             assert made.ran(line) == (0, ""), line
+    for name in ("own", "nothing"):  # the latter is removed
+        record = made_record(made.paths.root / "runs", name)
+        made_attempt(record, [1])
+        write_samples(record, 1, [{"input": "1 + 1?", "output": "2", "score": 1.0}])
     assert "python" not in read_receipt(made.paths).setup
     receipt_with(made.paths, lambda body: body["setup"].update(python=str(marker)))
     return made
