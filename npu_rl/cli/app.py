@@ -19,6 +19,7 @@ app = typer.Typer(
             "doctor": "doctor:doctor",
             "train": "train:train",
             "runs": "runs:app",
+            "report": "report:report",
             "status": "status:status",
             "diff": "diff:diff",
             "summary": "summary:summary",

@@ -19,6 +19,7 @@ COMMANDS = (
     "doctor",
     "train",
     "runs",
+    "report",
     "status",
     "diff",
     "summary",

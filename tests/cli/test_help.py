@@ -98,8 +98,10 @@ def test_an_option_has_one_description() -> None:
     several = {option for option, helps in seen.items() if len(helps) > 1}
     # --dry-run writes nothing, in each command's own way; --output is a file of `lock` and a folder of `data`;
     # --recipe is an older spelling's flag, too; --to, --verify and --python of `patches port` are about a version;
-    # --format is one of checkpoints, and of lists of packages; --step is of a checkpoint, and of samples.
+    # --format is one of checkpoints, and of lists of packages; --step is of a checkpoint, and of samples;
+    # --against is a manifest of patches, and a run of a report.
     allowed = {
+        "--against",
         "--dry-run",
         "--format",
         "--output",

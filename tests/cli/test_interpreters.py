@@ -25,6 +25,7 @@ from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.browse.recorded import run, write_samples
 from tests.own_trainer import TREE, write_recipe
+from tests.report.made_run import made_attempt, made_record, write_samples
 from tests.support import ROOT, Repo, clean_env, script
 from tests.workspace.stack import receipt_with
 
@@ -77,11 +78,20 @@ NONE = {
     "summary": ("summary -m {m} --offline",),
     "lock": ("lock -m {m} --check",),
     "runs list": ("runs list -w {w}",),
+<<<<<<< HEAD
     "runs show": ("runs show shown -w {w}",),
     "runs compare": ("runs compare shown shown -w {w}",),
     "runs samples": ("runs samples shown -w {w}",),
     "runs stop": ("runs stop shown -w {w}",),
     "runs rm": ("runs rm gone -w {w}",),
+=======
+    "runs show": ("runs show own -w {w}",),
+    "runs compare": ("runs compare own own -w {w}",),
+    "runs samples": ("runs samples own -w {w}",),
+    "runs stop": ("runs stop own -w {w}",),
+    "runs rm": ("runs rm nothing -w {w}",),
+    "report": ("report own -w {w} -o {o}.html",),
+>>>>>>> report
     "weights get": ("weights get deepseek-v3",),
     "requirements": (
         "requirements -m quickstart --machine x86_64 --python-version 3.11",
@@ -169,6 +179,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             "data prepare deepscaler --input {g} --output {d}",
         ):
             assert made.ran(line) == (0, ""), line
+    for name in ("own", "nothing"):  # the latter is removed
+        record = made_record(made.paths.root / "runs", name)
+        made_attempt(record, [1])
+        write_samples(record, 1, [{"input": "1 + 1?", "output": "2", "score": 1.0}])
     assert "python" not in read_receipt(made.paths).setup
     receipt_with(made.paths, lambda body: body["setup"].update(python=str(marker)))
     write_samples(run(made.paths.root / "runs", "shown"), 1, [("q", "a", 1.0)])

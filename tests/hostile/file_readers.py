@@ -123,6 +123,9 @@ READERS = {
     "training/record/temporary_folders.py": R(
         "the mark of a folder in /tmp", OWN, "", "64 bytes without waiting, in a folder of this user's"
     ),
+    "training/report/published_rows.py": R("published_rows.json", OWN),
+    "training/report/report_page.py": R("scripts and styles of the page", OWN, "", PACKAGED),
+    "training/report/report_samples.py": R("the samples of a run", STRANGER, "a_reported_run"),
     "training/record/worker_logs.py": R("logs of Ray in that folder", OWN),
     "rehearsal/child_process.py": R("a child's answers", OWN, "", PRINTED),
     "rehearsal/device_branches.py": R("the tree's modules", STRANGER, "a_source_tree"),

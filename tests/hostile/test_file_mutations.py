@@ -22,6 +22,7 @@ from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import run_cases
 from tests.hostile.pickles import dist_metadata, pickled
+from tests.hostile.reported_run import a_reported_run
 from tests.support import ROOT
 
 _VERIFIED = ROOT / "manifests" / "quickstart.verified.json"
@@ -636,6 +637,7 @@ KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
     a_hash_list,
     checkpoint_folders,
     a_killed_record,
+    a_reported_run,
     a_hydra_file,
     a_source_tree,
     a_heading,

@@ -1,0 +1,263 @@
+"""The content of a report: a recorded run with secrets masked, its samples, and what is missing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from npu_rl.common.masking import Secrets, masked_data, masked_text
+from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt
+from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
+from npu_rl.training.report.report_samples import SampledStep, sampled_steps
+
+MOST_ALARMS = 2000  # in a report; more of one cause are the same news
+_LEVELS = 40  # of nested data; a composed configuration has some ten
+
+
+@dataclass(frozen=True)
+class ReportedAttempt:
+    """One attempt, with secrets masked.
+
+    Attributes:
+        steps: First and last step of its metrics.
+        left_out: First and last of its steps that a later attempt has run again.
+    """
+
+    recorded: RecordedAttempt
+    steps: tuple[int, int] | None
+    left_out: tuple[int, int] | None
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    host: Mapping[str, Any]
+    nodes: tuple[Mapping[str, Any], ...]
+    drift: Mapping[str, Any]
+
+    @property
+    def number(self) -> int:
+        """Its number, from 1."""
+        return self.recorded.number
+
+    @property
+    def outcome(self) -> str:
+        """Outcome in words."""
+        code = self.recorded.code
+        status = "" if code in (None, 0) else f", exit status {code}"
+        signal = f", {self.recorded.signal}" if self.recorded.signal else ""
+        return f"{self.recorded.outcome or 'without an end'}{status}{signal}"
+
+    def was_replaced(self, step: int | None) -> bool:
+        """Return whether a later attempt has run a step of this one again."""
+        return step is not None and self.left_out is not None and step >= self.left_out[0]
+
+
+@dataclass(frozen=True)
+class GatheredRun:
+    """Everything that a report shows of a run, with secrets masked.
+
+    Attributes:
+        state: State in words.
+        facts: Content of run.json.
+        alarms: At most MOST_ALARMS, of all attempts.
+        alarms_left_out: Number of alarms beyond these.
+        missing: What the report lacks, a sentence each.
+    """
+
+    recorded: RecordedRun
+    state: str
+    unproven: str | None
+    facts: Mapping[str, Any]
+    lock: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    recipe_text: str
+    attempts: tuple[ReportedAttempt, ...]
+    alarms: tuple[RecordedAlarm, ...]
+    alarms_left_out: int
+    samples: tuple[SampledStep, ...]
+    missing: tuple[str, ...]
+    secrets: Secrets
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.recorded.name
+
+    @property
+    def points(self) -> Sequence[Point]:
+        """Metrics by step, attempts joined."""
+        return self.recorded.points
+
+    @property
+    def packages(self) -> dict[str, str]:
+        """Versions of the interpreter's packages."""
+        interpreter = self.facts.get("interpreter")
+        found = interpreter.get("packages") if isinstance(interpreter, Mapping) else None
+        return {str(name): str(value) for name, value in found.items()} if isinstance(found, Mapping) else {}
+
+    @property
+    def overrides(self) -> list[str]:
+        """KEY=VALUE of the command line."""
+        found = self.facts.get("overrides")
+        return [str(one) for one in found] if isinstance(found, list) else []
+
+    @property
+    def dies_per_card(self) -> int:
+        """Devices of a card."""
+        return min(self.recorded.dies_per_card, 64)
+
+    def masked(self, text: str) -> str:
+        """Return a text without secrets."""
+        return self.secrets.mask(masked_text(text))
+
+    def replaced(self, alarm: RecordedAlarm) -> bool:
+        """Return whether an alarm is of a step that a later attempt has run again."""
+        return any(one.number == alarm.attempt and one.was_replaced(alarm.step) for one in self.attempts)
+
+
+def gather_run(run: RecordedRun) -> GatheredRun:
+    """Gather what a report shows of a run, which may go on.
+
+    Raises:
+        NpuRlError: If its metrics are larger than any run's.
+        OSError: If the disk fails.
+    """
+    masking = _Masking(Secrets.of(os.environ))
+    facts = masking.data(run.facts, "run.json")
+    lock = masking.data(run.lock, "lock.json")
+    recipe = masking.data(run.recipe, "recipe.yaml")
+    attempts = _attempts(run, masking)
+    samples = sampled_steps(run.samples, run.record.id, masking.secrets)
+    reason = run.record.unproven
+    return GatheredRun(
+        recorded=run,
+        state=_state(run),
+        unproven=None if reason is None else masking.text(reason),
+        facts=facts,
+        lock=lock,
+        recipe=recipe,
+        recipe_text=masking.text(run.recipe_text),
+        attempts=attempts,
+        alarms=tuple(masking.alarm(alarm) for alarm in run.alarms[:MOST_ALARMS]),
+        alarms_left_out=max(len(run.alarms) - MOST_ALARMS, 0),
+        samples=samples,
+        missing=(*_missing(run, facts, attempts, samples), *masking.unread),
+        secrets=masking.secrets,
+    )
+
+
+@dataclass
+class _Masking:
+    """Masks the secrets in parts of a record.
+
+    Attributes:
+        unread: A sentence on each part that is nested deeper than anything that npu-rl writes, and is left out.
+    """
+
+    secrets: Secrets
+    unread: list[str] = field(default_factory=list)
+
+    def text(self, text: str) -> str:
+        return self.secrets.mask(masked_text(text))
+
+    def data(self, data: Mapping[str, Any], name: str) -> dict[str, Any]:
+        if _is_shallow(data):
+            return dict(masked_data(dict(data), known=self.secrets))
+        self.unread.append(f"{name} is nested too deeply.")
+        return {}
+
+    def environment(self, attempt: RecordedAttempt) -> dict[str, Any]:
+        name = f"attempts/{attempt.number}/environment.json"
+        try:
+            return self.data(attempt.environment, name)
+        except RecursionError:  # of a value that is not text
+            self.unread.append(f"{name} is nested too deeply.")
+            return {}
+
+    def alarm(self, alarm: RecordedAlarm) -> RecordedAlarm:
+        return replace(
+            alarm,
+            kind=self.text(alarm.kind),
+            message=self.text(alarm.message),
+            cause=self.text(alarm.cause),
+            place=self.text(alarm.place),
+        )
+
+
+def _is_shallow(data: object) -> bool:
+    level = [data]
+    for _ in range(_LEVELS):
+        below = [one.values() if isinstance(one, Mapping) else one for one in level]
+        level = [value for values in below for value in values if isinstance(value, Mapping | list)]  # type: ignore[attr-defined]
+        if not level:
+            return True
+    return False
+
+
+def _state(run: RecordedRun) -> str:
+    if run.state == NEW:
+        return "not started"
+    if run.state == UNKNOWN:
+        return f"running, or killed, on {run.last.host.get('hostname') if run.last else 'another host'}"
+    return run.state
+
+
+def _attempts(run: RecordedRun, masking: _Masking) -> tuple[ReportedAttempt, ...]:
+    """Return the attempts, each with the steps that a later one has replaced, as `metrics.curve` joins them."""
+    spans = [_span(attempt) for attempt in run.attempts]
+    found = []
+    for index, attempt in enumerate(run.attempts):
+        steps = spans[index]
+        again = min((span[0] for span in spans[index + 1 :] if span), default=None)
+        left_out = (
+            (max(again + 1, steps[0]), steps[1]) if steps and again is not None and again < steps[1] else None
+        )
+        place = f"attempts/{attempt.number}"
+        found.append(
+            ReportedAttempt(
+                attempt,
+                steps,
+                left_out,
+                tuple(masking.text(word) for word in attempt.command),
+                masking.environment(attempt),
+                masking.data(attempt.host, f"{place}/host.json"),
+                tuple(masking.data(node, f"{place}/nodes.json") for node in attempt.nodes),
+                masking.data(attempt.drift, f"{place}/drift.json"),
+            )
+        )
+    return tuple(found)
+
+
+def _span(attempt: RecordedAttempt) -> tuple[int, int] | None:
+    steps = [point.step for point in attempt.points]
+    return (min(steps), max(steps)) if steps else None
+
+
+def _missing(
+    run: RecordedRun,
+    facts: Mapping[str, Any],
+    attempts: Sequence[ReportedAttempt],
+    samples: Sequence[SampledStep],
+) -> list[str]:
+    found = []
+    if run.is_running:
+        found.append("The run goes on: the report has what there was when it was written.")
+    if not attempts:
+        return [*found, "The run has no attempt: nothing was started."]
+    if not run.points:
+        found.append("No step has finished, so there are no metrics, and the charts are empty.")
+    place = f"{run.folder}{os.sep}"
+    found += [f"Can't be read: {line.removeprefix(place)}" for line in run.missing]
+    if not run.lock:
+        found.append("No lock.json can be read: pins, pull requests and patches are not known.")
+    if not facts.get("interpreter"):
+        found.append("run.json has no versions of packages.")
+    for attempt in attempts:
+        if not attempt.environment:
+            found.append(f"Attempt {attempt.number} has no environment.json: its variables are not known.")
+        if not attempt.nodes:
+            found.append(f"Attempt {attempt.number} has no nodes.json: Ray did not start, or did not report.")
+    if not samples:
+        found.append("There are no samples of responses (logging.samples of the recipe).")
+    return found

@@ -1,0 +1,271 @@
+"""The charts of a report: which metrics of a run each has, as numbers over the steps, thinned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from npu_rl.training.monitor.metrics import PHASES, REWARDS, Point, seconds, throughput
+from npu_rl.training.monitor.watch import DIFFERENCE
+from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
+
+MOST_DRAWN = 600  # steps of a chart; a chart is at most some 1,400 pixels wide
+_OTHER_PHASES = ("values", "update_critic", "update_weights", "testing", "save_checkpoint")
+_MOST_VALIDATIONS = 4
+_VALIDATION = ("val-core/", "val/test_score/")
+
+
+@dataclass(frozen=True)
+class MetricSeries:
+    """One metric over the steps of a panel; None where a step lacks it, or has NaN or infinity.
+
+    Attributes:
+        name: Label in the legend.
+        key: Metric by verl's name, or PER_DIE, PER_CARD.
+        other: Whether it is of the run that this one is compared with.
+    """
+
+    name: str
+    key: str
+    values: tuple[float | None, ...]
+    other: bool = False
+
+
+@dataclass(frozen=True)
+class MetricPanel:
+    """One chart.
+
+    Attributes:
+        wanted: Names of the metrics that would be drawn, for a run without them.
+        series: Those that the run has.
+        of_steps: Number of steps before thinning.
+        not_finite: Steps with NaN or infinity.
+        limits: Published values to draw across, by label.
+    """
+
+    id: str
+    title: str
+    unit: str
+    wanted: tuple[str, ...]
+    steps: tuple[int, ...] = ()
+    series: tuple[MetricSeries, ...] = ()
+    of_steps: int = 0
+    not_finite: tuple[int, ...] = ()
+    limits: tuple[tuple[str, float], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Wanted:
+    """A metric to draw: the first of the keys that a run has."""
+
+    name: str
+    keys: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Plan:
+    id: str
+    title: str
+    unit: str
+    metrics: tuple[_Wanted, ...]
+
+
+_PLANS = (
+    _Plan("reward", "Reward", "mean over the responses of a step", (_Wanted("mean reward", REWARDS),)),
+    _Plan(
+        "response-length",
+        "Response length",
+        "tokens",
+        tuple(_Wanted(end, (f"response_length/{end}",)) for end in ("mean", "max", "min")),
+    ),
+    _Plan(
+        "clipped",
+        "Responses cut at the length limit",
+        "share of one",
+        (_Wanted("clipped", ("response_length/clip_ratio",)),),
+    ),
+    _Plan(
+        "entropy",
+        "Entropy",
+        "nats per token",
+        (_Wanted("entropy", ("actor/entropy", "actor/entropy_loss")),),
+    ),
+    _Plan(
+        "kl",
+        "KL",
+        "nats per token",
+        (
+            _Wanted("to the reference, in the loss", ("actor/kl_loss",)),
+            _Wanted("to the reference, in the reward", ("actor/reward_kl_penalty", "critic/kl")),
+            _Wanted("of the update", ("actor/ppo_kl",)),
+        ),
+    ),
+    _Plan(
+        "difference",
+        "Rollout-trainer difference",
+        "difference of the probabilities of the sampled tokens",
+        (
+            _Wanted("mean", (DIFFERENCE,)),
+            _Wanted("max", ("training/rollout_probs_diff_max",)),
+            _Wanted("deviation", ("training/rollout_probs_diff_std",)),
+        ),
+    ),
+    _Plan(
+        "grad-norm",
+        "Gradient norm",
+        "before clipping",
+        (_Wanted("actor", ("actor/grad_norm",)), _Wanted("critic", ("critic/grad_norm",))),
+    ),
+    _Plan(
+        "phases",
+        "Time per phase",
+        "seconds; reshard is a part of gen",
+        (
+            _Wanted("step", ("timing_s/step", "perf/time_per_step")),
+            *(_Wanted(phase, (f"timing_s/{phase}",)) for phase in (*PHASES, *_OTHER_PHASES)),
+        ),
+    ),
+    _Plan(
+        "throughput",
+        "Tokens per second",
+        "prompts and responses",
+        (_Wanted("per die", (PER_DIE,)), _Wanted("per card", (PER_CARD,))),
+    ),
+    _Plan(
+        "memory",
+        "Peak memory of a device",
+        "GiB, as the trainer's allocator counts it",
+        (
+            _Wanted("allocated", ("perf/max_memory_allocated_gb",)),
+            _Wanted("reserved", ("perf/max_memory_reserved_gb",)),
+        ),
+    ),
+    _Plan("rate", "Learning rate", "", (_Wanted("actor", ("actor/lr",)),)),
+)
+
+
+def report_panels(
+    points: Sequence[Point],
+    dies_per_card: int,
+    *,
+    other: tuple[str, Sequence[Point], int] | None = None,
+    published: Mapping[str, float] | None = None,
+) -> list[MetricPanel]:
+    """Return the charts of a run, in order; one without any value stays, with what it would have drawn.
+
+    Args:
+        other: Name, points and dies per card of the run to compare with.
+        published: Published values to draw across the charts.
+    """
+    ours = [_with_throughput(point, dies_per_card) for point in points]
+    theirs = [_with_throughput(point, other[2]) for point in other[1]] if other else []
+    plans = [*_PLANS[:1], *_validations(ours), *_PLANS[1:]]
+    return [_panel(plan, ours, theirs, other[0] if other else "", published or {}) for plan in plans]
+
+
+def with_throughput(data: Mapping[str, float], dies_per_card: int) -> dict[str, float]:
+    """Return the metrics of a step with its tokens per second and die, and per card if that has several dies."""
+    rate = throughput(data, dies_per_card)
+    if rate is None:
+        return dict(data)
+    return {**data, PER_DIE: rate[0], **({PER_CARD: rate[1]} if dies_per_card > 1 else {})}
+
+
+def thinned_steps(columns: Sequence[Sequence[float | None]], most: int = MOST_DRAWN) -> list[int]:
+    """Return which indices of equally long columns to draw: all, or those of each stretch's extremes.
+
+    Args:
+        most: Indices to return at most; at least four for each column.
+    """
+    count = max((len(column) for column in columns), default=0)
+    if count <= most:
+        return list(range(count))
+    stretches = max((most - 2) // (2 * len(columns)), 1)  # so many always fit, and most often more do
+    kept = _extremes(columns, count, stretches)
+    while 2 * stretches <= count and len(more := _extremes(columns, count, 2 * stretches)) <= most:
+        kept, stretches = more, 2 * stretches
+    return sorted(kept)
+
+
+def _extremes(columns: Sequence[Sequence[float | None]], count: int, stretches: int) -> set[int]:
+    """Return the first and last index, and those of each column's lowest and highest value in each stretch."""
+    kept = {0, count - 1}
+    for stretch in range(stretches):
+        first, end = (count * edge // stretches for edge in (stretch, stretch + 1))
+        for column in columns:
+            known = [(value, index) for index in range(first, end) if (value := column[index]) is not None]
+            if known:
+                kept.update((min(known)[1], max(known)[1]))
+    return kept
+
+
+def _with_throughput(point: Point, dies_per_card: int) -> Point:
+    data = with_throughput(point.data, dies_per_card)
+    took = seconds(point.data)
+    return replace(point, data=data if took is None else {**data, "timing_s/step": took})
+
+
+def _validations(points: Iterable[Point]) -> list[_Plan]:
+    """Return the chart of validations, if the run has any: its metrics are named after the data's sources."""
+    keys = dict.fromkeys(key for point in points for key in point.data if key.startswith(_VALIDATION))
+    if not keys:
+        return []
+    chosen = tuple(_Wanted(key, (key,)) for key in list(keys)[:_MOST_VALIDATIONS])
+    more = len(keys) - len(chosen)
+    unit = "as the trainer names it" + (f"; {more} more in metrics.jsonl" if more else "")
+    return [_Plan("validation", "Validation", unit, chosen)]
+
+
+def _panel(
+    plan: _Plan, ours: Sequence[Point], theirs: Sequence[Point], name: str, published: Mapping[str, float]
+) -> MetricPanel:
+    by_step = [{point.step: point.data for point in points} for points in (ours, theirs)]
+    steps = sorted({*by_step[0], *by_step[1]})
+    series: list[MetricSeries] = []
+    not_finite: set[int] = set()
+    for wanted in plan.metrics:
+        for other, data in enumerate(by_step):
+            key = next((key for key in wanted.keys if any(key in of for of in data.values())), None)
+            if key is None:
+                continue
+            raw = [data.get(step, {}).get(key) for step in steps]
+            if not other:
+                not_finite.update(
+                    step
+                    for step, value in zip(steps, raw, strict=True)
+                    if value is not None and not math.isfinite(value)
+                )
+            finite = tuple(value if value is not None and math.isfinite(value) else None for value in raw)
+            label = f"{name}: {wanted.name}" if other else wanted.name
+            series.append(MetricSeries(label, key, finite, bool(other)))
+    drawn = [
+        index for index in range(len(steps)) if any(one.values[index] is not None for one in series)
+    ]  # a chart of validations has their steps only
+    series = [replace(one, values=tuple(one.values[index] for index in drawn)) for one in series]
+    steps = [steps[index] for index in drawn]
+    kept = thinned_steps([one.values for one in series])
+    return MetricPanel(
+        plan.id,
+        plan.title,
+        plan.unit,
+        tuple(wanted.keys[0] for wanted in plan.metrics),
+        tuple(steps[index] for index in kept),
+        tuple(replace(one, values=tuple(one.values[index] for index in kept)) for one in series),
+        len(steps),
+        tuple(sorted(not_finite)),
+        _limits(plan, series, published),
+    )
+
+
+def _limits(
+    plan: _Plan, series: Sequence[MetricSeries], published: Mapping[str, float]
+) -> tuple[tuple[str, float], ...]:
+    """Return the published values of a chart's own series."""
+    found = {}
+    for wanted in plan.metrics:
+        if any(one.key in wanted.keys and not one.other for one in series):
+            value = next((published[key] for key in wanted.keys if key in published), None)
+            if value is not None:
+                found[f"published: {wanted.name}"] = value
+    return tuple(found.items())

@@ -1,0 +1,81 @@
+"""The nodes in a report: what each had, and what was wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from npu_rl.common.printable import counted
+from npu_rl.training.report.gather_report import GatheredRun, ReportedAttempt
+from npu_rl.training.report.markup import Markup, folded, joined, section, table, tag
+from npu_rl.training.report.provenance_section import id_code, plain_text
+
+
+def node_section(run: GatheredRun) -> Markup:
+    """Return the section on the nodes of each attempt."""
+    parts = [_nodes(attempt) for attempt in run.attempts]
+    return section("Nodes", "nodes", *(parts or [tag("p", "No attempt was begun.", class_="soft")]))
+
+
+def _nodes(attempt: ReportedAttempt) -> Markup:
+    host = attempt.host
+    title = tag("h3", f"Attempt {attempt.number}: {counted(len(attempt.nodes), 'node')}")
+    launched = tag("p", f"train ran on {_host_line(host)}") if host else tag("p", "host.json is missing.")
+    if not attempt.nodes:
+        return joined([title, launched, tag("p", "No node has reported.", class_="soft")])
+    rows: list[tuple[str | Markup, ...]] = []
+    first = attempt.nodes[0]
+    for node in attempt.nodes:
+        problems = [
+            plain_text(one)
+            for key in ("problems", "missing", "differ", "strays")
+            for one in _list_at(node, key)
+        ]
+        rows.append(
+            (
+                plain_text(node.get("host", "?")),
+                plain_text(node.get("ip", "")),
+                id_code(node.get("node", "")),
+                plain_text(node.get("python", "")),
+                id_code(node.get("tree", "")),
+                _packages_of(node, first),
+                tag("span", "\n".join(problems), class_="bad") if problems else "none",
+            )
+        )
+    heads = ("host", "address", "Ray's id", "Python", "code tree", "packages", "problems")
+    return joined([title, launched, table(heads, rows)])
+
+
+def _host_line(host: Mapping[str, Any]) -> str:
+    shown = [
+        f"{label}{plain_text(host[key])}"
+        for key, label in (
+            ("hostname", ""),
+            ("distribution", ""),
+            ("kernel", "kernel "),
+            ("platform", ""),
+            ("cpus", "CPUs: "),
+            ("npus", "NPUs: "),
+            ("gpus", "GPUs: "),
+        )
+        if host.get(key) is not None
+    ]
+    memory = host.get("memory")
+    if isinstance(memory, int):
+        shown.append(f"{memory / 1e9:.0f} GB of memory")
+    return ", ".join(shown)
+
+
+def _packages_of(node: Mapping[str, Any], first: Mapping[str, Any]) -> str | Markup:
+    packages = node.get("packages")
+    if not isinstance(packages, Mapping):
+        return "not reported"
+    if node is not first and packages == first.get("packages"):
+        return f"as on {plain_text(first.get('host'))}"
+    listed = "\n".join(f"{plain_text(name)} {plain_text(version)}" for name, version in packages.items())
+    return folded(counted(len(packages), "package"), tag("pre", listed))
+
+
+def _list_at(node: Mapping[str, Any], key: str) -> list[Any]:
+    found = node.get(key)
+    return found if isinstance(found, list) else []

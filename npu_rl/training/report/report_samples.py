@@ -1,0 +1,159 @@
+"""Samples for a report: of some steps over the run the best, the worst and a random response, cut to what one reads.
+
+The trainer writes samples/STEP.jsonl, one response a line; a response is whatever a model has generated.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_rl.common.bounded import NO_FILE, open_file, parse_json
+from npu_rl.common.masking import Secrets
+from npu_rl.training.record.samples import sample_steps
+
+MOST_STEPS = 10  # of a kind: responses of training, and of validations
+_MOST_READ = 1 << 23  # bytes of a step's file; one of 8,192 responses has some 100 MB
+_LONGEST_LINE = 1 << 22  # bytes
+_HEAD, _TAIL = 2000, 1000  # characters of a long text
+
+
+@dataclass(frozen=True)
+class ReportedSample:
+    """A response with its prompt, cut if they are long."""
+
+    kind: str
+    prompt: str
+    response: str
+    score: float | None
+
+
+@dataclass(frozen=True)
+class SampledStep:
+    """Samples of a step.
+
+    Attributes:
+        responses: Number of responses that were looked at.
+        whole: Whether these are all of the step's.
+        unread: Number of lines that are not samples.
+    """
+
+    step: int
+    validation: bool
+    samples: tuple[ReportedSample, ...]
+    responses: int
+    whole: bool
+    unread: int
+
+
+def sampled_steps(folder: Path, seed: str, secrets: Secrets) -> tuple[SampledStep, ...]:
+    """Return samples of some of the steps, those of training first.
+
+    Args:
+        seed: The random samples are the same for the same seed.
+        secrets: Masked in the texts, where they appear word by word.
+
+    Raises:
+        OSError: If the disk fails.
+    """
+    found = []
+    for validation in (False, True):
+        files = sample_steps(folder, validation=validation)
+        for step in _spread(list(files), MOST_STEPS):
+            one = _sampled(files[step], step, validation, seed, secrets)
+            if one is not None:
+                found.append(one)
+    return tuple(found)
+
+
+def cut(text: str) -> str:
+    """Return a text, or the ends of a long one with the number of characters between them."""
+    if len(text) <= _HEAD + _TAIL:
+        return text
+    left_out = len(text) - _HEAD - _TAIL
+    return f"{text[:_HEAD]}\n[... {left_out:,} characters left out ...]\n{text[-_TAIL:]}"
+
+
+def _spread(steps: list[int], most: int) -> list[int]:
+    """Return so many of the steps, evenly spread, with the first and the last."""
+    if len(steps) <= most:
+        return steps
+    return [steps[round(place * (len(steps) - 1) / (most - 1))] for place in range(most)]
+
+
+def _sampled(path: Path, step: int, validation: bool, seed: str, secrets: Secrets) -> SampledStep | None:
+    rows: list[ReportedSample] = []
+    unread = 0
+    whole = True
+    try:
+        for line in _lines(path):
+            if line is None:
+                whole = False
+            elif (row := _row(line, secrets)) is not None:
+                rows.append(row)
+            else:
+                unread += 1
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return None
+        raise
+    return SampledStep(step, validation, _chosen(rows, f"{seed}:{step}"), len(rows), whole, unread)
+
+
+def _lines(path: Path) -> Iterator[bytes | None]:
+    """Yield the lines of a file; None at the end if there is more than is read."""
+    with open_file(path) as file:
+        left = _MOST_READ
+        while line := file.readline(_LONGEST_LINE):
+            left -= len(line)
+            yield line
+            if left <= 0:
+                if file.read(1):
+                    yield None
+                return
+
+
+def _row(line: bytes, secrets: Secrets) -> ReportedSample | None:
+    try:
+        data: Mapping[str, Any] = parse_json(line.decode("utf-8", "surrogateescape"))
+        prompt, response = (cut(secrets.mask(_plain(data[key]))) for key in ("input", "output"))
+        return ReportedSample("", prompt, response, _score(data))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _score(data: Mapping[str, Any]) -> float | None:
+    value = data.get("score", data.get("reward"))
+    try:
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    except OverflowError:
+        return None
+
+
+def _chosen(rows: list[ReportedSample], seed: str) -> tuple[ReportedSample, ...]:
+    """Return the best, the worst and a random one of the others, as far as there are so many."""
+    if not rows:
+        return ()
+    order = sorted(range(len(rows)), key=lambda index: (_value(rows[index]), index))
+    kinds = {order[-1]: "best"}
+    kinds.setdefault(order[0], "worst")
+    others = [index for index in order if index not in kinds]
+    if others:
+        digest = hashlib.sha256(seed.encode()).digest()
+        kinds[others[int.from_bytes(digest[:8], "big") % len(others)]] = "random"
+    return tuple(
+        ReportedSample(kind, rows[index].prompt, rows[index].response, rows[index].score)
+        for index, kind in kinds.items()
+    )
+
+
+def _value(row: ReportedSample) -> float:
+    return -math.inf if row.score is None else row.score

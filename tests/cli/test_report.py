@@ -1,0 +1,54 @@
+"""The command `report`: a file, a line or JSON about it, and mistakes that write nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.report.made_run import made_attempt, made_record
+from tests.support import ROOT, assert_told, clean_env, ok, run_cli
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    made_attempt(made_record(tmp_path / "runs"), [1, 2, 3])
+    return {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
+
+
+def test_it_writes_one_file_and_says_what_is_in_it(tmp_path: Path, env: dict[str, str]) -> None:
+    done = ok(run_cli(["report", "demo"], env, cwd=tmp_path))
+    assert re.match(rf"{tmp_path}/report.html: demo, done, step 3, [0-9.]+ [kM]B\n", done.stdout)
+    assert "There are no samples" in done.stdout
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_folder_names_a_run_and_json_has_the_documented_keys(tmp_path: Path, env: dict[str, str]) -> None:
+    folder = str(tmp_path / "runs" / "demo")
+    words = ["report", folder, "-o", "out.html", "--watch", "--json"]
+    said = json.loads(ok(run_cli(words, env, cwd=tmp_path)).stdout)
+    page = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^`report`: (.*)$", page, re.MULTILINE)
+    assert list(said) == re.findall(r"`(\w+)`", line)
+    assert (said["run"], said["steps"], said["alarms"], said["running"]) == ("demo", 3, 0, False)
+    assert said["size"] == (tmp_path / "out.html").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("words", "told", "code"),
+    [
+        (["none"], "There is no run none", 1),
+        (["demo", "--against", "none"], "There is no run none", 1),
+        (["demo", "--against", "published"], "Nobody has published figures of the recipe quickstart", 2),
+        (["demo", "-o", "runs"], "The output path is a folder", 2),
+        (["demo", "-o", "none/report.html"], "The folder does not exist", 2),
+    ],
+    ids=["no run", "no other run", "nothing published", "a folder", "no folder"],
+)
+def test_mistakes_write_nothing(
+    tmp_path: Path, env: dict[str, str], words: list[str], told: str, code: int
+) -> None:
+    assert_told(run_cli(["report", *words], env, cwd=tmp_path), told, code=code)
+    assert not (tmp_path / "report.html").exists()

@@ -1,0 +1,157 @@
+"""Records of runs, written by the code that writes them in earnest, with as many steps as a test wants."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from npu_rl.training.monitor.metrics import MetricsWriter
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.record.run_record import RunRecord
+
+PIN, HEAD, BASE, TREE = (letter * 40 for letter in "abcd")
+SHA = "e" * 64
+LOCK = {
+    "digest": "f" * 64,
+    "manifest_files": {"bundled:demo.yaml": "1" * 64},
+    "components": {
+        "verl": {
+            "sources": [{"git": "https://example.org/verl.git"}],
+            "ref": "refs/tags/v1",
+            "pin": PIN,
+            "tree": "2" * 40,
+            "result": "3" * 40,
+            "merges": [
+                {
+                    "ref": "refs/pull/17/head",
+                    "how": "pick",
+                    "head": HEAD,
+                    "base_ref": "refs/heads/main",
+                    "base_tip": BASE,
+                    "merge_base": "4" * 40,
+                    "commits": ["5555555 Count once"],
+                    "tree": "6" * 40,
+                }
+            ],
+            "patches": [
+                {
+                    "name": "0001-once",
+                    "file": "verl/1/0001-once.patch",
+                    "sha256": SHA,
+                    "tree": "7" * 40,
+                    "hunks": 2,
+                }
+            ],
+        }
+    },
+    "tree_patches": [
+        {"name": "0009-tree", "file": "./0009.patch", "sha256": "8" * 64, "tree": "9" * 40, "hunks": 1}
+    ],
+    "env": {"OF_THE_MANIFEST": "yes"},
+}
+FACTS = {
+    "recipe": "quickstart",
+    "recipe_files": {"bundled:quickstart.yaml": "0" * 64},
+    "overrides": ["steps=8", "optimizer.lr=3e-3"],
+    "manifest": "quickstart",
+    "tree": TREE,
+    "commit": "c0ffee" * 6 + "c0ff",
+    "interpreter": {
+        "path": "/opt/python",
+        "version": "3.11.7",
+        "packages": {"torch": "2.13.0", "ray": "2.42.1"},
+    },
+}
+RECIPE = "schema: 1\nname: quickstart\nsteps: 8\ncluster: {dies_per_card: 2}\n"
+ENVIRONMENT = {"NPU_RL_SEED": "1", "HCCL_BUFFSIZE": "300"}
+
+
+_BEGUN = 1_700_000_000
+
+
+def metrics(step: int, phase: float = 0.0) -> dict[str, float]:
+    """Return twenty metrics of a step, as verl names them."""
+    wave = math.sin(step / 9 + phase)
+    phases = {
+        f"timing_s/{name}": 2 + wave + place for place, name in enumerate(("gen", "reward", "ref", "adv"))
+    }
+    return {
+        "critic/score/mean": step / 1000 + wave / 10,
+        "response_length/mean": 900 + 50 * wave,
+        "response_length/max": 1024.0,
+        "response_length/min": 3.0,
+        "response_length/clip_ratio": 0.25,
+        "actor/entropy": 2 - wave,
+        "actor/kl_loss": 0.01 * step,
+        "actor/ppo_kl": 0.001,
+        "training/rollout_probs_diff_mean": 1e-5 * (2 + wave),
+        "training/rollout_probs_diff_max": 1e-3,
+        "training/rollout_probs_diff_std": 1e-6,
+        "actor/grad_norm": 0.3 + wave / 10,
+        "actor/lr": 1e-6,
+        "perf/throughput": 60 + wave,
+        "perf/max_memory_allocated_gb": 40 + wave,
+        "perf/max_memory_reserved_gb": 41 + wave,
+        "timing_s/step": 20 + wave,
+        **phases,
+    }
+
+
+def made_record(root: Path, name: str = "demo", facts: Mapping[str, object] = FACTS) -> RunRecord:
+    """Return a new record, with a lock."""
+    return RunRecord.create(root, name, facts, lock=json.dumps(LOCK).encode())
+
+
+def made_attempt(
+    record: RunRecord,
+    steps: Iterable[int],
+    *,
+    alarms: Sequence[Mapping[str, object]] = (),
+    environment: Mapping[str, str] = ENVIRONMENT,
+    recipe: str = RECIPE,
+    end: str | None = "done",
+) -> Attempt:
+    """Return an attempt with steps, alarms after their last one, and a node; it goes on if it has no end."""
+    host = {"hostname": "here", "memory": 64_000_000_000, "cpus": 8}
+    attempt = record.begin_attempt(["python", "-m", "trainer"], environment, host, recipe, inherited={})
+    with MetricsWriter(attempt.metrics) as writer:
+        for step in steps:
+            writer.write(step, metrics(step), _BEGUN + step)
+    for alarm in alarms:
+        attempt.add_alarm(alarm)
+    node = {
+        "host": "node-a",
+        "ip": "10.0.0.1",
+        "node": "ab" * 28,
+        "tree": TREE,
+        "packages": {"torch": "2.13.0"},
+    }
+    attempt.nodes.write_text(json.dumps({"nodes": [node]}))
+    if end is not None:
+        attempt.close(end, 0 if end == "done" else 1)
+    return attempt
+
+
+def write_samples(record: RunRecord, step: int, rows: Sequence[Mapping[str, object] | bytes]) -> None:
+    """Write the samples of a step; bytes are a line as it is."""
+    lines = [row if isinstance(row, bytes) else json.dumps(row).encode() for row in rows]
+    (record.samples / f"{step}.jsonl").write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def alarm(message: str, kind: str = "nan") -> dict[str, object]:
+    """Return an alarm as `Watch` raises it, at the time of the step that it names."""
+    found = re.match(r"Step (\d+):", message)
+    place = {"time": _BEGUN + int(found[1]) + 0.5} if found else {}
+    return {
+        **{
+            "kind": kind,
+            "message": message,
+            "cause": f"cause of {message}",
+            "place": "actor/entropy",
+            "fatal": False,
+        },
+        **place,
+    }

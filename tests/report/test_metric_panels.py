@@ -1,0 +1,117 @@
+"""The charts: what is thinned keeps its extremes, attempts are joined, and a missing metric is named."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.report.metric_panels import MOST_DRAWN, MetricPanel, report_panels, thinned_steps
+from npu_rl.training.report.published_rows import PER_CARD, PER_DIE, all_rows, published_rows
+from npu_rl.training.report.static_chart import number_text, static_chart
+from tests.report.made_run import metrics
+from tests.report.test_markup import read
+
+VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+def panels(points: list[Point], **settings: object) -> dict[str, MetricPanel]:
+    return {panel.id: panel for panel in report_panels(points, 2, **settings)}  # type: ignore[arg-type]
+
+
+@given(
+    st.integers(1, 4).flatmap(lambda count: st.lists(st.tuples(*[VALUES] * count), min_size=30, max_size=70)),
+    st.sampled_from([10, 20, 40, 1000]),
+)
+def test_thinning_keeps_the_ends_and_every_extreme(rows: list[tuple[float | None, ...]], most: int) -> None:
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    kept = thinned_steps(columns, most)
+    assert kept == sorted(set(kept))
+    assert {0, len(rows) - 1} <= set(kept)
+    assert len(kept) <= max(most, 2 + 2 * len(columns))
+    assert len(kept) == len(rows) or len(rows) > most
+    for column in columns:
+        known = [value for value in column if value is not None]
+        shown = [value for index in kept if (value := column[index]) is not None]
+        if known:
+            assert (min(known), max(known)) == (min(shown), max(shown))
+
+
+def test_a_run_of_a_thousand_steps_is_thinned() -> None:
+    found = panels([Point(step, 0.0, metrics(step)) for step in range(1, 1001)])
+    for panel in found.values():
+        if panel.series:
+            assert panel.of_steps == 1000
+            assert len(panel.steps) <= MOST_DRAWN
+            assert (panel.steps[0], panel.steps[-1]) == (1, 1000)
+    assert sum(len(panel.series) for panel in found.values()) >= 20
+
+
+def test_throughput_is_per_die_and_per_card() -> None:
+    found = panels([Point(1, 0.0, {"perf/throughput": 60.0})])["throughput"]
+    assert [(one.key, one.values) for one in found.series] == [(PER_DIE, (60.0,)), (PER_CARD, (120.0,))]
+
+
+def test_what_is_not_a_number_is_a_gap_and_its_step_is_named() -> None:
+    values = (1.0, math.nan, math.inf, 2.0)
+    points = [Point(step, 0.0, {"critic/score/mean": value}) for step, value in enumerate(values)]
+    found = panels(points)["reward"]
+    assert found.not_finite == (1, 2)
+    assert None not in found.steps
+    assert [value for value in found.series[0].values if value is not None] == [1.0, 2.0]
+
+
+def test_a_missing_metric_is_named_and_drawn_as_nothing() -> None:
+    found = panels([Point(1, 0.0, {"critic/score/mean": 1.0})])
+    assert found["entropy"].series == ()
+    assert found["entropy"].wanted == ("actor/entropy",)
+    assert "validation" not in found
+
+
+def test_another_run_and_published_values_are_in_the_same_chart() -> None:
+    ours = [Point(step, 0.0, {"critic/score/mean": step / 10}) for step in (1, 2)]
+    theirs = [Point(step, 0.0, {"critic/rewards/mean": step / 20}) for step in (2, 3)]
+    found = panels(ours, other=("old", theirs, 1), published={"critic/rewards/mean": 0.9})["reward"]
+    assert found.steps == (1, 2, 3)
+    assert [(one.name, one.other, one.values) for one in found.series] == [
+        ("mean reward", False, (0.1, 0.2, None)),
+        ("old: mean reward", True, (None, 0.1, 0.15)),
+    ]
+    assert found.limits == (("published: mean reward", 0.9),)
+
+
+@pytest.mark.parametrize(
+    "values", [[1.0], [0.0, 0.0], [1e308, -1e308], [5e-324], [1.0, None, 3.0], [1e-9, 2e-9]]
+)
+def test_a_static_chart_is_drawn_of_any_values(values: list[float | None]) -> None:
+    points = [
+        Point(step, 0.0, {} if value is None else {"critic/score/mean": value})
+        for step, value in enumerate(values)
+    ]
+    drawn = str(static_chart(panels(points)["reward"], [0]))
+    assert "nan" not in drawn and "inf" not in drawn
+    assert {name for name, _ in read(drawn).tags} == {"svg", "path", "text"}
+
+
+def test_numbers_have_four_digits_that_count() -> None:
+    shown = [number_text(value) for value in (0.0, 1338.3, 62.85, 0.0056, 123456.7, -0.858, 1e300)]
+    assert shown == ["0", "1,338.3", "62.85", "0.0056", "123,457", "-0.858", "1e+300"]
+
+
+def test_published_throughput_is_given_per_die_and_per_card() -> None:
+    (row,) = published_rows("deepseek-r1-zero-256die")
+    assert (row.step, row.values[PER_CARD], row.values[PER_DIE]) == (27, 125.7, 62.85)
+    tokens = 512 * 16 * (row.values["prompt_length/mean"] + row.values["response_length/mean"])
+    assert tokens / row.values["timing_s/step"] / 256 == pytest.approx(row.values[PER_DIE], rel=0.001)
+    (gspo,) = published_rows("today-gspo-qwen3-30b")
+    assert (gspo.values[PER_DIE], gspo.values[PER_CARD]) == (32.06, 64.12)
+    assert published_rows("pai-deepseek-v3-128gpu") == []
+
+
+def test_published_rows_are_of_bundled_recipes() -> None:
+    from npu_rl.common.bundled import bundled_recipes
+
+    assert {name for row in all_rows() for name in row.recipes} <= set(bundled_recipes())

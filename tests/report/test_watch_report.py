@@ -1,0 +1,94 @@
+"""A report that is written again while its run goes on: whole at every moment, and the last one is of the end."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from npu_rl.common.errors import HostError, UsageError
+from npu_rl.training.monitor.metrics import MetricsWriter
+from npu_rl.training.report.write_report import ReportRequest, WrittenReport, watch_report, write_report
+from tests.report.made_run import made_attempt, made_record, metrics
+
+AGAIN = 'http-equiv="refresh"'
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "runs"
+
+
+def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) -> None:
+    attempt = made_attempt(made_record(root), [1], end=None)
+    request = ReportRequest((root, "demo"), root.parent / "report.html")
+    news: list[WrittenReport] = []
+    last: list[WrittenReport] = []
+    torn: list[int] = []
+    first, ended = threading.Event(), threading.Event()
+
+    def tell(written: WrittenReport) -> None:
+        news.append(written)
+        first.set()
+
+    def read() -> None:
+        first.wait(60)
+        while not ended.is_set():
+            page = request.output.read_bytes()
+            if not (page.startswith(b"<!doctype html>") and page.endswith(b"</html>")):
+                torn.append(len(page))
+
+    watching = threading.Thread(target=lambda: last.append(watch_report(request, tell, pause=0.01)))
+    reading = threading.Thread(target=read)
+    watching.start()
+    reading.start()
+    assert first.wait(60)
+    assert AGAIN in request.output.read_text() and "The run goes on" in request.output.read_text()
+    with MetricsWriter(attempt.metrics) as writer:
+        for step in (2, 3):
+            writer.write(step, metrics(step))
+    attempt.close("done", 0)
+    watching.join(60)
+    ended.set()
+    reading.join(60)
+    assert not torn
+    assert [(one.state, one.running) for one in news] == [("running", True)] * len(news)
+    assert [(one.state, one.steps, one.running) for one in last] == [("done", 3, False)]
+    page = request.output.read_text()
+    assert AGAIN not in page and "The run goes on" not in page
+    assert [path.name for path in root.parent.iterdir() if path.name.startswith(".")] == []
+
+
+def test_watching_a_run_that_has_ended_writes_once(root: Path) -> None:
+    made_attempt(made_record(root), [1])
+    told: list[WrittenReport] = []
+    written = watch_report(ReportRequest((root, "demo"), root.parent / "report.html"), told.append)
+    assert (written.state, written.running, told) == ("done", False, [])
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = made_record(root)
+    made_attempt(record, [1])
+    request = ReportRequest((root, "demo"), root.parent / "report.html")
+    write_report(request)
+    before = request.output.read_bytes()
+    made_attempt(record, [1, 2])
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(HostError):
+        write_report(request)
+    assert request.output.read_bytes() == before
+    assert sorted(path.name for path in root.parent.iterdir()) == ["report.html", "runs"]
+
+
+def test_the_output_has_to_be_a_file(root: Path) -> None:
+    made_attempt(made_record(root), [1])
+    with pytest.raises(UsageError):
+        write_report(ReportRequest((root, "demo"), root))
