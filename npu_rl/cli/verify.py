@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Expect, Json, Workspace
+from npu_rl.cli.options import Expect, Json, Python, Workspace
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
+    from npu_rl.rehearsal.import_check.import_report import InterpreterReport
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
     from npu_rl.workspace.verification.verify import Report
 
@@ -23,6 +24,7 @@ _SHOWN = 20  # files with byte code, of which there can be thousands
     "npu-rl verify",
     "npu-rl verify --deep   # read every byte, whatever times and sizes say",
     "npu-rl verify --workspace /data/r1-zero --json",
+    "npu-rl verify --imports --python /opt/train/bin/python",
 )
 def verify(
     workspace: Workspace = None,
@@ -30,6 +32,15 @@ def verify(
         bool, typer.Option("--deep", help="Read every byte instead of trusting times and sizes.")
     ] = False,
     expect: Expect = None,
+    imports: Annotated[
+        bool,
+        typer.Option(
+            "--imports",
+            help="Also what the training interpreter makes of it: where each module comes from, its packages, "
+            "and whether each patched place is still the patched one after all imports.",
+        ),
+    ] = False,
+    python: Python = None,
     json: Json = False,
 ) -> None:
     """Prove a workspace equals its lock.
@@ -45,17 +56,32 @@ def verify(
         from npu_rl.workspace.folder.expected_digest import lock_digest
 
         expect = lock_digest(expect)
+    if python is not None and not imports:
+        from npu_rl.common.errors import UsageError
+
+        raise UsageError("--python is for --imports", hint="Add --imports, or leave --python out.")
     paths = open_workspace(workspace, tell)
     with proving.shown() as progress:
         report = verified(paths, tell, deep=deep, expect=expect, progress=progress)
     _tell_of_changes(report)
     own = list(own_work(paths.root, report.receipt))
+    checked = _check_imports(paths, report, python) if imports and report.ok else None
     if json:
-        print_json({**report.to_json(), "own_work": own})
+        of_imports = {"imports": checked.to_json()} if checked else {}
+        print_json({**report.to_json(), "own_work": own, **of_imports})
     else:
         _print(paths, report, own)
-    if not report.ok:
+        for line in checked.lines() if checked else ():
+            say(line)
+    if not report.ok or (checked is not None and not checked.ok):
         raise SystemExit(3)
+
+
+def _check_imports(paths: WorkspacePaths, report: Report, python: str | None) -> InterpreterReport:
+    from npu_rl.rehearsal.import_check.check_imports import check_imports
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+
+    return check_imports(paths, report, choose(python, paths, report.receipt.setup), tell)
 
 
 def _tell_of_changes(report: Report) -> None:
