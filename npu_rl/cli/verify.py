@@ -52,17 +52,22 @@ def verify(
     from npu_rl.workspace.folder.local_edits import own_work
     from npu_rl.workspace.verification.verify import verify as verified
 
-    if expect is not None:
-        from npu_rl.workspace.folder.expected_digest import lock_digest
+    expected = None
+    if expect:
+        from npu_rl.workspace.folder.expected_digest import parse_expected
 
-        expect = lock_digest(expect)
-    if python is not None and not imports:
+        expected = parse_expected(expect)
+    if python is not None and not imports and (expected is None or expected.environment is None):
         from npu_rl.common.errors import UsageError
 
-        raise UsageError("--python is for --imports", hint="Add --imports, or leave --python out.")
+        raise UsageError(
+            "--python is for --imports and --expect env:HEX", hint="Add one of them, or leave --python out."
+        )
     paths = open_workspace(workspace, tell)
     with proving.shown() as progress:
-        report = verified(paths, tell, deep=deep, expect=expect, progress=progress)
+        report = verified(paths, tell, deep=deep, expect=expected, progress=progress)
+    if expected is not None and expected.environment is not None:
+        _require_environment(paths, report, python, expected.environment)
     _tell_of_changes(report)
     own = list(own_work(paths.root, report.receipt))
     checked = _check_imports(paths, report, python) if imports and report.ok else None
@@ -75,6 +80,18 @@ def verify(
             say(line)
     if not report.ok or (checked is not None and not checked.ok):
         raise SystemExit(3)
+
+
+def _require_environment(paths: WorkspacePaths, report: Report, python: str | None, expected: str) -> None:
+    from npu_rl.training.host.workspace_environment import (
+        python_version,
+        require_environment,
+        workspace_environment,
+    )
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+
+    chosen = choose(python, paths, report.receipt.setup)
+    require_environment(paths, workspace_environment(report, python_version(chosen)), expected)
 
 
 def _check_imports(paths: WorkspacePaths, report: Report, python: str | None) -> InterpreterReport:

@@ -27,6 +27,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def nodes(node: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module("npu_rl_odd_nodes", monkeypatch)
+    module("npu_rl_environment", monkeypatch)
     return module("npu_rl_nodes", monkeypatch)
 
 
@@ -200,6 +201,27 @@ def test_of_two_the_drivers_is_right_and_a_head_without_devices_is_not_asked(
         [],
         [],
     ]
+
+
+def test_each_node_gets_the_id_of_its_environment(
+    node: ModuleType, nodes: ModuleType, tmp_path: Path
+) -> None:
+    answer = told(node, tmp_path)
+    rays, listed = cluster(
+        nodes, answer, [{"cann": "8.2"}, {"cann": "8.2", "image": "other"}, {"cann": "8.1"}]
+    )
+    listed[2]["tree"] = "0" * 40
+    nodes._add_environments({"environment": {"tree": {"code": answer["tree"]}}}, listed, listed[0])
+    assert [entry["workspace_environment"]["differs_in"] for entry in listed] == [
+        [],
+        ["image"],
+        ["cann", "tree"],
+    ]
+    assert len({entry["workspace_environment"]["id"] for entry in listed}) == 3
+    notes = nodes._compare_hosts(rays, listed, listed[0], (0.0, 1e12))
+    assert "node2: another environment than the driver's: image" in notes
+    assert "node2: image other, the other 2: not found" in notes
+    assert "node3: another environment than the driver's: cann, tree" in notes
 
 
 def test_each_other_value_is_counted(nodes: ModuleType) -> None:

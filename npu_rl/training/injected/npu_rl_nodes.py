@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import npu_rl_environment
 import npu_rl_host
 import npu_rl_node
 import npu_rl_odd_nodes
@@ -107,6 +108,7 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
     )
     here = npu_rl_node.describe_node(run, values)
     listed = [_node_entry(node, answers[node["NodeID"]], here) for node in nodes]
+    _add_environments(run, listed, here)
     others = {entry["node"]: entry for entry in listed if entry.get("tree", here["tree"]) != here["tree"]}
     if others:
         _add_differing_files(others, run["code"], limit)
@@ -116,6 +118,20 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
     _write(run, {"job": ray.get_runtime_context().get_job_id(), "nodes": listed})
     if bad:
         raise _refusal(bad, len(nodes), limit)
+
+
+def _add_environments(run: Mapping[str, Any], listed: list[dict[str, Any]], here: Mapping[str, Any]) -> None:
+    """Add to each node that answered the id of its environment, and the parts in which it differs from the driver's."""
+    parts = run.get("environment")
+    if not parts:  # a run that npu-rl 0.1 has planned
+        return
+    ours = npu_rl_environment.described(npu_rl_environment.with_host(parts, here["stack"]))
+    for entry in listed:
+        if "stack" in entry:
+            own = parts if entry["tree"] == here["tree"] else {**parts, "tree": {"code": entry["tree"]}}
+            found = npu_rl_environment.described(npu_rl_environment.with_host(own, entry["stack"]))
+            differ = npu_rl_environment.differing(ours["parts"], found["parts"])
+            entry["workspace_environment"] = {**found, "differs_in": differ}
 
 
 def _compare_hosts(
@@ -136,6 +152,9 @@ def _compare_hosts(
         odd = npu_rl_odd_nodes.odd_facts(entry["node"], stacks, here["stack"])
         entry["problems"] += [("host", text) for stops, text in odd if stops]
         notes += [f"{entry['host']}: {text}" for stops, text in odd if not stops]
+        differ = entry.get("workspace_environment", {}).get("differs_in", [])
+        if differ and entry["node"] in stacks:
+            notes.append(f"{entry['host']}: another environment than the driver's: {', '.join(differ)}")
         skew = npu_rl_odd_nodes.clock_skew(entry["clock"], *asked)
         notes += [f"{entry['host']}: {skew}"] if skew else []
     return notes

@@ -1,29 +1,63 @@
-"""Comparison of a workspace with an expected lock digest, which is kept outside the workspace."""
+"""Comparison of a workspace with what is expected of it, which is kept outside the workspace."""
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
-_DIGEST = re.compile(r"[0-9a-f]{64}")
+_DIGEST = re.compile(r"(env:)?[0-9a-f]{64}")
 
 
-def lock_digest(text: str) -> str:
-    """Check the value of `--expect`.
+@dataclass(frozen=True)
+class Expected:
+    """What `--expect` names.
+
+    Attributes:
+        lock: The digest of the lock; None if none is named.
+        environment: The id of the environment, `env:` and its digits; None if none is named.
+    """
+
+    lock: str | None = None
+    environment: str | None = None
+
+
+def parse_expected(texts: Sequence[str]) -> Expected | None:
+    """Return what the values of `--expect` name; None without any.
 
     A tree or commit id is not enough: neither covers the environment, the sources or the requirements of a
     lock.
 
     Raises:
-        UsageError: If it is not a digest.
+        UsageError: If one is neither a digest nor an environment id, or there are two of a kind.
     """
-    if _DIGEST.fullmatch(text):
-        return text
-    raise UsageError(
+    if not texts:
+        return None
+    for text in texts:
+        if not _DIGEST.fullmatch(text):
+            raise _invalid(text)
+    locks = [text for text in texts if not text.startswith("env:")]
+    environments = [text for text in texts if text.startswith("env:")]
+    for found, what in ((locks, "lock digests"), (environments, "environment ids")):
+        if len(set(found)) > 1:
+            raise UsageError(f"Two {what} are expected", where="--expect", hint="Name one of each kind.")
+    return Expected(*(next(iter(found), None) for found in (locks, environments)))
+
+
+def _invalid(text: str) -> UsageError:
+    if text.startswith("env:"):
+        return UsageError(
+            f"Invalid environment id {text!r}",
+            where="--expect",
+            why="An environment id is env: and 64 digits, 0-9 and a-f.",
+            hint="`npu-rl status` prints it, and run.json of each run has it.",
+        )
+    return UsageError(
         f"Invalid lock digest {text!r}",
         where="--expect",
         why="A lock digest has 64 digits, 0-9 and a-f.",

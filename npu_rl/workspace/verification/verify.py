@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.common import byte_code
 from npu_rl.common.bounded import read_file
@@ -23,6 +23,9 @@ from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder import file_check, laid_files
 from npu_rl.workspace.folder.receipt import Receipt, again_hint, read_lock, read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+
+if TYPE_CHECKING:
+    from npu_rl.workspace.folder.expected_digest import Expected
 
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
@@ -93,7 +96,7 @@ def verify(
     notify: Notify,
     *,
     deep: bool = False,
-    expect: str | None = None,
+    expect: Expected | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Check every file of the workspace. Raises WorkspaceError, LockError, HostError if it can't be verified.
@@ -103,8 +106,8 @@ def verify(
 
     Args:
         deep: Read every byte.
-        expect: The expected digest of the lock. Everything in a workspace can be forged, so this also reads
-            every byte.
+        expect: What is expected of the workspace, of which the lock is compared here. Everything in a workspace can
+            be forged, so this also reads every byte.
         progress: Called while many files are read.
     """
     before = _identity(paths)
@@ -132,14 +135,14 @@ def _identity(paths: WorkspacePaths) -> tuple[int, int] | None:
     return None if paths.is_swapping else (found.st_ino, found.st_ctime_ns)
 
 
-def _verify(paths: WorkspacePaths, deep: bool, expect: str | None, progress: Progress | None) -> Report:
+def _verify(paths: WorkspacePaths, deep: bool, expect: Expected | None, progress: Progress | None) -> Report:
     started = time.monotonic_ns()
     deep = deep or expect is not None
     lock, digest = read_lock(paths)
-    if expect is not None:
+    if expect is not None and expect.lock is not None:
         from npu_rl.workspace.folder.expected_digest import require_lock
 
-        require_lock(paths, digest, expect)
+        require_lock(paths, digest, expect.lock)
     receipt = read_receipt(paths)
     _check_receipt(lock, digest, receipt, paths)
     known = {} if deep else file_check.read_stats(paths.stat, receipt.digest)
