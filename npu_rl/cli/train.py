@@ -64,7 +64,7 @@ def train(
     from npu_rl.cli import judged, proving
     from npu_rl.training.run.prepare import RefusedRecipe, prepare
     from npu_rl.workspace.folder.discovery import open_workspace
-    from npu_rl.workspace.folder.expected_digest import parse_expected
+    from npu_rl.workspace.verification.expected_digest import parse_expected
 
     _demand_one_mode(dry_run, rehearse, resume)
     expected = parse_expected(expect or [])

@@ -54,7 +54,7 @@ def verify(
 
     expected = None
     if expect:
-        from npu_rl.workspace.folder.expected_digest import parse_expected
+        from npu_rl.workspace.verification.expected_digest import parse_expected
 
         expected = parse_expected(expect)
     if python is not None and not imports and (expected is None or expected.environment is None):
@@ -113,6 +113,10 @@ def _print(paths: WorkspacePaths, report: Report, own: list[str]) -> None:
     for path, what in report.ignored.items():
         say(f"  ignored    {path}  ({what}, not from the lock)")
     _print_byte_code(report)
+    for path, state in report.built.items():
+        if state in ("built here", "stale"):
+            again = "; its sources or commands have changed: npu-rl setup --build" if state == "stale" else ""
+            say(f"  {state:<10} {path}{again}")
     for drift in report.drift:
         whose = drift.component or ("no component" if drift.kind == "untracked" else "written by setup")
         hit = f", {drift.patch} hunk {drift.hunk}" if drift.patch else ""

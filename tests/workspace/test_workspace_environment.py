@@ -25,7 +25,7 @@ from tests.support import assert_told
 from tests.workspace.stack import Stack, look
 from tests.workspace.test_expect import forge_lock, forge_receipt
 
-PARTS = {"tree", "variables", "pylock", "cann", "driver", "image"}
+PARTS = {"built", "tree", "variables", "pylock", "cann", "driver", "image"}
 HOST = {
     "usr/local/Ascend/driver/version.info": "Version=25.2.0\n",
     "usr/local/Ascend/ascend-toolkit/latest/version.cfg": "toolkit_running_version=[7.7:8.2.RC1]\n",

@@ -18,6 +18,7 @@ from npu_rl.common.process import run_quietly
 from npu_rl.training.injected.npu_rl_environment import described, differing, with_host
 from npu_rl.training.injected.npu_rl_host import host_facts
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.products.built_products import built_products
 
 if TYPE_CHECKING:
     from npu_rl.workspace.verification.verify import Report
@@ -64,6 +65,7 @@ def workspace_environment(
         "tree": dict(report.receipt.trees),
         "variables": dict(report.lock.env),
         "pylock": _pylock_digest(report, python_version),
+        "built": {path: product.sha256 for path, product in built_products(report.receipt.setup).items()},
     }
     return WorkspaceEnvironment(
         of_workspace, host_facts(str(root), os.environ if environ is None else environ)

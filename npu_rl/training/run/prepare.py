@@ -38,11 +38,11 @@ from npu_rl.training.run.host_check import require_device, require_host
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.folder.chosen_interpreter import choose
-from npu_rl.workspace.folder.expected_digest import Expected
 from npu_rl.workspace.folder.locked_manifest import locked_facts
 from npu_rl.workspace.folder.receipt import bundled_manifest, validation_command
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.verification.expected_digest import Expected
 from npu_rl.workspace.verification.require_locked import drift_error
 from npu_rl.workspace.verification.verify import Progress, Report, verify
 

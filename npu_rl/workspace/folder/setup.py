@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
+from npu_rl.workspace.products.built_products import BUILT, BuiltProduct, built_products, state_on_disk
 
 if TYPE_CHECKING:
     from npu_rl.stack.compose.composed_unit import ComposedUnit
@@ -208,6 +210,7 @@ def _stage(
     lock = request.lock
     python = request.python or chosen_interpreter.chosen_for(request.paths)
     composed = delivered.composed
+    carried = _carried_products(request, files)
     units = [*delivered.units, composed.unit]
     packed = sum(unit.size() for unit in units)
     materialise.check_room(request.paths.root, packed * 6)
@@ -227,6 +230,7 @@ def _stage(
             "made": int(time.time()),
             "manifest": str(request.manifest),
             **({"python": python} if python else {}),
+            **({"built": [product.to_json() for product in carried]} if carried else {}),
             "lock": lock_model.digest_of(lock),
             **laid_files.record(staging, script),
         },
@@ -242,6 +246,9 @@ def _stage(
         materialise.lay_files(repository, receipt.trees[root], folder)
         (folder / ".git").write_text(laid_files.pointer(root))
         stats[root] = _stats(folder, files[root])
+    for product in carried:
+        (staging / product.path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(request.paths.root / product.path, staging / product.path, follow_symlinks=False)
     (staging / "activate").write_text(script, encoding="utf-8")
     (hidden / "lock.json").write_text(text, encoding="utf-8")
     proven = receipt.dump()
@@ -252,6 +259,21 @@ def _stage(
     for name in ("lock.json", "receipt.json"):
         with (hidden / name).open("rb") as file:
             os.fsync(file.fileno())
+
+
+def _carried_products(request: Request, files: local_edits.FilesByRoot) -> list[BuiltProduct]:
+    """Return the products of the workspace that is being replaced whose sources and commands stay the same."""
+    try:
+        built = built_products(read_receipt(request.paths).setup)
+    except WorkspaceError:
+        return []
+    return [
+        product
+        for product in built.values()
+        if product.is_current(request.lock)
+        and product.path_in_root not in files.get(product.root, {product.path_in_root: ()})
+        and state_on_disk(request.paths.root, product) == BUILT
+    ]
 
 
 def _notes(paths: WorkspacePaths, repository: str) -> list[str]:
