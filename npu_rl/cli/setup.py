@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     "npu-rl setup --manifest quickstart",
     "npu-rl setup --manifest deepseek-r1-zero --python /opt/train/bin/python",
     "npu-rl setup -m ./my.yaml --build --python /opt/train/bin/python",
-    "npu-rl setup -m ./my.yaml --rewrite https://github.com/=https://git.example/",
 )
 def setup(
     manifest: Manifest,

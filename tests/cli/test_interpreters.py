@@ -42,6 +42,8 @@ components:
   own:
     sources: [{{git: "{url}"}}]
     ref: refs/heads/main
+    checkout: full
+    build: [{{run: ["{{python}}", build.py], products: [built.txt]}}]
     take: [{{from: own, to: own}}, {{from: configs, to: configs}}, {{from: cli, to: cli}}]
 """
 PAGE = ROOT / "docs" / "trust.md"
@@ -60,6 +62,8 @@ STARTS: Mapping[str, Sequence[str]] = {
         "data prepare deepscaler --input {g} --output {o} --for mindspeed-rl --tokenizer {t} -w {w}",
     ),
     "faults": ("faults -w {w} --run",),
+    "setup": ("setup -m {m} -w {w} --build",),
+    "verify": ("verify -w {w} --imports",),
     "weights cast": ("weights cast {d} {o} -w {w}", "weights cast {d} {o} -w {w} --ray 127.0.0.1:1"),
     "weights check": ("weights check {d} -w {w}",),
     "weights audit": ("weights audit {d} {d} -w {w}",),

@@ -123,6 +123,25 @@ READERS = {
     "rehearsal/differences.py": R("names of imported files", OWN),
     "rehearsal/made_checkpoint.py": R("the package's modules", OWN, "", PACKAGED),
     "rehearsal/executed_modules.py": R("the tree's modules", STRANGER, "a_source_tree"),
+    "rehearsal/import_check/changed_places.py": R("the tree's modules", STRANGER, "a_source_tree"),
+    "rehearsal/import_check/patching_modules.py": R("the tree's modules", STRANGER, "a_source_tree"),
+    "training/host/workspace_environment.py": R("run.json, a lock of packages", STRANGER, "a_killed_record"),
+    "workspace/builds/build_components.py": R(
+        "the log of a build and the sources that it copies",
+        OWN,
+        "",
+        "the log lies in a folder that it has made; the sources were proven before, and links are not followed",
+    ),
+    "workspace/builds/surroundings.py": R(
+        "lock, receipt and activate of a workspace", OWN, "", "were read in full and proven before"
+    ),
+    "workspace/products/built_products.py": R(
+        "a product of a build",
+        STRANGER,
+        "a_receipt",
+        "regular files alone, in blocks, and no link is followed",
+    ),
+    "workspace/products/placed_products.py": R("the journal of a build", STRANGER, "a_receipt"),
     "rehearsal/level_imports.py": R("NAME.imports.yaml", USER),
     "rehearsal/training_checks/noise.py": R("what vLLM's stand-ins recorded", OWN),
     "rehearsal/patch_hooks.py": R("counts of used patches", OWN),

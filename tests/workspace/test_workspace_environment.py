@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.common.errors import WorkspaceError
+from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.training.host.workspace_environment import (
     WorkspaceEnvironment,
     python_version,
@@ -92,8 +94,6 @@ def test_each_part_of_a_host_changes_its_own_part(template: WorkspacePaths, tmp_
 def test_the_committed_lock_of_packages_is_a_part(stack: Stack, template: WorkspacePaths) -> None:
     """Of the interpreter's version, beside the manifest."""
     assert of(template, Path("/"), "3.11").of_workspace["pylock"] is None
-    import platform
-
     lock = stack.home / f"pylock.old-py311-{platform.machine()}.toml"
     lock.write_text("lock-version = '1.0'\n")
     try:
@@ -177,7 +177,22 @@ def test_the_order_of_keys_does_not_matter_and_every_value_does(parts: dict[str,
     assert part_ids(parts) == {key: part["id"] for key, part in described(parts)["parts"].items()}
 
 
-def test_the_version_of_an_interpreter() -> None:
-    import sys
-
-    assert python_version(sys.executable) == f"{sys.version_info[0]}.{sys.version_info[1]}"
+def test_the_version_of_an_interpreter_is_read_from_files(tmp_path: Path) -> None:
+    """Nothing is started: the files here are empty."""
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert python_version(sys.executable) == here
+    for folder, text in (
+        ("venv", "home = /x\nversion = 3.10.7\n"),
+        ("uv", "version_info = 3.12.1.final.0\n"),
+    ):
+        (tmp_path / folder / "bin").mkdir(parents=True)
+        (tmp_path / folder / "bin/python").write_text("")
+        (tmp_path / folder / "pyvenv.cfg").write_text(text)
+    assert python_version(str(tmp_path / "venv/bin/python")) == "3.10"
+    assert python_version(str(tmp_path / "uv/bin/python")) == "3.12"
+    (tmp_path / "python3.11").write_text("")
+    (tmp_path / "python").symlink_to("python3.11")
+    assert python_version(str(tmp_path / "python")) == "3.11"
+    (tmp_path / "other").write_text("")
+    with pytest.raises(HostError, match="No file tells the version"):
+        python_version(str(tmp_path / "other"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Mapping
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import read_file, read_json
 from npu_rl.common.errors import HostError, WorkspaceError
-from npu_rl.common.process import run_quietly
 from npu_rl.training.injected.npu_rl_environment import described, differing, with_host
 from npu_rl.training.injected.npu_rl_host import host_facts
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from npu_rl.workspace.verification.verify import Report
 
 _LARGEST_LOCK = 8 << 20  # bytes
-_START_LIMIT = 60.0
-_PROBE = "import sys; print('%d.%d' % sys.version_info[:2])"
+_LARGEST_SETTINGS = 1 << 16  # bytes of pyvenv.cfg
+_OF_ENVIRONMENT = re.compile(r"^version(?:_info)?\s*=\s*(3\.\d+)\b", re.MULTILINE)
+_OF_NAME = re.compile(r"python(3\.\d+)")
 
 
 @dataclass(frozen=True)
@@ -73,17 +74,22 @@ def workspace_environment(
 
 
 def python_version(python: str) -> str:
-    """Return the version of an interpreter, such as 3.11. Raises HostError if it can't be run."""
+    """Return the version of an interpreter, such as 3.11, without starting it. Raises HostError if no file tells it."""
     if python == sys.executable:
         return f"{sys.version_info[0]}.{sys.version_info[1]}"
-    done = run_quietly([python, "-I", "-S", "-c", _PROBE], dict(os.environ), Path(os.sep), _START_LIMIT)
-    if done.code != 0:
+    place = Path(python)
+    try:
+        settings = read_file(place.parent.parent / "pyvenv.cfg", _LARGEST_SETTINGS).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        settings = ""
+    named = _OF_ENVIRONMENT.search(settings) or _OF_NAME.fullmatch(Path(os.path.realpath(place)).name)
+    if named is None:
         raise HostError(
-            f"{python} is not a Python that can be used for training",
-            why=done.stderr.strip()[-500:] or f"exit status {done.code}",
-            hint="Name one that is: --python PATH",
+            f"No file tells the version of {python}",
+            why="It is not in an environment with pyvenv.cfg, and does not lead to a file python3.N.",
+            hint="Name it by another of its names, such as .../bin/python3.11: --python PATH",
         )
-    return done.stdout.strip()
+    return named[1]
 
 
 def _pylock_digest(report: Report, version: str) -> str | None:

@@ -10,13 +10,8 @@ from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import swap
 from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.products.built_products import built_products
-from npu_rl.workspace.products.placed_products import (
-    build_mark,
-    is_build_folder,
-    journal_path,
-    undo_interrupted,
-)
+from npu_rl.workspace.products.built_products import BuiltProduct, built_products
+from npu_rl.workspace.products.placed_products import settle_killed_builds
 
 
 def recover_interrupted(paths: WorkspacePaths, notify: Callable[[str], None]) -> None:
@@ -24,8 +19,8 @@ def recover_interrupted(paths: WorkspacePaths, notify: Callable[[str], None]) ->
 
     The workspace must be locked. Raises WorkspaceError, HostError.
     """
-    _end_killed_builds(paths)
-    _undo_interrupted_build(paths, notify)
+    if settle_killed_builds(paths.root, lambda: _listed_products(paths)):
+        notify("Settled an interrupted build.")
     interrupted, kept = swap.finish(paths, edit_keeper(paths))
     if interrupted:
         notify("Finished an interrupted setup.")
@@ -34,25 +29,11 @@ def recover_interrupted(paths: WorkspacePaths, notify: Callable[[str], None]) ->
     swap.sweep(paths)
 
 
-def _end_killed_builds(paths: WorkspacePaths) -> None:
-    """End what killed builds have left running in their folders, which are removed next."""
-    for place in swap.leftovers(paths):
-        if is_build_folder(place.name):
-            from npu_rl.common.process import stop_remaining
-
-            stop_remaining(build_mark(place.name))
-
-
-def _undo_interrupted_build(paths: WorkspacePaths, notify: Callable[[str], None]) -> None:
-    """Undo what a killed build has moved into the tree. A setup that was killed later has its own journal."""
-    if not paths.inside.exists(journal_path(paths.root)):
-        return
+def _listed_products(paths: WorkspacePaths) -> Mapping[str, BuiltProduct]:
     try:
-        listed = built_products(read_receipt(paths).setup)
+        return built_products(read_receipt(paths).setup)
     except WorkspaceError:
-        listed = {}
-    if undo_interrupted(paths.root, listed):
-        notify("Settled an interrupted build.")
+        return {}
 
 
 def edit_keeper(paths: WorkspacePaths) -> Callable[[Path, Path], None]:

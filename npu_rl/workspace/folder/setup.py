@@ -18,12 +18,12 @@ from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.printable import counted, one_line
 from npu_rl.stack.git.command import git_version
+from npu_rl.stack.git.editor_settings import split_settings
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.folder.carried_commits import are_carried
-from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, digest_of, read_receipt
 from npu_rl.workspace.folder.receipt_schema import check_receipt
@@ -31,7 +31,7 @@ from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
-from npu_rl.workspace.products.built_products import BUILT, BuiltProduct, built_products, state_on_disk
+from npu_rl.workspace.products.built_products import BuiltProduct, built_products, lasting_products
 
 if TYPE_CHECKING:
     from npu_rl.stack.compose.composed_unit import ComposedUnit
@@ -262,18 +262,11 @@ def _stage(
 
 
 def _carried_products(request: Request, files: local_edits.FilesByRoot) -> list[BuiltProduct]:
-    """Return the products of the workspace that is being replaced whose sources and commands stay the same."""
     try:
         built = built_products(read_receipt(request.paths).setup)
     except WorkspaceError:
         return []
-    return [
-        product
-        for product in built.values()
-        if product.is_current(request.lock)
-        and product.path_in_root not in files.get(product.root, {product.path_in_root: ()})
-        and state_on_disk(request.paths.root, product) == BUILT
-    ]
+    return lasting_products(request.paths.root, built.values(), request.lock, files)
 
 
 def _notes(paths: WorkspacePaths, repository: str) -> list[str]:

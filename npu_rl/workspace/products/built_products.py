@@ -119,6 +119,27 @@ def state_on_disk(home: Path, product: BuiltProduct) -> str:
     return BUILT if found == (product.sha256, product.size, product.executable) else MODIFIED
 
 
+def lasting_products(
+    home: Path,
+    products: Iterable[BuiltProduct],
+    lock: Lock,
+    files: Mapping[str, Mapping[str, tuple[str, str]]],
+) -> list[BuiltProduct]:
+    """Return the products that a workspace of this lock keeps: of its sources and commands, as they were built.
+
+    Args:
+        files: The files of that workspace, by root.
+    """
+    return [
+        product
+        for product in products
+        if product.is_current(lock)
+        and product.root in files
+        and product.path_in_root not in files[product.root]
+        and state_on_disk(home, product) == BUILT
+    ]
+
+
 def file_facts(path: Path) -> tuple[str, int, bool]:
     """Return SHA-256, size and whether its owner may execute it. Raises OSError; ValueError for no regular file."""
     if not stat.S_ISREG(path.lstat().st_mode):

@@ -98,6 +98,25 @@ def _remove_empty(inside: Confined, home: Path, folder: Path) -> None:
         folder = folder.parent
 
 
+def settle_killed_builds(home: Path, read_listed: Callable[[], Mapping[str, BuiltProduct]]) -> bool:
+    """End what killed builds have left running, and undo what one has moved; return whether one had moved anything.
+
+    The workspace must be locked. Their folders remain, which the caller removes.
+
+    Raises:
+        WorkspaceError: If the journal is damaged.
+        HostError: If a process can't be ended.
+    """
+    inside, hidden = Confined(home), home / ".npu-rl"
+    if inside.is_folder(hidden):
+        for place in hidden.iterdir():
+            if is_build_folder(place.name):
+                from npu_rl.common.process import stop_remaining
+
+                stop_remaining(build_mark(place.name))
+    return inside.exists(journal_path(home)) and undo_interrupted(home, read_listed())
+
+
 def undo_interrupted(home: Path, listed: Mapping[str, BuiltProduct]) -> bool:
     """Undo what a killed command has moved, unless its receipt is written; return whether there was anything.
 
