@@ -190,3 +190,13 @@ def test_products_are_a_part_of_the_environment(built_stack: BuiltStack, built: 
     document = json.loads(run_here(["status", "-w", built.root, "--json"], built_stack.env).stdout)
     found = document["environment"]["parts"]["built"]["value"]
     assert found == {path: one.sha256 for path, one in built_products(read_receipt(built).setup).items()}
+
+
+def test_another_command_is_a_difference_of_two_manifests(built_stack: BuiltStack) -> None:
+    done = ok(
+        run_here(
+            ["manifests", "diff", built_stack.home / "one.yaml", built_stack.home / "flag.yaml"],
+            built_stack.env,
+        )
+    )
+    assert "BUILD_FLAG=b {python} build.py two words -> ext/_native*.so, made.txt" in done.stdout

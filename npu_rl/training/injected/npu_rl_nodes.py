@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -121,17 +122,28 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
 
 
 def _add_environments(run: Mapping[str, Any], listed: list[dict[str, Any]], here: Mapping[str, Any]) -> None:
-    """Add to each node that answered the id of its environment, and the parts in which it differs from the driver's."""
+    """Add to each node that answered the id of its environment, with its parts."""
     parts = run.get("environment")
-    if not parts:  # a run that npu-rl 0.1 has planned
-        return
-    ours = npu_rl_environment.described(npu_rl_environment.with_host(parts, here["stack"]))
     for entry in listed:
-        if "stack" in entry:
+        if parts and "stack" in entry:
             own = parts if entry["tree"] == here["tree"] else {**parts, "tree": {"code": entry["tree"]}}
-            found = npu_rl_environment.described(npu_rl_environment.with_host(own, entry["stack"]))
-            differ = npu_rl_environment.differing(ours["parts"], found["parts"])
-            entry["workspace_environment"] = {**found, "differs_in": differ}
+            found = npu_rl_environment.with_host(own, entry["stack"])
+            entry["workspace_environment"] = npu_rl_environment.described(found)
+
+
+def _odd_environments(entries: list[dict[str, Any]]) -> dict[str, str]:
+    """Return a note for each node whose environment is not that of most: the parts in which it differs."""
+    found = {one["node"]: one["workspace_environment"] for one in entries if "workspace_environment" in one}
+    if not found:
+        return {}
+    most, _ = Counter(one["id"] for one in found.values()).most_common(1)[0]
+    usual = next(one for one in found.values() if one["id"] == most)
+    differing = npu_rl_environment.differing
+    return {
+        node: f"another environment than most nodes: {', '.join(differing(usual['parts'], one['parts']))}"
+        for node, one in found.items()
+        if one["id"] != most
+    }
 
 
 def _compare_hosts(
@@ -148,13 +160,13 @@ def _compare_hosts(
     answered = [entry for entry in listed if "stack" in entry]
     stacks = {entry["node"]: entry["stack"] for entry in answered if entry["node"] in with_devices}
     notes = []
+    environments = _odd_environments([entry for entry in answered if entry["node"] in with_devices])
     for entry in answered:
         odd = npu_rl_odd_nodes.odd_facts(entry["node"], stacks, here["stack"])
         entry["problems"] += [("host", text) for stops, text in odd if stops]
         notes += [f"{entry['host']}: {text}" for stops, text in odd if not stops]
-        differ = entry.get("workspace_environment", {}).get("differs_in", [])
-        if differ and entry["node"] in stacks:
-            notes.append(f"{entry['host']}: another environment than the driver's: {', '.join(differ)}")
+        odd_one = environments.get(entry["node"])
+        notes += [f"{entry['host']}: {odd_one}"] if odd_one else []
         skew = npu_rl_odd_nodes.clock_skew(entry["clock"], *asked)
         notes += [f"{entry['host']}: {skew}"] if skew else []
     return notes
