@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -21,7 +22,7 @@ from tests.builds.conftest import BuiltStack
 from tests.in_process import run_here
 from tests.support import assert_told, ok
 from tests.training.processes import lives, wait_for
-from tests.workspace.stack import snapshot
+from tests.workspace.stack import receipt_with, snapshot
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -200,3 +201,26 @@ def test_another_command_is_a_difference_of_two_manifests(built_stack: BuiltStac
         )
     )
     assert "BUILD_FLAG=b {python} build.py two words -> ext/_native*.so, made.txt" in done.stdout
+
+
+def test_a_locks_digest_alone_does_not_vouch_for_products(
+    built_stack: BuiltStack, bare: WorkspacePaths, built: WorkspacePaths
+) -> None:
+    """A receipt that is forged can list any file as a product; the environment id covers what it says of them."""
+    digest = verify(built, lambda _: None).lock_digest
+    environment = json.loads(run_here(["status", "-w", built.root, "--json"], built_stack.env).stdout)[
+        "environment"
+    ]
+    verified = ["verify", "-w", built.root, "--expect"]
+    assert_told(run_here([*verified, digest], built_stack.env), "a lock's digest does not cover", code=3)
+    ok(run_here([*verified, digest, "--expect", environment["id"]], built_stack.env))
+    ok(run_here(["verify", "-w", bare.root, "--expect", digest], built_stack.env))
+    evil = native(built)
+    evil.write_bytes(b"evil")
+    changed = {"sha256": hashlib.sha256(b"evil").hexdigest(), "size": 4}
+    listed = read_receipt(built).setup["built"]
+    forged = [{**one, **(changed if one["path"].startswith("code/") else {})} for one in listed]
+    receipt_with(built, lambda body: body["setup"].update(built=forged))
+    ok(run_here(["verify", "-w", built.root, "--deep"], built_stack.env))  # as documented
+    told = run_here([*verified, environment["id"]], built_stack.env)
+    assert_told(told, "another environment than the expected one", code=3)

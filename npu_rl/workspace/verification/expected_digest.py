@@ -8,8 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from npu_rl.common.errors import UsageError, WorkspaceError
+from npu_rl.common.printable import one_line
 from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.workspace.folder.receipt import Receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.products.built_products import built_products
 
 _DIGEST = re.compile(r"(env:)?[0-9a-f]{64}")
 
@@ -74,6 +77,19 @@ def require_lock(paths: WorkspacePaths, found: str, expected: str) -> None:
             why=f"Expected {expected},\nfound {found}.",
             hint="Set it up from the manifest of the expected lock: "
             f"npu-rl setup --manifest NAME --workspace {shlex.quote(str(paths.root))}",
+        )
+
+
+def require_covered_products(paths: WorkspacePaths, receipt: Receipt, expected: Expected) -> None:
+    """Raise WorkspaceError for products of builds that nothing expected covers: anybody can list a file as one."""
+    products = built_products(receipt.setup)
+    if products and expected.environment is None:
+        more = f" and {len(products) - 1} more" if len(products) > 1 else ""
+        raise WorkspaceError(
+            "The workspace has products of builds, which a lock's digest does not cover",
+            where=str(paths.root),
+            why=f"{one_line(next(iter(products)))}{more}: the receipt alone says what they should be.",
+            hint="Expect the environment as well, --expect env:HEX: `npu-rl status` prints it where they were built.",
         )
 
 

@@ -160,6 +160,10 @@ def _verify(paths: WorkspacePaths, deep: bool, expect: Expected | None, progress
         require_lock(paths, digest, expect.lock)
     receipt = read_receipt(paths)
     _check_receipt(lock, digest, receipt, paths)
+    if expect is not None:
+        from npu_rl.workspace.verification.expected_digest import require_covered_products
+
+        require_covered_products(paths, receipt, expect)
     known = {} if deep else file_check.read_stats(paths.stat, receipt.digest)
     if not known:
         _prove_receipt(lock, receipt, paths)
