@@ -113,7 +113,7 @@ def test_what_a_build_writes_elsewhere_is_named_and_undone(
     assert states(bare) == {}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_an_interrupted_build_leaves_the_tree_and_no_process(
     built_stack: BuiltStack, bare: WorkspacePaths, tmp_path: Path, number: signal.Signals
 ) -> None:

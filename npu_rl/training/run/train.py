@@ -169,7 +169,7 @@ def run_attempt(
     attempt = record.begin_attempt(
         command.argv,
         environment,
-        host_facts.facts(),
+        {**host_facts.facts(), "environment": prepared.environment.to_json()},
         recipe_yaml(prepared.loaded),
         secrets=secrets,
         details=facts,

@@ -29,7 +29,8 @@ def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
     A last line has the outcome of the fork; its output ends with the module whose import was its last act.
     """
     code = Path(job["code"])
-    sys.pycache_prefix, sys.dont_write_bytecode = job["byte_code"], False
+    # No prefix for byte code: all installed packages would be compiled again. sitecustomize keeps that of the tree out.
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     bodies = {"places": partial(_look, code, job["adaptors"], job["places"])}
     for _, found in run_forks(bodies, code=code, limit=job["limit"], at_once=1):
