@@ -95,7 +95,7 @@ def python_version(python: str) -> str:
 def _pylock_digest(report: Report, version: str) -> str | None:
     """Return the digest of the lock of packages that is committed beside the manifest; None if there is none."""
     from npu_rl.common.bundled import bundled_manifests
-    from npu_rl.stack.pylocks.pylock_targets import Target, pylock_path
+    from npu_rl.stack.pylocks.pylock_names import pylock_name
     from npu_rl.workspace.folder.receipt import bundled_manifest
 
     setup = report.receipt.setup
@@ -107,7 +107,7 @@ def _pylock_digest(report: Report, version: str) -> str | None:
     if not manifest.name:
         return None
     try:
-        content = read_file(pylock_path(manifest, Target(version, machine, "")), _LARGEST_LOCK)
+        content = read_file(manifest.with_name(pylock_name(manifest.stem, version, machine)), _LARGEST_LOCK)
     except (OSError, ValueError):
         return None
     return hashlib.sha256(content).hexdigest()
