@@ -145,7 +145,7 @@ READERS = {
     "rehearsal/level_imports.py": R("NAME.imports.yaml", USER),
     "rehearsal/training_checks/noise.py": R("what vLLM's stand-ins recorded", OWN),
     "rehearsal/patch_hooks.py": R("counts of used patches", OWN),
-    "rehearsal/rehearse.py": R("a trainer's script; NAME.imports.yaml", USER),
+    "rehearsal/rehearse.py": R("a trainer's script", USER),
     "rehearsal/training_checks/weight_syncs.py": R("what the check of weight syncs wrote", OWN),
     "stack/pylocks/committed_pylock.py": R("uv's reason beside a manifest", STRANGER, "a_pylock"),
     "stack/pylocks/compile_pylock.py": R("a lock of packages that uv printed", OWN),

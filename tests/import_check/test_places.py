@@ -160,6 +160,14 @@ def test_a_replaced_class_and_module_are_found(code: Path) -> None:
     assert states["missing"] == 4  # the methods of the class that is gone
 
 
+def test_a_module_that_is_known_to_fail_is_noted(code: Path) -> None:
+    (code / "core_package/core.py").write_text(CORE + "raise TypeError('odd')\n")
+    (code / "adaptor/patching.py").write_text("")
+    tops, known = ["adaptor", "core_package"], {"core_package.core"}
+    _, (finding,) = look_at_places(code, tops, patched(code), sys.executable, {}, (), lambda _: None, known)
+    assert finding.severity.value == "note"
+
+
 @pytest.mark.parametrize(
     ("text", "error", "words"),
     [

@@ -19,6 +19,7 @@ from npu_rl.rehearsal.import_check.place_check import (
     look_at_places,
     standin_roots,
 )
+from npu_rl.rehearsal.level_imports import expected_failures
 from npu_rl.rehearsal.tree_modules import modules_of
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.host.training_python import TrainingPython, python_of
@@ -59,8 +60,9 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: No
     count, of_packages = package_findings(manifest, lock, found, str(first["python"]["machine"]))
     findings += of_packages
     places = changed_places(code, report.receipt)
+    known = {module for modules in (expected_failures(report) or {}).values() for module in modules}
     standins = standin_roots(code, lock.device, found)
-    states, of_places = look_at_places(code, tops, places, found.path, lock.env, standins, notify)
+    states, of_places = look_at_places(code, tops, places, found.path, lock.env, standins, notify, known)
     findings += of_places
     names = tuple(root.name for root in standins)
     return InterpreterReport(

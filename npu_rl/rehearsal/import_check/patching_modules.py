@@ -11,13 +11,16 @@ from npu_rl.workspace.summary.rebindings import rebindings_in_file
 
 # What a trainer or an engine imports to have all of its patching done, read from vllm_ascend/platform.py and
 # worker/worker_v1.py, MindSpeed's README (`import mindspeed.megatron_adaptor`) and MindSpeed-LLM's pretrain_gpt.py.
+# Of alternatives the first in the tree is taken: MindSpeed-LLM's adaptor does what MindSpeed's does, and refuses both.
 _ENTRIES = (
-    "vllm_ascend.patch.platform",
-    "vllm_ascend.patch.worker",
-    "mindspeed.megatron_adaptor",
-    "mindspeed_llm.megatron_adaptor",
-    "mindspeed_llm.tasks.megatron_adaptor",
-    "verl.models.transformers.npu_patch",
+    ("vllm_ascend.patch.platform",),
+    ("vllm_ascend.patch.worker",),
+    (
+        "mindspeed_llm.tasks.megatron_adaptor",
+        "mindspeed_llm.megatron_adaptor",
+        "mindspeed.megatron_adaptor",
+    ),
+    ("verl.models.transformers.npu_patch",),
 )
 
 
@@ -30,7 +33,8 @@ def patching_modules(code: Path, packages: Collection[str], places: Collection[s
         packages: The top-level names of the tree.
         places: Dotted names of what patches change.
     """
-    entries = [name for name in _ENTRIES if _is_module(code, name)]
+    there = ([name for name in alternatives if _is_module(code, name)] for alternatives in _ENTRIES)
+    entries = [names[0] for names in there if names]
     covered = tuple(f"{name}." for name in entries)
     around = {name.rsplit(".", count)[0] for name in places for count in (0, 1, 2)} | set(places)
     others = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.common.python_roots import APEX, INJECTED, NPU, VLLM
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.rehearsal.child_process import run_child
-from npu_rl.rehearsal.choose_levels import VLLM_GROUPS, vllm_version
+from npu_rl.rehearsal.choose_levels import VLLM_STANDINS, vllm_version
 from npu_rl.rehearsal.import_check.changed_places import ChangedPlace
 from npu_rl.rehearsal.import_check.patching_modules import patching_modules
 from npu_rl.rehearsal.level_imports import cause_of, is_fault
@@ -38,7 +38,7 @@ def standin_roots(code: Path, device: str, python: TrainingPython) -> tuple[Path
     """Return the stand-ins without which nothing of an NPU's stack can be imported where torch_npu is missing."""
     if device != "npu" or python.first("torch-npu"):
         return ()
-    has_engine = (code / "vllm").is_dir() and vllm_version(code) in VLLM_GROUPS
+    has_engine = (code / "vllm").is_dir() and vllm_version(code) == VLLM_STANDINS
     return (
         NPU,
         *([APEX] if (code / "mindspeed_llm").is_dir() else []),
@@ -54,6 +54,7 @@ def look_at_places(
     env: Mapping[str, str],
     standins: Sequence[Path],
     notify: Notify,
+    expected: Container[str] = (),
 ) -> tuple[dict[str, int], list[Finding]]:
     """Return the number of places by state, and a finding for each that is not the patched one.
 
@@ -61,6 +62,7 @@ def look_at_places(
         tops: The top-level names of the tree.
         env: Variables that the manifest sets for each run.
         standins: Roots of stand-ins, before the tree on PYTHONPATH.
+        expected: Modules that are known to fail here.
 
     Raises:
         NpuRlError: If the child fails as a whole.
@@ -80,7 +82,7 @@ def look_at_places(
         title=TITLE,
     )
     states: Counter[str] = Counter()
-    findings = [*_failed_imports(lines, {place.module for place in places})]
+    findings = [*_failed_imports(lines, {place.module for place in places}, expected)]
     seen = set()
     for line in lines:
         if "place" in line:
@@ -96,14 +98,17 @@ def look_at_places(
     return {state: count for state, count in sorted(states.items()) if count}, findings
 
 
-def _failed_imports(lines: Sequence[Mapping[str, Any]], patched: set[str]) -> Iterator[Finding]:
+def _failed_imports(
+    lines: Sequence[Mapping[str, Any]], patched: Container[str], expected: Container[str]
+) -> Iterator[Finding]:
     """Yield a finding per module that could not be imported: a fault of the tree is an error, a missing package not."""
     for line in lines:
         if "failed" in line:
             cause, where = cause_of(line), line.get("where") or line["failed"]
             what = f"{line['failed']} can't be imported: {cause}"
+            is_known = line.get("unsupported") or line["failed"] in expected  # a stand-in's, or the list's
             what += ", so its patched places are not proven" if line["failed"] in patched else ""
-            severity = Severity.ERROR if is_fault(cause) and not line.get("unsupported") else Severity.NOTE
+            severity = Severity.ERROR if is_fault(cause) and not is_known else Severity.NOTE
             yield file_finding("import-fails", severity, where, what)
 
 
