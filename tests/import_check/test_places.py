@@ -110,7 +110,7 @@ def patched(code: Path, file: str = "core_package/core.py") -> list[ChangedPlace
 
 
 def look(code: Path, places: list[ChangedPlace], tops: list[str]) -> tuple[dict[str, int], list[Finding]]:
-    return look_at_places(code, tops, places, sys.executable, {}, (), lambda _: None)
+    return look_at_places(code, tops, places, sys.executable, "cpu", {}, (), lambda _: None)
 
 
 def test_each_change_is_a_function_a_class_or_the_module(code: Path) -> None:
@@ -164,7 +164,9 @@ def test_a_module_that_is_known_to_fail_is_noted(code: Path) -> None:
     (code / "core_package/core.py").write_text(CORE + "raise TypeError('odd')\n")
     (code / "adaptor/patching.py").write_text("")
     tops, known = ["adaptor", "core_package"], {"core_package.core"}
-    _, (finding,) = look_at_places(code, tops, patched(code), sys.executable, {}, (), lambda _: None, known)
+    _, (finding,) = look_at_places(
+        code, tops, patched(code), sys.executable, "cpu", {}, (), lambda _: None, known
+    )
     assert finding.severity.value == "note"
 
 

@@ -62,7 +62,9 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: No
     places = changed_places(code, report.receipt)
     known = {module for modules in (expected_failures(report) or {}).values() for module in modules}
     standins = standin_roots(code, lock.device, found)
-    states, of_places = look_at_places(code, tops, places, found.path, lock.env, standins, notify, known)
+    states, of_places = look_at_places(
+        code, tops, places, found.path, lock.device, lock.env, standins, notify, known
+    )
     findings += of_places
     names = tuple(root.name for root in standins)
     return InterpreterReport(

@@ -24,7 +24,9 @@ _ENTRIES = (
 )
 
 
-def patching_modules(code: Path, packages: Collection[str], places: Collection[str]) -> list[str]:
+def patching_modules(
+    code: Path, packages: Collection[str], places: Collection[str], device: str
+) -> list[str]:
     """Return the modules to import so that every patching at import is done, in the order of a trainer.
 
     Those are the known entries, and each other module whose text assigns to one of the places or to what is around it.
@@ -32,8 +34,10 @@ def patching_modules(code: Path, packages: Collection[str], places: Collection[s
     Args:
         packages: The top-level names of the tree.
         places: Dotted names of what patches change.
+        device: The manifest's; the known entries are for NPUs.
     """
-    there = ([name for name in alternatives if _is_module(code, name)] for alternatives in _ENTRIES)
+    known = _ENTRIES if device == "npu" else ()
+    there = ([name for name in alternatives if _is_module(code, name)] for alternatives in known)
     entries = [names[0] for names in there if names]
     covered = tuple(f"{name}." for name in entries)
     around = {name.rsplit(".", count)[0] for name in places for count in (0, 1, 2)} | set(places)

@@ -51,6 +51,7 @@ def look_at_places(
     tops: Sequence[str],
     places: Sequence[ChangedPlace],
     python: str,
+    device: str,
     env: Mapping[str, str],
     standins: Sequence[Path],
     notify: Notify,
@@ -60,6 +61,7 @@ def look_at_places(
 
     Args:
         tops: The top-level names of the tree.
+        device: The manifest's.
         env: Variables that the manifest sets for each run.
         standins: Roots of stand-ins, before the tree on PYTHONPATH.
         expected: Modules that are known to fail here.
@@ -69,7 +71,7 @@ def look_at_places(
     """
     if not places:
         return {}, []
-    adaptors = patching_modules(code, tops, [place.dotted for place in places])
+    adaptors = patching_modules(code, tops, [place.dotted for place in places], device)
     notify(f"importing {len(adaptors)} modules that patch others, and what {len(places)} places are in")
     on_cpu = VLLM_ON_CPU if VLLM in standins else {}
     lines = run_child(
