@@ -91,7 +91,5 @@ def _environment(paths: WorkspacePaths, report: Report) -> WorkspaceEnvironment 
         python = choose(None, paths, report.receipt.setup)
         return workspace_environment(report, python_version(python))
     except NpuRlError as error:
-        tell(
-            f"note: the environment has no id here: {error.what}. npu-rl setup --python PATH names an interpreter."
-        )
+        tell(f"note: the environment has no id here: {error.what}")
         return None

@@ -114,7 +114,7 @@ def _print(paths: WorkspacePaths, report: Report, own: list[str]) -> None:
     _print_byte_code(report)
     for path, state in report.built.items():
         if state in ("built here", "stale"):
-            again = "; its sources or commands have changed: npu-rl setup --build" if state == "stale" else ""
+            again = "; its sources or commands are others now" if state == "stale" else ""
             say(f"  {state:<10} {path}{again}")
     for drift in report.drift:
         whose = drift.component or ("no component" if drift.kind == "untracked" else "written by setup")
