@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from npu_rl.common.errors import NpuRlError
+from npu_rl.common.errors import LockError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.training.host.line import NOTE, RED
@@ -53,9 +53,8 @@ def package_findings(
         pylock = pylock_of(manifest, lock, python, machine)
     except NpuRlError as error:
         what = f"{error.what}, so packages are only held against the manifest's requirements"
-        found.append(
-            file_finding("no-pylock", Severity.NOTE, error.where or manifest, what, error.hint or "")
-        )
+        fix = error.hint if isinstance(error, LockError) and error.hint else ""
+        found.append(file_finding("no-pylock", Severity.NOTE, error.where or manifest, what, fix))
     else:
         found += _differences(pylock, python)
     found += _host_findings(lock, python, pylock is not None)
