@@ -110,7 +110,7 @@ def test_a_hint_has_the_name_of_a_workspaces_manifest() -> None:
         for path, node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "--manifest NAME" in node.value
     }
-    assert found == {"workspace/folder/discovery.py", "workspace/folder/expected_digest.py"}
+    assert found == {"workspace/folder/discovery.py", "workspace/verification/expected_digest.py"}
 
 
 def test_the_adaptations_that_hints_name_exist() -> None:

@@ -90,11 +90,11 @@ Rewrite = Annotated[
     ),
 ]
 Expect = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         "--expect",
-        metavar="DIGEST",
-        help="Refuse a workspace whose lock has another digest; every byte is read.",
+        metavar="DIGEST|env:HEX",
+        help="Refuse a workspace whose lock has another digest, or whose environment another id; every byte is read.",
     ),
 ]
 Python = Annotated[

@@ -13,6 +13,7 @@ from npu_rl.cli.show import amount, print_json, say, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
+    from npu_rl.workspace.builds.build_components import BuildOutcome
     from npu_rl.workspace.folder.up_to_date import Outcome
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @examples(
     "npu-rl setup --manifest quickstart",
     "npu-rl setup --manifest deepseek-r1-zero --python /opt/train/bin/python",
-    "npu-rl setup -m ./my.yaml --rewrite https://github.com/=https://git.example/",
+    "npu-rl setup -m ./my.yaml --build --python /opt/train/bin/python",
 )
 def setup(
     manifest: Manifest,
@@ -38,6 +39,13 @@ def setup(
         bool, typer.Option("--discard", help="Move local edits to .npu-rl/kept/TIME.")
     ] = False,
     python: Python = None,
+    build: Annotated[
+        bool,
+        typer.Option(
+            "--build",
+            help="Also run the manifest's build commands, which are upstream's own code; see docs/build.md.",
+        ),
+    ] = False,
     json: Json = False,
 ) -> None:
     """Fetch and assemble the locked stack.
@@ -76,11 +84,42 @@ def setup(
         digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
     if python is not None:
         _keep_choice(paths, python)
+    built = _build(paths, found, python) if build else []
     if json:
-        print_json(setup_json(found, digest, paths, outcome))
+        of_builds = {"built": [_build_json(one) for one in built]} if build else {}
+        print_json({**setup_json(found, digest, paths, outcome), **of_builds})
     else:
         _print(found, digest, paths, outcome)
+        _say_builds(found, built, build)
         _say_faults(paths)
+
+
+def _build(paths: WorkspacePaths, lock: Lock, python: str | None) -> list[BuildOutcome]:
+    from npu_rl.training.run.interpreter import probe
+    from npu_rl.workspace.builds.build_components import Builder, build_components
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+
+    if not any(component.build for component in lock.components.values()):
+        return []
+    found = probe(choose(python, paths), ())
+    builder = Builder(found.path, ".".join(map(str, found.version)))
+    return build_components(paths, lock, builder, tell)
+
+
+def _build_json(outcome: BuildOutcome) -> dict[str, object]:
+    products = [{"path": one.path, "sha256": one.sha256, "size": one.size} for one in outcome.products]
+    return {"component": outcome.component, "already": outcome.already, "products": products}
+
+
+def _say_builds(lock: Lock, built: list[BuildOutcome], asked: bool) -> None:
+    for outcome in built:
+        how = "built already" if outcome.already else "built"
+        for product in outcome.products:
+            say(
+                f"  {how}  {product.path}  ({outcome.component}, {amount(product.size)}, {product.sha256[:12]})"
+            )
+    if asked and not built:
+        say(f"{lock.manifest} has no build commands.")
 
 
 def _absolute(python: str | None) -> str | None:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, Workspace
 from npu_rl.common.printable import counted
+
+if TYPE_CHECKING:
+    from npu_rl.training.host.workspace_environment import WorkspaceEnvironment
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+    from npu_rl.workspace.verification.verify import Report
 
 
 @examples(
@@ -15,7 +22,8 @@ from npu_rl.common.printable import counted
 def status(workspace: Workspace = None, json: Json = False) -> None:
     """Show what a workspace is.
 
-    Its manifest, ids, components, patches and local changes.
+    Its manifest, ids, components, patches, local changes, and its environment on this host: one id of what decides
+    how a training behaves, which --expect takes.
     """
     import time
 
@@ -30,6 +38,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     lock, receipt = report.lock, report.receipt
     changed = len({drift.path for drift in report.drift})
     own = list(own_work(layout.root, receipt))
+    environment = _environment(layout, report)
     kept = sorted(p.name for p in layout.kept.iterdir()) if layout.kept.is_dir() else []
     if json:
         print_json(
@@ -46,6 +55,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
                 "own_work": own,
                 "kept": kept,
                 "setup": receipt.setup,
+                "environment": environment.to_json() if environment else None,
                 "host": dict(lock.host),
                 **stack_json(lock, {}),
             }
@@ -57,6 +67,8 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     say(f"  commit    {lock.commit}")
     say(f"  lock      {report.lock_digest}")
     say(f"  set up    {made}, npu-rl {receipt.setup.get('npu_rl')}")
+    for number, line in enumerate(environment.lines() if environment else ()):
+        say(f"            {line}" if number else f"  env       {line}")
     for line in stack_lines(lock):
         say(line)
     say("  clean" if report.ok else f"  {counted(changed, 'local change')}: npu-rl verify")
@@ -66,3 +78,18 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
         say("  npu-rl patches export writes your commits as patches")
     for name in kept:
         say(f"  kept      {layout.kept / name}")
+
+
+def _environment(paths: WorkspacePaths, report: Report) -> WorkspaceEnvironment | None:
+    """Return the environment with the interpreter that `train` would take; None if that can't be told."""
+    from npu_rl.cli.show import tell
+    from npu_rl.common.errors import NpuRlError
+    from npu_rl.training.host.workspace_environment import python_version, workspace_environment
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+
+    try:
+        python = choose(None, paths, report.receipt.setup)
+        return workspace_environment(report, python_version(python))
+    except NpuRlError as error:
+        tell(f"note: the environment has no id here: {error.what}")
+        return None

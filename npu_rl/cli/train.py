@@ -65,10 +65,10 @@ def train(
     from npu_rl.training.run.free_name import with_free_name
     from npu_rl.training.run.prepare import RefusedRecipe, prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
-    from npu_rl.workspace.folder.expected_digest import lock_digest
+    from npu_rl.workspace.verification.expected_digest import parse_expected
 
     _demand_one_mode(dry_run, rehearse, resume)
-    expected = None if expect is None else lock_digest(expect)
+    expected = parse_expected(expect or [])
     loaded = judged.load(recipe, overrides or [], json)
     layout = open_workspace(workspace, tell)
     if not (dry_run or rehearse is not None or resume):

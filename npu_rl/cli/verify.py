@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Expect, Json, Workspace
+from npu_rl.cli.options import Expect, Json, Python, Workspace
 from npu_rl.cli.show import print_json, say, tell
 
 if TYPE_CHECKING:
+    from npu_rl.rehearsal.import_check.import_report import InterpreterReport
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
     from npu_rl.workspace.verification.verify import Report
 
@@ -22,7 +23,7 @@ _SHOWN = 20  # files with byte code, of which there can be thousands
 @examples(
     "npu-rl verify",
     "npu-rl verify --deep   # read every byte, whatever times and sizes say",
-    "npu-rl verify --workspace /data/r1-zero --json",
+    "npu-rl verify --imports --python /opt/train/bin/python",
 )
 def verify(
     workspace: Workspace = None,
@@ -30,6 +31,15 @@ def verify(
         bool, typer.Option("--deep", help="Read every byte instead of trusting times and sizes.")
     ] = False,
     expect: Expect = None,
+    imports: Annotated[
+        bool,
+        typer.Option(
+            "--imports",
+            help="Also what the training interpreter makes of it: where each module comes from, its packages, "
+            "and whether each patched place is still the patched one after all imports.",
+        ),
+    ] = False,
+    python: Python = None,
     json: Json = False,
 ) -> None:
     """Prove a workspace equals its lock.
@@ -41,21 +51,53 @@ def verify(
     from npu_rl.workspace.folder.local_edits import own_work
     from npu_rl.workspace.verification.verify import verify as verified
 
-    if expect is not None:
-        from npu_rl.workspace.folder.expected_digest import lock_digest
+    expected = None
+    if expect:
+        from npu_rl.workspace.verification.expected_digest import parse_expected
 
-        expect = lock_digest(expect)
+        expected = parse_expected(expect)
+    if python is not None and not imports and (expected is None or expected.environment is None):
+        from npu_rl.common.errors import UsageError
+
+        raise UsageError(
+            "--python is for --imports and --expect env:HEX", hint="Add one of them, or leave --python out."
+        )
     paths = open_workspace(workspace, tell)
     with proving.shown() as progress:
-        report = verified(paths, tell, deep=deep, expect=expect, progress=progress)
+        report = verified(paths, tell, deep=deep, expect=expected, progress=progress)
+    if expected is not None and expected.environment is not None:
+        _require_environment(paths, report, python, expected.environment)
     _tell_of_changes(report)
     own = list(own_work(paths.root, report.receipt))
+    checked = _check_imports(paths, report, python) if imports and report.ok else None
     if json:
-        print_json({**report.to_json(), "own_work": own})
+        of_imports = {"imports": checked.to_json()} if checked else {}
+        print_json({**report.to_json(), "own_work": own, **of_imports})
     else:
         _print(paths, report, own)
-    if not report.ok:
+        for line in checked.lines() if checked else ():
+            say(line)
+    if not report.ok or (checked is not None and not checked.ok):
         raise SystemExit(3)
+
+
+def _require_environment(paths: WorkspacePaths, report: Report, python: str | None, expected: str) -> None:
+    from npu_rl.training.host.workspace_environment import (
+        python_version,
+        require_environment,
+        workspace_environment,
+    )
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+
+    chosen = choose(python, paths, report.receipt.setup)
+    require_environment(paths, workspace_environment(report, python_version(chosen)), expected)
+
+
+def _check_imports(paths: WorkspacePaths, report: Report, python: str | None) -> InterpreterReport:
+    from npu_rl.rehearsal.import_check.check_imports import check_imports
+    from npu_rl.workspace.folder.chosen_interpreter import choose
+
+    return check_imports(paths, report, choose(python, paths, report.receipt.setup), tell)
 
 
 def _tell_of_changes(report: Report) -> None:
@@ -70,6 +112,10 @@ def _print(paths: WorkspacePaths, report: Report, own: list[str]) -> None:
     for path, what in report.ignored.items():
         say(f"  ignored    {path}  ({what}, not from the lock)")
     _print_byte_code(report)
+    for path, state in report.built.items():
+        if state in ("built here", "stale"):
+            again = "; its sources or commands are others now" if state == "stale" else ""
+            say(f"  {state:<10} {path}{again}")
     for drift in report.drift:
         whose = drift.component or ("no component" if drift.kind == "untracked" else "written by setup")
         hit = f", {drift.patch} hunk {drift.hunk}" if drift.patch else ""

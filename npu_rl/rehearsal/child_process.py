@@ -29,13 +29,14 @@ _LOCAL_ONLY = {
 
 
 def run_child(
-    level: Literal["imports", "groups", "model"],
+    level: Literal["imports", "groups", "model", "sources", "places"],
     job: Mapping[str, Any],
     *,
     code: Path,
     python: Path,
     environment: Mapping[str, str],
     limit: float,
+    title: str | None = None,
 ) -> list[dict[str, Any]]:
     """Run the child of one level and return the JSON lines that it wrote.
 
@@ -45,13 +46,14 @@ def run_child(
         level: What the child does.
         job: Its input, as JSON.
         environment: The whole environment of the training processes, with the run's id.
+        title: What the child does, for errors.
 
     Raises:
         NpuRlError: If the child as a whole fails; faults of the tree are in its lines.
         HostError: If this is not Linux, whose way of waiting for forks the children need.
     """
     if not sys.platform.startswith("linux"):
-        raise HostError(f"The rehearsal of {level} needs Linux", why=f"this is {sys.platform}")
+        raise HostError(f"{title or f'The rehearsal of {level}'} needs Linux", why=f"this is {sys.platform}")
     with run_folder(environment[RUN_VARIABLE], f"-{level}") as place:
         folder = place.resolve()
         (folder / "work").mkdir()
@@ -68,7 +70,7 @@ def run_child(
         lines = result_file.read_text(encoding="utf-8").splitlines() if result_file.is_file() else []
         if done.code != 0:
             raise NpuRlError(
-                f"The rehearsal of {level} did not finish",
+                f"{title or f'The rehearsal of {level}'} did not finish",
                 where=str(python),
                 why=_last_lines(done.stderr or done.stdout) or f"it ended with status {done.code}",
                 hint="Run it with the interpreter of the recipe's manifest: --python PATH",

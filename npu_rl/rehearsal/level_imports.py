@@ -13,14 +13,17 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
-from npu_rl.common.bounded import parse_yaml
+from npu_rl.common.bounded import parse_yaml, read_file
+from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal.child_process import run_child
 from npu_rl.rehearsal.tree_modules import modules_of
+from npu_rl.workspace.verification.verify import Report
 
 _MODULE_LIMIT = 60.0  # seconds for one import
 _PARALLEL_IMPORTS = 2
 _LOAD_TIMEOUT = 300.0  # seconds to load torch and the other large libraries
+_LARGEST_LIST = 1 << 20  # bytes
 _MODULES_SHOWN = 6  # modules named per cause in the text report
 
 
@@ -281,6 +284,16 @@ def cause_of(found: Mapping[str, Any]) -> str:
 def is_fault(cause: str) -> bool:
     """Return whether a cause is a fault of the tree or the interpreter, not merely a package that is not installed."""
     return not cause.startswith(_NEEDS)
+
+
+def expected_failures(report: Report) -> dict[str, tuple[str, ...]] | None:
+    """Return the committed list NAME.imports.yaml beside a workspace's manifest; None if there is none."""
+    beside = Path(str(report.receipt.setup.get("manifest", ""))).with_suffix(".imports.yaml")
+    bundled = data_root() / "manifests" / f"{report.lock.manifest}.imports.yaml"
+    place = beside if beside.is_file() else bundled
+    if not place.is_file():
+        return None
+    return read_expected(read_file(place, _LARGEST_LIST).decode("utf-8", "replace"), str(place))
 
 
 def read_expected(text: str, where: str) -> dict[str, tuple[str, ...]]:

@@ -13,8 +13,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
-from npu_rl.common.bounded import read_file, syntax_tree
-from npu_rl.common.bundled import data_root
+from npu_rl.common.bounded import syntax_tree
 from npu_rl.common.disk import write_atomically
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.python_roots import APEX, INJECTED, NPU, VLLM
@@ -30,7 +29,7 @@ from npu_rl.rehearsal.choose_levels import choose_levels, groups_obstacle, has_m
 from npu_rl.rehearsal.differences import differences
 from npu_rl.rehearsal.executed_modules import executed_modules
 from npu_rl.rehearsal.layout_report import LayoutReport
-from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
+from npu_rl.rehearsal.level_imports import ImportReport, expected_failures, rehearse_imports
 from npu_rl.rehearsal.level_layout import rehearse_layout
 from npu_rl.rehearsal.level_rollout import rehearse_rollout
 from npu_rl.rehearsal.level_train import rehearse_train
@@ -41,12 +40,12 @@ from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.monitor.screen import Screen, clock
 from npu_rl.training.record.attempt import dump
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run.prepare import Prepared, run_facts, runs_folder
+from npu_rl.training.run.prepare import Prepared, runs_folder
+from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import new_record
 from npu_rl.workspace.verification.verify import verify
 
 RUNTIME = "npu_rl_runtime"
-_LARGEST_LIST = 1 << 20  # bytes
 
 
 def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> RehearsalReport:
@@ -165,7 +164,7 @@ def _run_imports(
         patched_packages(prepared),
         Path(prepared.interpreter.path),
         _environment(prepared, record),
-        _expected_failures(prepared),
+        expected_failures(prepared.report),
         notify,
         executed=executed_modules(code, prepared.recipe.trainer.module) if also_executed else (),
     )
@@ -230,16 +229,6 @@ def _paths_in_tree(prepared: Prepared, component: str, files: tuple[str, ...]) -
                 rest = file if take.path == "." else file[len(take.path) :].lstrip("/")
                 paths.append("/".join(part for part in ("" if take.to == "." else take.to, rest) if part))
     return paths if takes else list(files)
-
-
-def _expected_failures(prepared: Prepared) -> dict[str, tuple[str, ...]] | None:
-    """Return the committed list NAME.imports.yaml beside the manifest, if there is one."""
-    beside = Path(str(prepared.report.receipt.setup.get("manifest", ""))).with_suffix(".imports.yaml")
-    bundled = data_root() / "manifests" / f"{prepared.lock.manifest}.imports.yaml"
-    place = beside if beside.is_file() else bundled
-    if not place.is_file():
-        return None
-    return read_expected(read_file(place, _LARGEST_LIST).decode("utf-8", "replace"), str(place))
 
 
 def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> LayoutReport:

@@ -44,6 +44,8 @@ components:
   own:
     sources: [{{git: "{url}"}}]
     ref: refs/heads/main
+    checkout: full
+    build: [{{run: ["{{python}}", build.py], products: [built.txt]}}]
     take: [{{from: own, to: own}}, {{from: configs, to: configs}}, {{from: cli, to: cli}}]
 """
 PAGE = ROOT / "docs" / "trust.md"
@@ -62,6 +64,8 @@ STARTS: Mapping[str, Sequence[str]] = {
         "data prepare deepscaler --input {g} --output {o} --for mindspeed-rl --tokenizer {t} -w {w}",
     ),
     "faults": ("faults -w {w} --run",),
+    "setup": ("setup -m {m} -w {w} --build",),
+    "verify": ("verify -w {w} --imports",),
     "weights cast": ("weights cast {d} {o} -w {w}", "weights cast {d} {o} -w {w} --ray 127.0.0.1:1"),
     "weights check": ("weights check {d} -w {w}",),
     "weights audit": ("weights audit {d} {d} -w {w}",),
@@ -78,20 +82,12 @@ NONE = {
     "summary": ("summary -m {m} --offline",),
     "lock": ("lock -m {m} --check",),
     "runs list": ("runs list -w {w}",),
-<<<<<<< HEAD
     "runs show": ("runs show shown -w {w}",),
     "runs compare": ("runs compare shown shown -w {w}",),
     "runs samples": ("runs samples shown -w {w}",),
     "runs stop": ("runs stop shown -w {w}",),
     "runs rm": ("runs rm gone -w {w}",),
-=======
-    "runs show": ("runs show own -w {w}",),
-    "runs compare": ("runs compare own own -w {w}",),
-    "runs samples": ("runs samples own -w {w}",),
-    "runs stop": ("runs stop own -w {w}",),
-    "runs rm": ("runs rm nothing -w {w}",),
-    "report": ("report own -w {w} -o {o}.html",),
->>>>>>> report
+    "report": ("report shown -w {w} -o {o}.html",),
     "weights get": ("weights get deepseek-v3",),
     "requirements": (
         "requirements -m quickstart --machine x86_64 --python-version 3.11",

@@ -18,11 +18,13 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.lock import lock_model
+from npu_rl.training.host.workspace_environment import workspace_environment
 from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.allow_drift import AllowedDrift
 from npu_rl.training.run.interpreter import Interpreter
-from npu_rl.training.run.prepare import Prepared, run_facts
+from npu_rl.training.run.prepare import Prepared
+from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import TrainedRun, new_record, run_attempt
 from npu_rl.workspace.folder.receipt import Receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -72,7 +74,8 @@ class FakeRun:
         report = Report(lock, lock_model.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)
         interpreter = Interpreter(str(script), (3, 11, 0), {})
         loaded = load_recipe(self.recipe, said)
-        return Prepared(loaded, paths, report, interpreter, judge(loaded))
+        environment = workspace_environment(report, "3.11")
+        return Prepared(loaded, paths, report, interpreter, judge(loaded), environment)
 
     def train(
         self,

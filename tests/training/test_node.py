@@ -27,6 +27,7 @@ def node(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def nodes(node: ModuleType, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     module("npu_rl_odd_nodes", monkeypatch)
+    module("npu_rl_environment", monkeypatch)
     return module("npu_rl_nodes", monkeypatch)
 
 
@@ -200,6 +201,29 @@ def test_of_two_the_drivers_is_right_and_a_head_without_devices_is_not_asked(
         [],
         [],
     ]
+
+
+def test_each_node_gets_the_id_of_its_environment_and_the_odd_one_is_named_with_its_parts(
+    node: ModuleType, nodes: ModuleType, tmp_path: Path
+) -> None:
+    answer = told(node, tmp_path)
+    stacks: list[dict[str, object]] = [{"cann": "8.2"} for _ in range(4)]
+    stacks[1] |= {"image": "other"}
+    stacks[3] |= {"cann": None}
+    rays, listed = cluster(nodes, answer, stacks)
+    rays[3]["Resources"] = {"CPU": 64.0}  # a head without devices has no CANN, and needs none
+    nodes._add_environments({"environment": {"tree": {"code": answer["tree"]}}}, listed, listed[0])
+    assert len({entry["workspace_environment"]["id"] for entry in listed}) == 3
+    notes = nodes._compare_hosts(rays, listed, listed[0], (0.0, 1e12))
+    assert sorted(notes) == [
+        "node2: another environment than most nodes: image",
+        "node2: image other, the other 2: not found",
+    ]
+    listed[2]["tree"] = "0" * 40
+    nodes._add_environments({"environment": {"tree": {"code": answer["tree"]}}}, listed, listed[0])
+    assert "another environment than most nodes: tree" in " ".join(
+        nodes._compare_hosts(rays, listed, listed[0], (0.0, 1e12))
+    )
 
 
 def test_each_other_value_is_counted(nodes: ModuleType) -> None:

@@ -18,7 +18,8 @@ from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import train
-from npu_rl.training.run.prepare import compose, run_facts
+from npu_rl.training.run.prepare import compose
+from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunFailed, RunStopped
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe

@@ -13,7 +13,8 @@ import pytest
 from npu_rl.common.errors import NpuRlError
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import train
-from npu_rl.training.run.prepare import Prepared, run_facts
+from npu_rl.training.run.prepare import Prepared
+from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunStopped
 from tests.training.fake_run import FakeRun
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.disk import remove_tree
+from npu_rl.stack.git.editor_settings import split_settings
 from npu_rl.workspace.folder import local_edits
-from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.local_commits import own_files
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.support import assert_told, git, ok

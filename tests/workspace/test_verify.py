@@ -84,6 +84,7 @@ def test_the_documented_json_of_a_clean_workspace(stack: Stack, paths: Workspace
                     "hunks": [{"file": "src/gamma/build.txt", "line": 2, "state": "in place"}],
                 },
             ],
+            "built": [],
             "byte_code": [],
             "ignored": [],
             "own_work": [],
@@ -95,7 +96,7 @@ def test_the_documented_json_of_drift(stack: Stack, paths: WorkspacePaths) -> No
     edit(paths.code / "beta/b.py", "B = 1", "B = 2")
     code, document = verify_json(stack, paths.root)
     assert code == 3
-    keys = ["ok", "commit", "tree", "lock", "drift", "patches", "byte_code", "ignored", "own_work"]
+    keys = ["ok", "commit", "tree", "lock", "drift", "patches", "built", "byte_code", "ignored", "own_work"]
     assert list(document) == keys
     assert document["ok"] is False
     assert document["drift"] == [

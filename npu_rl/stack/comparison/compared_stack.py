@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import ManifestError
+from npu_rl.common.masking import masked_value
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch, LockedSource
+from npu_rl.stack.lock.lock_model import Lock, LockedBuild, LockedComponent, LockedPatch, LockedSource
 from npu_rl.stack.manifest.load_manifest import LoadedManifest, load_manifest
 from npu_rl.stack.manifest.manifest_kind import find_manifest
 from npu_rl.stack.patches.series import read_patch, read_patchset
@@ -18,7 +19,7 @@ from npu_rl.stack.resolve.refs import is_full_id
 from npu_rl.stack.sources.progress import Notify
 
 if TYPE_CHECKING:
-    from npu_rl.stack.manifest.schema import Component, PatchEntry
+    from npu_rl.stack.manifest.schema import BuildStep, Component, PatchEntry
 
 _LOCK_SUFFIX = ".lock.json"
 
@@ -145,6 +146,7 @@ def _of_lock(lock: Lock, path: Path) -> ComparedStack:
 def _locked_component(one: LockedComponent) -> ComparedComponent:
     others = {"sources": _shown_sources(one.sources), "checkout": one.checkout}
     others |= {f"submodule {module.path}": module.pin for module in one.submodules}
+    others |= _builds(one.build)
     if one.dist is not None:
         others |= _dist(one.dist.name, one.dist.version, one.dist.entry_points)
     others |= {f"skipped submodule {path}": "yes" for path in one.skipped}
@@ -159,6 +161,15 @@ def _locked_component(one: LockedComponent) -> ComparedComponent:
         patches=_locked_patches(one.patches),
         others=others,
     )
+
+
+def _builds(steps: Sequence[LockedBuild | BuildStep]) -> dict[str, str]:
+    """Return each build command with its variables and products, by its number."""
+    shown = {}
+    for number, step in enumerate(steps, 1):
+        env = [f"{name}={masked_value(name, value)}" for name, value in step.env.items()]
+        shown[f"build {number}"] = f"{' '.join([*env, *step.run])} -> {', '.join(step.products)}"
+    return shown
 
 
 def _locked_patches(patches: Iterable[LockedPatch]) -> tuple[ComparedPatch, ...]:
@@ -214,6 +225,7 @@ def _written_component(loaded: LoadedManifest, one: Component) -> ComparedCompon
     sources = tuple(LockedSource(git=s.git, pypi=s.pypi, bundle=s.bundle) for s in one.sources)
     others = {"sources": _shown_sources(sources), "checkout": one.checkout}
     others |= {f"submodule {path}": module.ref for path, module in one.submodules.items()}
+    others |= _builds(one.build)
     if one.dist is not None:
         others |= _dist(one.dist.name, one.dist.version, one.dist.entry_points)
     return ComparedComponent(

@@ -185,6 +185,16 @@ class LockedDist:
 
 
 @dataclass(frozen=True)
+class LockedBuild:
+    """One command that builds a component; `proven` says whether it has been run with this pin."""
+
+    run: tuple[t.Text, ...]
+    products: tuple[t.Glob, ...]
+    env: dict[t.Variable, t.Value] = field(default_factory=dict)
+    proven: bool = False
+
+
+@dataclass(frozen=True)
 class LockedComponent:
     """One upstream at one pin.
 
@@ -198,6 +208,7 @@ class LockedComponent:
         repository: Tree id of the whole repository after the merges, if the manifest sets `expect`.
         declares: The version bounds that files of the component declare at the pin, by file, as they are written; under
             setup.py[EXTRA] those of an extra. None in a lock of an npu-rl that did not read them.
+        build: Commands that build it, with `checkout: full`.
         unread: Requirements that only running a file would give, or that are not PEP 508, with their place.
     """
 
@@ -219,6 +230,7 @@ class LockedComponent:
     skipped: tuple[t.TreePath, ...] = ()
     declares: dict[t.UpstreamPath, tuple[t.Requirement, ...]] | None = None
     unread: tuple[t.Text, ...] = ()
+    build: tuple[LockedBuild, ...] = ()
 
     def delivered_paths(self) -> tuple[LockedTake | HeldPath, ...]:
         """Return the taken and the held paths."""

@@ -145,6 +145,23 @@ class Submodule(Strict):
     ref: f.Pin = Field(description="Full commit id.")
 
 
+class BuildStep(Strict):
+    """A command that makes compiled files of a component's own sources; `setup --build` runs it, nothing else does."""
+
+    run: list[f.Text] = Field(
+        min_length=1,
+        description="The program and its arguments, without a shell; {python} is the interpreter.",
+    )
+    env: dict[f.Variable, f.AnyText] = Field(default={}, description="Environment of the command.")
+    products: list[f.Glob] = Field(
+        min_length=1, description="Patterns of the files that it makes, in the component."
+    )
+    proven: f.Switch = Field(
+        default=False,
+        description="Whether the command has been run with this pin, and its products were used.",
+    )
+
+
 class Component(Strict):
     """One upstream: where it comes from, at which commit, and what is done to it and taken from it."""
 
@@ -164,6 +181,9 @@ class Component(Strict):
     checkout: Literal["take", "full"] = Field(
         default="take", description="full: also lay the whole patched repository under src/, for builds."
     )
+    build: list[BuildStep] = Field(
+        default=[], description="Commands that build it, in order; they need `checkout: full`."
+    )
     submodules: dict[f.RelativePath, Submodule] = Field(
         default={}, description="Gitlinks to take along: path -> repository and commit."
     )
@@ -180,6 +200,8 @@ class Component(Strict):
         """Yield errors of sources and taken paths that don't fit together."""
         yield from _source_rules(data)
         yield from _take_rules(data)
+        if data.get("build") and data.get("checkout") != "full":
+            yield ("build",), "needs `checkout: full`: a build takes the whole repository"
 
 
 def _source_rules(data: Mapping[str, Any]) -> Iterator[Fault]:

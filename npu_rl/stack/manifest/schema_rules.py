@@ -20,7 +20,10 @@ _WITH_COMMITS = {
 }
 _FULL = {"required": ["checkout"], "properties": {"checkout": {"const": "full"}}}
 
+_BUILT = {"required": ["build"], "properties": {"build": {"minItems": 1}}}
+
 COMPONENT: dict[str, Any] = {
+    "allOf": [{"if": _BUILT, "then": _FULL}],
     "if": _WITH_COMMITS,
     "then": {"required": ["ref"]},
     "else": {

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.common.errors import UsageError
+from npu_rl.stack.pylocks.pylock_names import pylock_name
 from npu_rl.stack.requirements.environments import Environment, environments
 
 PYTHONS = ("3.10", "3.11", "3.12")  # those that the pinned ray, numpy and torch have wheels for
@@ -58,8 +59,8 @@ def targets(device: str, python: str | None) -> tuple[Target, ...]:
 
 
 def pylock_path(manifest: Path, target: Target) -> Path:
-    """Return the path of a lock beside its manifest. PEP 751 allows no other dots in the name."""
-    return manifest.with_name(f"pylock.{manifest.stem.replace('.', '-')}-{target.shown}.toml")
+    """Return the path of a lock beside its manifest."""
+    return manifest.with_name(pylock_name(manifest.stem, target.python, target.machine))
 
 
 def unresolved_path(manifest: Path, target: Target) -> Path:

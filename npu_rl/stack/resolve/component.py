@@ -24,6 +24,7 @@ from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.store import Unit
 
 if TYPE_CHECKING:
+    from npu_rl.stack.manifest.schema import BuildStep
     from npu_rl.stack.manifest.schema import Component as Spec
     from npu_rl.stack.manifest.schema import Merge as MergeSpec
 
@@ -116,7 +117,12 @@ def _pinned(upstream: Upstream, trees: Trees, pin: str, root: str) -> lock_model
         submodules=modules,
         skipped=skipped,
         dist=_dist(spec),
+        build=tuple(_build(step) for step in spec.build),
     )
+
+
+def _build(step: BuildStep) -> lock_model.LockedBuild:
+    return lock_model.LockedBuild(tuple(step.run), tuple(step.products), dict(step.env), step.proven)
 
 
 def _dist(spec: Spec) -> lock_model.LockedDist | None:

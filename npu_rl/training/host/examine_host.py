@@ -63,7 +63,8 @@ def examine_host(host: HostDescription, wanted: WantedHost) -> DoctorReport:
     cuda = not npu and "cuda" in (host.kind, wanted.device)
     lines = [*device_lines(host, wanted, kind)]
     lines += stack_lines(host, wanted, kind) if npu else gpu_stack_lines(host, wanted) if cuda else []
-    lines += python_lines(host, wanted, kind, npu)
+    device = "npu" if npu else "cuda" if cuda else "cpu"
+    lines += python_lines(host.python, wanted, kind, device)
     lines += system_lines(host, wanted, kind, npu)
     names = [("recipe", wanted.recipe), ("manifest", wanted.manifest)]
     against = ", ".join(f"{what} {name}" for what, name in names if name)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from npu_rl.training.host.describe_host import HostDescription
 from npu_rl.training.host.line import NOTE, OK, RED, UNKNOWN, DoctorLine
 from npu_rl.training.host.machines import MachineKind
 from npu_rl.training.host.training_python import TrainingPython
@@ -17,16 +16,19 @@ if TYPE_CHECKING:
 # Packages of `host` that stand in the interpreter; apex of Ascend is 0.1+ascend.
 _HOST_PACKAGES = ("torchvision", "torchaudio", "triton_ascend", "apex", "transformer_engine", "cudnn")
 _DISTRIBUTION = {"cudnn": "nvidia-cudnn-cu12"}
-# Beside torch_npu they replace or break what Ascend's packages bring (verl#5468, vllm-ascend#11681).
-_FORBIDDEN = ("triton", "transformer-engine", "flash-attn")
+# Per device, packages that replace or break what its own bring, and who says so.
+_FORBIDDEN = {
+    "npu": (("triton", "transformer-engine", "flash-attn"), "verl#5468, vllm-ascend#11681"),
+    "cuda": (("torch-npu", "triton-ascend"), "triton-ascend replaces triton: both are the module `triton`"),
+}
 _SHOWN = 8  # packages that a line names
 
 
 def python_lines(
-    host: HostDescription, wanted: WantedHost, kind: MachineKind, npu: bool
+    python: TrainingPython, wanted: WantedHost, kind: MachineKind, device: str
 ) -> Iterator[DoctorLine]:
-    """Yield the lines on an interpreter. npu: Whether it trains on NPUs."""
-    python = host.python
+    """Yield the lines on an interpreter that trains on a device: npu, cuda or cpu."""
+    npu = device == "npu"
     if python.problem:
         yield _unreadable(python, wanted)
         return
@@ -35,8 +37,10 @@ def python_lines(
     if npu:
         yield _torch_npu(python, wanted)
         yield _pair(python)
-        yield _forbidden(python)
+        yield _forbidden(python, device)
         yield from _vllm_ascend(python, kind)
+    elif device in _FORBIDDEN:
+        yield _forbidden(python, device)
     for name in _HOST_PACKAGES:
         if name in wanted.versions:
             yield _host_package(python, wanted, name)
@@ -134,17 +138,19 @@ def _pair(python: TrainingPython) -> DoctorLine:
     )
 
 
-def _forbidden(python: TrainingPython) -> DoctorLine:
-    there = [f"{name} {python.first(name)}" for name in _FORBIDDEN if python.first(name)]
-    nvidia = sorted(name for name in python.versions if name.startswith("nvidia-"))
+def _forbidden(python: TrainingPython, device: str) -> DoctorLine:
+    names, source = _FORBIDDEN[device]
+    red = [name for name in names if python.first(name)]
+    there = [f"{name} {python.first(name)}" for name in red]
+    nvidia = sorted(name for name in python.versions if name.startswith("nvidia-")) if device == "npu" else []
     if nvidia:
         there.append(f"{len(nvidia)} of NVIDIA's packages")
-    names = " ".join([*(name for name in _FORBIDDEN if python.first(name)), *nvidia])
-    red = any(python.first(name) for name in _FORBIDDEN)
-    fix = f"{python.path} -m pip uninstall {names}; then install triton-ascend again" if there else ""
+    own = "triton-ascend" if device == "npu" else "triton"
+    fix = f"{python.path} -m pip uninstall {' '.join([*red, *nvidia])}; then install {own} again"
     return DoctorLine(
-        "forbidden-packages", RED if red else NOTE if there else OK, "packages for GPUs", ", ".join(there) or "none",
-        f"none of {', '.join(_FORBIDDEN)} (verl#5468, vllm-ascend#11681)", f"{python.path} -m pip list", fix,
+        "forbidden-packages", RED if red else NOTE if there else OK,
+        "packages for GPUs" if device == "npu" else "packages for NPUs", ", ".join(there) or "none",
+        f"none of {', '.join(names)} ({source})", f"{python.path} -m pip list", fix if there else "",
     )  # fmt: skip
 
 

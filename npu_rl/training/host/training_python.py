@@ -56,7 +56,7 @@ def read_python(root: Path, environ: Mapping[str, str], python: str | None, seco
         return TrainingPython(python, outcome.problem)
     try:
         read = parse_json(outcome.text.splitlines()[-1])
-        return _python(read["executable"], read["version"], read)
+        return python_of(read["executable"], read["version"], read)
     except (ValueError, KeyError, IndexError, TypeError):
         last = outcome.text.strip().splitlines()[-1:] or [f"exit status {outcome.code}"]
         return TrainingPython(python, f"it is not a Python that can be asked: {last[0][:200]}")
@@ -71,12 +71,13 @@ def _of_files(root: str, python: str | None) -> TrainingPython:
             if re.fullmatch(r"python3\.\d+", name):
                 site = below(root, f"{library}/{name}/site-packages")
                 exact = re.search(r"python(3\.\d+\.\d+)", place)  # /usr/local/python3.11.13/bin/python3
-                return _python(place, exact[1] if exact else name.removeprefix("python"), packages([site]))
+                return python_of(place, exact[1] if exact else name.removeprefix("python"), packages([site]))
     return TrainingPython(
         python or "", "the folder has no such Python" if python else "the folder has no Python"
     )
 
 
-def _python(path: str, version: str, read: Mapping[str, Any]) -> TrainingPython:
+def python_of(path: str, version: str, read: Mapping[str, Any]) -> TrainingPython:
+    """Return an interpreter from what npu_rl_packages prints. Raises KeyError, TypeError, AttributeError for others."""
     versions = {str(name): tuple(map(str, all_of)) for name, all_of in read["packages"].items()}
     return TrainingPython(str(path), "", str(version), versions, read["vllm_ascend"])

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+IMAGE_FILE = "/etc/npu-rl-image"  # one line: the image's name, best with its digest
 _MOST = 1 << 18  # bytes read of a file
 _LINKS = 40  # symbolic links followed on the way to a file, as the kernel does
 _ASCEND = "/usr/local/Ascend"
@@ -33,6 +34,7 @@ def host_facts(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
         **device_files(root),
         **limits(root),
         **memory_facts(root),
+        **image_facts(root),
         "kernel": read_text(root, "/proc/sys/kernel/osrelease").strip() or None,
     }
 
@@ -93,6 +95,13 @@ def memory_facts(root: str) -> dict[str, int | None]:
         "huge_pages_free": None if size is None else values.get("HugePages_Free", 0) * size * 1024,
         "shm": _shm(root),
     }
+
+
+def image_facts(root: str) -> dict[str, str | None]:
+    """Return the name of the container's image, where its maker has left it, and that of the operating system."""
+    named = read_text(root, IMAGE_FILE).strip().splitlines()
+    system = re.search(r"^PRETTY_NAME=[\"']?([^\"'\n]+)", read_text(root, "/etc/os-release"), re.MULTILINE)
+    return {"image": named[0][:300] if named else None, "system": system[1][:100] if system else None}
 
 
 def _shm(root: str) -> int | None:

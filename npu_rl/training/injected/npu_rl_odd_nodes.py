@@ -23,6 +23,8 @@ _NOTED = {
     "firmware": "firmware",
     "gpu_driver": "GPU driver",
     "cuda": "CUDA",
+    "image": "image",
+    "system": "system",
     "kernel": "kernel",
     "nofile": "open files",
     "memlock": "locked memory",

@@ -27,6 +27,11 @@ from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.trainer_keys.plain_config import plain_config
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
+from npu_rl.training.host.workspace_environment import (
+    WorkspaceEnvironment,
+    require_environment,
+    workspace_environment,
+)
 from npu_rl.training.run import interpreter, tiny_model
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.run.host_check import require_device, require_host
@@ -37,6 +42,7 @@ from npu_rl.workspace.folder.locked_manifest import locked_facts
 from npu_rl.workspace.folder.receipt import bundled_manifest, validation_command
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.verification.expected_digest import Expected
 from npu_rl.workspace.verification.require_locked import drift_error
 from npu_rl.workspace.verification.verify import Progress, Report, verify
 
@@ -49,6 +55,7 @@ class Prepared:
     """A recipe that may be run on this machine in this workspace.
 
     Attributes:
+        environment: The workspace's environment on this host.
         drift: The workspace's difference from its lock, if the user allowed one.
     """
 
@@ -57,6 +64,7 @@ class Prepared:
     report: Report
     interpreter: Interpreter
     judgement: Judgement
+    environment: WorkspaceEnvironment
     drift: AllowedDrift | None = None
 
     @property
@@ -117,6 +125,7 @@ class Prepared:
             resume=resume,
             rollout_standin=rollout_standin,
             packages=self.interpreter.packages,
+            environment=self.environment.of_workspace,
             secrets=[
                 name
                 for name, value in {**self.lock.env, **self.recipe.env}.items()
@@ -172,7 +181,7 @@ def prepare(
     rehearse: bool,
     dry_run: bool = False,
     benchmark: bool = False,
-    expect: str | None = None,
+    expect: Expected | None = None,
     allow_drift: str | None = None,
     progress: Progress | None = None,
     root: Path = Path("/"),
@@ -229,10 +238,13 @@ def prepare(
     )
     _report(judgement, notify, rehearse)
     found = find_interpreter()
+    environment = workspace_environment(report, ".".join(map(str, found.version[:2])), root)
+    if expect is not None and expect.environment is not None:
+        require_environment(paths, environment, expect.environment, runs_folder(paths))
     if machine is not None:
         require_host(recipe, report.lock, found.path, notify, runs_folder(paths), root)
     byte_code.remove_unused()
-    return Prepared(loaded, paths, report, found, judgement, drift)
+    return Prepared(loaded, paths, report, found, judgement, environment, drift)
 
 
 def _sufficient_interpreter(
@@ -291,7 +303,11 @@ def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
 
 
 def _verified_report(
-    paths: WorkspacePaths, reason: str | None, notify: Notify, expect: str | None, progress: Progress | None
+    paths: WorkspacePaths,
+    reason: str | None,
+    notify: Notify,
+    expect: Expected | None,
+    progress: Progress | None,
 ) -> Report:
     """Verify the workspace by reading every byte, so that the record is true even where quick checks miss a change."""
     report = verify(paths, notify, deep=True, expect=expect, progress=progress)
@@ -363,32 +379,3 @@ def _this_machine(paths: WorkspacePaths, root: Path) -> Machine:
     has_devices = host_facts.devices("npu", root) or host_facts.devices("cuda", root)
     memory = host_facts.usable_memory(root) if has_devices else None
     return Machine(host=memory, disk=host_facts.free_disk(runs_folder(paths)))
-
-
-def run_facts(prepared: Prepared) -> dict[str, object]:
-    """Return what run.json records of the recipe, the code and the interpreter."""
-    lock = prepared.lock
-    return {
-        "recipe": prepared.loaded.recipe.name,
-        **({} if prepared.loaded.bundled else {"recipe_path": str(prepared.loaded.path)}),
-        "recipe_files": dict(prepared.loaded.files),
-        "recipe_digest": prepared.loaded.digest,
-        "overrides": list(prepared.loaded.overrides),
-        "manifest": lock.manifest,
-        "tree": lock.tree,
-        "commit": lock.commit,
-        "workspace": str(prepared.paths.root),
-        "proven": prepared.drift is None,
-        **({"overruled": dict(prepared.judgement.overruled)} if prepared.judgement.overruled else {}),
-        **(
-            {"accepted_faults": dict(prepared.judgement.accepted_faults)}
-            if prepared.judgement.accepted_faults
-            else {}
-        ),
-        **({"drift": prepared.drift.to_json()} if prepared.drift else {}),
-        "interpreter": {
-            "path": prepared.interpreter.path,
-            "version": ".".join(map(str, prepared.interpreter.version)),
-            "packages": dict(prepared.interpreter.packages),
-        },
-    }

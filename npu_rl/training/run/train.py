@@ -28,7 +28,8 @@ from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
-from npu_rl.training.run.prepare import Prepared, compose, run_facts, runs_folder
+from npu_rl.training.run.prepare import Prepared, compose, runs_folder
+from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point
 from npu_rl.training.run.steps_done import steps_done
 
@@ -176,7 +177,7 @@ def run_attempt(
     attempt = record.begin_attempt(
         command.argv,
         environment,
-        host_facts.facts(),
+        {**host_facts.facts(), "environment": prepared.environment.to_json()},
         recipe_yaml(prepared.loaded),
         secrets=secrets,
         details=facts,

@@ -27,6 +27,7 @@ from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, read_lock
 from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.products.built_products import built_products
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
@@ -157,10 +158,12 @@ def _require_clean(paths: WorkspacePaths, history: WorkspaceHistory) -> None:
     root, tree = history.root, history.commits[-1].tree
     files = {path: (entry.mode, entry.oid) for path, entry in history.trees.files(tree)}
     laid = ExpectedTree(files)
+    products = built_products(read_receipt(paths).setup)
     drift = [
         found
         for found in file_check.examine_root(paths.root, root, files, {}).drift
         if not has_byte_code_name(found.path, laid) and not _is_empty_folder(paths.root / root / found.path)
+        if f"{root}/{found.path}" not in products
     ]
     if not drift:
         return

@@ -20,10 +20,10 @@ from npu_rl.common.confined_changes import Confined, LinkOnTheWay
 from npu_rl.common.disk import remove_tree
 from npu_rl.common.printable import counted
 from npu_rl.stack.git.command import ATTRIBUTES, Git, bare_settings, init_bare
+from npu_rl.stack.git.editor_settings import split_settings
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.git.repository_files import has_gits_content, has_gits_name
-from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 from npu_rl.workspace.folder.workspace_paths import repository_name
 

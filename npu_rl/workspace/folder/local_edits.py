@@ -11,6 +11,7 @@ from npu_rl.common.confined_changes import Confined, LinkOnTheWay
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import file_check, laid_files
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
+from npu_rl.workspace.folder.tree_check import examine_laid_root
 from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
@@ -67,7 +68,7 @@ def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
     known = file_check.read_stats(WorkspacePaths(home).stat, receipt.digest)
     yield from laid_files.local_work(home, receipt.files, receipt.setup)
     for root, expected in receipt.files.items():
-        findings = file_check.examine_root(home, root, expected, known.get(root, {}))
+        findings, _ = examine_laid_root(home, root, receipt, known.get(root, {}))
         coming, tree = wanted.get(root, {}), ExpectedTree(expected)
         for path in [*(d.path for d in findings.drift if d.kind != "missing"), *findings.ignored]:
             if has_byte_code_name(path, tree):

@@ -24,6 +24,8 @@ def stack_lines(lock: Lock) -> Iterator[str]:
         yield f"  {name:<16} {pin:<14} {named or ''}".rstrip()
         yield from (f"    {m.how} {m.ref.removeprefix('refs/')} at {short(m.head)}" for m in component.merges)
         yield from (f"    {patch_line(patch)}" for patch in component.patches)
+        for step in component.build:
+            yield f"    build {' '.join(step.run)}{'' if step.proven else ' (never run)'}"
     if lock.tree_patches:
         yield "  tree"
         yield from (f"    {patch_line(patch)}" for patch in lock.tree_patches)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.stack.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
 from npu_rl.stack.lock.lock_fields import check_upstream_path
+from npu_rl.workspace.products.built_products import check_built
 
 _Kind = TypeVar("_Kind")
 
@@ -38,6 +39,7 @@ def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tupl
     _check_hunks(body["hunks"], files)
     _check_texts(body["texts"])
     _check_setup(body["setup"])
+    check_built(body["setup"].get("built", []), files)
 
 
 def _typed(value: object, kind: type[_Kind], what: str) -> _Kind:

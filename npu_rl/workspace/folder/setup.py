@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,12 +18,12 @@ from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.printable import counted, one_line
 from npu_rl.stack.git.command import git_version
+from npu_rl.stack.git.editor_settings import split_settings
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.folder.carried_commits import are_carried
-from npu_rl.workspace.folder.editor_settings import split_settings
 from npu_rl.workspace.folder.interrupted_setup import edit_keeper, recover_interrupted
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, digest_of, read_receipt
 from npu_rl.workspace.folder.receipt_schema import check_receipt
@@ -30,6 +31,7 @@ from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
+from npu_rl.workspace.products.built_products import BuiltProduct, built_products, lasting_products
 
 if TYPE_CHECKING:
     from npu_rl.stack.compose.composed_unit import ComposedUnit
@@ -208,6 +210,7 @@ def _stage(
     lock = request.lock
     python = request.python or chosen_interpreter.chosen_for(request.paths)
     composed = delivered.composed
+    carried = _carried_products(request, files)
     units = [*delivered.units, composed.unit]
     packed = sum(unit.size() for unit in units)
     materialise.check_room(request.paths.root, packed * 6)
@@ -227,6 +230,7 @@ def _stage(
             "made": int(time.time()),
             "manifest": str(request.manifest),
             **({"python": python} if python else {}),
+            **({"built": [product.to_json() for product in carried]} if carried else {}),
             "lock": lock_model.digest_of(lock),
             **laid_files.record(staging, script),
         },
@@ -242,6 +246,9 @@ def _stage(
         materialise.lay_files(repository, receipt.trees[root], folder)
         (folder / ".git").write_text(laid_files.pointer(root))
         stats[root] = _stats(folder, files[root])
+    for product in carried:
+        (staging / product.path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(request.paths.root / product.path, staging / product.path, follow_symlinks=False)
     (staging / "activate").write_text(script, encoding="utf-8")
     (hidden / "lock.json").write_text(text, encoding="utf-8")
     proven = receipt.dump()
@@ -252,6 +259,14 @@ def _stage(
     for name in ("lock.json", "receipt.json"):
         with (hidden / name).open("rb") as file:
             os.fsync(file.fileno())
+
+
+def _carried_products(request: Request, files: local_edits.FilesByRoot) -> list[BuiltProduct]:
+    try:
+        built = built_products(read_receipt(request.paths).setup)
+    except WorkspaceError:
+        return []
+    return lasting_products(request.paths.root, built.values(), request.lock, files)
 
 
 def _notes(paths: WorkspacePaths, repository: str) -> list[str]:

@@ -26,7 +26,7 @@ Keep = Callable[[Path, Path], None]
 _NAME = re.compile(r"(staging|old)-[0-9a-f]{12}")
 _KEPT_NAME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}-[0-9]{2}-[0-9]{2}(\.[0-9]+)?")
 # What a killed command may leave in `.npu-rl`: its folders, and partial files.
-_LEFTOVER = re.compile(r"(staging|old)-[0-9a-f]{12}|\.clock-[0-9]+-[0-9]+|\.[a-z]+\.json\.[0-9a-f]{12}")
+_LEFTOVER = re.compile(r"(staging|old|build)-[0-9a-f]{12}|\.clock-[0-9]+-[0-9]+|\.[a-z]+\.json\.[0-9a-f]{12}")
 _MAXIMUM_SIZE = 64 * 1024
 _HIDDEN = ".npu-rl/"
 

@@ -9,6 +9,7 @@ from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.lock.lock_model import MAXIMUM_SIZE
 from npu_rl.workspace.folder import file_check, laid_files, swap
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
+from npu_rl.workspace.folder.tree_check import examine_laid_root
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
@@ -59,7 +60,5 @@ def _is_as_laid(paths: WorkspacePaths, receipt: Receipt) -> bool:
     )
     if around.drift:
         return False
-    for root, expected in receipt.files.items():
-        if file_check.examine_root(paths.root, root, expected, known.get(root, {})).drift:
-            return False
-    return True
+    laid = (examine_laid_root(paths.root, root, receipt, known.get(root, {}))[0] for root in receipt.files)
+    return not any(found.drift for found in laid)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.common import byte_code
 from npu_rl.common.bounded import read_file
@@ -22,7 +22,12 @@ from npu_rl.stack.lock.lock_model import Lock, LockedComponent
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder import file_check, laid_files
 from npu_rl.workspace.folder.receipt import Receipt, again_hint, read_lock, read_receipt
+from npu_rl.workspace.folder.tree_check import examine_laid_root
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.products.built_products import BUILT, STALE, built_products
+
+if TYPE_CHECKING:
+    from npu_rl.workspace.verification.expected_digest import Expected
 
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
@@ -46,6 +51,7 @@ class Report:
         lock_digest: The digest for `--expect`; it covers the whole lock, its environment included.
         ignored, byte_code: As in `file_check.Findings`, with paths in the workspace.
         stats: `stat` results of unchanged files, by root.
+        built: By path, what has become of each product of a build: built here, stale, modified or missing.
         patches: Hunks as {file, line, state} by (component, patch), in stack order.
     """
 
@@ -58,6 +64,7 @@ class Report:
     byte_code: list[str] = field(default_factory=list)
     stats: dict[str, dict[str, file_check.Stat]] = field(default_factory=dict)
     patches: dict[tuple[str, str], list[dict[str, Any]]] = field(default_factory=dict)
+    built: dict[str, str] = field(default_factory=dict)
     files: int = 0
     hashed: int = 0
 
@@ -83,6 +90,17 @@ class Report:
                 {"component": component, "name": name, "hunks": hunks}
                 for (component, name), hunks in self.patches.items()
             ],
+            "built": [
+                {
+                    "path": path,
+                    "state": state,
+                    "component": one.component,
+                    "sha256": one.sha256,
+                    "size": one.size,
+                }
+                for path, state in self.built.items()
+                for one in (built_products(self.receipt.setup)[path],)
+            ],
             "byte_code": self.byte_code,
             "ignored": list(self.ignored),
         }
@@ -93,7 +111,7 @@ def verify(
     notify: Notify,
     *,
     deep: bool = False,
-    expect: str | None = None,
+    expect: Expected | None = None,
     progress: Progress | None = None,
 ) -> Report:
     """Check every file of the workspace. Raises WorkspaceError, LockError, HostError if it can't be verified.
@@ -103,8 +121,8 @@ def verify(
 
     Args:
         deep: Read every byte.
-        expect: The expected digest of the lock. Everything in a workspace can be forged, so this also reads
-            every byte.
+        expect: What is expected of the workspace, of which the lock is compared here. Everything in a workspace can
+            be forged, so this also reads every byte.
         progress: Called while many files are read.
     """
     before = _identity(paths)
@@ -132,24 +150,29 @@ def _identity(paths: WorkspacePaths) -> tuple[int, int] | None:
     return None if paths.is_swapping else (found.st_ino, found.st_ctime_ns)
 
 
-def _verify(paths: WorkspacePaths, deep: bool, expect: str | None, progress: Progress | None) -> Report:
+def _verify(paths: WorkspacePaths, deep: bool, expect: Expected | None, progress: Progress | None) -> Report:
     started = time.monotonic_ns()
     deep = deep or expect is not None
     lock, digest = read_lock(paths)
-    if expect is not None:
-        from npu_rl.workspace.folder.expected_digest import require_lock
+    if expect is not None and expect.lock is not None:
+        from npu_rl.workspace.verification.expected_digest import require_lock
 
-        require_lock(paths, digest, expect)
+        require_lock(paths, digest, expect.lock)
     receipt = read_receipt(paths)
     _check_receipt(lock, digest, receipt, paths)
+    if expect is not None:
+        from npu_rl.workspace.verification.expected_digest import require_covered_products
+
+        require_covered_products(paths, receipt, expect)
     known = {} if deep else file_check.read_stats(paths.stat, receipt.digest)
     if not known:
         _prove_receipt(lock, receipt, paths)
     report = Report(lock, digest, receipt, deep, files=sum(map(len, receipt.files.values())))
     changed: dict[str, set[str]] = {}
     advance = _counting(progress, report.files)
-    for root, expected in receipt.files.items():
-        findings = file_check.examine_root(paths.root, root, expected, known.get(root, {}), advance)
+    for root in receipt.files:
+        findings, built = examine_laid_root(paths.root, root, receipt, known.get(root, {}), advance)
+        report.built |= built
         report.stats[root] = findings.stats
         changed[root] = {d.path for d in findings.drift}
         report.hashed += findings.hashed
@@ -159,11 +182,12 @@ def _verify(paths: WorkspacePaths, deep: bool, expect: str | None, progress: Pro
             Drift(f"{root}/{d.path}" if d.path else root, d.kind, owner(lock, root, d.path, d.kind))
             for d in findings.drift
         ]
+    _judge_products(lock, receipt, report)
     packs = known.get(laid_files.PACKS, {})
     around = laid_files.check_laid_files(paths.root, receipt.files, receipt.setup, packs)
     report.drift += [Drift(d.path, d.kind, None) for d in around.drift]
     if expect is not None:
-        from npu_rl.workspace.folder.expected_digest import is_expected_script
+        from npu_rl.workspace.verification.expected_digest import is_expected_script
 
         if not is_expected_script(paths, lock) and not any(d.path == "activate" for d in around.drift):
             report.drift.append(Drift("activate", "modified", None))
@@ -175,6 +199,14 @@ def _verify(paths: WorkspacePaths, deep: bool, expect: str | None, progress: Pro
     if report.ok:
         byte_code.keep_only(byte_code.shell_key(receipt.digest), report.state)
     return report
+
+
+def _judge_products(lock: Lock, receipt: Receipt, report: Report) -> None:
+    """Mark products as stale whose sources or commands are others now: of the lock, or by a change of the files."""
+    changed = {drift.component for drift in report.drift if drift.path not in report.built}
+    for path, product in built_products(receipt.setup).items():
+        if report.built.get(path) == BUILT and (product.component in changed or not product.is_current(lock)):
+            report.built[path] = STALE
 
 
 def _counting(progress: Progress | None, total: int) -> file_check.Advance:

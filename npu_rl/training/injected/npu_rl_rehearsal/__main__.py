@@ -7,7 +7,13 @@ import json
 import sys
 from pathlib import Path
 
-LEVELS = {"imports": "imports", "groups": "layout_groups", "model": "layout_model"}
+LEVELS = {
+    "imports": "imports",
+    "groups": "layout_groups",
+    "model": "layout_model",
+    "sources": "module_sources",
+    "places": "patched_places",
+}
 
 
 def main() -> int:

@@ -1,0 +1,100 @@
+"""An interpreter's packages against the manifest: the committed lock of packages, the host's own, forbidden ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from npu_rl.common.errors import LockError, NpuRlError
+from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
+from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.training.host.line import NOTE, RED
+from npu_rl.training.host.machines import machine_kind
+from npu_rl.training.host.python_lines import python_lines
+from npu_rl.training.host.training_python import TrainingPython
+from npu_rl.training.host.wanted_host import WantedStack, wanted_host
+
+if TYPE_CHECKING:
+    from npu_rl.stack.pylocks.pylock_file import Pylock
+
+_FROM_REQUIREMENTS = ("requirements", "ray")  # lines of the doctor that a lock of packages is more exact than
+
+
+def pylock_of(manifest: str, lock: Lock, python: TrainingPython, machine: str) -> Pylock:
+    """Return the lock of packages that is committed beside a manifest, for an interpreter.
+
+    Args:
+        manifest: Its bundled name, or its path.
+
+    Raises:
+        NpuRlError: If there is none, the manifest can't be read or has changed, or it is for other interpreters.
+    """
+    from npu_rl.stack.manifest.load_manifest import load_manifest
+    from npu_rl.stack.pylocks.committed_pylock import committed_pylock
+    from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
+
+    loaded = load_manifest(manifest)
+    minor = ".".join(python.version.split(".")[:2])
+    target = choose_target(targets(lock.device, lock.host.get("python")), minor, machine)
+    return committed_pylock(loaded, target, manifest)
+
+
+def package_findings(
+    manifest: str, lock: Lock, python: TrainingPython, machine: str
+) -> tuple[int | None, list[Finding]]:
+    """Compare an interpreter's packages with what is locked for it.
+
+    Returns:
+        The number of locked packages, None if there is no lock of them, and the findings.
+    """
+    found = []
+    pylock = None
+    try:
+        pylock = pylock_of(manifest, lock, python, machine)
+    except NpuRlError as error:
+        what = f"{error.what}, so packages are only held against the manifest's requirements"
+        fix = error.hint if isinstance(error, LockError) and error.hint else ""
+        found.append(file_finding("no-pylock", Severity.NOTE, error.where or manifest, what, fix))
+    else:
+        found += _differences(pylock, python)
+    found += _host_findings(lock, python, pylock is not None)
+    return len(pylock.packages) if pylock else None, found
+
+
+def _differences(pylock: Pylock, python: TrainingPython) -> Iterator[Finding]:
+    from npu_rl.stack.pylocks.pylock_targets import Target
+
+    target: Target = pylock.target
+    fix = f"{python.path} -m pip install --no-deps --require-hashes -r FILE, with FILE from: npu-rl requirements"
+    for package in pylock.packages:
+        wish = f"{package.name}=={package.version}"
+        versions = python.versions.get(package.name, ())
+        if not versions:
+            what = f"{wish} is not installed"
+        elif _public(versions[0]) != _public(package.version):
+            what = f"{package.name} {versions[0]} is installed, {package.version} is locked"
+        else:
+            continue
+        yield file_finding("package-version", Severity.ERROR, f"pylock {target.shown}", what, fix)
+
+
+def _public(version: str) -> str:
+    """Return a version without its local part, which says how it was built."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        return Version(version).public
+    except InvalidVersion:
+        return version
+
+
+def _host_findings(lock: Lock, python: TrainingPython, locked: bool) -> Iterator[Finding]:
+    """Yield the doctor's findings on the interpreter: the host's packages, forbidden ones, second installs."""
+    stack = WantedStack(lock.manifest, lock.device, lock.host, lock.requirements, lock.env)
+    wanted = wanted_host(stack, None)
+    for line in python_lines(python, wanted, machine_kind(lock.device), lock.device):
+        if line.state not in (RED, NOTE) or (locked and line.id in _FROM_REQUIREMENTS):
+            continue
+        severity = Severity.ERROR if line.state == RED else Severity.NOTE
+        wish = f"; wanted: {line.wanted}" if line.wanted else ""
+        yield file_finding(line.id, severity, python.path, f"{line.what}: {line.found}{wish}", line.fix)

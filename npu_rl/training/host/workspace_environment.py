@@ -1,0 +1,182 @@
+"""The environment id of a workspace on this host: tree, packages, built products, CANN, driver and image in one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from npu_rl.common.bounded import read_file, read_json
+from npu_rl.common.errors import HostError, WorkspaceError
+from npu_rl.training.injected.npu_rl_environment import described, differing, with_host
+from npu_rl.training.injected.npu_rl_host import host_facts
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.products.built_products import built_products
+
+if TYPE_CHECKING:
+    from npu_rl.workspace.verification.verify import Report
+
+_LARGEST_LOCK = 8 << 20  # bytes
+_LARGEST_SETTINGS = 1 << 16  # bytes of pyvenv.cfg
+_OF_ENVIRONMENT = re.compile(r"^version(?:_info)?\s*=\s*(3\.\d+)\b", re.MULTILINE)
+_OF_NAME = re.compile(r"python(3\.\d+)")
+
+
+@dataclass(frozen=True)
+class WorkspaceEnvironment:
+    """The parts of an environment, by name.
+
+    Attributes:
+        of_workspace: The parts that every host of a run has from the workspace.
+        facts: This host's (npu_rl_host.py).
+    """
+
+    of_workspace: Mapping[str, Any]
+    facts: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the id, and each part with its own id and what is in it."""
+        return described(with_host(self.of_workspace, self.facts))
+
+    def lines(self) -> list[str]:
+        """Return the id, and each part's with what is in it as far as a line shows it."""
+        found = self.to_json()
+        rows = [f"{name:<9} {part['id']}  {_shown(part['value'])}" for name, part in found["parts"].items()]
+        return [found["id"], *rows]
+
+
+def workspace_environment(
+    report: Report, python_version: str, root: Path = Path("/"), environ: Mapping[str, str] | None = None
+) -> WorkspaceEnvironment:
+    """Return the environment of a verified workspace.
+
+    Args:
+        python_version: The training interpreter's, such as 3.11.
+        root: Folder below which the host is read.
+        environ: The shell's environment; None for this process's.
+    """
+    of_workspace = {
+        "tree": dict(report.receipt.trees),
+        "variables": dict(report.lock.env),
+        "pylock": _pylock_digest(report, python_version),
+        "built": {path: product.sha256 for path, product in built_products(report.receipt.setup).items()},
+    }
+    return WorkspaceEnvironment(
+        of_workspace, host_facts(str(root), os.environ if environ is None else environ)
+    )
+
+
+def python_version(python: str) -> str:
+    """Return the version of an interpreter, such as 3.11, without starting it. Raises HostError if no file tells it."""
+    if python == sys.executable:
+        return f"{sys.version_info[0]}.{sys.version_info[1]}"
+    place = Path(python)
+    try:
+        settings = read_file(place.parent.parent / "pyvenv.cfg", _LARGEST_SETTINGS).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        settings = ""
+    named = _OF_ENVIRONMENT.search(settings) or _OF_NAME.fullmatch(Path(os.path.realpath(place)).name)
+    if named is None:
+        raise HostError(
+            f"No file tells the version of {python}",
+            why="It is not in an environment with pyvenv.cfg, and does not lead to a file python3.N.",
+            hint="Name it by another of its names, such as .../bin/python3.11: --python PATH",
+        )
+    return named[1]
+
+
+def _pylock_digest(report: Report, version: str) -> str | None:
+    """Return the digest of the lock of packages that is committed beside the manifest; None if there is none."""
+    from npu_rl.common.bundled import bundled_manifests
+    from npu_rl.stack.pylocks.pylock_names import pylock_name
+    from npu_rl.workspace.folder.receipt import bundled_manifest
+
+    setup = report.receipt.setup
+    name = bundled_manifest(setup)
+    manifest = bundled_manifests()[name] if name else Path(str(setup.get("manifest", "")))
+    machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(
+        platform.machine().lower(), platform.machine().lower()
+    )
+    if not manifest.name:
+        return None
+    try:
+        content = read_file(manifest.with_name(pylock_name(manifest.stem, version, machine)), _LARGEST_LOCK)
+    except (OSError, ValueError):
+        return None
+    return hashlib.sha256(content).hexdigest()
+
+
+def _shown(value: Any) -> str:
+    """Return what is in a part, on a line: a name with what it is, digests cut."""
+    if not isinstance(value, dict):
+        return _short(value)
+    known = {name: one for name, one in value.items() if one is not None}
+    shown = [f"{name} {_short(one)}" for name, one in list(known.items())[:4]]
+    more = [f"and {len(known) - 4} more"] if len(known) > 4 else []
+    return ", ".join([*shown, *more]) or "none"
+
+
+def _short(value: Any) -> str:
+    text = "none" if value is None else str(value)
+    is_digest = len(text) in (40, 64) and not text.strip("0123456789abcdef")
+    return text[:12] if is_digest else text
+
+
+# -- what is expected ----------------------------------------------------------------------------------
+
+
+def require_environment(
+    paths: WorkspacePaths, found: WorkspaceEnvironment, expected: str, runs: Path | None = None
+) -> None:
+    """Raise WorkspaceError unless the environment has the expected id.
+
+    The error names the part that differs where a record of a run has the expected environment.
+
+    Args:
+        runs: Folder of run records; None for the workspace's own.
+    """
+    here = found.to_json()
+    if here["id"] == expected:
+        return
+    recorded = _recorded(paths.root / "runs" if runs is None else runs, expected)
+    why = [f"Expected {expected},", f"found {here['id']}."]
+    if recorded is not None:
+        why += _differences(here["parts"], *recorded)
+    else:
+        why += [f"Here: {row}" for row in found.lines()[1:]]
+    place = shlex.quote(str(paths.root))
+    raise WorkspaceError(
+        "This workspace on this host is another environment than the expected one",
+        where=str(paths.root),
+        why="\n".join(why),
+        hint=f"Compare the parts with those of the host that it is from: npu-rl status --workspace {place}",
+    )
+
+
+def _recorded(runs: Path, expected: str) -> tuple[str, Mapping[str, Any]] | None:
+    """Return the name of a run that had an environment, and its parts."""
+    for record in sorted(runs.glob("*/run.json")):
+        try:
+            environment = read_json(record)["environment"]
+            if environment["id"] == expected and isinstance(environment["parts"], dict):
+                return record.parent.name, environment["parts"]
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return None
+
+
+def _differences(here: Mapping[str, Any], run: str, there: Mapping[str, Any]) -> Iterator[str]:
+    yield f"It is the environment of the run {run}, from which this one differs in:"
+    for name in differing(here, there):
+        values = [
+            part.get("value") if isinstance(part, dict) else None
+            for part in (here.get(name), there.get(name))
+        ]
+        yield f"{name}: here {_shown(values[0])}; there {_shown(values[1])}"

@@ -1,0 +1,166 @@
+"""Products of builds, as a receipt lists them, and what has become of each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_rl.stack.lock.lock_fields import check_upstream_path
+from npu_rl.stack.lock.lock_model import Lock, LockedBuild, LockedComponent
+from npu_rl.stack.lock.strict_json import plain
+
+BUILT, STALE, MODIFIED, MISSING = "built here", "stale", "modified", "missing"
+_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True)
+class BuiltProduct:
+    """One file that a build made.
+
+    Attributes:
+        path: Its path in the workspace: code/... or src/NAME/...
+        executable: Whether its owner may execute it.
+        source: Tree id of the component that it was built from.
+        command: Digest of the commands that built the component (`command_digest`).
+        python: The interpreter's version that built it, such as 3.11.7.
+    """
+
+    path: str
+    component: str
+    sha256: str
+    size: int
+    executable: bool
+    source: str
+    command: str
+    python: str
+
+    @property
+    def root(self) -> str:
+        """The root that it is in: code or src/NAME."""
+        return _split(self.path)[0]
+
+    @property
+    def path_in_root(self) -> str:
+        """Its path in the root."""
+        return _split(self.path)[1]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain data, as a receipt has it."""
+        return asdict(self)
+
+    def is_current(self, lock: Lock) -> bool:
+        """Return whether the locked sources and commands are those that it was built from."""
+        component = lock.components.get(self.component)
+        if component is None:
+            return False
+        return (self.source, self.command) == (component.result, command_digest(component.build))
+
+
+def _split(path: str) -> tuple[str, str]:
+    parts = path.split("/")
+    count = 2 if parts[0] == "src" else 1
+    return "/".join(parts[:count]), "/".join(parts[count:])
+
+
+def command_digest(steps: Iterable[LockedBuild]) -> str:
+    """Return the SHA-256 of what a component's commands are, without whether they are proven."""
+    commands = [{key: value for key, value in plain(step).items() if key != "proven"} for step in steps]
+    return hashlib.sha256(json.dumps(commands, sort_keys=True).encode()).hexdigest()
+
+
+def built_products(setup: Mapping[str, Any]) -> dict[str, BuiltProduct]:
+    """Return the products that a checked receipt lists in `setup`, by path."""
+    return {one["path"]: BuiltProduct(**one) for one in setup.get("built", [])}
+
+
+def check_built(given: object, roots: Iterable[str]) -> None:
+    """Raise ValueError unless a receipt's list of products is valid: its paths are read, moved and removed."""
+    if not isinstance(given, list):
+        raise ValueError("setup.built: expected a list")
+    known, seen = set(roots), set()
+    for entry in given:
+        if not isinstance(entry, dict) or set(entry) != set(BuiltProduct.__dataclass_fields__):
+            raise ValueError("setup.built: not a valid product")
+        texts = [entry[name] for name in ("path", "component", "sha256", "source", "command", "python")]
+        fine = all(isinstance(text, str) for text in texts) and isinstance(entry["executable"], bool)
+        if not fine or type(entry["size"]) is not int or entry["path"] in seen:
+            raise ValueError("setup.built: not a valid product")
+        product = BuiltProduct(**entry)
+        if (
+            product.root not in known
+            or len(product.sha256) != 64
+            or set(product.sha256) - set("0123456789abcdef")
+        ):
+            raise ValueError("setup.built: not a valid product")
+        check_upstream_path(product.path_in_root)
+        seen.add(product.path)
+
+
+def state_on_disk(home: Path, product: BuiltProduct) -> str:
+    """Return whether a product is as it was built, modified or missing. Raises OSError if it can't be read."""
+    folder = home
+    for part in product.path.split("/")[:-1]:
+        folder = folder / part
+        if folder.is_symlink():
+            return MODIFIED
+    try:
+        found = file_facts(home / product.path)
+    except (FileNotFoundError, NotADirectoryError):
+        return MISSING
+    except ValueError:
+        return MODIFIED
+    return BUILT if found == (product.sha256, product.size, product.executable) else MODIFIED
+
+
+def lasting_products(
+    home: Path,
+    products: Iterable[BuiltProduct],
+    lock: Lock,
+    files: Mapping[str, Mapping[str, tuple[str, str]]],
+) -> list[BuiltProduct]:
+    """Return the products that a workspace of this lock keeps: of its sources and commands, as they were built.
+
+    Args:
+        files: The files of that workspace, by root.
+    """
+    return [
+        product
+        for product in products
+        if product.is_current(lock)
+        and product.root in files
+        and product.path_in_root not in files[product.root]
+        and state_on_disk(home, product) == BUILT
+    ]
+
+
+def file_facts(path: Path) -> tuple[str, int, bool]:
+    """Return SHA-256, size and whether its owner may execute it. Raises OSError; ValueError for no regular file."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise ValueError(f"{path} is not a regular file")
+    digest = hashlib.sha256()
+    handle = os.open(path, _OPEN)
+    with os.fdopen(handle, "rb") as file:
+        status = os.fstat(handle)
+        while data := file.read(_CHUNK):
+            digest.update(data)
+    return digest.hexdigest(), status.st_size, bool(status.st_mode & 0o100)
+
+
+def place_of(name: str, component: LockedComponent, path: str) -> str:
+    """Return where a file of a component belongs in the workspace: where it is taken to, else in the whole checkout."""
+    for take in component.take:
+        if take.path == ".":
+            rest = path
+        elif path.startswith(f"{take.path}/"):
+            rest = path[len(take.path) + 1 :]
+        else:
+            continue
+        return "/".join(("code", *([] if take.to == "." else [take.to]), rest))
+    return f"src/{name}/{path}"

@@ -1,0 +1,198 @@
+"""The environment id: what is in it, where it is shown, and what `--expect env:HEX` refuses."""
+
+from __future__ import annotations
+
+import json
+import platform
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from npu_rl.common.errors import HostError, WorkspaceError
+from npu_rl.training.host.workspace_environment import (
+    WorkspaceEnvironment,
+    python_version,
+    require_environment,
+    workspace_environment,
+)
+from npu_rl.training.injected.npu_rl_environment import described, differing, environment_id, part_ids
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from tests.in_process import run_here
+from tests.support import assert_told
+from tests.workspace.stack import Stack, look
+from tests.workspace.test_expect import forge_lock, forge_receipt
+
+PARTS = {"built", "tree", "variables", "pylock", "cann", "driver", "image"}
+HOST = {
+    "usr/local/Ascend/driver/version.info": "Version=25.2.0\n",
+    "usr/local/Ascend/ascend-toolkit/latest/version.cfg": "toolkit_running_version=[7.7:8.2.RC1]\n",
+    "etc/os-release": 'NAME="Ubuntu"\nPRETTY_NAME="Ubuntu 22.04.5 LTS"\n',
+    "etc/npu-rl-image": "quay.io/ascend/vllm-ascend@sha256:abc\n",
+}
+
+
+def host(root: Path, **changed: str) -> Path:
+    for name, text in HOST.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name, text in changed.items():
+        file = next(one for one in HOST if name in one)
+        (root / file).write_text(text)
+    return root
+
+
+def of(paths: WorkspacePaths, root: Path, version: str = "3.11") -> WorkspaceEnvironment:
+    return workspace_environment(look(paths), version, root, {})
+
+
+def status(stack: Stack, paths: WorkspacePaths) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(run_here(["status", "-w", paths.root, "--json"], stack.env).stdout)
+    return found["environment"]  # type: ignore[no-any-return]
+
+
+def test_status_shows_it_and_each_part(stack: Stack, template: WorkspacePaths) -> None:
+    found = status(stack, template)
+    assert set(found["parts"]) == PARTS
+    assert found["parts"]["tree"]["value"]["code"] == look(template).lock.tree
+    text = run_here(["status", "-w", template.root], stack.env).stdout
+    assert f"  env       {found['id']}\n" in text
+    assert all(f"{name:<9} {part['id']}" in text for name, part in found["parts"].items())
+
+
+def test_it_is_the_same_for_a_copy_and_other_for_another_tree(
+    stack: Stack, template: WorkspacePaths, paths: WorkspacePaths, incoming: WorkspacePaths
+) -> None:
+    assert status(stack, paths)["id"] == status(stack, template)["id"]
+    other = status(stack, incoming)
+    assert differing(status(stack, template)["parts"], other["parts"]) == ["tree", "variables"]
+
+
+def test_each_part_of_a_host_changes_its_own_part(template: WorkspacePaths, tmp_path: Path) -> None:
+    ours = of(template, host(tmp_path / "a")).to_json()
+    assert ours["parts"]["image"]["value"] == {
+        "image": "quay.io/ascend/vllm-ascend@sha256:abc",
+        "system": "Ubuntu 22.04.5 LTS",
+    }
+    for number, (file, text, part) in enumerate(
+        [
+            ("version.info", "Version=25.3\n", "driver"),
+            ("version.cfg", "toolkit_running_version=[7.7:8.1]\n", "cann"),
+            ("os-release", "PRETTY_NAME=openEuler\n", "image"),
+            ("image", "", "image"),
+        ]
+    ):
+        theirs = of(template, host(tmp_path / str(number), **{file: text})).to_json()
+        assert differing(ours["parts"], theirs["parts"]) == [part]
+        assert theirs["id"] != ours["id"]
+
+
+def test_the_committed_lock_of_packages_is_a_part(stack: Stack, template: WorkspacePaths) -> None:
+    """Of the interpreter's version, beside the manifest."""
+    assert of(template, Path("/"), "3.11").of_workspace["pylock"] is None
+    lock = stack.home / f"pylock.old-py311-{platform.machine()}.toml"
+    lock.write_text("lock-version = '1.0'\n")
+    try:
+        assert of(template, Path("/"), "3.11").of_workspace["pylock"]
+        assert of(template, Path("/"), "3.10").of_workspace["pylock"] is None
+    finally:
+        lock.unlink()
+
+
+def test_what_is_expected_passes_with_every_byte_read(stack: Stack, paths: WorkspacePaths) -> None:
+    found = status(stack, paths)["id"]
+    digest = look(paths).lock_digest
+    done = run_here(["verify", "-w", paths.root, "--expect", found, "--expect", digest], stack.env)
+    assert done.returncode == 0, done.stderr
+    assert "every byte read" in done.stdout
+
+
+def test_a_forged_environment_is_another_one(stack: Stack, paths: WorkspacePaths) -> None:
+    """Lock and receipt fit one another, and the variables that every run gets are not those."""
+    expected = status(stack, paths)["id"]
+    forge_lock(paths)
+    forge_receipt(paths)
+    done = run_here(["verify", "-w", paths.root, "--expect", expected], stack.env)
+    assert_told(done, "another environment than the expected one", expected, code=3)
+    done = run_here(["train", "quickstart", "--dry-run", "-w", paths.root, "--expect", expected], stack.env)
+    assert_told(done, "modified   activate", code=3)  # of the lock's variables, and so proven first
+
+
+def test_the_part_that_differs_is_named_from_the_record_of_a_run(
+    template: WorkspacePaths, tmp_path: Path
+) -> None:
+    there, here = (
+        of(template, host(tmp_path / "a")),
+        of(template, host(tmp_path / "b", cfg="toolkit_running_version=[7:8.1]\n")),
+    )
+    run = tmp_path / "runs/demo"
+    run.mkdir(parents=True)
+    (run.parent / "broken").mkdir()
+    (run.parent / "broken/run.json").write_text("[")
+    (run / "run.json").write_text(json.dumps({"environment": there.to_json()}))
+    require_environment(template, there, there.to_json()["id"], run.parent)
+    with pytest.raises(WorkspaceError) as refused:
+        require_environment(template, here, there.to_json()["id"], run.parent)
+    assert "run demo, from which this one differs in:" in (refused.value.why or "")
+    assert "cann: here cann 8.1; there cann 8.2.RC1" in (refused.value.why or "")
+    shutil.rmtree(run)
+    with pytest.raises(WorkspaceError) as refused:
+        require_environment(template, here, there.to_json()["id"], run.parent)
+    assert "Here: cann " in (refused.value.why or "")
+
+
+@pytest.mark.parametrize(
+    "wrong", ["env:", "env:abc", "env:" + "0" * 63, "env:" + "A" * 64, "ENV:" + "0" * 64]
+)
+def test_what_is_no_id_is_a_mistake_of_usage(stack: Stack, template: WorkspacePaths, wrong: str) -> None:
+    done = run_here(["verify", "-w", template.root, "--expect", wrong], stack.env)
+    assert_told(done, "Invalid environment id" if wrong.startswith("env:") else "Invalid lock digest", code=2)
+
+
+def test_two_ids_are_a_mistake_of_usage(stack: Stack, template: WorkspacePaths) -> None:
+    words = [word for digit in "01" for word in ("--expect", f"env:{digit * 64}")]
+    assert_told(run_here(["verify", "-w", template.root, *words], stack.env), "Two environment ids", code=2)
+
+
+VALUES = st.recursive(
+    st.none() | st.text(max_size=5) | st.integers(),
+    lambda inner: st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.dictionaries(st.sampled_from(sorted(PARTS)), VALUES, min_size=1))
+def test_the_order_of_keys_does_not_matter_and_every_value_does(parts: dict[str, Any]) -> None:
+    turned = dict(reversed(parts.items()))
+    assert environment_id(turned) == environment_id(parts)
+    name = next(iter(parts))
+    other = {**parts, name: [parts[name]]}
+    assert environment_id(other) != environment_id(parts)
+    assert differing(described(parts)["parts"], described(other)["parts"]) == [name]
+    assert part_ids(parts) == {key: part["id"] for key, part in described(parts)["parts"].items()}
+
+
+def test_the_version_of_an_interpreter_is_read_from_files(tmp_path: Path) -> None:
+    """Nothing is started: the files here are empty."""
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    assert python_version(sys.executable) == here
+    for folder, text in (
+        ("venv", "home = /x\nversion = 3.10.7\n"),
+        ("uv", "version_info = 3.12.1.final.0\n"),
+    ):
+        (tmp_path / folder / "bin").mkdir(parents=True)
+        (tmp_path / folder / "bin/python").write_text("")
+        (tmp_path / folder / "pyvenv.cfg").write_text(text)
+    assert python_version(str(tmp_path / "venv/bin/python")) == "3.10"
+    assert python_version(str(tmp_path / "uv/bin/python")) == "3.12"
+    (tmp_path / "python3.11").write_text("")
+    (tmp_path / "python").symlink_to("python3.11")
+    assert python_version(str(tmp_path / "python")) == "3.11"
+    (tmp_path / "other").write_text("")
+    with pytest.raises(HostError, match="No file tells the version"):
+        python_version(str(tmp_path / "other"))
