@@ -296,6 +296,7 @@ def _attempt_environment(
         "TENSORBOARD_DIR": shared.get("TENSORBOARD_DIR", str(folders.run / "tensorboard")),
         "NPU_RL_RUN": run_id,
         "NPU_RL_USAGE": str(folders.attempt / "usage"),
+        "NPU_RL_PHASES": str(folders.attempt / "phases.jsonl"),
         "NPU_RL_SEED": str(recipe.seed),
     }
 

@@ -69,6 +69,16 @@ class Attempt:
         return self.folder / "metrics.jsonl"
 
     @property
+    def phases(self) -> Path:
+        """Beginnings and ends of the trainer's phases, one JSON line each."""
+        return self.folder / "phases.jsonl"
+
+    @property
+    def stacks(self) -> Path:
+        """Folder of the stacks that were collected where the run hung."""
+        return self.folder / "stacks"
+
+    @property
     def usage(self) -> Path:
         """Folder in which the patches record that they were used."""
         return self.folder / "usage"
