@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import npu_rl_host
 import npu_rl_node
 import npu_rl_odd_nodes
+import npu_rl_stack_signal
 
 _TIMEOUT = 180.0  # seconds for all nodes to answer; a worker's first start may load a lot over a network
 _CONNECT_TIMEOUT = 10.0  # seconds for a head to accept a connection
@@ -149,11 +151,11 @@ def record_refusal(run: Mapping[str, Any], refused: Refused) -> None:
 
 
 def run_on_nodes(nodes: list[str], function: Any, arguments: tuple[Any, ...], limit: float) -> dict[str, Any]:
-    """Return what a function of npu_rl_node returns on each node, by node id: text if it failed, None if it is late."""
+    """Return what a function returns on each node, by node id: text if it failed, None if it is late."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    for module in (npu_rl_node, npu_rl_host):
+    for module in (npu_rl_node, npu_rl_host, npu_rl_stack_signal, sys.modules[function.__module__]):
         ray.cloudpickle.register_pickle_by_value(module)
     task = ray.remote(num_cpus=0, max_retries=0)(function)
     node_of_task = {
