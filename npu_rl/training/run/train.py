@@ -28,6 +28,7 @@ from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
+from npu_rl.training.run.phases_of_recipe import phase_clock
 from npu_rl.training.run.prepare import Prepared, compose, run_facts, runs_folder
 from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point
 from npu_rl.training.run.steps_done import steps_done
@@ -191,7 +192,8 @@ def run_attempt(
                 environment,
                 run_id=record.mark,
                 total=recipe.steps,
-                watch=_watch(prepared, rollout_standin, transfer, attempt),
+                watch=_watch(prepared, rollout_standin, transfer),
+                clock=phase_clock(recipe),
                 screen=screen,
                 ray=ray,
                 lines=_step_lines(recipe),
@@ -303,9 +305,7 @@ def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str]
     tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
 
 
-def _watch(
-    prepared: Prepared, rollout_standin: bool, transfer: TransferLimits | None, attempt: Attempt
-) -> Watch:
+def _watch(prepared: Prepared, rollout_standin: bool, transfer: TransferLimits | None) -> Watch:
     rehearsal = rollout_standin or transfer is not None
     limits = Limits(
         goal=prepared.recipe.reward.goal,
@@ -315,7 +315,7 @@ def _watch(
         weights_compared=rehearsal,
     )
     fatal = ("transfer", "nan") if rehearsal else ()
-    return Watch(limits, fatal=fatal, log=str(attempt.driver_log))
+    return Watch(limits, fatal=fatal)
 
 
 def _vocabulary(prepared: Prepared) -> int | None:
@@ -335,7 +335,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
             ended.fatal.message,
             where=str(attempt.driver_log),
             why=ended.fatal.cause,
-            hint=f"Look at {ended.fatal.place}.",
+            hint=f"Look at {ended.fatal.place}. {ended.fatal.hint}".rstrip(),
         )
     if ended.planned:
         return TrainedRun(record, attempt, ended, record.curve(), None)
