@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import npu_rl_host
 import npu_rl_node
 import npu_rl_odd_nodes
-import npu_rl_stack_signal
 
 _TIMEOUT = 180.0  # seconds for all nodes to answer; a worker's first start may load a lot over a network
 _CONNECT_TIMEOUT = 10.0  # seconds for a head to accept a connection
@@ -150,12 +149,22 @@ def record_refusal(run: Mapping[str, Any], refused: Refused) -> None:
     _write(run, {**known, "refused": refused.details})
 
 
-def run_on_nodes(nodes: list[str], function: Any, arguments: tuple[Any, ...], limit: float) -> dict[str, Any]:
-    """Return what a function returns on each node, by node id: text if it failed, None if it is late."""
+def run_on_nodes(
+    nodes: list[str],
+    function: Any,
+    arguments: tuple[Any, ...],
+    limit: float,
+    modules: tuple[ModuleType, ...] = (),
+) -> dict[str, Any]:
+    """Return what a function returns on each node, by node id: text if it failed, None if it is late.
+
+    Args:
+        modules: What the function needs of this folder beside npu_rl_node; it is sent along.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    for module in (npu_rl_node, npu_rl_host, npu_rl_stack_signal, sys.modules[function.__module__]):
+    for module in (npu_rl_node, npu_rl_host, *modules):
         ray.cloudpickle.register_pickle_by_value(module)
     task = ray.remote(num_cpus=0, max_retries=0)(function)
     node_of_task = {

@@ -15,6 +15,7 @@ from typing import Any
 import npu_rl_lost_nodes
 import npu_rl_nodes
 import npu_rl_stack_dump
+import npu_rl_stack_signal
 
 _LIMIT = 25.0  # seconds for all nodes to answer
 
@@ -46,7 +47,9 @@ def _from_cluster(address: str, run: str, report: Path) -> dict[str, Any]:
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
     nodes = {node["NodeID"]: node for node in ray.nodes()}
     alive = [node for node, facts in nodes.items() if facts["Alive"]]
-    answers = npu_rl_nodes.run_on_nodes(alive, npu_rl_stack_dump.dump_run, (run,), _LIMIT)
+    answers = npu_rl_nodes.run_on_nodes(
+        alive, npu_rl_stack_dump.dump_run, (run,), _LIMIT, (npu_rl_stack_dump, npu_rl_stack_signal)
+    )
     places = {
         node: {"host": facts["NodeManagerHostname"], "ip": facts["NodeManagerAddress"]}
         for node, facts in nodes.items()

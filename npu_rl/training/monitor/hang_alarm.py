@@ -102,6 +102,18 @@ def hang_alarm(wait: PhaseWait, step: int | None, report: StackReport, file: Pat
     )
 
 
+def lost_node_alarm(address: str, step: int | None, log: Path) -> Alarm:
+    """Return the alarm for a node that Ray has given up."""
+    return Alarm(
+        "lost-node",
+        f"The node {address} left the Ray cluster{'' if step is None else f' after step {step}'}",
+        f"Ray's head no longer hears from {address}: the host, its network or its Ray is gone.",
+        str(log),
+        hint=_HINTS["lost"],
+        step=step,
+    )
+
+
 def _hint(report: StackReport) -> str:
     if report.lost:
         return _HINTS["lost"]

@@ -32,6 +32,7 @@ _COLLECTIVE = ("/torch/distributed/", "/torch_npu/distributed/")
 _LIBRARIES = ("/lib/python3", "/site-packages/", "/dist-packages/", "<frozen", "<string")
 # Processes of Ray itself, by what their command has: they train nothing.
 _OF_RAY = ("/ray/dashboard/", "/ray/_private/", "/ray/autoscaler/", "gcs_server", "raylet", "ray::IDLE")
+_DRIVER = "npu_rl_driver"
 _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "multiprocessing.spawn")
 
 
@@ -63,7 +64,8 @@ class RunProcess:
         """Who it is, for people: `rank 3 (node2, pid 12)`."""
         where = f"{self.host}, pid {self.pid}"
         if self.rank is None:
-            return f"{self.name.split(' ')[0].rsplit('/', 1)[-1] or 'process'} ({where})"
+            short = "driver" if _DRIVER in self.name else self.name.split(" ")[0].rsplit("/", 1)[-1]
+            return f"{short or 'process'} ({where})"
         return f"{'a child of ' if self.child else ''}rank {self.rank} ({where})"
 
     @property
@@ -137,11 +139,11 @@ class StackGroup:
 def read_processes(found: Mapping[str, Any]) -> list[RunProcess]:
     """Return the processes that the nodes reported; what is malformed is left out."""
     processes: list[RunProcess] = []
-    for node in _list(found.get("nodes")):
-        rows = [row for row in _list(node.get("processes")) if isinstance(row, dict)]
-        by_pid = {row.get("pid"): row for row in rows}
+    for node in _rows(found.get("nodes")):
+        rows = _rows(node.get("processes"))
+        by_pid = {_number(row.get("pid")): row for row in rows}
         for row in rows[: _MOST_PROCESSES - len(processes)]:
-            processes.append(_process(row, by_pid.get(row.get("parent"), {}), node))
+            processes.append(_process(row, by_pid.get(_number(row.get("parent")), {}), node))
     return processes
 
 
@@ -205,6 +207,8 @@ def _oddness(group: StackGroup, most: int, groups_of_ranks: int) -> tuple[int, i
     size = len(group.members)
     if one.stopped or one.ended or (not one.stacks and one.rank is not None):
         return (0, 0, size)
+    if one.child:
+        return (4, 0, size)
     if not _is_rank(group):
         return (4 if one.waits else 2, 0, size)
     if groups_of_ranks > 1:
@@ -250,8 +254,8 @@ def _ranges(numbers: Sequence[int]) -> str:
     return ", ".join(shown) + (f" and {len(parts) - 8} more" if len(parts) > 8 else "")
 
 
-def _list(value: object) -> list[Any]:
-    return value if isinstance(value, list) else []
+def _rows(value: object) -> list[Mapping[str, Any]]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
 
 
 def _number(value: object) -> int | None:

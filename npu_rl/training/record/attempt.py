@@ -64,6 +64,11 @@ class Attempt:
         return self.folder / "nodes.json"
 
     @property
+    def lost_nodes(self) -> Path:
+        """Nodes that the Ray cluster had lost when the attempt ended."""
+        return self.folder / "lost-nodes.json"
+
+    @property
     def metrics(self) -> Path:
         """Metrics, one JSON line per step."""
         return self.folder / "metrics.jsonl"

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from npu_rl.training.monitor.alarm import Alarm
-from npu_rl.training.monitor.hang_alarm import hang_alarm
+from npu_rl.training.monitor.hang_alarm import hang_alarm, lost_node_alarm
 from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.metrics import MetricsWriter, seconds
 from npu_rl.training.monitor.phase_clock import PhaseClock, PhaseWait, parse_phase
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
+from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD
 from npu_rl.training.monitor.tail import follow
 from npu_rl.training.monitor.watch import Watch
 from npu_rl.training.record.attempt import Attempt
@@ -75,7 +76,7 @@ class Follower:
         for line in self._log.lines():
             found = self._lines.parse(line)
             if found is None:
-                self._stage(line)
+                self._take_other_line(line)
             else:
                 self._take_step(*found)
 
@@ -121,10 +122,13 @@ class Follower:
             self._clock.stage(_LAST_STAGE, now)
         self._note(self._watch.point(step, data))
 
-    def _stage(self, line: str) -> None:
+    def _take_other_line(self, line: str) -> None:
+        message = speaker_and_message(line)[1]
+        lost = NODE_MARKED_DEAD.search(message) if "marked dead" in message else None
+        if lost:
+            self._note([lost_node_alarm(lost["address"], self._step, self._attempt.driver_log)])
         if self.steps:
             return
-        message = speaker_and_message(line)[1]
         for sign, stage in _STAGES:
             if sign in message:
                 self._screen.stage(stage)

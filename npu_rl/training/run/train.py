@@ -13,11 +13,13 @@ from npu_rl.common import host_facts
 from npu_rl.common.bounded import read_file, read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import masked_data
+from npu_rl.common.printable import counted
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
+from npu_rl.training.monitor.explain_failure import Explanation
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
@@ -365,6 +367,9 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
 def _failure(attempt: Attempt, code: int) -> RunFailed:
     status = f"signal {-code}" if code < 0 else f"exit status {code}"
     found = explain_attempt(attempt, code)
+    lost = node_reports.lost_nodes(attempt)
+    if lost:
+        return _lost_nodes(attempt, status, lost, found)
     if found is None:
         return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log))
     return RunFailed(
@@ -372,4 +377,16 @@ def _failure(attempt: Attempt, code: int) -> RunFailed:
         where=f"{found.file}:{found.line}",
         why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
         hint=found.hint or None,
+    )
+
+
+def _lost_nodes(attempt: Attempt, status: str, lost: list[str], found: Explanation | None) -> RunFailed:
+    """Return the failure of a run whose cluster has lost nodes: whatever the log says follows from that."""
+    said = "" if found is None else f"\nThe log says: {found.cause.splitlines()[0]}"
+    return RunFailed(
+        f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
+        where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",
+        why="\n".join(lost) + said,
+        hint="Look at these hosts (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or "
+        "take them out, end what is left of this run there, and go on with --resume.",
     )
