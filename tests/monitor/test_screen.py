@@ -36,9 +36,9 @@ STEP = {
     "timing_s/update_actor": 0.21,
     "perf/throughput": 432.4,
 }
-LINE = "step 12/60 reward 0.123 len 15.8 0.61 s (gen .30) 432 tok/s/die ETA 0:32"
+LINE = "step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 upd .21) 432 tok/s/die ETA 0:32"
 WHOLE = (
-    "step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 old .05 ref .05 update .21) "
+    "step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 old .05 ref .05 upd .21) "
     "432 tok/s/die 865 tok/s/card ETA 0:32"
 )
 ALARM = Alarm("nan", "Step 3: actor/grad_norm is nan", "An overflow.", "actor/grad_norm")

@@ -11,10 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.recipes.recipe.ray_start import ray_options
 from npu_rl.recipes.recipe.recipe_paths import split_function
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.trainer_command import Command, argument, hydra_text
+from npu_rl.recipes.recipe.trainer_command import Command, argument, hydra_text, ray_options
 from npu_rl.recipes.recipe.trainer_settings import (
     config_location,
     keys_without_effect,

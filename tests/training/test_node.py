@@ -16,9 +16,9 @@ import pytest
 
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.recipes.recipe.ray_start import ray_needs
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.run.node_reports import lost_nodes, refusal
+from npu_rl.training.run.ray_start import ray_needs
 
 
 @pytest.fixture

@@ -18,7 +18,6 @@ from npu_rl.common import byte_code
 from npu_rl.common.callers_path import callers_path
 from npu_rl.recipes.recipe.checkpoints_kept import settle_checkpoints
 from npu_rl.recipes.recipe.own_keys import run_settings
-from npu_rl.recipes.recipe.ray_start import ray_needs, ray_options
 from npu_rl.recipes.recipe.recipe_paths import absolute, function_file, split_function
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import (
@@ -144,6 +143,7 @@ def render(
     secrets: Collection[str] = (),
     search_path: tuple[str, ...] = (),
     groups: Collection[str] = (),
+    needs: Mapping[str, Any] | None = None,
 ) -> Command:
     """Render the command of one attempt.
 
@@ -155,6 +155,7 @@ def render(
         secrets: Names of variables that hold secrets.
         search_path: `hydra.searchpath` of the trainer's configuration.
         groups: The groups in the defaults lists of the trainer's configuration.
+        needs: What a running Ray has to have.
     """
     given = settings_of(recipe)
     if recipe.has_own_keys:
@@ -177,7 +178,7 @@ def render(
         "code": str(folders.code),
         "packages": sorted(packages),
         "record": str(folders.attempt),
-        "needs": ray_needs(recipe, python),
+        "needs": needs,
     }
     return Command(
         python=python,
@@ -321,6 +322,34 @@ def _network(recipe: Recipe) -> dict[str, str]:
     collectives = "NCCL_SOCKET_IFNAME" if recipe.device == "cuda" else "HCCL_SOCKET_IFNAME"
     names = (collectives, "GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
     return dict.fromkeys(names, recipe.cluster.interface)
+
+
+def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:
+    """Return keyword arguments of ray.init. Without an address, Ray is started for the run and ended with it.
+
+    Args:
+        folder: Ray's folder; its path must be short, since sockets lie in it. None leaves the choice to Ray.
+    """
+    if recipe.cluster.address:
+        return {"address": recipe.cluster.address}
+    return {
+        "address": "local",  # a RAY_ADDRESS of the user's must not divert the run
+        "include_dashboard": False,
+        **({"_temp_dir": str(folder)} if folder else {}),
+        **({"_node_ip_address": "127.0.0.1"} if recipe.device == "cpu" else {}),
+        **node_resources(recipe),
+    }
+
+
+def node_resources(recipe: Recipe) -> dict[str, Any]:
+    """Return the resources of a node, as arguments of ray.init or, with hyphens, of `ray start`."""
+    if recipe.device == "cuda":
+        return {"num_gpus": recipe.cluster.dies}
+    offers: dict[str, Any] = {"resources": {"NPU": recipe.cluster.dies}}
+    if recipe.device == "cpu":
+        # A worker per die, the trainer, and two for what the trainer starts beside them.
+        offers |= {"num_cpus": recipe.cluster.world + 3, "num_gpus": 0, "object_store_memory": 256 << 20}
+    return offers
 
 
 def switch(slug: str) -> str:

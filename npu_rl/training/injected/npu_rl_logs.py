@@ -31,15 +31,15 @@ def main() -> None:
     import ray
 
     ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    nodes = ray.nodes()
-    attempt = Path(folder).parent
-    lost = npu_rl_lost_nodes.lost_nodes(nodes, attempt / "nodes.json")
-    if lost:
-        (attempt / "lost-nodes.json").write_text(json.dumps(lost, indent=2) + "\n", encoding="utf-8")
-    hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in nodes if node["Alive"]}
+    hosts = {node["NodeID"]: node["NodeManagerHostname"] for node in ray.nodes() if node["Alive"]}
     answers = npu_rl_nodes.run_on_nodes(
         list(hosts), npu_rl_node.job_logs, (job, _LOG_LIMIT, _NODE_LIMIT), _TIMEOUT
     )
+    # After the answers: Ray notices a node that is gone up to half a minute later, and waiting for it took as long.
+    attempt = Path(folder).parent
+    lost = npu_rl_lost_nodes.lost_nodes(ray.nodes(), attempt / "nodes.json")
+    if lost:
+        (attempt / "lost-nodes.json").write_text(json.dumps(lost, indent=2) + "\n", encoding="utf-8")
     silent = [hosts[node] for node, answer in answers.items() if not isinstance(answer, dict)]
     for node, answer in answers.items():
         if isinstance(answer, dict):

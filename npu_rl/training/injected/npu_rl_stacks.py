@@ -59,7 +59,7 @@ def _from_cluster(address: str, run: str, report: Path) -> dict[str, Any]:
             {**places[node], "processes": rows} for node, rows in answers.items() if isinstance(rows, list)
         ],
         "silent": [places[node] for node, rows in answers.items() if not isinstance(rows, list)],
-        "lost": npu_rl_lost_nodes.lost_nodes(nodes.values(), report),
+        "lost": npu_rl_lost_nodes.lost_nodes(ray.nodes(), report),
     }
 
 

@@ -138,13 +138,14 @@ class StackGroup:
 
 def read_processes(found: Mapping[str, Any]) -> list[RunProcess]:
     """Return the processes that the nodes reported; what is malformed is left out."""
-    processes: list[RunProcess] = []
+    processes: dict[tuple[str, int], RunProcess] = {}  # two nodes of one host see the same ones
     for node in _rows(found.get("nodes")):
         rows = _rows(node.get("processes"))
         by_pid = {_number(row.get("pid")): row for row in rows}
         for row in rows[: _MOST_PROCESSES - len(processes)]:
-            processes.append(_process(row, by_pid.get(_number(row.get("parent")), {}), node))
-    return processes
+            one = _process(row, by_pid.get(_number(row.get("parent")), {}), node)
+            processes.setdefault((one.host, one.pid), one)
+    return list(processes.values())
 
 
 def _process(row: Mapping[str, Any], parent: Mapping[str, Any], node: Mapping[str, Any]) -> RunProcess:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from npu_rl.training.monitor.metrics import phase_seconds, reward, seconds, throughput
 
 WIDTH = 80  # columns of a line for a log or a pipe
-_SHORT = {"old_log_prob": "old", "update_actor": "update"}  # short names of phases
+_SHORT = {"old_log_prob": "old", "update_actor": "upd"}  # short names of phases
 _SHORTEST_PHASE = 0.005  # seconds
 
 

@@ -16,12 +16,12 @@ from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import Secrets, masked_argument, masked_data, masked_value
 from npu_rl.common.yaml_documents.text_checks import split_address
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
-from npu_rl.recipes.recipe.ray_start import start_commands
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import PER_NODE_VARIABLES, Command
 from npu_rl.recipes.trainer_keys.plain_config import config_text
 from npu_rl.training.record.attempt import dump, write_private
 from npu_rl.training.run import tiny_model
+from npu_rl.training.run.ray_start import start_commands
 
 if TYPE_CHECKING:
     from npu_rl.training.run.prepare import Prepared

@@ -4,39 +4,11 @@ from __future__ import annotations
 
 import json
 import shlex
-from pathlib import Path
 from typing import Any
 
 from npu_rl.common.yaml_documents.text_checks import split_address
 from npu_rl.recipes.recipe.schema import Recipe
-
-
-def ray_options(recipe: Recipe, folder: Path | None) -> dict[str, Any]:
-    """Return keyword arguments of ray.init. Without an address, Ray is started for the run and ended with it.
-
-    Args:
-        folder: Ray's folder; its path must be short, since sockets lie in it. None leaves the choice to Ray.
-    """
-    if recipe.cluster.address:
-        return {"address": recipe.cluster.address}
-    return {
-        "address": "local",  # a RAY_ADDRESS of the user's must not divert the run
-        "include_dashboard": False,
-        **({"_temp_dir": str(folder)} if folder else {}),
-        **({"_node_ip_address": "127.0.0.1"} if recipe.device == "cpu" else {}),
-        **node_resources(recipe),
-    }
-
-
-def node_resources(recipe: Recipe) -> dict[str, Any]:
-    """Return the resources of a node, as arguments of ray.init or, with hyphens, of `ray start`."""
-    if recipe.device == "cuda":
-        return {"num_gpus": recipe.cluster.dies}
-    offers: dict[str, Any] = {"resources": {"NPU": recipe.cluster.dies}}
-    if recipe.device == "cpu":
-        # A worker per die, the trainer, and two for what the trainer starts beside them.
-        offers |= {"num_cpus": recipe.cluster.world + 3, "num_gpus": 0, "object_store_memory": 256 << 20}
-    return offers
+from npu_rl.recipes.recipe.trainer_command import node_resources
 
 
 def start_commands(recipe: Recipe, python: str) -> tuple[list[str], list[str]]:
