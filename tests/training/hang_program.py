@@ -1,4 +1,4 @@
-"""A trainer with ranks that hangs in one of five ways: `hang_program KIND STEPS SLOW`, run by npu_rl_driver.
+"""A trainer with ranks that hangs in one of five ways, run by npu_rl_driver; HANG_PLAN=PLACE,KIND,STEPS,SLOW,WORK.
 
 Ranks are Ray actors that meet in gloo's collectives, as verl's are. Phases are timed by `verl.utils.debug`, which the
 test lays beside this file. KIND is none, or what goes wrong in the step before the last, in rank 1 (of two):
@@ -8,12 +8,14 @@ left      it returns early, from a collective that the other is in
 reward    the reward function of the trainer waits on a socket
 receiver  the process that receives rank 1's weights is killed, and rank 1 waits for it
 
-SLOW: seconds of each phase `save_checkpoint` and `testing`, which come every third step.
+WORK: seconds of `gen` and of `update_actor`, a quarter more or less. SLOW: seconds of each phase `save_checkpoint` and
+`testing`, which come every third step.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -51,8 +53,9 @@ class Rank:
     def ready(self) -> None:
         """Return once the rank has been made."""
 
-    def generate(self, kind: str) -> float:
+    def generate(self, kind: str, work: float) -> float:
         """Take the weights, and generate."""
+        time.sleep(work * random.uniform(0.75, 1.25))
         self.send_weights(kind)
         return self.meet(kind)
 
@@ -101,7 +104,7 @@ def score_on_a_server(kind: str) -> None:
 class Trainer:
     """verl's TaskRunner."""
 
-    def run(self, place: str, kind: str, steps: int, slow: float) -> None:
+    def run(self, place: str, kind: str, steps: int, slow: float, work: float) -> None:
         """Train."""
         made = ray.remote(num_cpus=0)(Rank)
         ranks = [
@@ -112,18 +115,20 @@ class Trainer:
         ]
         ray.get([rank.ready.remote() for rank in ranks])  # as verl's init_workers, before the first step
         for step in range(1, steps + 1):
-            self.step(ranks, step, kind if step == steps - 1 else "none", slow if step % 3 == 0 else 0.0)
+            self.step(
+                ranks, step, kind if step == steps - 1 else "none", slow if step % 3 == 0 else 0.0, work
+            )
 
-    def step(self, ranks: list[Any], step: int, kind: str, slow: float) -> None:
+    def step(self, ranks: list[Any], step: int, kind: str, slow: float, work: float) -> None:
         """Do one step."""
         timing: dict[str, float] = {}
         with marked_timer("step", timing):
             with marked_timer("gen", timing, color="red"):
-                ray.get([rank.generate.remote(kind) for rank in ranks])
+                ray.get([rank.generate.remote(kind, work) for rank in ranks])
             with marked_timer("reward", timing):
                 score_on_a_server(kind)
             with marked_timer("update_actor", timing):
-                ray.get([rank.meet.remote("none") for rank in ranks])
+                ray.get([rank.generate.remote("none", work) for rank in ranks])
             for name in ("testing", "save_checkpoint") if slow else ():
                 with marked_timer(name, timing):
                     time.sleep(slow)
@@ -133,9 +138,9 @@ class Trainer:
 
 def main() -> None:
     """Train in an actor of its own, as verl does."""
-    place, kind, steps, slow = os.environ["HANG_PLAN"].split(",")
+    place, kind, steps, slow, work = os.environ["HANG_PLAN"].split(",")
     trainer = Trainer.remote()  # type: ignore[attr-defined]
-    ray.get(trainer.run.remote(place, kind, int(steps), float(slow)))
+    ray.get(trainer.run.remote(place, kind, int(steps), float(slow), float(work)))
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ def hang(
     *,
     steps: int = 5,
     slow: float = 0.0,
+    work: float = 0.0,
     floor: float = 2.0,
     env: Mapping[str, str] = {},
 ) -> Hung:
@@ -85,7 +86,7 @@ def hang(
     (timers / "__init__.py").write_text(TIMER)
     shutil.copy(PROGRAM, code)
     fake = FakeRun(folder)
-    words = [f"watch.phase_timeout={floor:g}", f"env.HANG_PLAN={folder},{kind},{steps},{slow:g}"]
+    words = [f"watch.phase_timeout={floor:g}", f"env.HANG_PLAN={folder},{kind},{steps},{slow:g},{work:g}"]
     prepared = fake.prepared(
         [], [*words, *(f"env.{name}={value}" for name, value in {**PATIENT_RAY, **env}.items())], steps
     )

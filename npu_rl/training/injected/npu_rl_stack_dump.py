@@ -24,7 +24,8 @@ _PAUSE = 0.02
 _SETTLED = 3  # pauses without growth after which the stacks are whole
 _LARGEST = 1 << 18  # bytes of one process
 _MOST = 512  # processes of one host
-_SPY_SECONDS = 10.0
+_SPY_SECONDS = 12.0  # for all processes of one host
+_STOPPED = ("T", "t")
 _KEPT = ("RANK", "WORLD_SIZE", "WG_PREFIX")
 
 
@@ -35,12 +36,15 @@ def dump_run(run: str) -> list[dict[str, Any]]:
         run: Its mark (NPU_RL_RUN).
     """
     rows = list(_processes(run))[:_MOST]
+    asked = [row for row in rows if row["state"] not in (*_STOPPED, "Z")]
+    for several in _rounds(asked):
+        _ask(several)
+    until = time.monotonic() + _SPY_SECONDS
     for row in rows:
-        if row["state"] not in ("T", "t", "Z"):
-            row["text"] = _by_signal(row["pid"])
-            row["how"] = "faulthandler" if row["text"] else ""
         if not row["text"] and row["python"] and row["state"] != "Z":
-            row["text"], row["how"] = _by_py_spy(row["pid"])
+            row["text"], row["how"] = _by_py_spy(row["pid"], until - time.monotonic())
+        if not row["text"] and row["state"] == "D":
+            row["how"] = f"it waits inside the kernel; {row['how']}"
     return rows
 
 
@@ -75,28 +79,44 @@ def _processes(run: str) -> Iterator[dict[str, Any]]:
     yield from (row for row in ended if row["parent"] in known)
 
 
-def _by_signal(pid: int) -> str:
-    """Return the stacks that a process writes when it is asked; "" if it has no file for them or does not answer."""
-    file = _memory_file(pid)
-    if file is None or not _catches(pid, NUMBER):
-        return ""
-    try:
-        handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return ""
-    try:
-        before = size = os.fstat(handle).st_size
-        os.kill(pid, NUMBER)
-        deadline, unchanged = time.monotonic() + _ANSWER, 0
-        while time.monotonic() < deadline and unchanged < _SETTLED:
-            time.sleep(_PAUSE)
+def _rounds(rows: list[dict[str, Any]]) -> list[list[tuple[dict[str, Any], int]]]:
+    """Return processes that can be asked, with their open files: a fork shares its parent's, and is asked after it."""
+    found: dict[tuple[int, int], int] = {}
+    rounds: list[list[tuple[dict[str, Any], int]]] = []
+    for row in rows:
+        file = _memory_file(row["pid"]) if _catches(row["pid"], NUMBER) else None
+        try:
+            handle = os.open(file, os.O_RDONLY | os.O_CLOEXEC) if file else None
+        except OSError:  # it has ended
+            handle = None
+        if handle is None:
+            continue
+        status = os.fstat(handle)
+        number = found.get((status.st_dev, status.st_ino), 0)
+        found[status.st_dev, status.st_ino] = number + 1
+        rounds += [[]] if number == len(rounds) else []
+        rounds[number].append((row, handle))
+    return rounds
+
+
+def _ask(several: list[tuple[dict[str, Any], int]]) -> None:
+    """Let processes write their stacks at the same time, and read them."""
+    before = {handle: os.fstat(handle).st_size for _, handle in several}
+    size, unchanged = dict(before), dict.fromkeys(before, 0)
+    for row, _ in several:
+        with contextlib.suppress(OSError):  # it has ended
+            os.kill(row["pid"], NUMBER)
+    deadline = time.monotonic() + _ANSWER
+    while time.monotonic() < deadline and any(count < _SETTLED for count in unchanged.values()):
+        time.sleep(_PAUSE)
+        for handle in before:
             now = os.fstat(handle).st_size
-            unchanged = unchanged + 1 if now == size and now > before else 0
-            size = now
-        return os.pread(handle, min(size - before, _LARGEST), before).decode("utf-8", "replace")
-    except OSError:  # it has ended
-        return ""
-    finally:
+            unchanged[handle] = unchanged[handle] + 1 if now == size[handle] and now > before[handle] else 0
+            size[handle] = now
+    for row, handle in several:
+        length = min(size[handle] - before[handle], _LARGEST)
+        row["text"] = os.pread(handle, length, before[handle]).decode("utf-8", "replace")
+        row["how"] = "faulthandler" if row["text"] else ""
         os.close(handle)
 
 
@@ -118,8 +138,10 @@ def _catches(pid: int, number: int) -> bool:
     return False
 
 
-def _by_py_spy(pid: int) -> tuple[str, str]:
+def _by_py_spy(pid: int, seconds: float) -> tuple[str, str]:
     """Return the stacks that py-spy reads, and "py-spy"; or "" and why not."""
+    if seconds <= 0:
+        return "", "no time was left for py-spy"
     beside = Path(sys.executable).with_name("py-spy")
     spy = str(beside) if os.access(beside, os.X_OK) else shutil.which("py-spy")
     if spy is None:
@@ -127,7 +149,7 @@ def _by_py_spy(pid: int) -> tuple[str, str]:
     words = [spy, "dump", "--nonblocking", "--full-filenames", "--pid", str(pid)]
     try:
         done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SPY_SECONDS, check=False
+            words, stdin=subprocess.DEVNULL, capture_output=True, timeout=seconds, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return "", f"py-spy: {type(error).__name__}"

@@ -123,7 +123,7 @@ class StackGroup:
         if not one.stacks:
             return f"no stacks{f': {one.how}' if one.how else ''}"
         if one.waits and one.working[0].function == "main_loop":
-            return "waits for its next task"
+            return f"waits for its next task, in {one.working[0].short}"
         return f"waits in {place}" if one.waits else f"in {place}"
 
     @property
