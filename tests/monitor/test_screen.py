@@ -20,7 +20,7 @@ from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.metrics import Point
 from npu_rl.training.monitor.phase_clock import PhaseWait
 from npu_rl.training.monitor.plot import final_curve
-from npu_rl.training.monitor.screen import PlainScreen, screen_for
+from npu_rl.training.monitor.screen import LiveScreen, PlainScreen, screen_for
 from npu_rl.training.monitor.step_text import clock, step_line
 from tests.support import ROOT
 from tests.training.processes import environment
@@ -193,6 +193,27 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
     assert "UNPROVEN: a [print]" in shown
     assert "step 12/12 reward 0.120 100 tok/s/die 200 tok/s/card ETA 0:00" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_a_step_is_one_line_of_the_table_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    screen = LiveScreen(stream, dies_per_card=2)
+    for step in range(1, 13):
+        screen.step(
+            1000 + step, 2000, {**STEP, "response_length/mean": 16384.0, "timing_s/step": 1338.0}, 99999.0
+        )
+    screen.waiting(PhaseWait("gen", 700.0, 2700.0, 900.0), False)
+    screen.alarm(ALARM)
+    screen.alarm(replace(ALARM, count=3))
+    screen.close()
+    lines = stream.getvalue().splitlines()
+    rows = [line for line in lines if "/2000" in line]
+    assert len(rows) == 8 and all(len(line.rstrip()) <= columns for line in rows)
+    assert ("tok/s/card" in stream.getvalue()) == (columns >= 100)
+    assert all("gen .30 old .05 ref .05 upd .21" in row for row in rows) == (columns >= 80)
+    assert any(line.startswith("3 times, last: Step 3: ") for line in lines)
 
 
 # -- the curve -----------------------------------------------------------------------------------------

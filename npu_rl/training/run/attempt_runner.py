@@ -84,10 +84,10 @@ def attempt_once(
             attempt.record_driver(child.pid)
             ended = _until_end(follower, child, received, screen)
         finally:
-            follower.end_collection()
             # An exited driver may have left workers; a running one is terminated first.
             killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []
             follower.read_new_lines()
+            follower.end_collection()
             keep_worker_logs(ray, attempt.workers)
             fetch_worker_logs(attempt, argv[0], environment)
     ended.killed = killed

@@ -8,10 +8,10 @@ import os
 import signal
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from npu_rl.common.bounded import read_json
-from npu_rl.common.disk import disk_errors
-from npu_rl.common.errors import HostError
+from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.process import RUN_VARIABLE, Child, start
 from npu_rl.training.monitor.hang_alarm import StackReport, report_of
 from npu_rl.training.record.attempt import Attempt, write_private
@@ -30,8 +30,6 @@ class StackCollector:
             python: The training interpreter.
             environment: The run's; its mark is left out, since the collector is none of what is looked at.
         """
-        with disk_errors(attempt.stacks):
-            attempt.stacks.mkdir(mode=0o700, exist_ok=True)
         number = 1 + sum(1 for path in attempt.stacks.glob("*.log"))
         self._data, self._log = attempt.stacks / f"{number}.json", attempt.stacks / f"{number}.log"
         self.file = attempt.stacks / f"{number}.txt"
@@ -43,6 +41,7 @@ class StackCollector:
             name: value for name, value in environment.items() if name not in (RUN_VARIABLE, "NPU_RL_PHASES")
         }
         try:
+            attempt.stacks.mkdir(mode=0o700, exist_ok=True)
             self._child = start(
                 [python, "-m", "npu_rl_stacks", str(address), environment[RUN_VARIABLE], str(self._data)],
                 env={**own, **MAKER_ENVIRONMENT, "NPU_RL_STANDINS": ""},
@@ -78,5 +77,8 @@ class StackCollector:
         if not isinstance(found, dict):
             return StackReport(error=self._error or f"see {self._log}")
         report = report_of(found)
-        write_private(self.file, report.text().encode())
+        try:
+            write_private(self.file, report.text().encode())
+        except (NpuRlError, OSError) as error:  # a full disk is no reason to end the run
+            return replace(report, error=str(error))
         return report
