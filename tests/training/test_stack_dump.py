@@ -171,6 +171,6 @@ def test_verls_timers_note_when_a_phase_begins_and_ends(tmp_path: Path, files: d
     ]  # fmt: skip
     assert noted.stat().st_mode & 0o777 == 0o600
     noted.unlink()
-    use(RANK="0")
+    use(WG_PREFIX="abc", RANK="0")
     assert not noted.exists(), "a rank times its own work"
     assert use(NPU_RL_PHASES="/nothing/there") == "{'step': 1}\n"

@@ -2,8 +2,8 @@
 
 verl times each phase with a context manager: `marked_timer`, which it takes from verl.utils.debug, or `_timer` of
 verl/trainer/ppo/ray_trainer.py (until 54c9b73). Both are wrapped right after their import; the times stay verl's own. A
-line goes to the file NPU_RL_PHASES of the attempt, which every node can write. Ranks time their own work with other
-functions and note nothing. Nothing that fails here ends a run.
+line goes to the file NPU_RL_PHASES of the attempt, which every node can write. Workers of a group, which have
+WG_PREFIX, note nothing; RANK may be the node's own. Nothing that fails here ends a run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def _noted(timer: Callable[..., Any]) -> Callable[..., Any]:
 
 def _note(name: object, *, begins: bool) -> None:
     path = os.environ.get("NPU_RL_PHASES")
-    if not path or "RANK" in os.environ:
+    if not path or "WG_PREFIX" in os.environ:
         return
     import json  # not at every start of Python
 

@@ -103,7 +103,7 @@ def _tell_of_itself() -> None:
     if not os.environ.get("NPU_RL_RUN"):
         return
     importlib.import_module("npu_rl_stack_signal").register()
-    if os.environ.get("NPU_RL_PHASES") and "RANK" not in os.environ:
+    if os.environ.get("NPU_RL_PHASES") and "WG_PREFIX" not in os.environ:
         importlib.import_module("npu_rl_phases").install()
 
 
