@@ -1,4 +1,4 @@
-"""A rank that leaves a collective of a real Ray is named while the others wait. benchmarks/hangs.py has the other kinds."""
+"""A rank that leaves a collective of a real Ray is named while the others wait; benchmarks/hangs.py has other kinds."""
 
 from __future__ import annotations
 
