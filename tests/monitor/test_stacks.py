@@ -137,7 +137,7 @@ def test_a_rank_that_is_gone_and_a_child_that_has_ended_are_named() -> None:
     assert lines[0] == "rank 2 of 4: gone, no node has its process"
     child = {"pid": 300, "parent": 101, "name": "VLLM::EngineCore", "state": "Z", "rank": None, "text": ""}
     lines = report(*(rank(n, IN_COLLECTIVE) for n in range(4)), child).lines()
-    assert lines[0] == "a child of rank 1 (node3, pid 300): has ended, and nobody has noticed"
+    assert lines[0] == "a child of rank 1 (node3, pid 300): has ended, and its parent has not noticed"
 
 
 def test_rays_own_processes_and_idle_children_are_left_out() -> None:

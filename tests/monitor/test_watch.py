@@ -186,7 +186,7 @@ def entropies(*values: float) -> list[dict[str, float]]:
 def test_an_entropy_that_collapses_before_the_reward_rises_is_told_once() -> None:
     told = feed(Watch(Limits(constant_steps=None)), *entropies(*[0.6] * 12, *[0.03] * 20))
     found = [(step, alarm) for step, alarms in enumerate(told, 1) for alarm in alarms]
-    assert [(step, alarm.kind, alarm.step) for step, alarm in found] == [(18, "entropy-collapse", 18)]
+    assert [(step, alarm.kind, alarm.step) for step, alarm in found] == [(20, "entropy-collapse", 20)]
     assert "from 0.6 to 0.03" in found[0][1].message and "optimizer.lr" in found[0][1].hint
 
 
@@ -210,8 +210,8 @@ def test_an_entropy_that_falls_while_the_policy_learns_is_well(steps: list[dict[
 def test_a_difference_that_rises_is_told_and_one_that_jumps_or_grows_with_the_probabilities_is_not() -> None:
     rising = [difference(0.002)] * 12 + [difference(0.03)] * 12
     told = kinds(feed(Watch(), *rising))
-    assert [step for step, alarms in enumerate(told, 1) if alarms] == [18]
-    assert told[17] == ["rising-difference"]
+    assert [step for step, alarms in enumerate(told, 1) if alarms] == [20]
+    assert told[19] == ["rising-difference"]
     spikes = [difference(0.002 if step % 4 else 0.09) for step in range(60)]
     assert kinds(feed(Watch(), *spikes)) == [[]] * 60
     learning = [difference(0.01 / math.exp(e), **{"actor/entropy": e}) for e in [5.7] * 12 + [0.1] * 20]

@@ -43,7 +43,9 @@ def lacking(nodes: Iterable[Mapping[str, Any]], needs: Mapping[str, Any] | None)
 
 
 def _hint(needs: Mapping[str, Any], alive: list[Mapping[str, Any]]) -> str:
-    lines = [f"Stop Ray there (`ray stop`) and start it right. On the head:\n  {needs['head']}"]
+    lines = [
+        f"Stop Ray there (`ray stop`) and start it with what is missing. On the head:\n  {needs['head']}"
+    ]
     if needs["nodes"] > 1 or len(alive) > 1:
         lines.append(f"On each other node:\n  {needs['worker']}")
     return "\n".join(lines)

@@ -1,7 +1,7 @@
 """The Python stacks of a run's processes on one host. Standard library only; sent to the nodes by value.
 
 Each process of a run writes them into a file in its memory when it gets a signal (npu_rl_stack_signal.py). A process
-that does not answer, such as a stopped one, is read by py-spy where that is installed and may.
+that does not answer, such as a stopped one, is read by py-spy where that is installed and permitted.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def dump_run(run: str) -> list[dict[str, Any]]:
 
 
 def _processes(run: str) -> Iterator[dict[str, Any]]:
-    """Yield what /proc says of the run's processes, and of those of them that have ended and are not yet reaped."""
+    """Yield the run's processes from /proc, and their children that have ended and are not yet reaped."""
     known: set[int] = set()
     ended = []
     for pid in sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
@@ -80,7 +80,7 @@ def _processes(run: str) -> Iterator[dict[str, Any]]:
 
 
 def _rounds(rows: list[dict[str, Any]]) -> list[list[tuple[dict[str, Any], int]]]:
-    """Return processes that can be asked, with their open files: a fork shares its parent's, and is asked after it."""
+    """Return processes with a handler, and their open files: a fork shares its parent's, and comes a round later."""
     found: dict[tuple[int, int], int] = {}
     rounds: list[list[tuple[dict[str, Any], int]]] = []
     for row in rows:
@@ -161,7 +161,7 @@ def _by_py_spy(pid: int, seconds: float) -> tuple[str, str]:
 
 
 def _stat(pid: int) -> tuple[str, str, int] | None:
-    """Return name, state and parent of a process; None if there is none."""
+    """Return name, state and parent of a process; None if it has ended."""
     text = _read(f"/proc/{pid}/stat").decode("utf-8", "replace")
     begin, end = text.find("("), text.rfind(")")
     words = text[end + 1 :].split()

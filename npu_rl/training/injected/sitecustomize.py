@@ -99,7 +99,7 @@ def _install_standins() -> None:
 
 
 def _tell_of_itself() -> None:
-    """Let a process of a run show its stacks when it is asked, and note the phases of its trainer."""
+    """Let a process of a run write its stacks at a signal, and note the phases of its trainer."""
     if not os.environ.get("NPU_RL_RUN"):
         return
     importlib.import_module("npu_rl_stack_signal").register()

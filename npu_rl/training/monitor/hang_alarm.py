@@ -18,11 +18,11 @@ _UNKNOWN = (
     "slow."
 )
 _HINTS = {
-    "stopped": "Let a stopped process go on with `kill -CONT PID` on its host; something has stopped it on purpose.",
-    "ended": "A process that has ended does not come back: stop the run (Ctrl-C) and go on with --resume.",
-    "lost": "Stop the run (Ctrl-C), bring the node back with worker.sh or take it out, and go on with --resume.",
-    "stuck": "Read the stacks. If it is no slow disk or network, stop the run (Ctrl-C) and go on with --resume; if a "
-    "phase may take that long, raise watch.phase_timeout.",
+    "stopped": "Continue a stopped process with `kill -CONT PID` on its host; something stopped it on purpose.",
+    "ended": "A process that has ended does not come back: stop the run (Ctrl-C) and continue with --resume.",
+    "lost": "Stop the run (Ctrl-C), bring the node back with worker.sh or take it out, and continue with --resume.",
+    "stuck": "Read the stacks. Unless a disk or a network is slow, stop the run (Ctrl-C) and continue with --resume. If "
+    "a phase may take that long, raise watch.phase_timeout.",
 }
 
 

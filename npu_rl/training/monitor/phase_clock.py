@@ -1,4 +1,4 @@
-"""How long a phase of a run may take before it counts as hanging, by what that phase has taken so far.
+"""Limits of a run's phases: when one counts as hanging, by its longest duration so far.
 
 The phases of a step come from the trainer's own timers (injected/npu_rl_phases.py). Of a trainer without them each
 step is one phase, and one beside which a checkpoint is saved or a validation is made is another.

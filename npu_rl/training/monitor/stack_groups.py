@@ -85,7 +85,7 @@ class RunProcess:
 
     @property
     def working(self) -> Stack:
-        """The stack that says what it does: of the main thread, or of another where the main thread only waits."""
+        """The stack that shows its work: the main thread's, or another one's if the main thread only waits."""
         if not self.stacks:
             return ()
         main, *others = self.stacks
@@ -113,10 +113,10 @@ class StackGroup:
 
     @property
     def what(self) -> str:
-        """What they do, in a line."""
+        """Their work, in one line."""
         one = self.members[0]
         if one.ended:
-            return "has ended, and nobody has noticed"
+            return "has ended, and its parent has not noticed"
         place = _place(one.working)
         if one.stopped:
             return f"stopped (by a signal){f' in {place}' if place else f'; {one.how}' if one.how else ''}"

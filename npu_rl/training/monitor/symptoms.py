@@ -31,7 +31,7 @@ class Symptom:
 _ADDRESS = r"(?P<address>[0-9A-Za-z.:_-]{1,64}?)"
 _LOST_HINT = (
     "Look at that host (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or take the node "
-    "out, end what is left of this run there, and go on with --resume."
+    "out, end what is left of this run there, and continue with --resume."
 )
 # What Ray's driver prints when a node stops answering (src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1).
 NODE_MARKED_DEAD = re.compile(
@@ -144,13 +144,13 @@ SYMPTOMS = (
     _symptom(
         rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
-        "Look at the log of that node's workers first, then at the host. Go on with --resume.",
+        "Look at the log of that node's workers first, then at the host. Continue with --resume.",
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
     ),
     _symptom(
         rf"Connection closed by peer \[{_ADDRESS}\]",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
-        "Look at the log of that node's workers first, then at the host. Go on with --resume.",
+        "Look at the log of that node's workers first, then at the host. Continue with --resume.",
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
     ),
     _symptom(

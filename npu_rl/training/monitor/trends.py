@@ -22,7 +22,7 @@ _NEARLY_BEST = 0.95  # share of the best reward of a response, from where the po
 
 @dataclass(frozen=True)
 class Trend:
-    """What a trend says after a step; `wrong` is whether it is an alarm."""
+    """The state of a trend after a step; `wrong` is whether it is an alarm."""
 
     wrong: bool
     first: float

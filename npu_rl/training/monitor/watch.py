@@ -31,11 +31,11 @@ _SAME_WEIGHTS = (
     "routing, a temperature or positions that only one of them has."
 )
 _HINTS = {
-    "nan": "Stop the run: no later step is of use. Go on from an earlier checkpoint, with a lower optimizer.lr.",
+    "nan": "Stop the run: no later step is of use. Continue from an earlier checkpoint, with a lower optimizer.lr.",
     "constant-reward": "Read the samples of this step; `npu-rl data check` tries the reward on the data.",
     "transfer": "Stop the run, and rehearse the recipe: `--rehearse` compares every tensor of a weight sync.",
-    "rising-difference": "Go on from a checkpoint before the rise, with a lower optimizer.lr.",
-    "entropy-collapse": "Go on from an earlier checkpoint, with a lower optimizer.lr or a higher temperature.",
+    "rising-difference": "Continue from a checkpoint before the rise, with a lower optimizer.lr.",
+    "entropy-collapse": "Continue from an earlier checkpoint, with a lower optimizer.lr or a higher temperature.",
     "empty-answers": "Read the samples of this step.",
 }
 

@@ -47,7 +47,7 @@ class Follower:
         stop_after: int | None,
         collect: Callable[[], StackCollector],
     ) -> None:
-        """Begin at the start of the log; `collect` starts a collection of the stacks of the run's processes."""
+        """Begin at the start of the log; `collect` starts to collect the stacks of all processes."""
         self._stop_after = stop_after
         self._attempt = attempt
         self._log, self._phases = follow(attempt.driver_log), follow(attempt.phases)

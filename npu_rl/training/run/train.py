@@ -381,11 +381,11 @@ def _failure(attempt: Attempt, code: int) -> RunFailed:
 
 
 def _lost_nodes(attempt: Attempt, status: str, lost: list[str], found: Explanation | None) -> RunFailed:
-    """Return the failure of a run whose cluster has lost nodes: whatever the log says follows from that."""
+    """Return the failure of a run whose cluster has lost nodes, the cause of all errors in the log."""
     return RunFailed(
         f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
         where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",
         why="\n".join(lost),
         hint="Look at these hosts (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or "
-        "take them out, end what is left of this run there, and go on with --resume.",
+        "take them out, end what is left of this run there, and continue with --resume.",
     )
