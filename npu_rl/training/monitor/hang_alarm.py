@@ -21,8 +21,8 @@ _HINTS = {
     "stopped": "Continue a stopped process with `kill -CONT PID` on its host; something stopped it on purpose.",
     "ended": "A process that has ended does not come back: stop the run (Ctrl-C) and continue with --resume.",
     "lost": "Stop the run (Ctrl-C), bring the node back with worker.sh or take it out, and continue with --resume.",
-    "stuck": "Read the stacks. Unless a disk or a network is slow, stop the run (Ctrl-C) and continue with --resume. If "
-    "a phase may take that long, raise watch.phase_timeout.",
+    "stuck": "Read the stacks. Unless a disk or a network is slow, stop the run (Ctrl-C) and continue with --resume. "
+    "If a phase may take that long, raise watch.phase_timeout.",
 }
 
 
