@@ -111,9 +111,11 @@ def test_a_phase_that_takes_longer_than_usual_is_a_line_in_a_pipe() -> None:
     screen.waiting(PhaseWait("gen", 20.0, 120.0, 30.0), False)
     screen.waiting(PhaseWait("gen", 60.0, 120.0, 30.0), True)
     screen.waiting(PhaseWait("building the workers", 240.0, 1800.0, None), True)
+    screen.waiting(PhaseWait("gen", 240.0, 120.0, 30.0), True)
     assert stream.getvalue() == (
         "gen: 1:00, at most 0:30 before; an alarm comes at 2:00\n"
         "building the workers: 4:00; an alarm comes at 30:00\n"
+        "gen: 4:00, at most 0:30 before\n"
     )
 
 

@@ -91,7 +91,8 @@ def _is_power_of_two(count: int) -> bool:
 
 def _slow_text(wait: PhaseWait) -> str:
     usual = "" if wait.longest is None else f", at most {clock(wait.longest)} before"
-    return f"{wait.phase}: {clock(wait.waited)}{usual}; an alarm comes at {clock(wait.limit)}"
+    alarm = f"; an alarm comes at {clock(wait.limit)}" if wait.waited < wait.limit else ""
+    return f"{wait.phase}: {clock(wait.waited)}{usual}{alarm}"
 
 
 # -- the screens ---------------------------------------------------------------------------------------
