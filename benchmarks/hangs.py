@@ -44,12 +44,18 @@ class Trial:
     error: str
 
 
-def deadline(hung: Hung) -> float:
-    """Return the time at which the phase that hung had taken as long as it may."""
+def deadline(hung: Hung, alarmed: float) -> float:
+    """Return the time at which the phase that hung had taken as long as it may.
+
+    Args:
+        alarmed: Time of the alarm: the run is stopped then, and its phases end.
+    """
     open_since: dict[str, float] = {}
     longest: dict[str, float] = {}
     last = ""
     for row in map(json.loads, hung.phases.splitlines()):
+        if row["time"] > alarmed:
+            break
         if row["begins"]:
             last, open_since[row["phase"]] = row["phase"], row["time"]
         else:
@@ -69,7 +75,7 @@ def trial(lab: Path, kind: str, steps: int, work: float) -> Trial:
         when, alarm = alarms[0]
         cause = alarm.cause
         named = kind in NAMED and _names(alarm, NAMED[kind])
-        late = round(when - deadline(hung), 1) if kind in NAMED else None
+        late = round(when - deadline(hung, when), 1) if kind in NAMED else None
     shutil.rmtree(folder)
     return Trial(kind, named, late, len(alarms), round(hung.seconds, 1), cause, hung.error)
 
