@@ -34,6 +34,7 @@ MAY_CHANGE = {
     "weights/tensors/npu_rl_tensors/conversion/write_checkpoint.py": "*.part of its output, and its list of places",
     "weights/tensors/npu_rl_tensors/ray_driver.py": "the files that it wrote to see which hosts share a folder",
     "training/injected/npu_rl_nodes.py": "nodes.json of the run, which its next version replaces",
+    "training/injected/npu_rl_stacks.py": "stacks/N.json of the run, which it has just written beside it",
 }
 # Modules that have `disk` remove something.
 MAY_REMOVE = {

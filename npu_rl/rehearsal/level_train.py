@@ -24,9 +24,8 @@ from npu_rl.rehearsal.training_checks.interrupted_training import (
 )
 from npu_rl.rehearsal.training_checks.noise import require_different_noise
 from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs
-from npu_rl.training.monitor.metrics import Point, rewards, seconds
+from npu_rl.training.monitor.metrics import DIFFERENCE, Point, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
-from npu_rl.training.monitor.watch import DIFFERENCE
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import train
 from npu_rl.training.run.prepare import Prepared, compose

@@ -267,7 +267,7 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
     own = {
         k: v
         for k, v in command.environment.items()
-        if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE")
+        if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE", "NPU_RL_PHASES")
     }
     standins = [INJECTED, *([NPU] if has_mindspeed(prepared) else [])]
     standins += [APEX] if (prepared.paths.code / "mindspeed_llm").is_dir() else []

@@ -83,6 +83,7 @@ READERS = {
     "stack/lock/lock_model.py": R("a lock", STRANGER, "a_locks_bytes"),
     "stack/lock/verification_record.py": R("NAME.verified.json", STRANGER, "a_verification_record"),
     "training/monitor/explain_failure.py": R("the logs of a run", STRANGER, "a_killed_record"),
+    "training/monitor/phase_clock.py": R("phases.jsonl of the run that it follows", OWN),
     "training/monitor/metrics.py": R(
         "metrics.jsonl", STRANGER, "a_killed_record", "appends to that of the attempt it began"
     ),
@@ -188,6 +189,10 @@ READERS = {
         "",
         "reads 256 KiB of each at most, and catches RecursionError",
     ),
+    "training/injected/npu_rl_lost_nodes.py": R("nodes.json of this attempt", OWN, "", OF_THIS_RUN),
+    "training/injected/npu_rl_stack_dump.py": R(
+        "files of /proc, and what processes of the run write", OWN, "", "reads at most 1 MiB of each"
+    ),
     "training/injected/npu_rl_packages.py": R(
         "_build_info.py of vllm_ascend", USER, "", "reads 64 KiB at most"
     ),
@@ -251,6 +256,9 @@ READERS = {
     "common/host_facts.py": R("/etc, /proc, the driver's version", OWN, "", "the machine's own"),
     "training/run/hydra_compose.py": R("a worker's answer", OWN, "", PRINTED),
     "training/run/interpreter.py": R("a worker's answer", OWN, "", PRINTED),
+    "training/run/hang_stacks.py": R(
+        "the stacks that its collector wrote", OWN, "", "else parses its own variable"
+    ),
     "training/run/node_reports.py": R(
         "nodes.json", STRANGER, "a_killed_record", "else parses its own variable"
     ),

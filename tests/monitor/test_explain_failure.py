@@ -262,3 +262,57 @@ def test_what_only_a_build_makes_is_no_missing_package(tmp_path: Path, name: str
     """vLLM goes on without it, and says so in every process."""
     text = f"WARNING Failed to import: No module named '{name}'\n" + remote("ValueError", "no such shard")
     assert "may be related" not in sure(found(tmp_path, text)).hint
+
+
+# -- a node that is gone -------------------------------------------------------------------------------
+
+# Of a cluster of three, whose third node lost its network in step 4.
+MARKED_DEAD = (
+    "\x1b[33m(raylet)\x1b[0m The node with node id: 5e1c and address: 10.99.7.3 and node name: 10.99.7.3 has been "
+    "marked dead because the detector has missed too many heartbeats from it. This can happen when a \t(1) raylet "
+    "crashes unexpectedly (OOM, etc.) \n\t(2) raylet has lagging heartbeats due to slow network or busy workload.\n"
+)
+DIED_WITH_ITS_NODE = (
+    "Traceback (most recent call last):\n"
+    '  File "/site/ray/_private/worker.py", line 919, in get_objects\n'
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    "\tclass_name: WorkerDict\n\tactor_id: 77\n\tpid: 4711\n\tnamespace: n\n\tip: 10.99.7.3\n"
+    "The actor died because its node has died. Node Id: 5e1c\n"
+    "\tthe actor's node was terminated unexpectedly: health check failed due to missing too many heartbeats\n"
+)
+RESET = (
+    "Traceback (most recent call last):\n"
+    '  File "/tree/verl/workers/fsdp_workers.py", line 600, in update_actor\n'
+    "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Read error [10.99.7.3]:41234: Connection reset "
+    "by peer\nThis may indicate a possible application crash on rank 0 or a network set up issue. GLHF!\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (MARKED_DEAD, "The node 10.99.7.3 left the Ray cluster"),
+        (MARKED_DEAD + DIED_WITH_ITS_NODE, "The node 10.99.7.3 left the Ray cluster"),
+        (DIED_WITH_ITS_NODE, "A worker died with its node, 10.99.7.3,"),
+        (
+            DIED_WITH_ITS_NODE.replace("\tip: 10.99.7.3\n", ""),
+            "A worker died with its node, an unnamed node,",
+        ),
+        (RESET, "The process of another rank, on 10.99.7.3, is gone"),
+        (RESET.replace("10.99.7.3", "fd00::3"), "The process of another rank, on fd00::3, is gone"),
+        (
+            "RuntimeError: Connection closed by peer [10.99.7.3]\n",
+            "The process of another rank, on 10.99.7.3, is gone",
+        ),
+        (
+            "Failed to connect to ipv4:10.99.7.3:6379: recvmsg:Connection reset by peer\n",
+            "A process of Ray on 10.99.7.3",
+        ),
+    ],
+)
+def test_a_lost_node_is_told_with_its_address_and_not_as_want_of_memory(
+    tmp_path: Path, text: str, cause: str
+) -> None:
+    told = sure(found(tmp_path, text))
+    assert told.cause.startswith(cause)
+    assert "memory" not in told.cause and "--resume" in told.hint

@@ -10,15 +10,18 @@ import select
 import subprocess
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.monitor.phase_clock import PhaseWait
 from npu_rl.training.monitor.plot import final_curve
-from npu_rl.training.monitor.screen import PlainScreen, clock, screen_for, step_line
-from npu_rl.training.monitor.watch import Alarm
+from npu_rl.training.monitor.screen import LiveScreen, PlainScreen, screen_for
+from npu_rl.training.monitor.step_text import clock, step_line
 from tests.support import ROOT
 from tests.training.processes import environment
 
@@ -33,8 +36,9 @@ STEP = {
     "timing_s/update_actor": 0.21,
     "perf/throughput": 432.4,
 }
-LINE = (
-    "step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 old .05 ref .05 update .21) "
+LINE = "step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 upd .21) 432 tok/s/die ETA 0:32"
+WHOLE = (
+    "step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 old .05 ref .05 upd .21) "
     "432 tok/s/die 865 tok/s/card ETA 0:32"
 )
 ALARM = Alarm("nan", "Step 3: actor/grad_norm is nan", "An overflow.", "actor/grad_norm")
@@ -42,6 +46,20 @@ ALARM = Alarm("nan", "Step 3: actor/grad_norm is nan", "An overflow.", "actor/gr
 
 def test_a_step_in_one_line() -> None:
     assert step_line(12, 60, STEP, 32.2, dies_per_card=2) == LINE
+    assert step_line(12, 60, STEP, 32.2, dies_per_card=2, width=120) == WHOLE
+
+
+@given(st.integers(20, 200), st.floats(0, 1e6), st.floats(0, 1e5), st.integers(1, 2))
+def test_a_step_is_as_long_as_its_line(width: int, took: float, rate: float, dies: int) -> None:
+    data = {**STEP, "timing_s/step": took, "timing_s/gen": took / 2, "perf/throughput": rate}
+    line = step_line(1000, 1000, data, 99999.0, dies, width)
+    least = step_line(1000, 1000, data, 99999.0, dies, 1)
+    assert len(line) <= max(width, len(least))
+    assert (
+        least.startswith("step 1000/1000 reward 0.123 len 15.8 ")
+        and "(" not in least
+        and "tok/s" not in least
+    )
 
 
 def test_what_a_step_has_no_number_for_is_left_out() -> None:
@@ -62,16 +80,42 @@ def test_the_time_left(seconds: float, text: str) -> None:
 
 def test_a_pipe_gets_a_line_per_step() -> None:
     stream = io.StringIO()
-    screen = screen_for(stream, dies_per_card=2)
-    assert isinstance(screen, PlainScreen)
+    assert isinstance(screen_for(stream), PlainScreen)
+    times = iter([100.0, 112.4])
+    screen = PlainScreen(stream, dies_per_card=2, now=lambda: next(times))
     screen.stage("starting Ray")
     screen.stage("starting Ray")
     screen.step(12, 60, STEP, 32.2)
     screen.alarm(ALARM)
     screen.close()
     assert stream.getvalue() == (
-        f"starting Ray\n{LINE}\nWARNING: Step 3: actor/grad_norm is nan\n"
+        f"0:12 starting Ray\n{LINE}\nWARNING: Step 3: actor/grad_norm is nan\n"
         "  why:   An overflow.\n  where: actor/grad_norm\n"
+    )
+
+
+def test_an_alarm_says_what_to_do_once_and_then_how_often() -> None:
+    stream = io.StringIO()
+    screen = PlainScreen(stream)
+    for count in range(1, 10):
+        screen.alarm(replace(ALARM, message=f"Step {count}", hint="Stop.", cause="An\noverflow", count=count))
+    assert stream.getvalue() == (
+        "WARNING: Step 1\n  why:   An\n         overflow\n  where: actor/grad_norm\n  next:  Stop.\n"
+        "WARNING again (time 2): Step 2\nWARNING again (time 4): Step 4\nWARNING again (time 8): Step 8\n"
+    )
+
+
+def test_a_phase_that_takes_longer_than_usual_is_a_line_in_a_pipe() -> None:
+    stream = io.StringIO()
+    screen = PlainScreen(stream)
+    screen.waiting(PhaseWait("gen", 20.0, 120.0, 30.0), False)
+    screen.waiting(PhaseWait("gen", 60.0, 120.0, 30.0), True)
+    screen.waiting(PhaseWait("building the workers", 240.0, 1800.0, None), True)
+    screen.waiting(PhaseWait("gen", 240.0, 120.0, 30.0), True)
+    assert stream.getvalue() == (
+        "gen: 1:00, at most 0:30 before; an alarm comes at 2:00\n"
+        "building the workers: 4:00; an alarm comes at 30:00\n"
+        "gen: 4:00, at most 0:30 before\n"
     )
 
 
@@ -85,13 +129,13 @@ def test_words_that_the_terminal_cannot_show_do_not_end_the_run() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     PlainScreen(stream).stage("größer")
-    assert raw.getvalue() == b"gr\\xf6\\xdfer\n"
+    assert raw.getvalue() == b"0:00 gr\\xf6\\xdfer\n"
 
 
 SHOW = """
 import sys
 from npu_rl.training.monitor.screen import LiveScreen, screen_for
-from npu_rl.training.monitor.watch import Alarm
+from npu_rl.training.monitor.alarm import Alarm
 assert "rich" not in sys.modules
 screen = screen_for(sys.stderr, dies_per_card=2)
 print(type(screen).__name__)
@@ -151,6 +195,27 @@ def test_a_terminal_that_cannot_move_its_cursor_gets_lines() -> None:
     assert "UNPROVEN: a [print]" in shown
     assert "step 12/12 reward 0.120 100 tok/s/die 200 tok/s/card ETA 0:00" in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("columns", [60, 80, 100, 200])
+def test_a_step_is_one_line_of_the_table_at_any_width(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    screen = LiveScreen(stream, dies_per_card=2)
+    for step in range(1, 13):
+        screen.step(
+            1000 + step, 2000, {**STEP, "response_length/mean": 16384.0, "timing_s/step": 1338.0}, 99999.0
+        )
+    screen.waiting(PhaseWait("gen", 700.0, 2700.0, 900.0), False)
+    screen.alarm(ALARM)
+    screen.alarm(replace(ALARM, count=3))
+    screen.close()
+    lines = stream.getvalue().splitlines()
+    rows = [line for line in lines if "/2000" in line]
+    assert len(rows) == 8 and all(len(line.rstrip()) <= columns for line in rows)
+    assert ("tok/s/card" in stream.getvalue()) == (columns >= 100)
+    assert all("gen .30 old .05 ref .05 upd .21" in row for row in rows) == (columns >= 80)
+    assert any(line.startswith("3 times, last: Step 3: ") for line in lines)
 
 
 # -- the curve -----------------------------------------------------------------------------------------

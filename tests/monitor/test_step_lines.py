@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.step_lines import StepLines
-from npu_rl.training.monitor.watch import Alarm
 
 # As mindspeed_rl/utils/loggers.py@62e9928 formats metrics, behind its handler's prefix and Ray's.
 MINDSPEED_RL = (

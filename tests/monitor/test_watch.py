@@ -7,14 +7,15 @@ from collections.abc import Mapping
 
 import pytest
 
-from npu_rl.training.monitor.watch import TRANSFER_FACTOR, Alarm, Limits, Watch
+from npu_rl.training.monitor.alarm import Alarm
+from npu_rl.training.monitor.watch import TRANSFER_FACTOR, Limits, Watch
 
 GOOD = {"actor/pg_loss": 0.1, "actor/grad_norm": 0.3, "response_length/mean": 15.0, "timing_s/step": 1.0}
 
 
 def feed(watch: Watch, *steps: Mapping[str, float]) -> list[list[Alarm]]:
-    """Steps one second apart, beginning at 1; the alarms of each."""
-    return [watch.point(number, {**GOOD, **data}, float(number)) for number, data in enumerate(steps, 1)]
+    """Steps from 1 on; the alarms of each."""
+    return [watch.point(number, {**GOOD, **data}) for number, data in enumerate(steps, 1)]
 
 
 def kinds(alarms: list[list[Alarm]]) -> list[list[str]]:
@@ -30,10 +31,9 @@ def score(value: float, low: float | None = None, high: float | None = None) -> 
 
 
 def test_a_run_that_is_well_tells_nothing() -> None:
-    watch = Watch(Limits(vocabulary=320), started=0.0)
+    watch = Watch(Limits(vocabulary=320))
     told = feed(watch, *(score(0.005 * step, 0, 1) for step in range(1, 100)))
     assert kinds(told) == [[]] * 99
-    assert watch.tick(100.0) == []
 
 
 # -- nan -----------------------------------------------------------------------------------------------
@@ -51,9 +51,9 @@ def test_a_number_that_is_none_is_told_once_until_it_is_well_again(key: str, val
 
 def test_a_validation_between_does_not_count_as_well_again() -> None:
     watch = Watch()
-    assert [a.kind for a in watch.point(1, {"actor/grad_norm": math.nan}, 1)] == ["nan"]
-    assert watch.point(1, {"val-core/x/reward/mean@1": 0.5}, 2) == []
-    assert watch.point(2, {"actor/grad_norm": math.nan}, 3) == []
+    assert [a.kind for a in watch.point(1, {"actor/grad_norm": math.nan})] == ["nan"]
+    assert watch.point(1, {"val-core/x/reward/mean@1": 0.5}) == []
+    assert watch.point(2, {"actor/grad_norm": math.nan}) == []
 
 
 # -- constant reward -----------------------------------------------------------------------------------
@@ -93,48 +93,6 @@ def test_it_is_told_again_after_the_reward_has_moved() -> None:
 def test_a_reward_above_the_goal_may_stay_as_it_is() -> None:
     watch = Watch(Limits(constant_steps=3, goal=0.9))
     assert kinds(feed(watch, *[score(1.0)] * 10)) == [[]] * 10
-
-
-# -- progress ------------------------------------------------------------------------------------------
-
-
-def test_the_first_step_has_a_limit_of_its_own() -> None:
-    watch = Watch(Limits(first_step=100, next_step=10), log="attempts/1/driver.log", started=1000.0)
-    assert watch.tick(1100.0) == []
-    (alarm,) = watch.tick(1101.0)
-    assert (alarm.kind, alarm.place) == ("no-progress", "attempts/1/driver.log")
-    assert "of the start" in alarm.message
-    assert watch.tick(1200.0) == []
-    watch.point(1, GOOD, 1201.0)
-    assert watch.tick(1210.0) == []
-    (again,) = watch.tick(1212.0)
-    assert "after step 1" in again.message
-
-
-def test_slow_steps_stretch_the_limit() -> None:
-    watch = Watch(Limits(next_step=10, slow_factor=5), started=0.0)
-    for step in range(1, 6):
-        watch.point(step, {"timing_s/step": 100.0}, step * 100.0)
-    assert watch.tick(500.0 + 499) == []
-    assert [alarm.kind for alarm in watch.tick(500.0 + 501)] == ["no-progress"]
-
-
-def test_without_the_trainers_times_the_clock_counts() -> None:
-    watch = Watch(Limits(next_step=1, slow_factor=5), started=0.0)
-    for step in range(1, 6):
-        watch.point(step, {}, step * 10.0)
-    assert watch.tick(50.0 + 49) == []
-    assert watch.tick(50.0 + 51) != []
-
-
-def test_the_clock_starts_with_the_first_look_and_can_be_switched_off() -> None:
-    watch = Watch(Limits(first_step=10))
-    assert watch.tick(1e9) == []
-    assert watch.tick(1e9 + 11) != []
-    never = Watch(Limits(first_step=None, next_step=None), started=0.0)
-    assert never.tick(1e9) == []
-    never.point(1, GOOD, 1e9)
-    assert never.tick(2e9) == []
 
 
 # -- transfer ------------------------------------------------------------------------------------------
@@ -218,14 +176,56 @@ def test_answers_that_never_end_are_told_unless_the_reward_rises() -> None:
     assert kinds(feed(learnt, *[length(16.0, 1.0, 0.99)] * 30)) == [[]] * 30
 
 
+# -- slow changes --------------------------------------------------------------------------------------
+
+
+def entropies(*values: float) -> list[dict[str, float]]:
+    return [{"actor/entropy": value, **score(0.3, 0.0, 1.0)} for value in values]
+
+
+def test_an_entropy_that_collapses_before_the_reward_rises_is_told_once() -> None:
+    told = feed(Watch(Limits(constant_steps=None)), *entropies(*[0.6] * 12, *[0.03] * 20))
+    found = [(step, alarm) for step, alarms in enumerate(told, 1) for alarm in alarms]
+    assert [(step, alarm.kind, alarm.step) for step, alarm in found] == [(20, "entropy-collapse", 20)]
+    assert "from 0.6 to 0.03" in found[0][1].message and "optimizer.lr" in found[0][1].hint
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        entropies(*[0.6] * 12, *[0.1] * 30),  # it falls, as it does
+        entropies(*[0.6] * 30, 0.001, 0.001, *[0.6] * 10),  # single steps
+        [
+            {"actor/entropy": 0.6 / n**2, **score(0.02 * n, 0.0, 1.0)} for n in range(1, 45)
+        ],  # the reward rises
+        [{"actor/entropy": 0.6 / n**2, **score(0.99, 0.0, 1.0)} for n in range(1, 45)],  # it is learnt
+    ],
+)
+def test_an_entropy_that_falls_while_the_policy_learns_is_well(steps: list[dict[str, float]]) -> None:
+    assert not any(
+        "entropy-collapse" in told for told in kinds(feed(Watch(Limits(constant_steps=None)), *steps))
+    )
+
+
+def test_a_difference_that_rises_is_told_and_one_that_jumps_or_grows_with_the_probabilities_is_not() -> None:
+    rising = [difference(0.002)] * 12 + [difference(0.03)] * 12
+    told = kinds(feed(Watch(), *rising))
+    assert [step for step, alarms in enumerate(told, 1) if alarms] == [20]
+    assert told[19] == ["rising-difference"]
+    spikes = [difference(0.002 if step % 4 else 0.09) for step in range(60)]
+    assert kinds(feed(Watch(), *spikes)) == [[]] * 60
+    learning = [difference(0.01 / math.exp(e), **{"actor/entropy": e}) for e in [5.7] * 12 + [0.1] * 20]
+    assert not any("rising-difference" in alarms for alarms in kinds(feed(Watch(), *learning)))
+
+
 # -- fatal ---------------------------------------------------------------------------------------------
 
 
 def test_the_caller_says_what_is_fatal() -> None:
-    watch = Watch(Limits(first_step=1), fatal={"nan"}, started=0.0)
-    (slow,) = watch.tick(5.0)
-    (bad,) = watch.point(1, {"actor/grad_norm": math.nan}, 6.0)
-    assert (slow.fatal, bad.fatal) == (False, True)
+    watch = Watch(Limits(constant_steps=1), fatal={"nan"})
+    bad, same = watch.point(1, {"actor/grad_norm": math.nan, **score(0.0)})
+    assert (bad.fatal, same.fatal) == (True, False)
+    assert (watch.is_fatal("nan"), watch.is_fatal("no-progress")) == (True, False)
     assert bad.to_json()["fatal"] is True
     with pytest.raises(ValueError, match="unknown kinds of alarm: speed"):
         Watch(fatal={"speed"})

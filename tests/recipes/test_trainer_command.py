@@ -207,7 +207,13 @@ def test_the_environment_and_who_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_belongs_to_one_attempt_is_kept_apart() -> None:
     """A cluster's environment, and the script for work by hand, hold nothing of one run."""
     command = rendered(recipe(env={"MINE": "a b"}), packages=["torch"])
-    assert set(command.own) == {"TENSORBOARD_DIR", "NPU_RL_RUN", "NPU_RL_USAGE", "NPU_RL_SEED"}
+    assert set(command.own) == {
+        "TENSORBOARD_DIR",
+        "NPU_RL_RUN",
+        "NPU_RL_USAGE",
+        "NPU_RL_PHASES",
+        "NPU_RL_SEED",
+    }
     assert set(command.driver) == {"NPU_RL_RAY", "NPU_RL_NODES"}
     assert not {*command.own, *command.driver, "PYTHONPATH"} & set(command.shared)
     assert "0123456789abcdef" not in str(command.shared) and "attempts" not in str(command.shared)

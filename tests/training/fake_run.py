@@ -63,7 +63,8 @@ class FakeRun:
             if "slow-maker" in options
             else ""
         )
-        script.write_text(f'#!/bin/sh\n{MAKER.format(slow=slow)}exec {shlex.join(words)} "$@"\n')
+        stacks = f'if [ "$2" = npu_rl_stacks ]; then exec {shlex.quote(sys.executable)} "$@"; fi\n'
+        script.write_text(f'#!/bin/sh\n{MAKER.format(slow=slow)}{stacks}exec {shlex.join(words)} "$@"\n')
         script.chmod(0o755)
         paths = WorkspacePaths(self.root)
         paths.hidden.mkdir(exist_ok=True)

@@ -29,7 +29,15 @@ TWO_NODES = [
     *("device=npu", "cluster.nodes=2", "cluster.dies=16", "data.batch=32", "actor.mini_batch=32"),
     *("actor.micro_batch=8", "env.RAY_memory_usage_threshold=0.9", "env.HCCL_BUFFSIZE=300"),
 ]
-OF_ONE_RUN = ("TENSORBOARD_DIR", "NPU_RL_USAGE", "NPU_RL_RUN", "NPU_RL_SEED", "NPU_RL_RAY", "NPU_RL_NODES")
+OF_ONE_RUN = (
+    "TENSORBOARD_DIR",
+    "NPU_RL_USAGE",
+    "NPU_RL_PHASES",
+    "NPU_RL_RUN",
+    "NPU_RL_SEED",
+    "NPU_RL_RAY",
+    "NPU_RL_NODES",
+)
 
 
 @pytest.fixture

@@ -10,12 +10,15 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
 from npu_rl.common.python_roots import INJECTED
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.record.attempt import Attempt
-from npu_rl.training.run.node_reports import refusal
+from npu_rl.training.run.node_reports import lost_nodes, refusal
+from npu_rl.training.run.ray_start import ray_needs
 
 
 @pytest.fixture
@@ -232,3 +235,73 @@ def test_each_other_value_is_counted(nodes: ModuleType) -> None:
     assert odd.odd_facts("3", stacks, {}) == [(True, "CANN 8.1, the other 3: 8.2 (2), 8.3 (1)")]
     assert odd.odd_facts("0", stacks, {}) == []
     assert odd.odd_facts("elsewhere", stacks, {}) == []
+
+
+# -- a cluster that lacks something, or has lost some ----------------------------------------------------------------
+
+
+def ray_node(number: int, alive: bool = True, **resources: float) -> dict[str, Any]:
+    return {
+        **{"NodeID": f"id{number}", "Alive": alive, "Resources": resources},
+        **{"NodeManagerHostname": f"node{number}", "NodeManagerAddress": f"10.99.7.{number}"},
+    }
+
+
+def needs(nodes: int = 2, dies: int = 16) -> dict[str, Any]:
+    words = [f"cluster.nodes={nodes}", f"cluster.dies={dies}", "cluster.address=10.99.7.1:6379", "device=npu"]
+    found = ray_needs(load_recipe("quickstart", words).recipe, "/py/bin/python")
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        (
+            [ray_node(1, CPU=64), ray_node(2, CPU=64)],
+            "0 of 2 nodes offer 16 NPU:\n  node1 (10.99.7.1): 0 NPU\n",
+        ),
+        ([ray_node(1, CPU=64, GPU=1)] * 2, "0 of 2 nodes offer 16 NPU"),  # verl takes the GPU for a device
+        ([ray_node(1, CPU=64, NPU=16), ray_node(2, CPU=64, NPU=8)], "1 of 2 nodes offer 16 NPU"),
+        ([ray_node(1, CPU=64, NPU=16), ray_node(2, False, CPU=64, NPU=16)], "1 of 2 nodes offer 16 NPU"),
+        ([ray_node(1, CPU=8, NPU=16), ray_node(2, CPU=8, NPU=16)], "All nodes together offer 16 CPU"),
+    ],
+)
+def test_a_ray_that_lacks_what_the_recipe_needs_is_refused_with_the_command_that_starts_it_right(
+    nodes: list[dict[str, Any]], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = module("npu_rl_ray_needs", monkeypatch).lacking(nodes, needs())
+    assert refused["what"] == "The Ray at 10.99.7.1:6379 lacks what quickstart needs"
+    assert refused["why"].startswith(why)
+    start = "/py/bin/python -m ray.scripts.scripts start"
+    assert f"{start} --head --port=6379 '--resources={{\"NPU\": 16}}'" in refused["hint"]
+    assert f"{start} --address=10.99.7.1:6379 '--resources={{\"NPU\": 16}}'" in refused["hint"]
+
+
+def test_a_ray_that_has_what_the_recipe_needs_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacking = module("npu_rl_ray_needs", monkeypatch).lacking
+    assert lacking([ray_node(number, CPU=64, NPU=16) for number in (1, 2, 3)], needs()) is None
+    assert lacking([], None) is None, "the run starts its own"
+    assert ray_needs(load_recipe("quickstart").recipe, "python") is None
+
+
+def test_nodes_that_a_cluster_has_lost_are_told_with_their_addresses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost_of = module("npu_rl_lost_nodes", monkeypatch).lost_nodes
+    attempt = Attempt(tmp_path, 1)
+    began = [{"node": f"id{n}", "host": f"node{n}", "ip": f"10.99.7.{n}"} for n in (1, 2, 3)]
+    attempt.nodes.write_text(json.dumps({"job": "01", "nodes": began}))
+    now = [ray_node(1), {**ray_node(2, False), "DeathReasonMessage": "health check failed"}, ray_node(9)]
+    lost = lost_of(now, attempt.nodes)
+    assert [node["host"] for node in lost] == ["node2", "node3"]
+    attempt.lost_nodes.write_text(json.dumps(lost))
+    assert lost_nodes(attempt) == ["node2 (10.99.7.2): health check failed", "node3 (10.99.7.3)"]
+    assert lost_of(now, tmp_path / "none.json") == []
+
+
+@pytest.mark.parametrize("text", ["[1, {}]", "{}", "not JSON", "[]"])
+def test_a_damaged_list_of_lost_nodes_is_none(tmp_path: Path, text: str) -> None:
+    attempt = Attempt(tmp_path, 1)
+    attempt.lost_nodes.write_text(text)
+    assert all("(" in node for node in lost_nodes(attempt))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,12 @@ from typing import Any
 import pytest
 
 from npu_rl.common.python_roots import INJECTED
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.training.monitor.hang_alarm import report_of
 from npu_rl.training.record.attempt import Attempt
-from npu_rl.training.run.node_reports import fetch_worker_logs, refusal
+from npu_rl.training.run.node_reports import fetch_worker_logs, lost_nodes, refusal
+from npu_rl.training.run.ray_start import ray_needs
+from tests.training.processes import new_id, wait_for
 from tests.training.ray_cluster import RayCluster, free_port
 
 pytest.importorskip("ray")
@@ -209,6 +215,69 @@ def test_a_node_that_does_not_answer_is_named(run: Run, cluster: RayCluster) -> 
     assert "1 of 2 nodes" in done.stdout and "no worker answered within 5 seconds" in done.stdout
     (bad,) = [node for node in run.nodes["nodes"] if node["problems"]]
     assert bad["problems"] == [["worker", ""]]
+
+
+def test_a_ray_that_lacks_what_the_recipe_needs_is_refused_before_the_trainer_starts(run: Run) -> None:
+    words = ["device=npu", "cluster.nodes=2", "cluster.dies=16", f"cluster.address={run.address}"]
+    needs = ray_needs(load_recipe("quickstart", words).recipe, sys.executable)
+    done = run.drive(run.told(needs=needs))
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"The Ray at {run.address} lacks what quickstart needs" in done.stderr
+    assert "0 of 2 nodes offer 16 NPU" in done.stderr and ": 1 NPU" in done.stderr
+    assert "--head --port=" in run.nodes["refused"]["hint"]
+    assert not (run.record / "seen.json").exists()
+    enough = run.drive(run.told(needs={**(needs or {}), "count": 1, "cpus": 8}))
+    assert enough.returncode == 0, enough.stderr
+
+
+# A trainer with a rank that waits, as an actor's of verl.
+WAITS = """
+import os, ray, time
+
+class Rank:
+    def deep(self):
+        open("ready", "w").close()
+        time.sleep(600)
+
+rank = ray.remote(num_cpus=0)(Rank).options(runtime_env={"env_vars": {"RANK": "1", "WORLD_SIZE": "2"}}).remote()
+ray.get(rank.deep.remote())
+"""
+
+
+def test_stacks_come_from_every_node_and_a_node_that_is_gone_is_named(tmp_path: Path) -> None:
+    """Its raylet is killed while a run of another node goes on."""
+    made = RayCluster({})
+    try:
+        made.head()
+        made.worker()
+        run, mark = Run(tmp_path, made), new_id()
+        (run.code / "a_trainer.py").write_text(WAITS.replace('"ready"', repr(str(tmp_path / "ready"))))
+        driver = threading.Thread(
+            target=run.drive, args=(run.told(variables=["NPU_RL_RUN"]),), kwargs={"NPU_RL_RUN": mark}
+        )
+        driver.start()
+        wait_for((tmp_path / "ready").exists, "the rank", 120)
+        (run.record / "stacks").mkdir()
+        file, env = run.record / "stacks" / "1.json", {**os.environ, "PYTHONPATH": str(INJECTED)}
+        collect = [sys.executable, "-m", "npu_rl_stacks", made.address, mark, str(file)]
+        subprocess.run(collect, env=env, check=True, timeout=120)
+        found = json.loads(file.read_text())
+        assert len(found["nodes"]) == 2 and found["lost"] == found["silent"] == []
+        first, *others = report_of(found).lines()
+        assert first == "rank 0 of 2: gone, no node has its process"
+        assert any(line.startswith("rank 1 (") and "a_trainer.py:7 in deep" in line for line in others), (
+            others
+        )
+        began = {node["node"] for node in run.nodes["nodes"]}
+        raylets = [pid for pid in made.processes() if node_of_raylet(pid) in began]
+        (other,) = [pid for pid in raylets if b"--head" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        os.kill(other, signal.SIGKILL)
+        env["NPU_RL_RAY"] = json.dumps({"address": made.address})
+        fetch_worker_logs(Attempt(run.record, 1), sys.executable, env)
+        assert len(lost_nodes(Attempt(run.record, 1))) == 1
+    finally:
+        made.stop()
+        driver.join()
 
 
 def node_of_raylet(pid: int) -> str | None:

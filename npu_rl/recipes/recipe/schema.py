@@ -19,7 +19,14 @@ from npu_rl.recipes.recipe import recipe_fields as f
 from npu_rl.recipes.recipe.recipe_fields import key
 from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.recipe.schema_rollout import Rollout
-from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, FaultExceptions, Logging, PlanExceptions
+from npu_rl.recipes.recipe.schema_run import (
+    Checkpoint,
+    Cluster,
+    FaultExceptions,
+    Logging,
+    PhaseWatch,
+    PlanExceptions,
+)
 from npu_rl.recipes.recipe.schema_trainer import Trainer
 from npu_rl.recipes.recipe.schema_training import Actor, Algorithm, Offload, Optimizer, Reference
 
@@ -108,6 +115,7 @@ class Recipe(Strict):
     env: dict[f.Variable, f.AnyText] = Field(default={}, description="Environment of every node.")
     logging: Logging = Field(default=Logging(), description="What is written while it runs.")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="What can be resumed.")
+    watch: PhaseWatch = Field(default=PhaseWatch(), description="When a run counts as hanging.")
     adaptations: dict[f.Slug, f.Switch] = Field(
         default={}, description="Our adaptations of upstream, each on or off; off is upstream's behaviour."
     )

@@ -93,6 +93,16 @@ class Checkpoint(Strict):
     )
 
 
+class PhaseWatch(Strict):
+    """When a run counts as hanging."""
+
+    phase_timeout: f.AboveZero = Field(
+        default=120.0,
+        description="Seconds that each phase of a step has at least: beyond that and three times its longest so far an "
+        "alarm tells where each rank is. The first of a phase has 1,800 seconds, or these if they are more.",
+    )
+
+
 class PlanExceptions(Strict):
     """Where a person knows better than a rule of `npu-rl plan`."""
 

@@ -144,6 +144,7 @@ def render(
     secrets: Collection[str] = (),
     search_path: tuple[str, ...] = (),
     groups: Collection[str] = (),
+    needs: Mapping[str, Any] | None = None,
 ) -> Command:
     """Render the command of one attempt.
 
@@ -156,6 +157,7 @@ def render(
         secrets: Names of variables that hold secrets.
         search_path: `hydra.searchpath` of the trainer's configuration.
         groups: The groups in the defaults lists of the trainer's configuration.
+        needs: What a running Ray has to have.
     """
     given = settings_of(recipe)
     if recipe.has_own_keys:
@@ -179,6 +181,7 @@ def render(
         "packages": sorted(packages),
         "environment": dict(environment or {}),
         "record": str(folders.attempt),
+        "needs": needs,
     }
     return Command(
         python=python,
@@ -299,6 +302,7 @@ def _attempt_environment(
         "TENSORBOARD_DIR": shared.get("TENSORBOARD_DIR", str(folders.run / "tensorboard")),
         "NPU_RL_RUN": run_id,
         "NPU_RL_USAGE": str(folders.attempt / "usage"),
+        "NPU_RL_PHASES": str(folders.attempt / "phases.jsonl"),
         "NPU_RL_SEED": str(recipe.seed),
     }
 

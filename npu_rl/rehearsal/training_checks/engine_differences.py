@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.training.monitor.watch import DIFFERENCE
+from npu_rl.training.monitor.metrics import DIFFERENCE
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.train import TransferLimits
 

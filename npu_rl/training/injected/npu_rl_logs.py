@@ -1,16 +1,19 @@
 """Fetch the logs of a job's workers from every node of a cluster: `python -m npu_rl_logs ADDRESS JOB FOLDER`.
 
 It is run after the job of another driver, however that ended; plain `ray` has no service for logs. The logs of a node
-are written to FOLDER/HOST/, at most _LOG_LIMIT bytes of one log and _NODE_LIMIT of a node.
+are written to FOLDER/HOST/, at most _LOG_LIMIT bytes of one log and _NODE_LIMIT of a node. Nodes that the run began
+with and that are gone are named in lost-nodes.json beside FOLDER.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 import zlib
 from pathlib import Path
 
+import npu_rl_lost_nodes
 import npu_rl_node
 import npu_rl_nodes
 
@@ -32,6 +35,11 @@ def main() -> None:
     answers = npu_rl_nodes.run_on_nodes(
         list(hosts), npu_rl_node.job_logs, (job, _LOG_LIMIT, _NODE_LIMIT), _TIMEOUT
     )
+    # After the answers: Ray notices a node that is gone up to half a minute later, and waiting for it took as long.
+    attempt = Path(folder).parent
+    lost = npu_rl_lost_nodes.lost_nodes(ray.nodes(), attempt / "nodes.json")
+    if lost:
+        (attempt / "lost-nodes.json").write_text(json.dumps(lost, indent=2) + "\n", encoding="utf-8")
     silent = [hosts[node] for node, answer in answers.items() if not isinstance(answer, dict)]
     for node, answer in answers.items():
         if isinstance(answer, dict):

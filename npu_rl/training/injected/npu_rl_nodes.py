@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import npu_rl_environment
@@ -179,12 +180,22 @@ def record_refusal(run: Mapping[str, Any], refused: Refused) -> None:
     _write(run, {**known, "refused": refused.details})
 
 
-def run_on_nodes(nodes: list[str], function: Any, arguments: tuple[Any, ...], limit: float) -> dict[str, Any]:
-    """Return what a function of npu_rl_node returns on each node, by node id: text if it failed, None if it is late."""
+def run_on_nodes(
+    nodes: list[str],
+    function: Any,
+    arguments: tuple[Any, ...],
+    limit: float,
+    modules: tuple[ModuleType, ...] = (),
+) -> dict[str, Any]:
+    """Return what a function returns on each node, by node id: text if it failed, None if it is late.
+
+    Args:
+        modules: What the function needs of this folder beside npu_rl_node; it is sent along.
+    """
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    for module in (npu_rl_node, npu_rl_host):
+    for module in (npu_rl_node, npu_rl_host, *modules):
         ray.cloudpickle.register_pickle_by_value(module)
     task = ray.remote(num_cpus=0, max_retries=0)(function)
     node_of_task = {

@@ -11,10 +11,14 @@ import os
 from typing import Any
 
 import npu_rl_nodes
+import npu_rl_ray_needs
 
 
 def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
-    """Call `ray.init` with the run's environment over the trainer's, and compare every node with the driver."""
+    """Call `ray.init` with the run's environment over the trainer's, and compare every node with the driver.
+
+    Raises Refused for a Ray that lacks what the recipe needs, and for nodes that differ.
+    """
     print("npu-rl: starting Ray", flush=True)
     import ray
 
@@ -34,6 +38,9 @@ def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
         npu_rl_nodes.require_sendable(values)
         npu_rl_nodes.require_head(options["address"])
     ray.init(**options, runtime_env=runtime_env, log_to_driver=True)
+    refusal = npu_rl_ray_needs.lacking(ray.nodes(), run.get("needs"))
+    if refusal:
+        raise npu_rl_nodes.Refused(**refusal)
     print("npu-rl: comparing the nodes", flush=True)
     npu_rl_nodes.compare(run, values)
     print("npu-rl: Ray is up", flush=True)

@@ -1,7 +1,8 @@
 """Set up every process of a run, Ray's workers included.
 
 That is the run's variables, this host's folder for the run's byte code (NPU_RL_BYTE_CODE), and the stand-ins that
-NPU_RL_STANDINS names. A process without such a folder, which judges a recipe, reads no byte code of a workspace.
+NPU_RL_STANDINS names. A process of a run can be asked for its stacks, and its trainer notes its phases. A process
+without a folder for byte code, which judges a recipe, reads no byte code of a workspace.
 Python imports `sitecustomize` at start-up from the first folder of sys.path that has one. This folder is first in a
 run's PYTHONPATH and in no other; a `sitecustomize` that would have run is run afterwards.
 """
@@ -97,6 +98,15 @@ def _install_standins() -> None:
         os._exit(70)
 
 
+def _tell_of_itself() -> None:
+    """Let a process of a run write its stacks at a signal, and note the phases of its trainer."""
+    if not os.environ.get("NPU_RL_RUN"):
+        return
+    importlib.import_module("npu_rl_stack_signal").register()
+    if os.environ.get("NPU_RL_PHASES") and "WG_PREFIX" not in os.environ:
+        importlib.import_module("npu_rl_phases").install()
+
+
 def _run_next_sitecustomize() -> None:
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  at every start of Python
     others = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]  # noqa: PTH100
@@ -114,4 +124,5 @@ if sys.pycache_prefix is None:
     sys.path_hooks.insert(0, _workspace_finder)
     sys.path_importer_cache.clear()  # of folders that were looked at for `sitecustomize`
 _install_standins()
+_tell_of_itself()
 _run_next_sitecustomize()

@@ -92,6 +92,7 @@ class _SymptomMatch:
     """The last occurrence of a known symptom in a log."""
 
     symptom: Symptom
+    cause: str
     path: Path
     line: int
     text: str
@@ -117,7 +118,7 @@ def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
     sign = _first_symptom(logs)
     if sign:
         symptom = sign.symptom
-        return Explanation(symptom.cause, symptom.hint, sign.path, sign.line, sign.text, symptom.source)
+        return Explanation(sign.cause, symptom.hint, sign.path, sign.line, sign.text, symptom.source)
     if secondary:
         return _explain_traceback(secondary, [])
     return _explain_signal(logs, code)
@@ -128,14 +129,15 @@ def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
     raised = block.exception + (f"\nraised at {place}" if place else "")
     excerpt = "\n".join(block.lines[-_EXCERPT:])
     text = block.text()
-    known = next((symptom for symptom in SYMPTOMS if symptom.pattern.search(text)), None)
-    if known:
-        cause = f"{known.cause}\n{raised}"
+    matches = ((symptom, symptom.pattern.search(text)) for symptom in SYMPTOMS)
+    known, match = next(((symptom, match) for symptom, match in matches if match), (None, None))
+    if known and match:
+        cause = f"{known.cause_in(match)}\n{raised}"
         return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
     hint, source = "Read the log upwards from that line.", ""
     sign = _first_symptom(logs)
     if sign:
-        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.symptom.cause} {sign.symptom.hint}"
+        hint += f"\n{sign.path.name}:{sign.line} may be related: {sign.cause} {sign.symptom.hint}"
         source = sign.symptom.source
     return Explanation(raised, hint, block.path, block.number, excerpt, source)
 
@@ -154,7 +156,9 @@ def _first_symptom(logs: list[Path]) -> _SymptomMatch | None:
                 end = text.find("\n", last[0].end())
                 line = text[begin : end if end >= 0 else len(text)]
                 number = first + text.count("\n", 0, begin)
-                found, better = _SymptomMatch(symptom, path, number, speaker_and_message(line)[1][:500]), rank
+                shown = speaker_and_message(line)[1][:500]
+                found = _SymptomMatch(symptom, symptom.cause_in(last[0]), path, number, shown)
+                better = rank
                 break
     return found
 

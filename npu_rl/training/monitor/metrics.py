@@ -34,6 +34,7 @@ _VALUE = re.compile(rf"(?:(?:np|numpy|torch)?\.?[A-Za-z]\w*\()?({_NUMBER}|True|F
 _TRUTH = {"True": 1.0, "False": 0.0}
 
 REWARDS = ("critic/score/mean", "critic/rewards/mean")
+DIFFERENCE = "training/rollout_probs_diff_mean"
 PHASES = ("gen", "reshard", "reward", "old_log_prob", "ref", "adv", "update_actor")
 
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
-from collections.abc import Mapping
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TextIO
 
 from npu_rl.common.printable import one_line
-from npu_rl.training.monitor.metrics import phase_seconds, reward, seconds, throughput
-from npu_rl.training.monitor.watch import Alarm
+from npu_rl.training.monitor.alarm import Alarm
+from npu_rl.training.monitor.phase_clock import PhaseWait
+from npu_rl.training.monitor.step_text import StepText, clock, step_line, step_text
 
-_SHORT = {"old_log_prob": "old", "update_actor": "update"}  # short names of phases
+__all__ = ["LiveScreen", "PlainScreen", "Screen", "clock", "screen_for"]
+
 _ROWS = 8  # steps a live table shows
+_CARD_WIDTH = 100  # columns from which a live table has tokens per card beside those per die
 
 
 class Screen(Protocol):
@@ -30,8 +34,15 @@ class Screen(Protocol):
             eta: Remaining seconds; None if unknown.
         """
 
+    def waiting(self, wait: PhaseWait, slow: bool) -> None:
+        """Show how long the phase that is going on has taken; to be called again and again.
+
+        Args:
+            slow: Whether this is the moment to say that it takes longer than usual.
+        """
+
     def alarm(self, alarm: Alarm) -> None:
-        """Show an alarm."""
+        """Show an alarm: in full the first time, then its count."""
 
     def note(self, text: str) -> None:
         """Show a note that stays visible."""
@@ -55,67 +66,33 @@ def screen_for(stream: TextIO | None = None, *, dies_per_card: int = 1) -> Scree
 # -- the words -----------------------------------------------------------------------------------------
 
 
-def step_line(
-    step: int, total: int | None, data: Mapping[str, float], eta: float | None, dies_per_card: int = 1
-) -> str:
-    """Return a step as one line: `step 12/60 reward 0.123 len 15.8 0.61 s (gen .30 ...) 432 tok/s/die ... ETA 0:32`.
-
-    Missing metrics are left out.
-    """
-    cells = _cells(step, total, data, eta, dies_per_card)
-    words = [f"step {cells['step']}"]
-    for name, text in (("reward", "reward {}"), ("len", "len {}"), ("s", "{} s"), ("split", "({})")):
-        if cells[name]:
-            words.append(text.format(cells[name]))
-    for name, text in (("die", "{} tok/s/die"), ("card", "{} tok/s/card"), ("eta", "ETA {}")):
-        if cells[name]:
-            words.append(text.format(cells[name]))
-    return " ".join(words)
-
-
-def _cells(
-    step: int, total: int | None, data: Mapping[str, float], eta: float | None, dies_per_card: int
-) -> dict[str, str]:
-    """Return a step's metrics as text, "" for missing ones."""
-    mean, length, took = reward(data), data.get("response_length/mean"), seconds(data)
-    rate = throughput(data, dies_per_card)
-    return {
-        "step": f"{step}/{total}" if total else str(step),
-        "reward": "" if mean is None else f"{mean:.3f}",
-        "len": "" if length is None else f"{length:.1f}",
-        "s": "" if took is None else _duration(took),
-        "split": " ".join(
-            f"{_SHORT.get(phase, phase)} {_brief(value)}"
-            for phase, value in phase_seconds(data).items()
-            if value >= 0.005
-        ),
-        "die": "" if rate is None else f"{rate[0]:.0f}",
-        "card": "" if rate is None or dies_per_card == 1 else f"{rate[1]:.0f}",
-        "eta": "" if eta is None else clock(eta),
-    }
-
-
-def _duration(took: float) -> str:
-    return f"{took:.2f}" if took < 10 else f"{took:.1f}" if took < 100 else f"{took:.0f}"
-
-
-def _brief(took: float) -> str:
-    """Return seconds in three or four characters: .30, 4.2, 137."""
-    if took < 0.995:
-        return f"{took:.2f}".removeprefix("0")
-    return f"{took:.1f}" if took < 100 else f"{took:.0f}"
-
-
-def clock(eta: float) -> str:
-    """Return seconds as 0:32, 12:05 or 3:07:00."""
-    whole = max(round(eta), 0)
-    hours, minutes = divmod(whole // 60, 60)
-    return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"
-
-
 def _alarm_lines(alarm: Alarm) -> list[str]:
     head = "FATAL" if alarm.fatal else "WARNING"
-    return [f"{head}: {alarm.message}", f"  why:   {alarm.cause}", f"  where: {alarm.place}"]
+    if alarm.count > 1:
+        return [f"{head} again (time {alarm.count}): {alarm.message}"]
+    return [
+        f"{head}: {alarm.message}",
+        *_labelled("why:", alarm.cause),
+        *_labelled("where:", alarm.place),
+        *_labelled("next:", alarm.hint),
+    ]
+
+
+def _labelled(label: str, text: str) -> list[str]:
+    if not text:
+        return []
+    first, *others = text.split("\n")
+    return [f"  {label:<6} {first}", *(" " * 9 + line for line in others)]
+
+
+def _is_power_of_two(count: int) -> bool:
+    return count & (count - 1) == 0
+
+
+def _slow_text(wait: PhaseWait) -> str:
+    usual = "" if wait.longest is None else f", at most {clock(wait.longest)} before"
+    alarm = f"; an alarm comes at {clock(wait.limit)}" if wait.waited < wait.limit else ""
+    return f"{wait.phase}: {clock(wait.waited)}{usual}{alarm}"
 
 
 # -- the screens ---------------------------------------------------------------------------------------
@@ -124,25 +101,39 @@ def _alarm_lines(alarm: Alarm) -> list[str]:
 class PlainScreen:
     """A line per step, for logs and pipes."""
 
-    def __init__(self, stream: TextIO | None = None, *, dies_per_card: int = 1) -> None:
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        dies_per_card: int = 1,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin the output; `now` is the clock that stages are shown with."""
         self._stream = stream or sys.stderr
         self._dies_per_card = dies_per_card
+        self._now, self._began = now, now()
         self._stage = ""
 
     def stage(self, text: str) -> None:
-        """Print a stage once."""
+        """Print a stage once, after the time since the start."""
         if text != self._stage:
             self._stage = text
-            self._print(text)
+            self._print(f"{clock(self._now() - self._began)} {text}")
 
     def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
         """Print the metrics of a step."""
         self._print(step_line(step, total, data, eta, self._dies_per_card))
 
+    def waiting(self, wait: PhaseWait, slow: bool) -> None:
+        """Print a line for a phase that takes longer than usual."""
+        if slow:
+            self._print(_slow_text(wait))
+
     def alarm(self, alarm: Alarm) -> None:
-        """Print an alarm."""
-        for line in _alarm_lines(alarm):
-            self._print(line)
+        """Print an alarm; of a repeated one the second, fourth, eighth ... time, in a line."""
+        if _is_power_of_two(alarm.count):
+            for line in _alarm_lines(alarm):
+                self._print(line)
 
     def note(self, text: str) -> None:
         """Print a note."""
@@ -159,50 +150,67 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """The latest steps in a table that is redrawn in place, with the stage and a progress bar below it."""
+    """The latest steps in a table that is redrawn in place, with the phase and a progress bar below it."""
 
     def __init__(self, stream: TextIO | None = None, *, dies_per_card: int = 1) -> None:
         from rich.console import Console
         from rich.live import Live
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
         self._console = Console(file=stream or sys.stderr, highlight=False, markup=False)
         self._dies_per_card = dies_per_card
-        self._rows: deque[dict[str, str]] = deque(maxlen=_ROWS)
+        self._rows: deque[StepText] = deque(maxlen=_ROWS)
         self._note = ""
+        self._repeated: Counter[str] = (
+            Counter()
+        )  # how often an alarm came, by its latest message's kind and cause
+        self._latest: dict[str, str] = {}
         self._progress = Progress(
             SpinnerColumn(),
+            TimeElapsedColumn(),
             TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
+            BarColumn(bar_width=16),
+            TextColumn("{task.fields[count]}", markup=False),
             TextColumn("{task.fields[eta]}", markup=False),
             console=self._console,
         )
-        self._task = self._progress.add_task("", total=None, eta="")
+        self._task = self._progress.add_task("", total=None, eta="", count="")
         self._live = Live(self._view(), console=self._console, refresh_per_second=8, redirect_stdout=False)
         self._live.start()
 
     def stage(self, text: str) -> None:
-        """Show a stage beside the progress bar."""
+        """Show a stage beside the time since the start."""
         self._progress.update(self._task, description=one_line(text))
 
     def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
         """Add a row to the table."""
-        cells = _cells(step, total, data, eta, self._dies_per_card)
+        cells = step_text(step, total, data, eta, self._dies_per_card)
         self._rows.append(cells)
         self._progress.update(
             self._task,
-            description="training",
             completed=step,
             total=total,
-            eta=f"ETA {cells['eta']}" if cells["eta"] else "",
+            count=cells.step,
+            eta=f"ETA {cells.eta}" if cells.eta else "",
         )
         self._live.update(self._view())
 
+    def waiting(self, wait: PhaseWait, slow: bool) -> None:
+        """Show the phase and its time beside the progress bar."""
+        del slow
+        usual = f" of {clock(wait.longest)} at most" if wait.longest is not None and wait.longest >= 1 else ""
+        shown = f"{wait.phase} {clock(wait.waited)}{usual}"
+        self._progress.update(self._task, description=one_line(shown))
+
     def alarm(self, alarm: Alarm) -> None:
-        """Print an alarm above the table."""
+        """Print an alarm above the table; a repeated one is counted below it."""
         from rich.text import Text
 
+        if alarm.count > 1:
+            cause = f"{alarm.kind} {alarm.cause}"
+            self._repeated[cause], self._latest[cause] = alarm.count, alarm.message
+            self._live.update(self._view())
+            return
         style = "bold red" if alarm.fatal else "yellow"
         self._console.print(Text("\n".join(map(one_line, _alarm_lines(alarm))), style=style), soft_wrap=True)
 
@@ -219,17 +227,33 @@ class LiveScreen:
 
     def _view(self, ended: bool = False) -> Any:
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(box=None, pad_edge=False)
-        for title in ("step", "reward", "len", "s"):
-            table.add_column(title, justify="right", no_wrap=True)
-        table.add_column("split", ratio=1)
-        for title in ("tok/s/die", "tok/s/card"):
-            table.add_column(title, justify="right", no_wrap=True)
-        for row in self._rows:
-            table.add_row(*(row[name] for name in ("step", "reward", "len", "s", "split", "die", "card")))
         parts: list[Any] = [Text(self._note, style="bold yellow")] if self._note else []
-        parts += [table] if self._rows else []
+        parts += [self._table()] if self._rows else []
+        for cause, count in self._repeated.items():
+            parts.append(Text(one_line(f"{count} times, last: {self._latest[cause]}"), style="yellow"))
         return Group(*parts, *([] if ended else [self._progress]))
+
+    def _table(self) -> Any:
+        """Return the table, each step on one line: of its phases those that fit."""
+        from rich.table import Table
+
+        columns = [
+            ("step", [row.step for row in self._rows]),
+            ("reward", [row.reward for row in self._rows]),
+            ("len", [row.length for row in self._rows]),
+            ("s", [row.seconds for row in self._rows]),
+            ("tok/s/die", [row.die for row in self._rows]),
+        ]
+        if any(row.card for row in self._rows) and self._console.width >= _CARD_WIDTH:
+            columns.append(("tok/s/card", [row.card for row in self._rows]))
+        used = sum(max(len(title), *map(len, cells)) + 1 for title, cells in columns)
+        split = [row.shown_split(self._console.width - used) for row in self._rows]
+        columns.insert(4, ("split", split))
+        table = Table(box=None, pad_edge=False)
+        for title, _ in columns:
+            table.add_column(title, justify="left" if title == "split" else "right", no_wrap=True)
+        for cells in zip(*(cells for _, cells in columns), strict=True):
+            table.add_row(*cells)
+        return table

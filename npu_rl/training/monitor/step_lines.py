@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.log_lines import speaker_and_message
 from npu_rl.training.monitor.metrics import number, parse_line
-from npu_rl.training.monitor.watch import Alarm
 
 # MindSpeed-RL: "[2025-06-01 10:00:00] iteration: 1 / 1000 | grpo/lr : 1.0e-06 | ..." (utils/loggers.py@62e9928);
 # Megatron: " iteration        1/    1000 | lm loss: 1.0E+00 | ..." (training/training.py@core_r0.8.0).

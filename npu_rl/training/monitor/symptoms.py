@@ -12,6 +12,7 @@ class Symptom:
 
     Attributes:
         pattern: Searched in the plain text of a log.
+        cause: Text in which {address} is what the pattern's group of that name has found.
         source: OWNER#NUMBER of an issue thread, or path@version.
     """
 
@@ -19,6 +20,23 @@ class Symptom:
     cause: str
     hint: str
     source: str
+
+    def cause_in(self, found: re.Match[str]) -> str:
+        """Return the cause with the address that was found, or "an unnamed node"."""
+        if "{address}" not in self.cause:
+            return self.cause
+        return self.cause.replace("{address}", found.groupdict().get("address") or "an unnamed node")
+
+
+_ADDRESS = r"(?P<address>[0-9A-Za-z.:_-]{1,64}?)"
+_LOST_HINT = (
+    "Look at that host (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or take the node "
+    "out, end what is left of this run there, and continue with --resume."
+)
+# What Ray's driver prints when a node stops answering (src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1).
+NODE_MARKED_DEAD = re.compile(
+    rf"node with node id: \w+ and address: {_ADDRESS} and node name: \S+ has been marked dead"
+)
 
 
 def _symptom(pattern: str, cause: str, hint: str, source: str) -> Symptom:
@@ -109,6 +127,37 @@ SYMPTOMS = (
         "The training interpreter lacks a package.",
         "Pass an interpreter that has it: --python PATH. torch and torch_npu are part of the image.",
         "verl#5123",
+    ),
+    # -- a node that is gone; its other reports, of dead workers, would be taken for want of memory
+    Symptom(
+        NODE_MARKED_DEAD,
+        "The node {address} left the Ray cluster: it no longer answers.",
+        _LOST_HINT,
+        "ray/src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1",
+    ),
+    _symptom(
+        rf"(?:\bip: {_ADDRESS}\s*\n[^\n]{{0,200}})?The actor died because its node has died",
+        "A worker died with its node, {address}, which left the Ray cluster.",
+        _LOST_HINT,
+        "ray/exceptions.py@2.42.1",
+    ),
+    _symptom(
+        rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",
+        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "Look at the log of that node's workers first, then at the host. Continue with --resume.",
+        "gloo/transport/tcp/pair.cc of torch@2.13.0",
+    ),
+    _symptom(
+        rf"Connection closed by peer \[{_ADDRESS}\]",
+        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "Look at the log of that node's workers first, then at the host. Continue with --resume.",
+        "gloo/transport/tcp/pair.cc of torch@2.13.0",
+    ),
+    _symptom(
+        rf"ipv4:{_ADDRESS}:\d+[^\n]{{0,200}}Connection reset by peer",
+        "A process of Ray on {address} is gone: it died, or its node or the network to it did.",
+        _LOST_HINT,
+        "grpc of ray@2.42.1",
     ),
     # -- Ray and resources
     _symptom(

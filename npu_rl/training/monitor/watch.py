@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import deque
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from npu_rl.training.monitor.metrics import REWARDS, reward, seconds
-
-KINDS = ("nan", "constant-reward", "no-progress", "transfer", "empty-answers")
+from npu_rl.training.monitor.alarm import KINDS, Alarm
+from npu_rl.training.monitor.metrics import DIFFERENCE, REWARDS, reward
+from npu_rl.training.monitor.trends import DifferenceTrend, EntropyTrend
 
 # The mean difference between the probabilities that rollout and trainer give a chosen token, as a share of one over
 # the number of words the policy chooses among, exp(entropy) but at most the vocabulary. Measured on the quickstart's
@@ -25,7 +23,6 @@ _FINITE = (
     *(*REWARDS, "actor/pg_loss", "actor/kl_loss", "actor/entropy", "actor/grad_norm"),
     *("critic/vf_loss", "critic/grad_norm"),
 )
-DIFFERENCE = "training/rollout_probs_diff_mean"
 _OTHER_WEIGHTS = (
     "The weight sync is wrong: a parameter name is skipped, a layout is wrong, or a reshard is missing."
 )
@@ -33,28 +30,14 @@ _SAME_WEIGHTS = (
     "Both hold the same weights, which were compared at the sync, so they compute in different ways: a scale, a "
     "routing, a temperature or positions that only one of them has."
 )
-_DURATIONS_KEPT = 50  # step durations for the median
-
-
-@dataclass(frozen=True)
-class Alarm:
-    """An alarm during a run.
-
-    Attributes:
-        kind: One of KINDS.
-        place: The metric or log to check.
-        fatal: Whether it ends the run.
-    """
-
-    kind: str
-    message: str
-    cause: str
-    place: str
-    fatal: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the alarm as JSON types."""
-        return asdict(self)
+_HINTS = {
+    "nan": "Stop the run: no later step is of use. Continue from an earlier checkpoint, with a lower optimizer.lr.",
+    "constant-reward": "Read the samples of this step; `npu-rl data check` tries the reward on the data.",
+    "transfer": "Stop the run, and rehearse the recipe: `--rehearse` compares every tensor of a weight sync.",
+    "rising-difference": "Continue from a checkpoint before the rise, with a lower optimizer.lr.",
+    "entropy-collapse": "Continue from an earlier checkpoint, with a lower optimizer.lr or a higher temperature.",
+    "empty-answers": "Read the samples of this step.",
+}
 
 
 @dataclass(frozen=True)
@@ -64,8 +47,6 @@ class Limits:
     Attributes:
         constant_steps: Steps with exactly the same mean reward.
         goal: Reward at which the task counts as learnt, and alarms about rewards and responses are off.
-        first_step: Seconds until the first step.
-        next_step: Seconds between steps, at least slow_factor times the median step.
         transfer: Highest mean difference of probabilities; by default TRANSFER_FACTOR over the size of the vocabulary,
             so without `vocabulary` it is off.
         first_transfer: Highest mean difference of probabilities in the first step, before an update; None: as later.
@@ -76,9 +57,6 @@ class Limits:
 
     constant_steps: int | None = 10
     goal: float | None = None
-    first_step: float | None = 1800.0
-    next_step: float | None = 600.0
-    slow_factor: float = 5.0
     transfer: float | None = None
     first_transfer: float | None = None
     weights_compared: bool = False
@@ -88,94 +66,42 @@ class Limits:
 
 
 class Watch:
-    """Checks every step and the clock. An alarm is raised once, and again only after its condition has cleared."""
+    """Checks every step. An alarm is raised once, and again only after its condition has cleared."""
 
-    def __init__(
-        self,
-        limits: Limits | None = None,
-        *,
-        fatal: Iterable[str] = (),
-        log: str = "driver.log",
-        started: float | None = None,
-    ) -> None:
+    def __init__(self, limits: Limits | None = None, *, fatal: Iterable[str] = ()) -> None:
         """Begin the checks.
 
         Args:
             fatal: Kinds that end the run.
-            log: The log to name when no step ends.
-            started: Time of the start, on the clock of `now` in `point`.
         """
         self._limits = limits or Limits()
         self._fatal = frozenset(fatal)
         if unknown := self._fatal - set(KINDS):
             raise ValueError(f"unknown kinds of alarm: {', '.join(sorted(unknown))}")
-        self._log = log
         self._active: set[str] = set()
-        self._last_sign = started
-        self._step: int | None = None
-        self._durations: deque[float] = deque(maxlen=_DURATIONS_KEPT)
         self._repeated_reward: tuple[float, int] = (math.nan, 0)  # a reward, and for how many steps
         self._reward_range: tuple[float, float] = (math.inf, -math.inf)  # lowest and highest reward
         self._compared = False  # whether a step has reported a difference of probabilities
         self._empty = 0
         self._clipped: list[float] = []  # rewards of the latest steps whose responses were all clipped
+        self._entropy_trend, self._difference_trend = EntropyTrend(), DifferenceTrend()
 
-    def point(self, step: int, data: Mapping[str, float], now: float) -> list[Alarm]:
-        """Check the metrics of a step.
+    def is_fatal(self, kind: str) -> bool:
+        """Return whether alarms of a kind end the run."""
+        return kind in self._fatal
 
-        Args:
-            now: Seconds of a monotonic clock.
-        """
-        duration = seconds(data)
-        if duration is None and self._step is not None and self._last_sign is not None:
-            duration = now - self._last_sign
-        if duration is not None and duration > 0:
-            self._durations.append(duration)
-        self._last_sign, self._step = now, step
-        self._active.discard("no-progress")
-        alarms = [self._nan(step, data), self._transfer(step, data)]
+    def point(self, step: int, data: Mapping[str, float]) -> list[Alarm]:
+        """Check the metrics of a step."""
+        alarms = [self._nan(step, data), self._transfer(step, data), self._rising_difference(step, data)]
         value = reward(data)
         if value is not None and math.isfinite(value):
             learnt = self._limits.goal is not None and value >= self._limits.goal
             alarms += [
+                self._entropy_collapse(step, data, learnt),
                 self._constant(step, data, value, learnt),
                 self._empty_answers(step, data, value, learnt),
             ]
-        return [alarm for alarm in alarms if alarm is not None]
-
-    def tick(self, now: float) -> list[Alarm]:
-        """Check the time since the last step; to be called every few seconds."""
-        if self._last_sign is None:
-            self._last_sign = now
-        limit = self._time_limit()
-        waited = now - self._last_sign
-        if limit is None or waited <= limit:
-            return []
-        if self._step is None:
-            message = f"No step finished within {waited:.0f} s of the start (limit {limit:.0f} s)"
-            cause = (
-                "The start of the workers or the first rollout hangs: a worker waits for others (wrong interface, "
-                "missing node), or the model is loaded from a slow disk."
-            )
-        else:
-            usual = statistics.median(self._durations) if self._durations else None
-            message = f"No step for {waited:.0f} s after step {self._step} (limit {limit:.0f} s" + (
-                f", usual {usual:.1f} s)" if usual else ")"
-            )
-            cause = (
-                "A process is stuck or dead and the others wait for it in a collective operation, or a checkpoint is "
-                "being written to a slow disk."
-            )
-        alarm = self._raise_alarm("no-progress", True, message, cause, self._log)
-        return [alarm] if alarm else []
-
-    def _time_limit(self) -> float | None:
-        if self._step is None:
-            return self._limits.first_step
-        if self._limits.next_step is None:
-            return None
-        usual = statistics.median(self._durations) if self._durations else 0.0
-        return max(self._limits.next_step, self._limits.slow_factor * usual)
+        return [replace(alarm, step=step) for alarm in alarms if alarm is not None]
 
     def _nan(self, step: int, data: Mapping[str, float]) -> Alarm | None:
         known = [key for key in _FINITE if key in data]
@@ -218,6 +144,33 @@ class Watch:
             choices = min(choices, math.exp(min(entropy, 700.0)))
         uniform = choices >= _NEAR_UNIFORM * self._limits.vocabulary
         return (TRANSFER_FACTOR if uniform else TRANSFER_FACTOR_LEARNING) / choices
+
+    def _rising_difference(self, step: int, data: Mapping[str, float]) -> Alarm | None:
+        trend = self._difference_trend.take(data)
+        if trend is None:
+            return None
+        return self._raise_alarm(
+            "rising-difference",
+            trend.wrong,
+            f"Step {step}: the difference between the probabilities of rollout and trainer has risen from "
+            f"{trend.first:.2g} to {trend.latest:.2g}",
+            "The two compute ever more differently (precision, a scale, a routing), or the policy has become unstable: "
+            "updates are then made with probabilities that no response was drawn with.",
+            DIFFERENCE,
+        )
+
+    def _entropy_collapse(self, step: int, data: Mapping[str, float], learnt: bool) -> Alarm | None:
+        trend = self._entropy_trend.take(data, learnt)
+        if trend is None:
+            return None
+        return self._raise_alarm(
+            "entropy-collapse",
+            trend.wrong,
+            f"Step {step}: the policy's entropy has collapsed from {trend.first:.2g} to {trend.latest:.2g}, and the "
+            "reward does not rise",
+            "The policy is sure of nearly every token, so all responses to a prompt are alike and GRPO learns nothing.",
+            "actor/entropy",
+        )
 
     def _constant(self, step: int, data: Mapping[str, float], value: float, learnt: bool) -> Alarm | None:
         before, count = self._repeated_reward
@@ -286,7 +239,7 @@ class Watch:
         if kind in self._active:
             return None
         self._active.add(kind)
-        return Alarm(kind, message, cause, place, kind in self._fatal)
+        return Alarm(kind, message, cause, place, kind in self._fatal, _HINTS[kind])
 
 
 def _reward_key(data: Mapping[str, float]) -> str:

@@ -73,9 +73,24 @@ class Attempt:
         return self.folder / "nodes.json"
 
     @property
+    def lost_nodes(self) -> Path:
+        """Nodes that the Ray cluster had lost when the attempt ended."""
+        return self.folder / "lost-nodes.json"
+
+    @property
     def metrics(self) -> Path:
         """Metrics, one JSON line per step."""
         return self.folder / "metrics.jsonl"
+
+    @property
+    def phases(self) -> Path:
+        """Beginnings and ends of the trainer's phases, one JSON line each."""
+        return self.folder / "phases.jsonl"
+
+    @property
+    def stacks(self) -> Path:
+        """Folder of the stacks that were collected where the run hung."""
+        return self.folder / "stacks"
 
     @property
     def usage(self) -> Path:

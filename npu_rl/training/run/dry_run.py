@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import json
 import os
 import re
 import shlex
@@ -18,10 +17,11 @@ from npu_rl.common.masking import Secrets, masked_argument, masked_data, masked_
 from npu_rl.common.yaml_documents.text_checks import split_address
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.trainer_command import PER_NODE_VARIABLES, Command, node_resources
+from npu_rl.recipes.recipe.trainer_command import PER_NODE_VARIABLES, Command
 from npu_rl.recipes.trainer_keys.plain_config import config_text
 from npu_rl.training.record.attempt import dump, write_private
 from npu_rl.training.run import tiny_model
+from npu_rl.training.run.ray_start import start_commands
 
 if TYPE_CHECKING:
     from npu_rl.training.run.prepare import Prepared
@@ -161,13 +161,8 @@ def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, s
     """
     if not recipe.cluster.address:
         return {}
-    host, port = split_address(recipe.cluster.address)
-    ray = [command.python, "-m", "ray.scripts.scripts", "start"]
-    offers = [
-        f"--{name.replace('_', '-')}={_option_text(value)}" for name, value in node_resources(recipe).items()
-    ]
-    head = [*ray, "--head", f"--port={port}", *offers]
-    worker = [*ray, f"--address={recipe.cluster.address}", *offers]
+    host, _ = split_address(recipe.cluster.address)
+    head, worker = start_commands(recipe, command.python)
     begin = [
         "#!/bin/bash",
         "set -eu",
@@ -197,10 +192,6 @@ def _own_address(host: str | None) -> str:
     except ValueError:
         return '${1:+--node-ip-address="$1"}'
     return f'--node-ip-address="${{1:-{host}}}"'
-
-
-def _option_text(value: object) -> str:
-    return str(value) if isinstance(value, int) else json.dumps(value)
 
 
 _SECRET_MESSAGE = "a secret, which npu-rl does not write: set this variable in the shell"

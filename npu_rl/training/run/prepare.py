@@ -36,6 +36,7 @@ from npu_rl.training.run import interpreter, tiny_model
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.run.host_check import require_device, require_host
 from npu_rl.training.run.interpreter import Interpreter
+from npu_rl.training.run.ray_start import ray_needs
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.locked_manifest import locked_facts
@@ -121,6 +122,7 @@ class Prepared:
             known=self.judgement.known,
             search_path=self.judgement.search_path,
             groups=self.judgement.groups,
+            needs=ray_needs(self.recipe, self.interpreter.path),
             manifest_env={**self.lock.env, **(VLLM_ON_CPU if self._vllm_on_cpu(rollout_standin) else {})},
             resume=resume,
             rollout_standin=rollout_standin,

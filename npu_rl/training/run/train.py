@@ -13,11 +13,13 @@ from npu_rl.common import host_facts
 from npu_rl.common.bounded import read_file, read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import masked_data
+from npu_rl.common.printable import counted
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
+from npu_rl.training.monitor.explain_failure import Explanation
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
@@ -28,6 +30,7 @@ from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
+from npu_rl.training.run.phases_of_recipe import phase_clock
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point
@@ -200,7 +203,8 @@ def run_attempt(
                 environment,
                 run_id=record.mark,
                 total=recipe.steps,
-                watch=_watch(prepared, rollout_standin, transfer, attempt),
+                watch=_watch(prepared, rollout_standin, transfer),
+                clock=phase_clock(recipe),
                 screen=screen,
                 ray=ray,
                 lines=_step_lines(recipe),
@@ -312,9 +316,7 @@ def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str]
     tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
 
 
-def _watch(
-    prepared: Prepared, rollout_standin: bool, transfer: TransferLimits | None, attempt: Attempt
-) -> Watch:
+def _watch(prepared: Prepared, rollout_standin: bool, transfer: TransferLimits | None) -> Watch:
     rehearsal = rollout_standin or transfer is not None
     limits = Limits(
         goal=prepared.recipe.reward.goal,
@@ -324,7 +326,7 @@ def _watch(
         weights_compared=rehearsal,
     )
     fatal = ("transfer", "nan") if rehearsal else ()
-    return Watch(limits, fatal=fatal, log=str(attempt.driver_log))
+    return Watch(limits, fatal=fatal)
 
 
 def _vocabulary(prepared: Prepared) -> int | None:
@@ -344,7 +346,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
             ended.fatal.message,
             where=str(attempt.driver_log),
             why=ended.fatal.cause,
-            hint=f"Look at {ended.fatal.place}.",
+            hint=f"Look at {ended.fatal.place}. {ended.fatal.hint}".rstrip(),
         )
     if ended.planned:
         return TrainedRun(record, attempt, ended, record.curve(), None)
@@ -374,6 +376,9 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
 def _failure(attempt: Attempt, code: int) -> RunFailed:
     status = f"signal {-code}" if code < 0 else f"exit status {code}"
     found = explain_attempt(attempt, code)
+    lost = node_reports.lost_nodes(attempt)
+    if lost:
+        return _lost_nodes(attempt, status, lost, found)
     if found is None:
         return RunFailed(f"The trainer failed ({status})", where=str(attempt.driver_log))
     return RunFailed(
@@ -381,4 +386,15 @@ def _failure(attempt: Attempt, code: int) -> RunFailed:
         where=f"{found.file}:{found.line}",
         why=found.cause + (f"\n{found.excerpt}" if found.excerpt else ""),
         hint=found.hint or None,
+    )
+
+
+def _lost_nodes(attempt: Attempt, status: str, lost: list[str], found: Explanation | None) -> RunFailed:
+    """Return the failure of a run whose cluster has lost nodes, the cause of all errors in the log."""
+    return RunFailed(
+        f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
+        where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",
+        why="\n".join(lost),
+        hint="Look at these hosts (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or "
+        "take them out, end what is left of this run there, and continue with --resume.",
     )

@@ -1,0 +1,126 @@
+"""Planted hangs and healthy runs, watched as `train` watches them: python -m benchmarks.hangs --lab DIR.
+
+Each run is tests/training/hang_program.py with two ranks of Ray on gloo, the driver and the clock of npu-rl, and a
+floor of 2 seconds. Of a hang is counted: whether the first line of the alarm's cause names rank and line as it should,
+and the seconds from the deadline (the phase's begin plus its limit) to the alarm. Healthy runs validate and save every
+third step, for ten times as long as a step; an alarm of a hang is a false one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import statistics
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from npu_rl.training.monitor.alarm import Alarm
+from tests.training.hang_run import Hung, hang
+
+FLOOR = 2.0
+# What the first line of the cause has to say.
+NAMED = {
+    "stopped": r"rank 1 \(.*\): stopped",
+    "loop": r"rank 1 \(.*\): in .*hang_program\.py:\d+ in run_in_circles",
+    "left": r"rank 1 \(.*\): waits for its next task",
+    "reward": r"ray::Trainer\.run \(.*\): in .*hang_program\.py:\d+ in score_on_a_server",
+    "receiver": r"a child of rank 1 \(.*\): has ended|rank 1 \(.*\): in .*hang_program\.py:\d+ in send_weights",
+}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run."""
+
+    kind: str
+    named: bool
+    late: float | None
+    alarms: int
+    seconds: float
+    cause: str
+    error: str
+
+
+def deadline(hung: Hung, alarmed: float) -> float:
+    """Return the time at which the phase that hung had taken as long as it may.
+
+    Args:
+        alarmed: Time of the alarm: the run is stopped then, and its phases end.
+    """
+    open_since: dict[str, float] = {}
+    longest: dict[str, float] = {}
+    last = ""
+    for row in map(json.loads, hung.phases.splitlines()):
+        if row["time"] > alarmed:
+            break
+        if row["begins"]:
+            last, open_since[row["phase"]] = row["phase"], row["time"]
+        else:
+            took = row["time"] - open_since.pop(row["phase"], row["time"])
+            longest[row["phase"]] = max(longest.get(row["phase"], 0.0), took)
+    return open_since[last] + max(FLOOR, 3 * longest.get(last, 600.0))
+
+
+def trial(lab: Path, kind: str, steps: int, work: float) -> Trial:
+    """Run one."""
+    folder = Path(tempfile.mkdtemp(prefix=f"{kind}-", dir=lab))
+    slow = 20 * work if kind == "none" else 0.0
+    hung = hang(folder, kind, steps=steps, floor=FLOOR, slow=slow, work=work)
+    alarms = [(when, alarm) for when, alarm in hung.alarms if alarm.kind == "no-progress"]
+    cause, named, late = "", False, None
+    if alarms:
+        when, alarm = alarms[0]
+        cause = alarm.cause
+        named = kind in NAMED and _names(alarm, NAMED[kind])
+        late = round(when - deadline(hung, when), 1) if kind in NAMED else None
+    shutil.rmtree(folder)
+    return Trial(kind, named, late, len(alarms), round(hung.seconds, 1), cause, hung.error)
+
+
+def _names(alarm: Alarm, pattern: str) -> bool:
+    return re.match(pattern, alarm.cause) is not None
+
+
+def table(trials: list[Trial]) -> str:
+    """Return the results as a table."""
+    lines = [
+        "| planted | runs | named in the first line | seconds after the deadline | alarms |",
+        "|---|---|---|---|---|",
+    ]
+    for kind in dict.fromkeys(one.kind for one in trials):
+        own = [one for one in trials if one.kind == kind]
+        late = sorted(one.late for one in own if one.late is not None)
+        shown = f"{late[0]:g} to {late[-1]:g}, median {statistics.median(late):g}" if late else "-"
+        named = "-" if kind == "none" else f"{sum(one.named for one in own)} of {len(own)}"
+        lines.append(f"| {kind} | {len(own)} | {named} | {shown} | {sum(one.alarms for one in own)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Run them all, and write the results into the lab as they come."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lab", type=Path, required=True)
+    parser.add_argument("--rounds", type=int, default=4, help="of each planted hang")
+    parser.add_argument("--healthy", type=int, default=20, help="runs in which nothing is planted")
+    parser.add_argument("--kinds", nargs="*", default=list(NAMED), choices=list(NAMED))
+    parser.add_argument("--work", type=float, default=0.8, help="seconds of a phase of a healthy run")
+    given = parser.parse_args()
+    given.lab.mkdir(parents=True, exist_ok=True)
+    plan = [(kind, 5, 0.0) for _ in range(given.rounds) for kind in given.kinds]
+    plan += [("none", 7, given.work)] * given.healthy
+    trials = []
+    for kind, steps, work in plan:
+        trials.append(trial(given.lab, kind, steps, work))
+        print(trials[-1], flush=True)
+        (given.lab / "results.json").write_text(json.dumps([asdict(one) for one in trials], indent=2))
+        (given.lab / "results.md").write_text(table(trials) + "\n")
+    print(table(trials))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""The alarm for a run that hangs: who is stuck and where, from the stacks of its processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_rl.training.monitor.alarm import Alarm
+from npu_rl.training.monitor.phase_clock import PhaseWait
+from npu_rl.training.monitor.stack_groups import StackGroup, group_processes, missing_ranks, read_processes
+from npu_rl.training.monitor.step_text import clock
+
+_SHOWN = 4  # groups that the alarm names
+_UNKNOWN = (
+    "A process is stuck or dead and the others wait for it in a collective operation, or a disk or a network is "
+    "slow."
+)
+_HINTS = {
+    "stopped": "Continue a stopped process with `kill -CONT PID` on its host; something stopped it on purpose.",
+    "ended": "A process that has ended does not come back: stop the run (Ctrl-C) and continue with --resume.",
+    "lost": "Stop the run (Ctrl-C), bring the node back with worker.sh or take it out, and continue with --resume.",
+    "stuck": "Read the stacks. Unless a disk or a network is slow, stop the run (Ctrl-C) and continue with --resume. "
+    "If a phase may take that long, raise watch.phase_timeout.",
+}
+
+
+@dataclass(frozen=True)
+class StackReport:
+    """The stacks of a run's processes, grouped.
+
+    Attributes:
+        silent: Nodes that did not answer.
+        lost: Nodes that the cluster has lost since the run began.
+        error: Why there are no stacks; "" if there are some.
+    """
+
+    groups: Sequence[StackGroup] = ()
+    missing: Sequence[str] = ()
+    silent: Sequence[str] = ()
+    lost: Sequence[str] = ()
+    error: str = ""
+
+    def lines(self) -> list[str]:
+        """Return what is odd, a line each: lost nodes and ranks first."""
+        return [
+            *(f"{node} has left the Ray cluster" for node in self.lost),
+            *(f"{node} does not answer" for node in self.silent),
+            *(f"{ranks}: gone, no node has its process" for ranks in self.missing),
+            *(f"{group.who}: {group.what}" for group in self.groups),
+        ]
+
+    def text(self) -> str:
+        """Return the whole report: a line for each group, then the stacks of one process of each."""
+        parts = ["\n".join(self.lines())]
+        for group in self.groups:
+            one = group.members[0]
+            parts.append(f"== {group.who}\n{group.what}\n" + "\n".join(one.title for one in group.members))
+            parts += [
+                f"-- {one.title}, {'main thread' if number == 0 else f'thread {number + 1}'} (innermost first)\n"
+                + "\n".join(f"  {frame}" for frame in stack)
+                for number, stack in enumerate(one.stacks)
+            ]
+        return "\n\n".join(parts) + "\n"
+
+
+def report_of(found: Mapping[str, Any]) -> StackReport:
+    """Return the report on what npu_rl_stacks.py has written."""
+    processes = read_processes(found)
+    return StackReport(
+        groups=group_processes(processes),
+        missing=missing_ranks(processes),
+        silent=[_node(node) for node in _rows(found, "silent")],
+        lost=[_node(node) for node in _rows(found, "lost")],
+    )
+
+
+def hang_alarm(wait: PhaseWait, step: int | None, report: StackReport, file: Path, *, fatal: bool) -> Alarm:
+    """Return the alarm.
+
+    Args:
+        step: The last step that ended; None before the first.
+        file: The file with the stacks, or the log if there are none.
+    """
+    of_step = "" if step is None else f" after step {step}"
+    longest = "the first of its name" if wait.longest is None else f"at most {clock(wait.longest)} so far"
+    lines = report.lines()
+    shown = lines[:_SHOWN]
+    if len(lines) > _SHOWN:
+        shown.append(f"and {len(lines) - _SHOWN} more groups")
+    if report.error:
+        shown.append(f"No stacks: {report.error}")
+    return Alarm(
+        "no-progress",
+        f"{wait.phase}{of_step} takes {clock(wait.waited)} (limit {clock(wait.limit)}; {longest})",
+        "\n".join(shown) if report.groups or report.lost or report.silent else "\n".join([_UNKNOWN, *shown]),
+        str(file),
+        fatal,
+        _hint(report),
+        step,
+    )
+
+
+def lost_node_alarm(address: str, step: int | None, log: Path) -> Alarm:
+    """Return the alarm for a node that Ray has given up."""
+    return Alarm(
+        "lost-node",
+        f"The node {address} left the Ray cluster{'' if step is None else f' after step {step}'}",
+        f"Ray's head no longer hears from {address}: the host, its network or its Ray is gone.",
+        str(log),
+        hint=_HINTS["lost"],
+        step=step,
+    )
+
+
+def _hint(report: StackReport) -> str:
+    if report.lost:
+        return _HINTS["lost"]
+    if any(group.members[0].stopped for group in report.groups):
+        return _HINTS["stopped"]
+    if report.missing or any(group.members[0].ended for group in report.groups):
+        return _HINTS["ended"]
+    return _HINTS["stuck"]
+
+
+def _rows(found: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    rows = found.get(name)
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+
+
+def _node(node: Mapping[str, Any]) -> str:
+    reason = f": {node['reason']}" if node.get("reason") else ""
+    return f"{node.get('host', '?')} ({node.get('ip', '?')}){reason}"

@@ -1,0 +1,158 @@
+"""Limits of a run's phases: when one counts as hanging, by its longest duration so far.
+
+The phases of a step come from the trainer's own timers (injected/npu_rl_phases.py). Of a trainer without them each
+step is one phase, and one beside which a checkpoint is saved or a validation is made is another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from npu_rl.common.bounded import parse_json
+
+FLOOR = 120.0  # seconds that each phase has at least
+_FACTOR = 3.0  # times the longest so far
+_UNSEEN = 1800.0  # seconds for a phase that is the first of its name: the plan estimates no times
+_SLOW_FACTOR = 1.5  # times the longest so far, from where a phase is called slow
+_SLOW_FLOOR = 15.0  # seconds
+_MOST_NAMES = 1000
+_CLOCK_ERROR = 10.0  # seconds
+BETWEEN = "between steps"
+
+
+@dataclass(frozen=True)
+class PhaseEvent:
+    """A phase of the trainer that begins or ends; `time` is its clock's, in seconds since the epoch."""
+
+    phase: str
+    begins: bool
+    time: float
+
+
+@dataclass(frozen=True)
+class PhaseWait:
+    """A phase that is going on.
+
+    Attributes:
+        waited: Seconds since it began, or since a phase inside of it ended.
+        limit: Seconds after which it counts as hanging.
+        longest: Seconds of the longest so far; None for the first of its name.
+    """
+
+    phase: str
+    waited: float
+    limit: float
+    longest: float | None
+
+
+def parse_phase(line: str) -> PhaseEvent | None:
+    """Return the event of a line of phases.jsonl; None for any other line."""
+    try:
+        row = parse_json(line.encode())
+        return PhaseEvent(str(row["phase"])[:100], bool(row["begins"]), float(row["time"]))
+    except (ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+@dataclass
+class _Segment:
+    """A stretch of time with one name, on the clock of `now`; `time` is the trainer's, where it gives one."""
+
+    name: str
+    since: float
+    time: float | None = None
+    told: bool = False
+    next_note: float = 0.0
+
+
+def _always_plain(step: int) -> str:
+    del step
+    return "step"
+
+
+@dataclass
+class PhaseClock:
+    """The phase that a run is in, and how long phases of that name have taken.
+
+    Attributes:
+        floor: Seconds that each phase has at least.
+        step_kind: The name of the phase that leads to a step, of a trainer whose timers are not seen.
+    """
+
+    floor: float = FLOOR
+    step_kind: Callable[[int], str] = _always_plain
+    _longest: dict[str, float] = field(default_factory=dict)
+    _open: list[str] = field(default_factory=list)
+    _segment: _Segment | None = None
+    _timed: bool = False
+
+    def stage(self, name: str, now: float) -> None:
+        """Begin a stage before the first step or after the last, such as "building the workers"."""
+        if not self._open and (self._segment is None or self._segment.name != name):
+            self._go_on(name, now, None)
+
+    def event(self, event: PhaseEvent, now: float) -> None:
+        """Take an event of the trainer's timers."""
+        self._timed = True
+        if event.begins:
+            self._open.append(event.phase)
+        elif event.phase in self._open:
+            position = len(self._open) - 1 - self._open[::-1].index(event.phase)
+            del self._open[position:]
+        self._go_on(self._open[-1] if self._open else BETWEEN, now, event.time)
+
+    def step(self, step: int, now: float) -> None:
+        """Take a step that has ended."""
+        if not self._timed:
+            self._go_on(self.step_kind(step + 1), now, None)
+
+    def going_on(self, now: float) -> PhaseWait | None:
+        """Return the phase that is going on; None before the first."""
+        if self._segment is None:
+            return None
+        return PhaseWait(
+            self._segment.name,
+            now - self._segment.since,
+            self._limit(self._segment.name),
+            self._longest.get(self._segment.name),
+        )
+
+    def late(self, now: float) -> PhaseWait | None:
+        """Return the phase that takes longer than its limit, once for each time it does."""
+        waits = self.going_on(now)
+        if waits is None or self._segment is None or self._segment.told or waits.waited <= waits.limit:
+            return None
+        self._segment.told = True
+        return waits
+
+    def slow(self, now: float) -> PhaseWait | None:
+        """Return the phase that takes longer than usual: then, and each time that its duration has doubled."""
+        waits = self.going_on(now)
+        if waits is None or self._segment is None:
+            return None
+        first = max(_SLOW_FLOOR, _SLOW_FACTOR * (waits.longest or 0.0))
+        if waits.waited < max(first, self._segment.next_note):
+            return None
+        self._segment.next_note = 2 * waits.waited
+        return waits
+
+    def _limit(self, name: str) -> float:
+        longest = self._longest.get(name)
+        return max(self.floor, _UNSEEN if longest is None else _FACTOR * longest)
+
+    def _go_on(self, name: str, now: float, time: float | None) -> None:
+        before = self._segment
+        if before is not None and (before.name in self._longest or len(self._longest) < _MOST_NAMES):
+            took = _duration(before, now, time)
+            self._longest[before.name] = max(self._longest.get(before.name, 0.0), took)
+        self._segment = _Segment(name, now, time)
+
+
+def _duration(segment: _Segment, now: float, time: float | None) -> float:
+    """Return the seconds of a segment by the trainer's clock if believable, else by ours."""
+    ours = now - segment.since
+    if segment.time is None or time is None:
+        return ours
+    own = time - segment.time
+    return own if 0 <= own <= ours + _CLOCK_ERROR else ours

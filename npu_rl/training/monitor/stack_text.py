@@ -1,0 +1,51 @@
+"""Python stacks as faulthandler and py-spy print them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+# faulthandler: `Current thread 0x00007f (most recent call first):`, then `  File "/a/b.py", line 3 in name`;
+# 3.14 adds the thread's name. py-spy 0.4: `Thread 12 (idle): "MainThread"`, then `    name (a/b.py:3)`.
+_THREAD = re.compile(r"(?:Current thread|Thread)\s.*:(?:\s\".*\")?\s*\Z")
+_FILE = re.compile(r'  File "(?P<file>.*)", line (?P<line>\d{1,9}) in (?P<function>.*)')
+_SPY = re.compile(r"    (?P<function>\S.*) \((?P<file>.*):(?P<line>\d{1,9})\)")
+_MOST_FRAMES = 200
+_MOST_THREADS = 200
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One frame of a stack."""
+
+    file: str
+    line: int
+    function: str
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line} in {self.function}"
+
+    @property
+    def short(self) -> str:
+        """The frame with the last two parts of its file."""
+        return f"{'/'.join(self.file.split('/')[-2:])}:{self.line} in {self.function}"
+
+
+Stack = tuple[Frame, ...]
+"""The frames of a thread, the innermost first."""
+
+
+def parse_stacks(text: str) -> list[Stack]:
+    """Return the stacks of a process's threads, the main thread's first; other lines are skipped."""
+    threads: list[list[Frame]] = []
+    spied = False
+    for line in text.splitlines():
+        if _THREAD.match(line):
+            spied = spied or line.endswith('"')
+            threads.append([])
+        elif threads and (found := _FILE.fullmatch(line) or _SPY.fullmatch(line)):
+            threads[-1].append(Frame(found["file"], int(found["line"]), found["function"]))
+    if not spied:
+        threads.reverse()  # faulthandler prints the newest thread first, and the main thread last
+    stacks = [tuple(frames[:_MOST_FRAMES]) for frames in threads if frames]
+    return stacks[:_MOST_THREADS]

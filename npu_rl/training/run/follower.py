@@ -1,0 +1,149 @@
+"""Following a run while it lasts: its log, its phases and the clock, to the record and the screen."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+
+from npu_rl.training.monitor.alarm import Alarm
+from npu_rl.training.monitor.hang_alarm import hang_alarm, lost_node_alarm
+from npu_rl.training.monitor.log_lines import speaker_and_message
+from npu_rl.training.monitor.metrics import MetricsWriter, seconds
+from npu_rl.training.monitor.phase_clock import PhaseClock, PhaseWait, parse_phase
+from npu_rl.training.monitor.screen import Screen
+from npu_rl.training.monitor.step_lines import StepLines
+from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD
+from npu_rl.training.monitor.tail import follow
+from npu_rl.training.monitor.watch import Watch
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.run.hang_stacks import StackCollector
+
+# Text in the driver's log at the beginning of a stage (from the driver; verl/trainer/main_ppo.py at 0.5.0).
+_STAGES = (
+    ("npu-rl: starting Ray", "starting Ray"),
+    ("npu-rl: comparing the nodes", "comparing the nodes"),
+    ("npu-rl: Ray is up", "loading the trainer"),
+    ("TaskRunner hostname:", "reading the data"),
+    ("Total training steps:", "building the workers"),
+    ("Training Progress:", "first step"),
+)
+_LAST_STAGE = "ending the run"
+
+
+class Follower:
+    """Reads the growing log: metrics go to the file; stages, steps and alarms go to the screen."""
+
+    def __init__(
+        self,
+        attempt: Attempt,
+        writer: MetricsWriter,
+        watch: Watch,
+        clock: PhaseClock,
+        screen: Screen,
+        total: int,
+        lines: StepLines,
+        stop_after: int | None,
+        collect: Callable[[], StackCollector],
+    ) -> None:
+        """Begin at the start of the log; `collect` starts to collect the stacks of all processes."""
+        self._stop_after = stop_after
+        self._attempt = attempt
+        self._log, self._phases = follow(attempt.driver_log), follow(attempt.phases)
+        self._writer = writer
+        self._watch = watch
+        self._clock = clock
+        self._screen = screen
+        self._total = total
+        self._lines = lines
+        self._collect = collect
+        self._collection: tuple[PhaseWait, StackCollector] | None = None
+        self._recent: list[float] = []
+        self._step: int | None = None
+        self._counts: Counter[tuple[str, str]] = Counter()
+        self.stopping = False
+        self.alarms: list[Alarm] = []
+        self.steps = 0
+        clock.stage("starting the driver", time.monotonic())
+
+    def read_new_lines(self) -> None:
+        """Read what was added to the phases and the log since the last call."""
+        for line in self._phases.lines():
+            event = parse_phase(line)
+            if event is not None:
+                self._clock.event(event, time.monotonic())
+        for line in self._log.lines():
+            found = self._lines.parse(line)
+            if found is None:
+                self._take_other_line(line)
+            else:
+                self._take_step(*found)
+
+    def look_at_clock(self) -> None:
+        """Show what is waited for; collect the stacks of a phase that takes too long, and raise the alarm with them."""
+        now = time.monotonic()
+        slow = self._clock.slow(now)
+        going_on = self._clock.going_on(now)
+        if going_on is not None:
+            self._screen.waiting(going_on, slow is not None)
+        late = self._clock.late(now)
+        if late is not None and self._collection is None:
+            self._collection = (late, self._collect())
+        if self._collection is not None and self._collection[1].done():
+            self._raise_hang()
+
+    def end_collection(self) -> None:
+        """Raise the alarm of a collection that has not ended, with what it has."""
+        if self._collection is not None:
+            self._collection[1].end()
+            self._raise_hang()
+
+    def _raise_hang(self) -> None:
+        assert self._collection is not None
+        wait, collector = self._collection
+        self._collection = None
+        report = collector.report()
+        file = self._attempt.driver_log if report.error else collector.file
+        self._note([hang_alarm(wait, self._step, report, file, fatal=self._watch.is_fatal("no-progress"))])
+
+    def _take_step(self, step: int, data: dict[str, float]) -> None:
+        self._writer.write(step, data)
+        self.steps += 1
+        self._step = step
+        self.stopping = self._stop_after is not None and step >= self._stop_after
+        duration = seconds(data)
+        if duration is not None:
+            self._recent = [*self._recent[-9:], duration]
+        self._screen.step(step, self._total, data, self._eta(step))
+        now = time.monotonic()
+        self._clock.step(step, now)
+        if step >= self._total:
+            self._clock.stage(_LAST_STAGE, now)
+        self._note(self._watch.point(step, data))
+
+    def _take_other_line(self, line: str) -> None:
+        message = speaker_and_message(line)[1]
+        lost = NODE_MARKED_DEAD.search(message) if "marked dead" in message else None
+        if lost:
+            self._note([lost_node_alarm(lost["address"], self._step, self._attempt.driver_log)])
+        if self.steps:
+            return
+        for sign, stage in _STAGES:
+            if sign in message:
+                self._screen.stage(stage)
+                self._clock.stage(stage, time.monotonic())
+
+    def _eta(self, step: int) -> float | None:
+        if not self._recent:
+            return None
+        return sum(self._recent) / len(self._recent) * max(self._total - step, 0)
+
+    def _note(self, alarms: list[Alarm]) -> None:
+        for alarm in map(self._lines.in_trainers_words, alarms):
+            cause = (alarm.kind, alarm.cause)
+            self._counts[cause] += 1
+            counted = replace(alarm, count=self._counts[cause])
+            self.alarms.append(counted)
+            self._attempt.add_alarm(counted.to_json())
+            self._screen.alarm(counted)

@@ -1,0 +1,24 @@
+"""The clock of a recipe's phases: how long one may take, and which of its steps save or validate."""
+
+from __future__ import annotations
+
+from npu_rl.recipes.recipe.schema import Recipe
+from npu_rl.training.monitor.phase_clock import PhaseClock
+
+
+def phase_clock(recipe: Recipe) -> PhaseClock:
+    """Return the clock for a run of the recipe."""
+    every = {"save": recipe.checkpoint.every or 0}
+    if not recipe.has_own_keys:
+        every["validation"] = recipe.logging.validate_every or 0
+
+    def step_kind(step: int) -> str:
+        # A trainer writes the line of a step before or after it saves, so the wait for the next one may have the save.
+        extras = [
+            name
+            for name, steps in every.items()
+            if steps > 0 and (step % steps == 0 or (step - 1) % steps == 0)
+        ]
+        return " with ".join(["step", " and ".join(extras)] if extras else ["step"])
+
+    return PhaseClock(recipe.watch.phase_timeout, step_kind)

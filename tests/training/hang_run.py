@@ -1,0 +1,124 @@
+"""A run of hang_program.py through npu-rl's own driver and a Ray of its own, watched as `train` watches it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from npu_rl.common.errors import NpuRlError
+from npu_rl.training.monitor.alarm import Alarm
+from npu_rl.training.monitor.screen import PlainScreen
+from npu_rl.training.run.prepare import run_facts
+from npu_rl.training.run.train import RunStopped, new_record, run_attempt
+from tests.training.fake_run import FakeRun
+
+PROGRAM = Path(__file__).with_name("hang_program.py")
+# As verl's profiler has it (verl/utils/profiler/performance.py@0.5.0).
+TIMER = """
+import time
+from contextlib import contextmanager
+
+@contextmanager
+def marked_timer(name, timing_raw, *args, **kwargs):
+    began = time.perf_counter()
+    yield
+    timing_raw[name] = timing_raw.get(name, 0) + time.perf_counter() - began
+"""
+
+
+# A machine with more to do than it can starts Ray's agents late.
+PATIENT_RAY = {
+    "RAY_agent_register_timeout_ms": "300000",
+    "RAY_raylet_start_wait_time_s": "300",
+    "RAY_worker_register_timeout_seconds": "300",
+}
+
+
+@dataclass(frozen=True)
+class Hung:
+    """What became of a run: its alarms by when they came, and the seconds of it all."""
+
+    alarms: list[tuple[float, Alarm]]
+    seconds: float
+    error: str
+    folder: Path
+    phases: str
+
+
+class Listener(PlainScreen):
+    """A screen that keeps the alarms, and ends the run some time after a first one of a hang."""
+
+    def __init__(self, patience: float) -> None:
+        super().__init__()
+        self.alarms: list[tuple[float, Alarm]] = []
+        self._patience = patience
+
+    def alarm(self, alarm: Alarm) -> None:
+        super().alarm(alarm)
+        self.alarms.append((time.time(), alarm))
+        if alarm.kind == "no-progress":
+            timer = threading.Timer(self._patience, os.kill, (os.getpid(), signal.SIGINT))
+            timer.daemon = True
+            timer.start()
+
+
+def hang(
+    folder: Path,
+    kind: str,
+    *,
+    steps: int = 5,
+    slow: float = 0.0,
+    work: float = 0.0,
+    floor: float = 2.0,
+    env: Mapping[str, str] = {},
+) -> Hung:
+    """Run it until it ends, or until it has hung and was stopped."""
+    code = folder / "code"
+    timers = code / "verl" / "utils" / "debug"
+    timers.mkdir(parents=True)
+    (timers / "__init__.py").write_text(TIMER)
+    shutil.copy(PROGRAM, code)
+    fake = FakeRun(folder)
+    words = [f"watch.phase_timeout={floor:g}", f"env.HANG_PLAN={folder},{kind},{steps},{slow:g},{work:g}"]
+    prepared = fake.prepared(
+        [], [*words, *(f"env.{name}={value}" for name, value in {**PATIENT_RAY, **env}.items())], steps
+    )
+    script = folder / "python"
+    driver = f'if [ "$2" = npu_rl_driver ]; then exec {sys.executable} -m npu_rl_driver hang_program; fi\n'
+    script.write_text(script.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{driver}", 1))
+    screen, error, began = Listener(0.5), "", time.monotonic()
+    record = new_record(prepared, fake.runs, "demo", run_facts(prepared))
+    try:
+        run_attempt(prepared, record, {}, screen)
+    except RunStopped:
+        pass
+    except NpuRlError as failed:
+        error = str(failed)
+    attempt = record.folder / "attempts" / "1"
+    phases = attempt / "phases.jsonl"
+    return Hung(
+        screen.alarms,
+        time.monotonic() - began,
+        error,
+        attempt,
+        phases.read_text() if phases.exists() else "",
+    )
+
+
+def main() -> None:
+    """`python -m tests.training.hang_run FOLDER KIND`."""
+    hung = hang(Path(sys.argv[1]), sys.argv[2])
+    print(hung.seconds, hung.error)
+    for _, alarm in hung.alarms:
+        print(alarm)
+
+
+if __name__ == "__main__":
+    main()
