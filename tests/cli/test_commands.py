@@ -25,6 +25,7 @@ COMMANDS = (
     "lock",
     "weights",
     "requirements",
+    "container",
     "manifests",
     "recipes",
     "data",

@@ -80,6 +80,7 @@ NONE = {
         "requirements -m quickstart --machine x86_64 --python-version 3.11",
         "requirements -m {m} --explain",
     ),
+    "container": ("container -m quickstart --python-version 3.11", "container -m quickstart --run-line"),
     "manifests list": ("manifests list",),
     "manifests show": ("manifests show {m}",),
     "manifests check": ("manifests check {m}",),
