@@ -29,6 +29,7 @@ def mine(folder: Path, **changes: object) -> Path:
     path = folder / "mine.yaml"
     path.write_text(json.dumps({"schema": 1, "name": "mine", "title": "Mine", "extends": "today", **changes}))
     shutil.copy(ROOT / "manifests/pylock.today-py311-aarch64.toml", folder / "pylock.mine-py311-aarch64.toml")
+    shutil.copy(ROOT / "manifests/today.lock.json", folder / "mine.lock.json")
     return path
 
 
@@ -79,6 +80,17 @@ def test_a_manifest_of_ones_own_comes_with_its_folder(tmp_path: Path) -> None:
     assert "\nCOPY . /wheels/\n" in done.stdout
     assert "setup --manifest /wheels/mine.yaml" in done.stdout
     assert "requirements --manifest /wheels/mine.yaml --python-version 3.11 " in done.stdout
+
+
+def test_what_the_build_would_miss_is_named_before(tmp_path: Path) -> None:
+    (tmp_path / "inner").mkdir()
+    mine(tmp_path)
+    path = mine(tmp_path / "inner", extends="../mine.yaml")
+    done = run_here(["container", "--manifest", path], clean_env(tmp_path))
+    assert_told(done, "../mine.yaml is outside of the manifest's folder", "one folder", code=1)
+    path = mine(tmp_path)
+    (tmp_path / "mine.lock.json").unlink()
+    assert_told(run_here(["container", "--manifest", path], clean_env(tmp_path)), "mine.lock.json", code=1)
 
 
 def test_without_a_lock_of_packages_the_command_that_makes_it_is_named(tmp_path: Path) -> None:

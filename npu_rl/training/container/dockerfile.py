@@ -7,7 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import npu_rl
+from npu_rl.common.errors import ManifestError
 from npu_rl.common.printable import one_line
+from npu_rl.stack.lock.lock_model import lock_path, read_text
 from npu_rl.stack.pylocks.committed_pylock import committed_pylock
 from npu_rl.stack.pylocks.pylock_targets import choose_target, pylock_path, targets
 from npu_rl.training.container.base_image import base_image, is_pinned, wanted_of_base
@@ -56,9 +58,11 @@ def dockerfile(loaded: LoadedManifest, named: str, python: str | None = None) ->
 
     Raises:
         UsageError: If the manifest is not for this version of Python.
-        LockError: If its packages are locked for no machine.
-        ManifestError: If the image is not the name of one.
+        LockError: If its packages are locked for no machine, or if it has no lock.
+        ManifestError: If the image is not the name of one, or if a file lies where the build can't reach it.
     """
+    if not loaded.bundled:
+        _require_one_folder(loaded)
     python = _locked_python(loaded, named, python)
     inside = named if loaded.bundled else f"{WHEELS}/{loaded.path.name}"
     blocks = [
@@ -86,6 +90,19 @@ def _locked_python(loaded: LoadedManifest, named: str, python: str | None) -> st
         if pylock_path(loaded.path, target).exists():
             committed_pylock(loaded, target, named)
     return chosen.python
+
+
+def _require_one_folder(loaded: LoadedManifest) -> None:
+    """Raise unless a manifest's lock is beside it, and what it extends is in its folder or bundled."""
+    read_text(lock_path(loaded.path))
+    for name in loaded.files:
+        if name.startswith("../"):
+            raise ManifestError(
+                f"{name} is outside of the manifest's folder",
+                where=loaded.where("extends"),
+                why="The folder is what the build copies into the image.",
+                hint="Move both manifests into one folder.",
+            )
 
 
 def _head(loaded: LoadedManifest, named: str) -> str:
