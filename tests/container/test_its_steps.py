@@ -38,12 +38,13 @@ class MadeRoot:
     def run(self, step: str, **env: str) -> subprocess.CompletedProcess[str]:
         """Run a step as docker does: with sh, ARG's values, and nothing of this shell."""
         text = step.removeprefix("RUN ").replace("\\\n", "")
-        text = re.sub(r"(?<![\w$\"-])/(opt|usr|tmp|var|wheels)/", rf"{self.root}/\1/", text)
+        text = re.sub(r"(?<![\w$\"-])/(etc|opt|usr|tmp|var|wheels)/", rf"{self.root}/\1/", text)
         return subprocess.run(
             ["/bin/sh", "-c", text],
             env={
                 "PATH": f"{self.root}/bin{'' if self.own else ':/usr/bin:/bin'}",
                 "BASE_PYTHON": "base-python",
+                "BASE": "registry.example/cann:8.2",
                 **env,
             },
             cwd=self.root,
@@ -66,7 +67,7 @@ class MadeRoot:
 
 @pytest.fixture
 def made(tmp_path: Path) -> MadeRoot:
-    for name in ("usr/lib64", "usr/local/lib", "tmp", "opt", "var/lib/apt/lists"):
+    for name in ("usr/lib64", "usr/local/lib", "tmp", "opt", "etc", "var/lib/apt/lists"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / f"usr/lib/{machine()}-linux-gnu").mkdir(parents=True)
     root = MadeRoot(tmp_path)
@@ -99,6 +100,8 @@ def test_every_step_of_a_bundled_manifest_runs(made: MadeRoot, system: str, text
     assert [name for name in names if name not in (system, "base-python")] == expected
     assert (made.root / "usr/local/lib/libjemalloc.so.2").exists()
     assert list((made.root / "tmp").iterdir()) == []
+    named = (made.root / "etc/npu-rl-image").read_text()
+    assert named == "npu-rl-deepseek-v3-cann from registry.example/cann:8.2\n"
 
 
 def hide_apt(made: MadeRoot) -> None:

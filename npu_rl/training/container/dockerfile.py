@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 WORKSPACE = "/opt/npu-rl-workspace"
 JEMALLOC = "/usr/local/lib/libjemalloc.so.2"
+_NAME_OF_IMAGE = "/etc/npu-rl-image"  # one line, for what reports on the host
 _STORE = "/tmp/npu-rl-store"
 # One text for every base: BASE may be overridden by the same image of another system. No `RUN --mount`, no heredoc:
 # the Docker of NPU hosts may be older than BuildKit. No SHELL, which OCI images lack: each step is plain sh.
@@ -41,7 +42,8 @@ ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG NPU_RL_REWRITE
 ARG PIP_FIND_LINKS={WHEELS}
-ARG BASE_PYTHON=python3"""
+ARG BASE_PYTHON=python3
+ARG BASE"""
 
 
 def image_name(loaded: LoadedManifest) -> str:
@@ -72,7 +74,7 @@ def dockerfile(loaded: LoadedManifest, named: str, python: str | None = None) ->
         _ARGUMENTS,
         _context(loaded),
         _python(python),
-        _workspace(inside),
+        _workspace(loaded, inside),
         *_packages(loaded, inside, python),
         _environment(),
     ]
@@ -161,13 +163,14 @@ def _python(version: str) -> str:
     )
 
 
-def _workspace(manifest: str) -> str:
+def _workspace(loaded: LoadedManifest, manifest: str) -> str:
     words = f"--manifest {shlex.quote(manifest)} --workspace {WORKSPACE} --python {TRAINING}/bin/python"
     return "\n".join(
         (
             "# The tree, from the lock. What it was fetched from is not kept.",
             f"RUN NPU_RL_STORE={_STORE} {TOOL}/bin/npu-rl setup {words} && \\",
-            f"    rm -rf {_STORE}",
+            f"    rm -rf {_STORE} && \\",
+            f'    echo "{image_name(loaded)} from $BASE" > {_NAME_OF_IMAGE}',
         )
     )
 
