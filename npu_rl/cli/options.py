@@ -106,6 +106,14 @@ Python = Annotated[
         callback=_program,
     ),
 ]
+PythonVersion = Annotated[
+    str | None,
+    typer.Option(
+        "--python-version",
+        metavar="VERSION",
+        help="Such as 3.11.  [default: the manifest's only one, else this one]",
+    ),
+]
 Tokenizer = Annotated[
     Path | None,
     typer.Option("--tokenizer", metavar="DIR", help="A model's folder, to count the tokens of prompts with."),

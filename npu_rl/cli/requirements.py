@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import ManifestOrWorkspace, Workspace
+from npu_rl.cli.options import ManifestOrWorkspace, PythonVersion, Workspace
 from npu_rl.cli.show import say, say_text, tell
 
 if TYPE_CHECKING:
@@ -31,14 +31,7 @@ def requirements(
         str,
         typer.Option("--format", metavar="FORMAT", help="pip (name, version, hashes) or pylock (PEP 751)."),
     ] = _PIP,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python-version",
-            metavar="VERSION",
-            help="Such as 3.11.  [default: the manifest's only one, else this one]",
-        ),
-    ] = None,
+    python: PythonVersion = None,
     machine: Annotated[
         str | None,
         typer.Option("--machine", metavar="MACHINE", help="aarch64 or x86_64.  [default: this host's]"),

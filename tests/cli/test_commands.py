@@ -27,6 +27,7 @@ COMMANDS = (
     "lock",
     "weights",
     "requirements",
+    "container",
     "manifests",
     "recipes",
     "data",

@@ -25,7 +25,6 @@ from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.browse.recorded import run, write_samples
 from tests.own_trainer import TREE, write_recipe
-from tests.report.made_run import made_attempt, made_record, write_samples
 from tests.support import ROOT, Repo, clean_env, script
 from tests.workspace.stack import receipt_with
 
@@ -93,6 +92,7 @@ NONE = {
         "requirements -m quickstart --machine x86_64 --python-version 3.11",
         "requirements -m {m} --explain",
     ),
+    "container": ("container -m quickstart --python-version 3.11", "container -m quickstart --run-line"),
     "manifests list": ("manifests list",),
     "manifests show": ("manifests show {m}",),
     "manifests check": ("manifests check {m}",),
@@ -175,10 +175,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             "data prepare deepscaler --input {g} --output {d}",
         ):
             assert made.ran(line) == (0, ""), line
-    for name in ("own", "nothing"):  # the latter is removed
-        record = made_record(made.paths.root / "runs", name)
-        made_attempt(record, [1])
-        write_samples(record, 1, [{"input": "1 + 1?", "output": "2", "score": 1.0}])
     assert "python" not in read_receipt(made.paths).setup
     receipt_with(made.paths, lambda body: body["setup"].update(python=str(marker)))
     write_samples(run(made.paths.root / "runs", "shown"), 1, [("q", "a", 1.0)])

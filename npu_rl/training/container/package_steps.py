@@ -1,0 +1,87 @@
+"""The shell lines that bring a manifest's packages into the image: the only place that chooses them."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from npu_rl.stack.requirements.bound_check import HOST_PACKAGES
+
+if TYPE_CHECKING:
+    from npu_rl.stack.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.manifest.schema import Manifest
+
+TOOL, TRAINING = "/opt/npu-rl", "/opt/training"
+WHEELS = "/wheels"
+_PIP = f"{TRAINING}/bin/pip install --no-cache-dir"
+
+
+@dataclass(frozen=True)
+class PackageStep:
+    """Shell lines that belong together. why: the comment above them."""
+
+    why: str
+    lines: tuple[str, ...]
+
+
+def package_steps(loaded: LoadedManifest, manifest: str, python: str) -> Iterator[PackageStep]:
+    """Yield the steps that install what a manifest's training imports, in order.
+
+    Args:
+        manifest: The manifest as npu-rl in the image finds it.
+        python: The version of the image's Python, such as 3.11.
+    """
+    host = host_packages(loaded.manifest)
+    if host:
+        why = "What the locked set leaves to the host; the locked set then has the last word on what these require."
+        yield PackageStep(why, (f"{_PIP} {shlex.join(host)}",))
+    yield from _locked(manifest, python)
+    yield from _special(loaded.manifest)
+
+
+def host_packages(manifest: Manifest) -> list[str]:
+    """Return torch and its like at the manifest's versions, as requirements that pip takes."""
+    named = {canonicalize_name(Requirement(text).name): text for text in manifest.requirements}
+    found = []
+    for field in HOST_PACKAGES:
+        name, version = canonicalize_name(field), getattr(manifest.host, field)
+        if version is not None:
+            found.append(f"{name}=={version}")
+        elif name in named:
+            found.append(named[name])
+    return found
+
+
+def _locked(manifest: str, python: str) -> Iterator[PackageStep]:
+    """Yield the step for the locked set. Without --machine: the lock of the machine that the image is built on."""
+    words = f"--manifest {shlex.quote(manifest)} --python-version {python}"
+    yield PackageStep(
+        "Every other package, one version of each, by its hash.",
+        (
+            f"{TOOL}/bin/npu-rl requirements {words} > /tmp/requirements.txt",
+            f"{_PIP} --no-deps --require-hashes -r /tmp/requirements.txt",
+            "rm /tmp/requirements.txt",
+        ),
+    )
+
+
+def _special(manifest: Manifest) -> Iterator[PackageStep]:
+    """Yield the step for packages that no index has, or that pip would not choose."""
+    host = manifest.host
+    lines = []
+    addressed = [text for text in manifest.requirements if Requirement(text).url is not None]
+    if addressed:
+        lines.append(f"{_PIP} --no-deps {shlex.join(addressed)}")
+    if manifest.device == "npu" and host.apex is not None:  # an index's apex is another project
+        lines.append(f"{_PIP} --no-deps --no-index {shlex.quote(f'apex=={host.apex}')}")
+    if manifest.device == "cuda" and host.cudnn is not None:  # pip reports that torch requires another
+        major = (host.cuda or "12").partition(".")[0]
+        lines.append(f"{_PIP} --no-deps nvidia-cudnn-cu{major}=={host.cudnn}")
+    if lines:
+        why = f"What no lock has: wheels by address or in {WHEELS}, or a version that torch doesn't ask for."
+        yield PackageStep(why, tuple(lines))
