@@ -8,11 +8,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, Workspace, network
+from npu_rl.cli.options import (
+    Jobs,
+    Json,
+    ManifestOrWorkspace,
+    Offline,
+    Python,
+    Rewrite,
+    VerifyWith,
+    Workspace,
+    network,
+)
 from npu_rl.cli.show import amount, print_json, say, tell, watcher
+from npu_rl.common.errors import UsageError
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from npu_rl.stack.bundles.read_bundle import OpenBundle
     from npu_rl.stack.lock.lock_model import Lock
+    from npu_rl.stack.store import Store
     from npu_rl.workspace.folder.up_to_date import Outcome
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
@@ -20,10 +35,10 @@ if TYPE_CHECKING:
 @examples(
     "npu-rl setup --manifest quickstart",
     "npu-rl setup --manifest deepseek-r1-zero --python /opt/train/bin/python",
-    "npu-rl setup -m ./my.yaml --rewrite https://github.com/=https://git.example/",
+    "npu-rl setup --bundle quickstart.tar   # without a network",
 )
 def setup(
-    manifest: Manifest,
+    manifest: ManifestOrWorkspace = None,
     workspace: Workspace = None,
     lock: Annotated[
         Path | None,
@@ -34,6 +49,13 @@ def setup(
     jobs: Jobs = 8,
     offline: Offline = False,
     rewrite: Rewrite = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle", metavar="FILE", help="Take everything from this bundle, and use no network."
+        ),
+    ] = None,
+    verify_with: VerifyWith = None,
     discard: Annotated[
         bool, typer.Option("--discard", help="Move local edits to .npu-rl/kept/TIME.")
     ] = False,
@@ -43,37 +65,45 @@ def setup(
     """Fetch and assemble the locked stack.
 
     Writes ./npu-rl-workspace unless --workspace names another folder. One that is up to date is left as it is.
+    --manifest may be left out for a bundle of one bundled manifest.
     """
     import time
+    from contextlib import ExitStack
 
     from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.folder.discovery import named_folder, require_trust
     from npu_rl.workspace.folder.lock_summary import manifest_changed, setup_json
     from npu_rl.workspace.folder.up_to_date import Outcome, untouched
     from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
-    path = find_manifest(manifest)
-    place = lock or lock_model.lock_path(path)
-    text = lock_model.read_text(place)
-    found, digest = lock_model.parse_with_digest(text, str(place))
-    if manifest_changed(found, path):
-        tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
-    paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
-    if workspace is None:
-        require_trust(paths)
-    started = time.monotonic()
-    python = _absolute(python)
-    if untouched(paths, text, python):
-        outcome = Outcome(False, seconds=time.monotonic() - started)
-    else:
-        from npu_rl.workspace.folder.setup import Request, run
+    with ExitStack() as held:
+        opened = None if bundle is None else held.enter_context(_opened(bundle, verify_with))
+        if bundle is None and verify_with is not None:
+            raise UsageError("--verify-with needs --bundle", hint="Name the bundle, too: --bundle FILE")
+        path = _manifest_file(manifest, opened)
+        place = lock or lock_model.lock_path(path)
+        text = lock_model.read_text(place)
+        found, digest = lock_model.parse_with_digest(text, str(place))
+        if opened is not None:
+            _require_lock(opened, found)
+        if manifest_changed(found, path):
+            tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
+        paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
+        if workspace is None:
+            require_trust(paths)
+        started = time.monotonic()
+        python = _absolute(python)
+        if untouched(paths, text, python):
+            outcome = Outcome(False, seconds=time.monotonic() - started)
+        else:
+            from npu_rl.workspace.folder.setup import Request, run
 
-        with watcher() as shown:
-            fetching = network(rewrite, offline=offline)
-            request = Request(found, paths, path, fetching, shown, jobs, discard, python)
+            store = None if opened is None else held.enter_context(_store(opened, found))
+            shown = held.enter_context(watcher())
+            fetching = network(rewrite, offline=offline or opened is not None)
+            request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)
             outcome = run(request, tell)
-        digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
+            digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
     if python is not None:
         _keep_choice(paths, python)
     if json:
@@ -83,12 +113,43 @@ def setup(
         _say_faults(paths)
 
 
+def _opened(bundle: Path, verify_with: Path | None) -> AbstractContextManager[OpenBundle]:
+    from npu_rl.common.user_path import user_path
+    from npu_rl.stack.bundles.read_bundle import open_bundle
+
+    signers = user_path(verify_with, "--verify-with") if verify_with is not None else None
+    return open_bundle(user_path(bundle, "--bundle"), signers)
+
+
+def _require_lock(bundle: OpenBundle, lock: Lock) -> None:
+    from npu_rl.stack.bundles.bundled_store import require_lock
+
+    require_lock(bundle, lock)
+
+
+def _store(bundle: OpenBundle, lock: Lock) -> AbstractContextManager[Store]:
+    from npu_rl.stack.bundles.bundled_store import bundled_store
+
+    return bundled_store(bundle, lock)
+
+
+def _manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
+    """Return the manifest's file: the one that is named, else the one that the bundle has."""
+    from npu_rl.stack.manifest.manifest_kind import find_manifest
+
+    if manifest is None and bundle is not None:
+        from npu_rl.stack.bundles.bundled_store import shipped_manifest
+
+        manifest = shipped_manifest(bundle)
+    if manifest is None:
+        raise UsageError("Missing option '--manifest'", hint="The bundled ones: npu-rl manifests list")
+    return find_manifest(manifest)
+
+
 def _absolute(python: str | None) -> str | None:
     """Return the interpreter's path; links are not followed, since a virtual environment's is one."""
     import os
     import shutil
-
-    from npu_rl.common.errors import UsageError
 
     if python is None:
         return None

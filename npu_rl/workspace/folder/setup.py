@@ -47,6 +47,7 @@ class Request:
     Attributes:
         manifest: Its file; "./" paths of the lock are relative to its folder.
         python: The training interpreter; None for the one that the user has chosen for this workspace, if any.
+        store: Where objects are taken from and composed; None for the user's.
     """
 
     lock: Lock
@@ -57,6 +58,7 @@ class Request:
     jobs: int = 8
     discard: bool = False
     python: str | None = None
+    store: Store | None = None
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,12 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
         if up_to_date(paths, text, request.python):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
         delivered = deliver(
-            request.lock, request.manifest, request.network, request.watcher, jobs=request.jobs
+            request.lock,
+            request.manifest,
+            request.network,
+            request.watcher,
+            jobs=request.jobs,
+            store=request.store,
         )
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
         files = _files_by_root(delivered.composed.facts)
@@ -108,11 +115,14 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
     return outcome
 
 
-def deliver(lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, jobs: int) -> Delivered:
+def deliver(
+    lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, jobs: int, store: Store | None = None
+) -> Delivered:
     """Bring the objects of a lock into the store and compose its trees there.
 
     Args:
         manifest: Its file; "./" paths of the lock are relative to its folder.
+        store: None for the user's.
 
     Raises:
         SourceError: If no source delivers what the lock names.
@@ -122,7 +132,7 @@ def deliver(lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, j
     from npu_rl.stack.compose.composed_unit import composed
     from npu_rl.stack.sources.deliver import Deliverer
 
-    store = Store()
+    store = store or Store()
     store.sweep()
     deliverer = Deliverer(store, network, manifest.parent, watcher)
     deliveries = deliverer.deliver(lock, jobs)
