@@ -1,5 +1,5 @@
-"""One stack for all tests of a file: making it takes a second."""
+"""One stack for all tests of bundles: making it takes a second."""
 
-from tests.bundles.made import stack
+from tests.bundles.made import made_stack, stack
 
-__all__ = ["stack"]
+__all__ = ["made_stack", "stack"]

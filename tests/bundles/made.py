@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -69,15 +69,26 @@ def make_stack(root: Path) -> MadeStack:
     return replace(stack, made=stack.bundle(stack.file))
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MadeStack]:
+@pytest.fixture(scope="session")
+def made_stack(tmp_path_factory: pytest.TempPathFactory) -> MadeStack:
     root = tmp_path_factory.mktemp("bundles")
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in clean_env(root).items():
-            patch.setenv(name, value)
-        patch.setenv("NPU_RL_RETRIES", "0")
-        patch.delenv("NPU_RL_REWRITE", raising=False)
-        yield make_stack(root)
+        _enter(root, patch)
+        return make_stack(root)
+
+
+@pytest.fixture
+def stack(made_stack: MadeStack, monkeypatch: pytest.MonkeyPatch) -> MadeStack:
+    """The stack, with its environment in this process."""
+    _enter(made_stack.world.root, monkeypatch)
+    return made_stack
+
+
+def _enter(root: Path, patch: pytest.MonkeyPatch) -> None:
+    for name, value in clean_env(root).items():
+        patch.setenv(name, value)
+    patch.setenv("NPU_RL_RETRIES", "0")
+    patch.delenv("NPU_RL_REWRITE", raising=False)
 
 
 def members_of(file: Path) -> Members:

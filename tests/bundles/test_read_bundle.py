@@ -29,8 +29,8 @@ MANIFEST, LOCK = "manifests/m/m.yaml", "manifests/m/m.lock.json"
 
 
 @pytest.fixture(scope="module")
-def members(stack: MadeStack) -> Members:
-    return members_of(stack.file)
+def members(made_stack: MadeStack) -> Members:
+    return members_of(made_stack.file)
 
 
 def refused(tmp_path: Path, data: bytes) -> str:
@@ -88,7 +88,7 @@ def _twice(members: Members) -> bytes:
 
 def _outside(members: Members) -> bytes:
     def change(block: bytearray) -> None:
-        block[:100] = b"manifests/m/../../../m.yaml".ljust(100, b"\0")
+        block[:100] = b"manifests/m/n/../../../x".ljust(100, b"\0")
 
     return changed_header(tar_of(members), MANIFEST, change)
 
@@ -201,8 +201,7 @@ def test_a_bundle_that_changes_after_the_proof(stack: MadeStack, tmp_path: Path)
     place.write_bytes(stack.file.read_bytes())
     with open_bundle(place) as bundle, place.open("r+b") as file:
         file.seek(block_of(place.read_bytes(), LOCK) + BLOCK)
-        file.write(b"{")
-        file.write(b"{")
+        file.write(b"{{")
         file.flush()
         with pytest.raises(BundleError, match="not a whole bundle"):
             bundle.read(LOCK)

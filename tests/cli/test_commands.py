@@ -29,6 +29,7 @@ COMMANDS = (
     "recipes",
     "data",
     "patches",
+    "bundle",
     "store",
 )
 

@@ -66,8 +66,10 @@ STARTS: Mapping[str, Sequence[str]] = {
     "weights convert": ("weights convert {d} {o} --format hf -w {w}",),
     "weights export": ("weights export own {o} -w {w}",),
 }
-NAMED = ("patches port", "doctor")
-"""Commands without --workspace: they start what their option names, doctor also what you chose for this folder."""
+NAMED = ("patches port", "doctor", "bundle create")
+"""Commands without --workspace: they start what their option names, doctor also what you chose for this folder.
+
+`bundle create` starts npu-rl's own interpreter, for pip."""
 NOTES = {"recipes check": ("recipes check {r} -w {w}",), "plan": ("plan {r} -w {w}",)}
 NONE = {
     "verify": ("verify -w {w}", "verify -w {w} --deep"),
@@ -95,6 +97,7 @@ NONE = {
     "patches lint": ("patches lint verl/0.5.0",),
     "patches new": ("patches new verl/keep-kv-cache",),
     "patches export": ("patches export -w {w}", "patches export -w {w} -m {m}"),
+    "bundle show": ("bundle show {b}",),
     "store gc": ("store gc --dry-run",),
     "list": ("list",),
     "schema": ("schema",),
