@@ -45,10 +45,17 @@ class MadeStack:
         return self.world.root / "project" / "m.yaml"
 
     def bundle(self, output: Path, *names: str, key: Path | None = None) -> MadeBundle:
-        paths = [self.world.root / "project" / f"{name}.yaml" for name in names or ("m",)]
-        ordered = [(str(path), load_manifest(str(path)), [HERE]) for path in paths]
-        order = BundleOrder(ordered, False, output, key, jobs=1)
-        return create_bundle(order, replace(Network(), offline=True), Silent(), program)
+        return make_bundle(
+            *(self.world.root / "project" / f"{name}.yaml" for name in names or ("m",)), output, key=key
+        )
+
+
+def make_bundle(*paths: Path, key: Path | None = None) -> MadeBundle:
+    """Make a bundle of manifests whose objects are in the store; the last path is the bundle's."""
+    *manifests, output = paths
+    ordered = [(str(path), load_manifest(str(path)), [HERE]) for path in manifests]
+    order = BundleOrder(ordered, False, output, key, jobs=1)
+    return create_bundle(order, replace(Network(), offline=True), Silent(), program)
 
 
 def make_stack(root: Path) -> MadeStack:

@@ -31,10 +31,8 @@ def wheel(folder: Path, name: str, version: str = "1", tag: str = "py3-none-any"
     files = {
         f"{name}/__init__.py": b"",
         f"{name}-{version}.dist-info/WHEEL": b"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: %s\n" % tag.encode(),
-        f"{name}-{version}.dist-info/METADATA": "\n".join(
-            ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}", *(f"Requires-Dist: {r}" for r in requires)]
-        ).encode()
-        + b"\n",
+        f"{name}-{version}.dist-info/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n".encode()
+        + "".join(f"Requires-Dist: {line}\n" for line in requires).encode(),
     }  # fmt: skip
     path = folder / f"{name}-{version}-{tag}.whl"
     _pack(files, path)
@@ -64,7 +62,7 @@ def test_what_another_python_needs_is_found(links: Path, tmp_path: Path) -> None
     wheel(links, "made_epsilon", "1", "py3-none-any", "made-zeta; extra == 'x'", "made-alpha")
     wheel(links, "made_zeta", "1", "cp39-abi3-manylinux2014_aarch64")
     needs = _Needs(OTHER, tmp_path / "taken")
-    needs.add(["made-alpha"])
+    needs.add(["made-alpha", "made-epsilon"])
     rounds = 0
     while needs.wanted:
         needs.download()
@@ -73,10 +71,7 @@ def test_what_another_python_needs_is_found(links: Path, tmp_path: Path) -> None
         path.name.partition("-py3")[0].partition("-cp")[0] for path in (tmp_path / "taken").iterdir()
     )
     assert names == ["made_alpha-1", "made_beta-2", "made_epsilon-1", "made_zeta-1"]
-    assert rounds == 3
-    needs.add(["made-nothing"])
-    with pytest.raises(SourceError, match="Python 3.10 on aarch64"):
-        needs.download()
+    assert rounds == 2
 
 
 def test_what_is_installed_here_is_taken_at_its_version(tmp_path: Path) -> None:
@@ -100,7 +95,7 @@ def locked(links: Path, *names: str) -> LockedPackage:
 
 def test_locked_packages_come_with_their_hashes(links: Path, tmp_path: Path) -> None:
     wheel(links, "made_alpha", "1", "cp310-cp310-manylinux_2_17_aarch64")
-    wheel(links, "made_alpha", "1", "cp310-cp310-manylinux_2_28_aarch64")
+    wheel(links, "made_alpha", "1", "cp310-cp310-manylinux_2_35_aarch64")
     with tarfile.open(links / "made_source-1.tar.gz", "w:gz") as tar:
         for name in ("setup.py", "PKG-INFO"):  # to run it would fail
             info = tarfile.TarInfo(f"made_source-1/{name}")

@@ -133,7 +133,7 @@ BAD: dict[str, tuple[Callable[[Members], bytes], str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_bundle_is_refused(members: Members, tmp_path: Path, name: str) -> None:
     make, told = BAD[name]
-    assert told in refused(tmp_path, make(members)).replace("\n         ", " ")
+    assert told in refused(tmp_path, make(members)).lower()
 
 
 def test_a_wrong_patch_under_a_right_name(members: Members, tmp_path: Path) -> None:
@@ -203,5 +203,8 @@ def test_a_bundle_that_changes_after_the_proof(stack: MadeStack, tmp_path: Path)
         file.seek(block_of(place.read_bytes(), LOCK) + BLOCK)
         file.write(b"{{")
         file.flush()
+        bundle.read(
+            unit(members_of(stack.file))
+        )  # at the other end, so that nothing of the first is in a buffer
         with pytest.raises(BundleError, match="not a whole bundle"):
             bundle.read(LOCK)

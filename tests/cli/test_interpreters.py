@@ -23,6 +23,7 @@ from npu_rl.weights.checkpoints.worker_pool import Workers
 from npu_rl.workspace.folder import chosen_interpreter
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from tests.bundles.made import make_bundle
 from tests.own_trainer import TREE, write_recipe
 from tests.support import ROOT, Repo, clean_env, script
 from tests.workspace.stack import receipt_with
@@ -47,7 +48,7 @@ components:
 PAGE = ROOT / "docs" / "trust.md"
 
 # {w}: the workspace. {m}: its manifest. {r}: a recipe for it, validated by the tree's own function. {d}: prepared data.
-# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path.
+# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path. {b}: a bundle.
 STARTS: Mapping[str, Sequence[str]] = {
     "train": (
         "train {r} -w {w} overrides.actor.load={d} overrides.training.data_path={d}",
@@ -155,7 +156,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     marker = home / "evil" / "python"
     marker.parent.mkdir()
     script(marker, f'echo "$PYTHONPATH" >> {marker.with_name("started")}\nexit 1')
-    names = {"w": "w", "m": "own.yaml", "r": recipe.name, "d": "d", "t": "tokenizer", "g": "rows.json"}
+    names = {
+        "w": "w",
+        "m": "own.yaml",
+        "r": recipe.name,
+        "d": "d",
+        "t": "tokenizer",
+        "g": "rows.json",
+        "b": "b.tar",
+    }
     made = Place(WorkspacePaths(home / "w"), marker, {name: str(home / path) for name, path in names.items()})
     with pytest.MonkeyPatch.context() as patched:
         enter(patched, marker.parent, home)
@@ -165,6 +174,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             "data prepare deepscaler --input {g} --output {d}",
         ):
             assert made.ran(line) == (0, ""), line
+        make_bundle(manifest, home / "b.tar")
     assert "python" not in read_receipt(made.paths).setup
     receipt_with(made.paths, lambda body: body["setup"].update(python=str(marker)))
     return made
