@@ -96,9 +96,10 @@ def setup(
         if untouched(paths, text, python):
             outcome = Outcome(False, seconds=time.monotonic() - started)
         else:
+            from npu_rl.stack.store import Store
             from npu_rl.workspace.folder.setup import Request, run
 
-            store = None if opened is None else held.enter_context(_store(opened, found))
+            store = Store() if opened is None else held.enter_context(_store(opened, found))
             shown = held.enter_context(watcher())
             fetching = network(rewrite, offline=offline or opened is not None)
             request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)

@@ -49,11 +49,13 @@ READERS = {
     "stack/bundles/bundle_facts.py": R("a bundle's facts", STRANGER, "a_made_bundle"),
     "stack/bundles/bundle_signature.py": R("a signature", OWN, "", "what ssh-keygen wrote into its folder"),
     "stack/bundles/bundle_tar.py": R("files that go into a bundle", OWN),
-    "stack/bundles/bundled_store.py": R("a pack", OWN, "", WRITES),
-    "stack/bundles/create_bundle.py": R("files that go into a bundle", OWN, "", WRITES),
     "stack/bundles/gathered_stack.py": R("a manifest that was loaded", USER),
-    "stack/bundles/locked_packages.py": R("packages that pip took", OWN),
-    "stack/bundles/own_wheel.py": R("npu-rl's installed files", OWN),
+    "stack/bundles/own_wheel.py": R(
+        "npu-rl's installed files", OWN, "", "opens the wheel that pip has just built of the checkout"
+    ),
+    "stack/bundles/program_packages.py": R(
+        "a wheel that pip took", USER, "", "bounds its METADATA, and reads nothing else"
+    ),
     "stack/bundles/read_bundle.py": R("a bundle", STRANGER, "a_made_bundle"),
     "stack/compose/git_trees.py": R("objects of the store", OWN, "", WRITES),
     "stack/compose/patch_texts.py": R("a patch beside a manifest", STRANGER, "a_patch"),

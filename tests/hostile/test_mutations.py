@@ -34,7 +34,8 @@ from npu_rl.stack.sources.url_rewriting import load_rewrites
 from npu_rl.stack.store import Store
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import verify
-from tests.bundles.made import make_bundle, members_of, sealed
+from tests.bundles.made import make_bundle, members_of
+from tests.bundles.made import sealed as sealed_bundle
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import ALL, SEED, run_cases
@@ -437,7 +438,7 @@ def a_made_bundle(stage: Stage, m: Mutator) -> None:
     else:
         members = members_of(made)
         name = m.random.choice([name for name in members if "/" in name])
-        data = sealed({**members, name: m.bytes(members[name])})
+        data = sealed_bundle({**members, name: m.bytes(members[name])})
     m.write(place, data)
     lock = lock_model.read(lock_model.lock_path(manifest))
     with open_bundle(place) as bundle, bundled_store(bundle, lock):

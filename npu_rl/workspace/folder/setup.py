@@ -7,7 +7,7 @@ import os
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from npu_rl.stack.sources.git_remote import Network
     from npu_rl.stack.sources.progress import Watcher
 
-
 _LARGEST_CONFIG = 1 << 20  # bytes
 
 
@@ -47,7 +46,7 @@ class Request:
     Attributes:
         manifest: Its file; "./" paths of the lock are relative to its folder.
         python: The training interpreter; None for the one that the user has chosen for this workspace, if any.
-        store: Where objects are taken from and composed; None for the user's.
+        store: Where objects are taken from and composed, the user's by default.
     """
 
     lock: Lock
@@ -58,7 +57,7 @@ class Request:
     jobs: int = 8
     discard: bool = False
     python: str | None = None
-    store: Store | None = None
+    store: Store = field(default_factory=Store)
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,7 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
         if up_to_date(paths, text, request.python):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
         delivered = deliver(
-            request.lock,
-            request.manifest,
-            request.network,
-            request.watcher,
-            jobs=request.jobs,
-            store=request.store,
+            request.lock, request.manifest, request.network, request.watcher, request.jobs, request.store
         )
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
         files = _files_by_root(delivered.composed.facts)
@@ -116,13 +110,12 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
 
 
 def deliver(
-    lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, jobs: int, store: Store | None = None
+    lock: Lock, manifest: Path, network: Network, watcher: Watcher, jobs: int, store: Store
 ) -> Delivered:
-    """Bring the objects of a lock into the store and compose its trees there.
+    """Bring the objects of a lock into a store and compose its trees there.
 
     Args:
         manifest: Its file; "./" paths of the lock are relative to its folder.
-        store: None for the user's.
 
     Raises:
         SourceError: If no source delivers what the lock names.
@@ -132,10 +125,8 @@ def deliver(
     from npu_rl.stack.compose.composed_unit import composed
     from npu_rl.stack.sources.deliver import Deliverer
 
-    store = store or Store()
     store.sweep()
-    deliverer = Deliverer(store, network, manifest.parent, watcher)
-    deliveries = deliverer.deliver(lock, jobs)
+    deliveries = Deliverer(store, network, manifest.parent, watcher).deliver(lock, jobs)
     units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
     return Delivered(
         units=units,
