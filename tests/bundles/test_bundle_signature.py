@@ -53,8 +53,8 @@ def test_who_is_not_allowed_is_refused(stack: MadeStack, signed: Path, keys: Pat
     with pytest.raises(BundleError, match="no file of allowed signers"):
         opened(signed, tmp_path / "nobody")
     env = {**stack.world.env, "NPU_RL_STORE": str(tmp_path / "none")}
-    words = ["setup", "-m", stack.manifest, "-w", tmp_path / "ws", "--bundle", stack.file]
-    done = run_cli([*words, "--verify-with", keys / "allowed_signers"], env, tmp_path)
+    words = ["setup", "-m", str(stack.manifest), "-w", f"{tmp_path}/ws", "--bundle", str(stack.file)]
+    done = run_cli([*words, "--verify-with", f"{keys}/allowed_signers"], env, tmp_path)
     assert_told(done, "The bundle is not signed", "--sign KEY")
     assert not (tmp_path / "ws").exists()
 

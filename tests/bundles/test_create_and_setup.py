@@ -34,10 +34,10 @@ def test_other_packs_of_the_same_objects_give_the_same_id(stack: MadeStack, tmp_
     assert packs
     for name in packs:
         folder = tmp_path / name.split("/")[1]
-        ok(run_program(["git", "init", "-q", "--bare", folder]))
+        ok(run_program(["git", "init", "-q", "--bare", str(folder)]))
         (folder / "objects/pack").mkdir(exist_ok=True)
         (folder / f"objects/pack/pack-{'0' * 40}.pack").write_bytes(members[name])
-        ok(run_program(["git", "-C", folder, "index-pack", f"objects/pack/pack-{'0' * 40}.pack"]))
+        ok(run_program(["git", "-C", str(folder), "index-pack", f"objects/pack/pack-{'0' * 40}.pack"]))
         members[name] = _repacked(folder)
     other = tmp_path / "other.tar"
     other.write_bytes(sealed(members))
@@ -48,7 +48,7 @@ def test_other_packs_of_the_same_objects_give_the_same_id(stack: MadeStack, tmp_
 
 
 def _repacked(folder: Path) -> bytes:
-    words = ["git", "-C", folder, "-c", "pack.compression=0", "repack", "-q", "-F", "-a", "-d", "-k"]
+    words = ["git", "-C", str(folder), "-c", "pack.compression=0", "repack", "-q", "-F", "-a", "-d", "-k"]
     ok(run_program(words))
     (pack,) = (folder / "objects/pack").glob("pack-*.pack")
     return pack.read_bytes()
@@ -58,7 +58,15 @@ def test_a_workspace_from_a_bundle_is_the_one_of_the_lock(stack: MadeStack, tmp_
     env = {**clean_env(tmp_path), "NPU_RL_STORE": str(tmp_path / "none")}
     shutil.copytree(stack.manifest.parent, tmp_path / "project")
     (tmp_path / "project" / "fix.patch").unlink()  # its text comes from the bundle
-    words = ["-m", tmp_path / "project/m.yaml", "-w", tmp_path / "ws", "--bundle", stack.file, "--json"]
+    words = [
+        "-m",
+        f"{tmp_path}/project/m.yaml",
+        "-w",
+        f"{tmp_path}/ws",
+        "--bundle",
+        str(stack.file),
+        "--json",
+    ]
     done = json.loads(ok(run_cli(["setup", *words], env)).stdout)
     lock = lock_model.read(lock_model.lock_path(stack.manifest))
     assert (done["tree"], done["lock"], done["bytes_received"]) == (lock.tree, lock_model.digest_of(lock), 0)
@@ -88,7 +96,7 @@ def test_no_network_is_needed(stack: MadeStack, tmp_path: Path) -> None:
 def test_another_lock_is_refused(stack: MadeStack, tmp_path: Path) -> None:
     env = {**clean_env(tmp_path), "NPU_RL_STORE": str(tmp_path / "none")}
     other = stack.manifest.with_name("other.yaml")
-    words = ["setup", "-m", other, "-w", tmp_path / "ws", "--bundle", stack.file]
+    words = ["setup", "-m", str(other), "-w", f"{tmp_path}/ws", "--bundle", str(stack.file)]
     done = run_cli(words, env)
     assert_told(done, "The bundle is made for another lock", "m ")
     assert not (tmp_path / "ws").exists()
@@ -128,7 +136,15 @@ def test_several_manifests_with_their_parents(stack: MadeStack, tmp_path: Path) 
     env = {**clean_env(tmp_path), "NPU_RL_STORE": str(tmp_path / "none")}
     for name in ("m", "other"):
         manifest = unpacked / f"manifests/{name}/{name}.yaml"
-        words = ["setup", "-m", manifest, "-w", tmp_path / f"ws-{name}", "--bundle", tmp_path / "both.tar"]
+        words = [
+            "setup",
+            "-m",
+            str(manifest),
+            "-w",
+            f"{tmp_path}/ws-{name}",
+            "--bundle",
+            f"{tmp_path}/both.tar",
+        ]
         done = ok(run_cli(words, env))
         assert "note:" not in done.stderr
 

@@ -62,7 +62,7 @@ def test_what_another_python_needs_is_found(links: Path, tmp_path: Path) -> None
     wheel(links, "made_epsilon", "1", "py3-none-any", "made-zeta; extra == 'x'", "made-alpha")
     wheel(links, "made_zeta", "1", "cp39-abi3-manylinux2014_aarch64")
     needs = _Needs(OTHER, tmp_path / "taken")
-    needs.add(["made-alpha", "made-epsilon"])
+    needs.add(["made-alpha", "made-epsilon[x]"])
     rounds = 0
     while needs.wanted:
         needs.download()
@@ -189,7 +189,7 @@ def test_a_changed_installation_makes_no_wheel(tmp_path: Path) -> None:
 def test_an_interpreter_without_pip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from npu_rl.stack.bundles import pip_program
 
-    monkeypatch.setattr(pip_program.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(HostError, match="has no pip") as caught:
         pip_program.run_pip(["--version"], tmp_path)
     assert sys.executable in str(caught.value)

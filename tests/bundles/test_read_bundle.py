@@ -143,7 +143,7 @@ def test_a_wrong_patch_under_a_right_name(members: Members, tmp_path: Path) -> N
 
 def test_a_member_whose_size_leads_behind_the_end(stack: MadeStack, tmp_path: Path) -> None:
     data = bytearray(stack.file.read_bytes())
-    at = block_of(data, LIST)
+    at = block_of(bytes(data), LIST)
     data[at + 124 : at + 135] = b"77777777777"
     data[at : at + BLOCK] = with_checksum(bytes(data[at : at + BLOCK]))
     assert "cut short" in refused(tmp_path, bytes(data))
