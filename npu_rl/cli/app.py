@@ -32,6 +32,7 @@ app = typer.Typer(
             "recipes": "recipes:app",
             "data": "data:app",
             "patches": "patches:app",
+            "bundle": "bundle:app",
             "store": "store:app",
             "list": f"{HIDDEN}older_spellings:list_bundled",
             "schema": f"{HIDDEN}older_spellings:schema",

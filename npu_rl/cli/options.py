@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 # Names to complete; typer keeps those that begin as the word does.
-def _manifest_names() -> list[str]:
+def manifest_names() -> list[str]:
+    """Return the names of the bundled manifests."""
     from npu_rl.common.bundled import bundled_manifests
 
     return list(bundled_manifests())
@@ -40,16 +41,16 @@ def _program(given: str | None) -> str | None:
 _MANIFEST_HELP = "A bundled name (see `npu-rl manifests list`) or a path."
 
 _MANIFEST = typer.Option(
-    "--manifest", "-m", metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=_manifest_names
+    "--manifest", "-m", metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=manifest_names
 )
 Manifest = Annotated[str, _MANIFEST]
 ManifestOrWorkspace = Annotated[str | None, _MANIFEST]
 NamedManifest = Annotated[
-    str, typer.Argument(metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=_manifest_names)
+    str, typer.Argument(metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=manifest_names)
 ]
 ManifestIfAny = Annotated[
     str | None,
-    typer.Argument(metavar="[MANIFEST]", help=_MANIFEST_HELP, autocompletion=_manifest_names),
+    typer.Argument(metavar="[MANIFEST]", help=_MANIFEST_HELP, autocompletion=manifest_names),
 ]
 Recipe = Annotated[
     str,
@@ -159,6 +160,14 @@ Ray = Annotated[
         metavar="HOST:PORT",
         help="Use all hosts of the Ray cluster with this head, or of this host's: auto. The head is trusted: it can "
         "run code here. --workers is for each host.",
+    ),
+]
+VerifyWith = Annotated[
+    Path | None,
+    typer.Option(
+        "--verify-with",
+        metavar="SIGNERS",
+        help="Refuse a bundle that none of these signed: a file of allowed signers, as ssh-keygen has it.",
     ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]

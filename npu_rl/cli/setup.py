@@ -8,12 +8,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, Workspace, network
+from npu_rl.cli.options import (
+    Jobs,
+    Json,
+    ManifestOrWorkspace,
+    Offline,
+    Python,
+    Rewrite,
+    VerifyWith,
+    Workspace,
+    network,
+)
+from npu_rl.cli.setup_build import built_components, built_json, say_built
+from npu_rl.cli.setup_bundle import manifest_file, opened_bundle, require_bundled_lock, store_of
 from npu_rl.cli.show import amount, print_json, say, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
-    from npu_rl.workspace.builds.build_components import BuildOutcome
     from npu_rl.workspace.folder.up_to_date import Outcome
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
@@ -21,10 +32,10 @@ if TYPE_CHECKING:
 @examples(
     "npu-rl setup --manifest quickstart",
     "npu-rl setup --manifest deepseek-r1-zero --python /opt/train/bin/python",
-    "npu-rl setup -m ./my.yaml --build --python /opt/train/bin/python",
+    "npu-rl setup --bundle quickstart.tar   # without a network",
 )
 def setup(
-    manifest: Manifest,
+    manifest: ManifestOrWorkspace = None,
     workspace: Workspace = None,
     lock: Annotated[
         Path | None,
@@ -35,6 +46,13 @@ def setup(
     jobs: Jobs = 8,
     offline: Offline = False,
     rewrite: Rewrite = None,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle", metavar="FILE", help="Take everything from this bundle, and use no network."
+        ),
+    ] = None,
+    verify_with: VerifyWith = None,
     discard: Annotated[
         bool, typer.Option("--discard", help="Move local edits to .npu-rl/kept/TIME.")
     ] = False,
@@ -51,75 +69,51 @@ def setup(
     """Fetch and assemble the locked stack.
 
     Writes ./npu-rl-workspace unless --workspace names another folder. One that is up to date is left as it is.
+    --manifest may be left out for a bundle of one bundled manifest.
     """
     import time
+    from contextlib import ExitStack
 
     from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.manifest.manifest_kind import find_manifest
     from npu_rl.workspace.folder.discovery import named_folder, require_trust
     from npu_rl.workspace.folder.lock_summary import manifest_changed, setup_json
     from npu_rl.workspace.folder.up_to_date import Outcome, untouched
     from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
-    path = find_manifest(manifest)
-    place = lock or lock_model.lock_path(path)
-    text = lock_model.read_text(place)
-    found, digest = lock_model.parse_with_digest(text, str(place))
-    if manifest_changed(found, path):
-        tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
-    paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
-    if workspace is None:
-        require_trust(paths)
-    started = time.monotonic()
-    python = _absolute(python)
-    if untouched(paths, text, python):
-        outcome = Outcome(False, seconds=time.monotonic() - started)
-    else:
-        from npu_rl.workspace.folder.setup import Request, run
+    with ExitStack() as held:
+        opened = opened_bundle(held, bundle, verify_with)
+        path = manifest_file(manifest, opened)
+        place = lock or lock_model.lock_path(path)
+        text = lock_model.read_text(place)
+        found, digest = lock_model.parse_with_digest(text, str(place))
+        require_bundled_lock(opened, found)
+        if manifest_changed(found, path):
+            tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
+        paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
+        if workspace is None:
+            require_trust(paths)
+        started = time.monotonic()
+        python = _absolute(python)
+        if untouched(paths, text, python):
+            outcome = Outcome(False, seconds=time.monotonic() - started)
+        else:
+            from npu_rl.workspace.folder.setup import Request, run
 
-        with watcher() as shown:
-            fetching = network(rewrite, offline=offline)
-            request = Request(found, paths, path, fetching, shown, jobs, discard, python)
+            store = store_of(held, opened, found)
+            shown = held.enter_context(watcher())
+            fetching = network(rewrite, offline=offline or opened is not None)
+            request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)
             outcome = run(request, tell)
-        digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
+            digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
     if python is not None:
         _keep_choice(paths, python)
-    built = _build(paths, found, python) if build else []
+    built = built_components(paths, found, python) if build else None
     if json:
-        of_builds = {"built": [_build_json(one) for one in built]} if build else {}
-        print_json({**setup_json(found, digest, paths, outcome), **of_builds})
+        print_json({**setup_json(found, digest, paths, outcome), **built_json(built)})
     else:
         _print(found, digest, paths, outcome)
-        _say_builds(found, built, build)
+        say_built(found, built)
         _say_faults(paths)
-
-
-def _build(paths: WorkspacePaths, lock: Lock, python: str | None) -> list[BuildOutcome]:
-    from npu_rl.training.run.interpreter import probe
-    from npu_rl.workspace.builds.build_components import Builder, build_components
-    from npu_rl.workspace.folder.chosen_interpreter import choose
-
-    if not any(component.build for component in lock.components.values()):
-        return []
-    found = probe(choose(python, paths), ())
-    builder = Builder(found.path, ".".join(map(str, found.version)))
-    return build_components(paths, lock, builder, tell)
-
-
-def _build_json(outcome: BuildOutcome) -> dict[str, object]:
-    products = [{"path": one.path, "sha256": one.sha256, "size": one.size} for one in outcome.products]
-    return {"component": outcome.component, "already": outcome.already, "products": products}
-
-
-def _say_builds(lock: Lock, built: list[BuildOutcome], asked: bool) -> None:
-    for outcome in built:
-        how = "built already" if outcome.already else "built"
-        for product in outcome.products:
-            say(
-                f"  {how}  {product.path}  ({outcome.component}, {amount(product.size)}, {product.sha256[:12]})"
-            )
-    if asked and not built:
-        say(f"{lock.manifest} has no build commands.")
 
 
 def _absolute(python: str | None) -> str | None:

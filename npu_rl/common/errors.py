@@ -68,6 +68,10 @@ class WeightsError(NpuRlError):
     """A checkpoint, or one of its files or tensors, can't be used."""
 
 
+class BundleError(NpuRlError):
+    """A bundle is damaged, not signed as demanded, or made for another lock."""
+
+
 class SourceError(NpuRlError):
     """No source delivered what a manifest or lock names."""
 

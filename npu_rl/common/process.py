@@ -335,15 +335,19 @@ class CompletedCommand:
     code: int
 
 
-def run_quietly(argv: list[str], env: Mapping[str, str], cwd: Path, timeout: float) -> CompletedCommand:
-    """Run a command to its end without standard input, and capture its output.
+def run_quietly(
+    argv: list[str], env: Mapping[str, str], cwd: Path, timeout: float, given: bytes = b""
+) -> CompletedCommand:
+    """Run a command to its end, with `given` as its standard input, and capture its output.
 
     The output goes through files, so that a process which the command leaves behind does not delay the return. Raises
     HostError if the command can't be started or does not end within `timeout` seconds, after which its process group
     is killed.
     """
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        process = _started(argv, env, cwd, stdout=out, stderr=err)
+    with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        source.write(given)
+        source.seek(0)
+        process = _started(argv, env, cwd, source.fileno(), stdout=out, stderr=err)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired as error:

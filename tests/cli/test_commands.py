@@ -32,6 +32,7 @@ COMMANDS = (
     "recipes",
     "data",
     "patches",
+    "bundle",
     "store",
 )
 

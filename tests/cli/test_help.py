@@ -18,7 +18,7 @@ from tests.in_process import run_here
 from tests.support import assert_told, clean_env, ok, run_cli
 
 TOP: Any = get_command(app)
-GROUPS = ("runs", "weights", "manifests", "recipes", "patches", "store")
+GROUPS = ("runs", "weights", "manifests", "recipes", "patches", "bundle", "store")
 
 
 def _leaves(group: Any = TOP, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -97,7 +97,8 @@ def test_an_option_has_one_description() -> None:
                 seen.setdefault(option, set()).add(parameter.help)
     several = {option for option, helps in seen.items() if len(helps) > 1}
     # --dry-run writes nothing, in each command's own way; --output is a file of `lock` and a folder of `data`;
-    # --recipe is an older spelling's flag, too; --to, --verify and --python of `patches port` are about a version;
+    # --recipe is an older spelling's flag, too; --to, --verify and --python of `patches port` are about a version,
+    # and so is --python of `bundle create`;
     # --format is one of checkpoints, and of lists of packages; --step is of a checkpoint, and of samples;
     # --against is a manifest of patches, and a run of a report.
     allowed = {

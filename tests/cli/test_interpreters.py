@@ -24,6 +24,7 @@ from npu_rl.workspace.folder import chosen_interpreter
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.browse.recorded import run, write_samples
+from tests.bundles.made import make_bundle
 from tests.own_trainer import TREE, write_recipe
 from tests.support import ROOT, Repo, clean_env, script
 from tests.workspace.stack import receipt_with
@@ -50,7 +51,7 @@ components:
 PAGE = ROOT / "docs" / "trust.md"
 
 # {w}: the workspace. {m}: its manifest. {r}: a recipe for it, validated by the tree's own function. {d}: prepared data.
-# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path.
+# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path. {b}: a bundle.
 STARTS: Mapping[str, Sequence[str]] = {
     "train": (
         "train {r} -w {w} overrides.actor.load={d} overrides.training.data_path={d}",
@@ -71,8 +72,10 @@ STARTS: Mapping[str, Sequence[str]] = {
     "weights convert": ("weights convert {d} {o} --format hf -w {w}",),
     "weights export": ("weights export own {o} -w {w}",),
 }
-NAMED = ("patches port", "doctor")
-"""Commands without --workspace: they start what their option names, doctor also what you chose for this folder."""
+NAMED = ("patches port", "doctor", "bundle create")
+"""Commands without --workspace: they start what their option names, doctor also what you chose for this folder.
+
+`bundle create` starts npu-rl's own interpreter, for pip."""
 NOTES = {"recipes check": ("recipes check {r} -w {w}",), "plan": ("plan {r} -w {w}",)}
 NONE = {
     "verify": ("verify -w {w}", "verify -w {w} --deep"),
@@ -108,6 +111,7 @@ NONE = {
     "patches lint": ("patches lint verl/0.5.0",),
     "patches new": ("patches new verl/keep-kv-cache",),
     "patches export": ("patches export -w {w}", "patches export -w {w} -m {m}"),
+    "bundle show": ("bundle show {b}",),
     "store gc": ("store gc --dry-run",),
     "list": ("list",),
     "schema": ("schema",),
@@ -165,7 +169,15 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     marker = home / "evil" / "python"
     marker.parent.mkdir()
     script(marker, f'echo "$PYTHONPATH" >> {marker.with_name("started")}\nexit 1')
-    names = {"w": "w", "m": "own.yaml", "r": recipe.name, "d": "d", "t": "tokenizer", "g": "rows.json"}
+    names = {
+        "w": "w",
+        "m": "own.yaml",
+        "r": recipe.name,
+        "d": "d",
+        "t": "tokenizer",
+        "g": "rows.json",
+        "b": "b.tar",
+    }
     made = Place(WorkspacePaths(home / "w"), marker, {name: str(home / path) for name, path in names.items()})
     with pytest.MonkeyPatch.context() as patched:
         enter(patched, marker.parent, home)
@@ -175,6 +187,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             "data prepare deepscaler --input {g} --output {d}",
         ):
             assert made.ran(line) == (0, ""), line
+        make_bundle(manifest, home / "b.tar")
     assert "python" not in read_receipt(made.paths).setup
     receipt_with(made.paths, lambda body: body["setup"].update(python=str(marker)))
     write_samples(run(made.paths.root / "runs", "shown"), 1, [("q", "a", 1.0)])

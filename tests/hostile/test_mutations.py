@@ -34,6 +34,8 @@ from npu_rl.stack.sources.url_rewriting import load_rewrites
 from npu_rl.stack.store import Store
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import verify
+from tests.bundles.made import make_bundle, members_of
+from tests.bundles.made import sealed as sealed_bundle
 from tests.hostile.file_readers import readers_of
 from tests.hostile.mutate import NASTY_TEXTS, Mutator
 from tests.hostile.mutation_runs import ALL, SEED, run_cases
@@ -419,6 +421,30 @@ def a_bundle(stage: Stage, m: Mutator) -> None:
     shutil.rmtree(stage.folder / "bundle-store")
 
 
+def a_made_bundle(stage: Stage, m: Mutator) -> None:
+    """A tar of ours: its bytes, or content that somebody changed who makes list, sizes and id fit."""
+    from npu_rl.stack.bundles.bundled_store import bundled_store
+    from npu_rl.stack.bundles.read_bundle import open_bundle
+
+    manifest, made, place = (
+        stage.world.root / "project" / "m.yaml",
+        stage.folder / "made.tar",
+        stage.folder / "b.tar",
+    )
+    if not made.exists():
+        make_bundle(manifest, made)
+    if m.random.random() < 0.5:
+        data = m.bytes(made.read_bytes())
+    else:
+        members = members_of(made)
+        name = m.random.choice([name for name in members if "/" in name])
+        data = sealed_bundle({**members, name: m.bytes(members[name])})
+    m.write(place, data)
+    lock = lock_model.read(lock_model.lock_path(manifest))
+    with open_bundle(place) as bundle, bundled_store(bundle, lock):
+        pass
+
+
 def a_configuration(stage: Stage, m: Mutator) -> None:
     body = {"rewrite": {"https://github.com/": "https://mirror.example/", "git://": "/srv/git/"}}
     text = m.json(body)
@@ -508,6 +534,7 @@ KINDS: tuple[Callable[[Stage, Mutator], None], ...] = (
     a_series,
     an_index_page,
     a_bundle,
+    a_made_bundle,
     a_configuration,
     a_variable,
     a_pip_configuration,

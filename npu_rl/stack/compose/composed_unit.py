@@ -59,8 +59,8 @@ def _make(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path, ke
     from npu_rl.stack.compose.git_trees import scratch_trees
     from npu_rl.stack.compose.patch_texts import locked_text
 
-    runtime_unit = _runtime_unit(store, lock)
-    with scratch_trees(store, [*units, *([runtime_unit] if runtime_unit else [])]) as trees:
+    runtime = runtime_unit(store, lock)
+    with scratch_trees(store, [*units, *([runtime] if runtime else [])]) as trees:
         composition = compose(
             trees, lock, lambda patch, done: locked_text(patch, manifest_folder, store, trees, done)
         )
@@ -89,11 +89,16 @@ def _check(composition: Composition, lock: Lock) -> None:
         )
 
 
-def _runtime_unit(store: Store, lock: Lock) -> Unit | None:
+def runtime_key(tree: str) -> str:
+    """Return the key of the unit with a version of the runtime."""
+    return unit_key("runtime", [tree])
+
+
+def runtime_unit(store: Store, lock: Lock) -> Unit | None:
     """Return the unit of the locked runtime; the store keeps every version, so an old lock works after an upgrade."""
     if lock.runtime is None:
         return None
-    key = unit_key("runtime", [lock.runtime])
+    key = runtime_key(lock.runtime)
     unit = store.find(key)
     if unit is not None:
         return unit

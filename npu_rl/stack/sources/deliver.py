@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +30,37 @@ class Delivery:
 
 
 @dataclass(frozen=True)
+class WantedUnit:
+    """One unit that a component needs: the request, and where its objects may come from.
+
+    Attributes:
+        component: The component whose own objects these are; None for those of a submodule.
+    """
+
+    request: GitRequest
+    sources: tuple[LockedSource, ...]
+    component: LockedComponent | None = None
+
+
+def wanted_units(name: str, component: LockedComponent) -> Iterator[WantedUnit]:
+    """Yield the units that a component needs: its own, then one for each submodule."""
+    if component.wanted_objects():
+        merges = component.merges
+        commits = [component.pin, *(m.head for m in merges), *(m.merge_base for m in merges)]
+        refs = [component.ref, *(m.ref for m in merges)]
+        request = GitRequest(
+            name,
+            component.wanted_objects(),
+            tuple(dict.fromkeys(c for c in commits if c)),
+            tuple(dict.fromkeys(r for r in refs if r and r.startswith("refs/"))),
+        )
+        yield WantedUnit(request, component.sources, component)
+    for module in component.submodules:
+        request = GitRequest(f"{name}/{module.path}", (module.root,), (module.pin,))
+        yield WantedUnit(request, (LockedSource(git=module.git),))
+
+
+@dataclass(frozen=True)
 class Deliverer:
     """Fetches components; bundle paths are relative to `manifest_folder`."""
 
@@ -46,29 +78,15 @@ class Deliverer:
 
     def component(self, name: str, component: LockedComponent) -> Delivery:
         """Fetch one component, submodules included."""
-        units, source, received = [], "", 0
-        if component.wanted_objects():
-            main = self._deliver_own(name, component)
-            units, source, received = list(main.units), main.source, main.received
-        for module in component.submodules:
-            request = GitRequest(f"{name}/{module.path}", (module.root,), (module.pin,))
-            part = self.request(request, (LockedSource(git=module.git),), None)
+        units: list[Unit] = []
+        source, received = "", 0
+        for wanted in wanted_units(name, component):
+            part = self.request(wanted.request, wanted.sources, wanted.component)
             units += part.units
             received += part.received
+            source = part.source if wanted.component is not None else source
         self.watcher.end(name, received)
         return Delivery(tuple(units), source, received)
-
-    def _deliver_own(self, name: str, component: LockedComponent) -> Delivery:
-        merges = component.merges
-        commits = [component.pin, *(m.head for m in merges), *(m.merge_base for m in merges)]
-        refs = [component.ref, *(m.ref for m in merges)]
-        request = GitRequest(
-            name,
-            component.wanted_objects(),
-            tuple(dict.fromkeys(c for c in commits if c)),
-            tuple(dict.fromkeys(r for r in refs if r and r.startswith("refs/"))),
-        )
-        return self.request(request, component.sources, component)
 
     def request(
         self, request: GitRequest, sources: tuple[LockedSource, ...], component: LockedComponent | None

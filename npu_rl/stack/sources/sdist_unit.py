@@ -189,6 +189,29 @@ def _keep_archive(store: Store, sdist: DownloadedSdist) -> None:
         store.publish(folder, _archive_key(sdist.sha256), {"blob": blob, "filename": sdist.filename})
 
 
+def locked_archive(
+    store: Store, component: str, source: LockedSource, network: Network, watcher: Watcher, folder: Path
+) -> DownloadedSdist:
+    """Return a locked release as a file in `folder`: from the store, else downloaded.
+
+    Raises:
+        SourceError: If the store does not have it and no index delivers it, or `network` is offline.
+    """
+    with store.quarantine() as scratch:
+        repository = Git(scratch)
+        if network.offline:
+            kept = _find_kept_archive(repository, store, source, None, network, folder)
+            if kept is None:
+                raise SourceError(
+                    f"The sdist {source.pypi} is not in the local store",
+                    where=component,
+                    why="--offline does not allow fetching it.",
+                    hint="Run the same command once without --offline.",
+                )
+            return kept
+        return _get_archive(repository, component, source, network, watcher, store, False, folder)[0]
+
+
 def _archive_key(sha256: str) -> str:
     return unit_key("sdist", [sha256])
 

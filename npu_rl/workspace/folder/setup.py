@@ -8,7 +8,7 @@ import shlex
 import shutil
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from npu_rl.stack.sources.git_remote import Network
     from npu_rl.stack.sources.progress import Watcher
 
-
 _LARGEST_CONFIG = 1 << 20  # bytes
 
 
@@ -49,6 +48,7 @@ class Request:
     Attributes:
         manifest: Its file; "./" paths of the lock are relative to its folder.
         python: The training interpreter; None for the one that the user has chosen for this workspace, if any.
+        store: Where objects are taken from and composed, the user's by default.
     """
 
     lock: Lock
@@ -59,6 +59,7 @@ class Request:
     jobs: int = 8
     discard: bool = False
     python: str | None = None
+    store: Store = field(default_factory=Store)
 
 
 @dataclass(frozen=True)
@@ -87,7 +88,7 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
         if up_to_date(paths, text, request.python):  # another process was faster
             return Outcome(False, seconds=time.monotonic() - started)
         delivered = deliver(
-            request.lock, request.manifest, request.network, request.watcher, jobs=request.jobs
+            request.lock, request.manifest, request.network, request.watcher, request.jobs, request.store
         )
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
         files = _files_by_root(delivered.composed.facts)
@@ -110,8 +111,10 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
     return outcome
 
 
-def deliver(lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, jobs: int) -> Delivered:
-    """Bring the objects of a lock into the store and compose its trees there.
+def deliver(
+    lock: Lock, manifest: Path, network: Network, watcher: Watcher, jobs: int, store: Store
+) -> Delivered:
+    """Bring the objects of a lock into a store and compose its trees there.
 
     Args:
         manifest: Its file; "./" paths of the lock are relative to its folder.
@@ -124,10 +127,8 @@ def deliver(lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, j
     from npu_rl.stack.compose.composed_unit import composed
     from npu_rl.stack.sources.deliver import Deliverer
 
-    store = Store()
     store.sweep()
-    deliverer = Deliverer(store, network, manifest.parent, watcher)
-    deliveries = deliverer.deliver(lock, jobs)
+    deliveries = Deliverer(store, network, manifest.parent, watcher).deliver(lock, jobs)
     units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
     return Delivered(
         units=units,

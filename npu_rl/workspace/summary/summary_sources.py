@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.store import Store
 from npu_rl.workspace.folder.receipt import read_lock, read_receipt
 from npu_rl.workspace.folder.setup import deliver
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -72,7 +73,7 @@ def of_manifest(
         SourceError: If no source delivers what the lock names.
         ComposeError, PatchError: If they don't give the lock's trees.
     """
-    delivered = deliver(lock, manifest, network, watcher, jobs=jobs)
+    delivered = deliver(lock, manifest, network, watcher, jobs, Store())
     composed = delivered.composed
     objects = [unit.objects for unit in (*delivered.units, composed.unit)]
     with _reading(*objects) as repository:

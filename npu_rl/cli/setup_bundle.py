@@ -1,0 +1,60 @@
+"""`npu-rl setup --bundle`: its options put together."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from npu_rl.common.errors import UsageError
+
+if TYPE_CHECKING:
+    from npu_rl.stack.bundles.read_bundle import OpenBundle
+    from npu_rl.stack.lock.lock_model import Lock
+    from npu_rl.stack.store import Store
+
+
+def opened_bundle(held: ExitStack, bundle: Path | None, verify_with: Path | None) -> OpenBundle | None:
+    """Return the bundle that is named, open until `held` ends; None if none is."""
+    if bundle is None and verify_with is not None:
+        raise UsageError("--verify-with needs --bundle", hint="Name the bundle, too: --bundle FILE")
+    if bundle is None:
+        return None
+    from npu_rl.common.user_path import user_path
+    from npu_rl.stack.bundles.read_bundle import open_bundle
+
+    signers = user_path(verify_with, "--verify-with") if verify_with is not None else None
+    return held.enter_context(open_bundle(user_path(bundle, "--bundle"), signers))
+
+
+def require_bundled_lock(bundle: OpenBundle | None, lock: Lock) -> None:
+    """Raise BundleError if a bundle is made for another lock."""
+    if bundle is not None:
+        from npu_rl.stack.bundles.bundled_store import require_lock
+
+        require_lock(bundle, lock)
+
+
+def store_of(held: ExitStack, bundle: OpenBundle | None, lock: Lock) -> Store:
+    """Return the user's store, or the one that is in a bundle, until `held` ends."""
+    if bundle is None:
+        from npu_rl.stack.store import Store
+
+        return Store()
+    from npu_rl.stack.bundles.bundled_store import bundled_store
+
+    found: AbstractContextManager[Store] = bundled_store(bundle, lock)
+    return held.enter_context(found)
+
+
+def manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
+    """Return the manifest's file: the one that is named, else the one that the bundle has."""
+    from npu_rl.stack.manifest.manifest_kind import find_manifest
+
+    if manifest is None and bundle is not None:
+        from npu_rl.stack.bundles.bundled_store import shipped_manifest
+
+        manifest = shipped_manifest(bundle)
+    if manifest is None:
+        raise UsageError("Missing option '--manifest' / '-m'", hint="Name a manifest: npu-rl manifests list")
+    return find_manifest(manifest)

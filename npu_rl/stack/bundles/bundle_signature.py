@@ -1,0 +1,87 @@
+"""Signatures of a bundle's list of hashes, made and verified by ssh-keygen."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from npu_rl.common.errors import BundleError, HostError
+from npu_rl.common.process import CompletedCommand, run_quietly
+from npu_rl.stack.bundles.bundle_names import LIST, SIGNATURE
+
+NAMESPACE = "npu-rl-bundle"
+LARGEST_SIGNATURE = 1 << 16  # bytes
+_TIMEOUT = 60.0  # seconds; an agent may have to ask its user
+
+
+def sign(data: bytes, key: Path) -> bytes:
+    """Return a signature of `data`.
+
+    Args:
+        key: A private key without passphrase, or the public one of a key that ssh-agent holds.
+
+    Raises:
+        BundleError: If ssh-keygen refuses the key.
+        HostError: If there is no ssh-keygen.
+    """
+    with tempfile.TemporaryDirectory(prefix="npu-rl-sign-") as name:
+        folder = Path(name)
+        (folder / LIST).write_bytes(data)
+        done = _run(["-Y", "sign", "-f", str(key.absolute()), "-n", NAMESPACE, LIST], folder)
+        made = folder / SIGNATURE
+        if done.code or not made.is_file():
+            raise BundleError(
+                "The bundle can't be signed",
+                where=str(key),
+                why=_words(done),
+                hint="Name a private key without passphrase, or the .pub file of a key in ssh-agent.",
+            )
+        return made.read_bytes()
+
+
+def verify(data: bytes, signature: bytes, allowed_signers: Path) -> str:
+    """Return who signed `data`, as the file of allowed signers names them.
+
+    Args:
+        allowed_signers: In the form of ssh-keygen(1), ALLOWED SIGNERS.
+
+    Raises:
+        BundleError: If none of them did.
+        HostError: If there is no ssh-keygen.
+    """
+    signers = str(allowed_signers.absolute())
+    if not allowed_signers.is_file():
+        raise BundleError("There is no file of allowed signers", where=signers)
+    with tempfile.TemporaryDirectory(prefix="npu-rl-verify-") as name:
+        folder = Path(name)
+        (folder / SIGNATURE).write_bytes(signature)
+        found = _run(["-Y", "find-principals", "-s", SIGNATURE, "-f", signers], folder)
+        who = found.stdout.splitlines()[0] if found.code == 0 and found.stdout else ""
+        words = ["-Y", "verify", "-f", signers, "-I", who, "-n", NAMESPACE, "-s", SIGNATURE]
+        done = _run(words, folder, data) if who else found
+        if done.code or not who:
+            raise BundleError(
+                "The bundle is not signed by an allowed signer",
+                where=signers,
+                why=_words(done),
+                hint="Get the bundle, or the key of who signed it, from its maker again.",
+            )
+        return who
+
+
+def _run(words: list[str], folder: Path, given: bytes = b"") -> CompletedCommand:
+    program = shutil.which("ssh-keygen")
+    if program is None:
+        raise HostError(
+            "ssh-keygen is not installed",
+            why="Bundles are signed and verified with it.",
+            hint="Install OpenSSH's client (openssh-client, openssh-clients).",
+        )
+    return run_quietly([program, *words], os.environ, folder, _TIMEOUT, given)
+
+
+def _words(done: CompletedCommand) -> str:
+    lines = (done.stderr or done.stdout).strip().splitlines()
+    return lines[-1] if lines else f"ssh-keygen ended with {done.code}"

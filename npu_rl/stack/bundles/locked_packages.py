@@ -1,0 +1,62 @@
+"""The packages that are locked beside a manifest, as files: wheels, and sdists of those that have no wheel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from npu_rl.common.bounded import hash_file
+from npu_rl.common.errors import SourceError
+from npu_rl.common.masking import without_passwords
+from npu_rl.stack.bundles.pip_program import download_words, run_pip
+from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock
+
+_SHOWN = 2000  # characters of what pip printed
+
+
+def download_packages(pylock: Pylock, folder: Path) -> None:
+    """Download the files of a lock of packages into a folder, each with a locked hash.
+
+    pip chooses the best wheel of each package for the target. The sdists of packages without a wheel are fetched
+    without pip, which would run their build code.
+
+    Raises:
+        SourceError: If no index delivers a file with a locked hash.
+        HostError: If there is no pip.
+    """
+    from npu_rl.stack.sources.pip_config import read_pip_settings
+    from npu_rl.stack.sources.pypi import download_sdist
+
+    requirements = folder / "requirements.txt"
+    requirements.write_text("".join(_line(one) for one in pylock.packages if one.wheels), encoding="utf-8")
+    words = [*download_words(pylock.target, folder), "--require-hashes", "-r", str(requirements)]
+    done = run_pip(words, folder)
+    requirements.unlink()
+    if done.code:
+        target = pylock.target
+        raise SourceError(
+            f"pip can't download the packages of {pylock.manifest} for Python {target.python} on {target.machine}",
+            why=without_passwords(done.stderr.strip())[-_SHOWN:] or None,
+            hint="It uses pip's configuration: `pip config list`.",
+        )
+    for package in pylock.from_source():
+        assert package.sdist is not None
+        download_sdist(
+            package.name,
+            package.version,
+            sha256=package.sdist.sha256,
+            settings=read_pip_settings(),
+            folder=folder,
+        )
+
+
+def require_locked(pylocks: list[Pylock], folder: Path) -> None:
+    """Raise SourceError for a file whose hash no lock has: a constraint or a link of pip's may have brought it."""
+    locked = {file.sha256 for pylock in pylocks for package in pylock.packages for file in package.files}
+    for path in sorted(folder.iterdir()):
+        if hash_file(path) not in locked:
+            raise SourceError("A downloaded package is not the locked one", where=path.name)
+
+
+def _line(package: LockedPackage) -> str:
+    hashes = " ".join(f"--hash=sha256:{file.sha256}" for file in package.wheels)
+    return f"{package.name}=={package.version} {hashes}\n"

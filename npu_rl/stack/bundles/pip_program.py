@@ -1,0 +1,51 @@
+"""pip of npu-rl's own interpreter, with the caller's configuration: what downloads the packages of a bundle."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from npu_rl.common.errors import HostError
+from npu_rl.common.process import CompletedCommand, run_quietly
+from npu_rl.stack.pylocks.pylock_targets import Target
+
+_TIMEOUT = 7200.0  # seconds
+_QUIET = ("--quiet", "--no-input", "--disable-pip-version-check")
+# The oldest glibc of each machine's wheels, and what such wheels were called before they had its number.
+_OLDEST_GLIBC = {"x86_64": 5, "aarch64": 17}
+_OLD_NAMES = {"x86_64": ("manylinux2014", "manylinux2010", "manylinux1"), "aarch64": ("manylinux2014",)}
+
+
+def run_pip(words: Sequence[str], folder: Path) -> CompletedCommand:
+    """Run pip in a folder. Raises HostError if npu-rl's interpreter has none, or it does not end."""
+    if importlib.util.find_spec("pip") is None:
+        raise HostError(
+            "npu-rl's interpreter has no pip",
+            where=sys.executable,
+            why="A bundle brings npu-rl's own packages, which pip downloads.",
+            hint=f"Install it: {sys.executable} -m ensurepip",
+        )
+    # Isolated: what PYTHONPATH names has no part in it.
+    return run_quietly([sys.executable, "-I", "-m", "pip", *words, *_QUIET], os.environ, folder, _TIMEOUT)
+
+
+def download_words(target: Target, folder: Path) -> list[str]:
+    """Return the words with which pip downloads wheels for a target, and nothing that it would have to run."""
+    version = target.python
+    words = ["download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
+    words += ["--python-version", version, "--implementation", "cp"]
+    for abi in (f"cp{version.replace('.', '')}", "abi3", "none"):
+        words += ["--abi", abi]
+    for platform in platforms(target):
+        words += ["--platform", platform]
+    return words
+
+
+def platforms(target: Target) -> list[str]:
+    """Return the platform tags of wheels that fit a target, the best first."""
+    newest = int(target.glibc.partition(".")[2])
+    numbered = [f"manylinux_2_{minor}" for minor in range(newest, _OLDEST_GLIBC[target.machine] - 1, -1)]
+    return [f"{name}_{target.machine}" for name in (*numbered, *_OLD_NAMES[target.machine], "linux")]
