@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Jobs, Json, Manifest, Offline, Python, Rewrite, Workspace, network
+from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Python, Rewrite, Workspace, network
+from npu_rl.cli.setup_install import (
+    install_planned,
+    installed_json,
+    planned_installation,
+    refuse_without_install,
+    say_installed,
+    say_plan,
+)
 from npu_rl.cli.show import amount, print_json, say, tell, watcher
 
 if TYPE_CHECKING:
@@ -21,9 +29,10 @@ if TYPE_CHECKING:
     "npu-rl setup --manifest quickstart",
     "npu-rl setup --manifest deepseek-r1-zero --python /opt/train/bin/python",
     "npu-rl setup -m ./my.yaml --rewrite https://github.com/=https://git.example/",
+    "npu-rl setup --install --venv ./train-env --dry-run   # packages, for the workspace here",
 )
 def setup(
-    manifest: Manifest,
+    manifest: ManifestOrWorkspace = None,
     workspace: Workspace = None,
     lock: Annotated[
         Path | None,
@@ -38,6 +47,29 @@ def setup(
         bool, typer.Option("--discard", help="Move local edits to .npu-rl/kept/TIME.")
     ] = False,
     python: Python = None,
+    install: Annotated[
+        bool,
+        typer.Option("--install", help="Install the manifest's packages, too."),
+    ] = False,
+    venv: Annotated[
+        Path | None,
+        typer.Option(
+            "--venv",
+            metavar="DIR",
+            help="Install into this virtual environment, which is made if it is missing.",
+        ),
+    ] = None,
+    wheels: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--wheels",
+            metavar="PATH",
+            help="A folder of wheels or a wheel, for what the host lacks, such as torch. May be repeated.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --install: print what would be done, and do nothing.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Fetch and assemble the locked stack.
@@ -53,15 +85,31 @@ def setup(
     from npu_rl.workspace.folder.up_to_date import Outcome, untouched
     from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
+    if not install:
+        refuse_without_install(venv, wheels, dry_run=dry_run)
+    if manifest is None:
+        manifest, paths = _of_workspace(workspace, install=install)
+    else:
+        paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
+        if workspace is None:
+            require_trust(paths)
+    packages = None
+    if install:
+        asked, packages = planned_installation(
+            manifest, paths, python, venv, wheels, offline=offline, dry_run=dry_run
+        )
+        if dry_run:
+            if json:
+                print_json(installed_json(packages))
+            else:
+                say_plan(packages)
+            return
     path = find_manifest(manifest)
     place = lock or lock_model.lock_path(path)
     text = lock_model.read_text(place)
     found, digest = lock_model.parse_with_digest(text, str(place))
     if manifest_changed(found, path):
         tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
-    paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
-    if workspace is None:
-        require_trust(paths)
     started = time.monotonic()
     python = _absolute(python)
     if untouched(paths, text, python):
@@ -74,13 +122,28 @@ def setup(
             request = Request(found, paths, path, fetching, shown, jobs, discard, python)
             outcome = run(request, tell)
         digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
+    if packages is not None:
+        packages = install_planned(asked, packages)
+        python = packages.target.path if venv is not None else python
     if python is not None:
         _keep_choice(paths, python)
     if json:
-        print_json(setup_json(found, digest, paths, outcome))
+        print_json(setup_json(found, digest, paths, outcome) | installed_json(packages))
     else:
         _print(found, digest, paths, outcome)
         _say_faults(paths)
+        if packages is not None:
+            say_installed(packages)
+
+
+def _of_workspace(workspace: Path | None, *, install: bool) -> tuple[str, WorkspacePaths]:
+    """Return the manifest of a workspace, whose packages are to be installed, and the workspace."""
+    from npu_rl.common.errors import UsageError
+    from npu_rl.workspace.folder.workspace_manifest import workspace_manifest
+
+    if not install:
+        raise UsageError("Missing option '--manifest' / '-m'", hint="Name a manifest: npu-rl manifests list")
+    return workspace_manifest(workspace, tell)
 
 
 def _absolute(python: str | None) -> str | None:
