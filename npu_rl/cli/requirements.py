@@ -64,7 +64,7 @@ def requirements(
     from npu_rl.stack.pylocks.pylock_file import dump_pylock
     from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
     from npu_rl.stack.pylocks.requirement_lines import requirement_lines
-    from npu_rl.workspace.folder.workspace_manifest import workspace_manifest
+    from npu_rl.workspace.packages.workspace_manifest import workspace_manifest
 
     if format not in (_PIP, _PYLOCK):
         raise UsageError(

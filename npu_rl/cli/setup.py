@@ -139,7 +139,7 @@ def setup(
 def _of_workspace(workspace: Path | None, *, install: bool) -> tuple[str, WorkspacePaths]:
     """Return the manifest of a workspace, whose packages are to be installed, and the workspace."""
     from npu_rl.common.errors import UsageError
-    from npu_rl.workspace.folder.workspace_manifest import workspace_manifest
+    from npu_rl.workspace.packages.workspace_manifest import workspace_manifest
 
     if not install:
         raise UsageError("Missing option '--manifest' / '-m'", hint="Name a manifest: npu-rl manifests list")

@@ -27,12 +27,12 @@ from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.trainer_keys.plain_config import plain_config
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.training.run import interpreter, tiny_model
+from npu_rl.training.run import tiny_model
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.run.host_check import require_device, require_host
 from npu_rl.training.run.interpreter import Interpreter
+from npu_rl.training.run.sufficient_interpreter import installing, sufficient_interpreter
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
-from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.locked_manifest import locked_facts
 from npu_rl.workspace.folder.receipt import bundled_manifest, validation_command
 from npu_rl.workspace.folder.workspace_path import check_path
@@ -216,7 +216,7 @@ def prepare(
 
     @cache
     def find_interpreter() -> Interpreter:
-        return _sufficient_interpreter(python, paths, report, recipe.device, rehearse or dry_run, root)
+        return sufficient_interpreter(python, paths, report, recipe.device, rehearse or dry_run, root)
 
     judgement = judge(
         loaded,
@@ -230,27 +230,10 @@ def prepare(
     _report(judgement, notify, rehearse)
     found = find_interpreter()
     if machine is not None:
-        require_host(recipe, report.lock, found.path, notify, runs_folder(paths), root)
+        install = installing(paths, report, found)
+        require_host(recipe, report.lock, found.path, notify, runs_folder(paths), root, install)
     byte_code.remove_unused()
     return Prepared(loaded, paths, report, found, judgement, drift)
-
-
-def _sufficient_interpreter(
-    python: str | None, paths: WorkspacePaths, report: Report, device: str, stands_in: bool, root: Path
-) -> Interpreter:
-    """Return the training interpreter. Raises HostError if it lacks a package of the stack.
-
-    Args:
-        device: The recipe's.
-        stands_in: Whether nothing is run on NPUs or GPUs, so that the quickstart's packages do where there are none.
-    """
-    required = _requirements(report.lock, stands_in, root)
-    found = interpreter.probe(choose(python, paths, report.receipt.setup), required)
-    device = device if required is report.lock.requirements else "cpu"  # what the packages are for
-    # The extra's torch would take the place of the one that a GPU stack's packages are compiled for.
-    extra = "" if device == "cuda" else "rehearsal"
-    interpreter.require(found, required, extra=extra, npu=device == "npu")
-    return found
 
 
 def compose(prepared: Prepared, command: Command) -> ComposedConfig:
@@ -275,19 +258,6 @@ def compose(prepared: Prepared, command: Command) -> ComposedConfig:
         error.why = known.mask(error.why) if error.why else None
         error.where = known.mask(error.where) if error.where else None
         raise
-
-
-def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
-    """Return the requirements on the interpreter.
-
-    They are the manifest's. A stack for NPUs or GPUs on a machine without any needs those of the quickstart, with
-    which rehearsals were run (the extra `rehearsal`).
-    """
-    if not rehearse or lock.device == "cpu" or host_facts.devices(lock.device, root):
-        return lock.requirements
-    from npu_rl.stack.manifest.load_manifest import load_manifest
-
-    return tuple(load_manifest("quickstart").manifest.requirements)
 
 
 def _verified_report(
