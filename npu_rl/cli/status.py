@@ -20,8 +20,8 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     import time
 
     from npu_rl.cli.show import print_json, say, tell
-    from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.folder.chosen_interpreter import chosen_for
+    from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.folder.local_edits import own_work
     from npu_rl.workspace.folder.lock_summary import stack_json, stack_lines
     from npu_rl.workspace.packages.install_command import interrupted_line

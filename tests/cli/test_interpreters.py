@@ -60,6 +60,7 @@ STARTS: Mapping[str, Sequence[str]] = {
         "data prepare deepscaler --input {g} --output {o} --for mindspeed-rl --tokenizer {t} -w {w}",
     ),
     "faults": ("faults -w {w} --run",),
+    "setup": ("setup -m {m} -w {w} --install", "setup -m {m} -w {w} --install --dry-run"),
     "weights cast": ("weights cast {d} {o} -w {w}", "weights cast {d} {o} -w {w} --ray 127.0.0.1:1"),
     "weights check": ("weights check {d} -w {w}",),
     "weights audit": ("weights audit {d} {d} -w {w}",),

@@ -89,6 +89,8 @@ class Stack:
     folder: Path
     index: PackageIndex
     locked: dict[str, list[LockedFile]] = field(default_factory=dict)
+    git: str = "https://git.example.org/own.git"
+    ref: str = "0" * 40
 
     @property
     def manifest(self) -> Path:
@@ -114,8 +116,8 @@ class Stack:
     def writes(self, *, device: str = "npu", python: str = HERE, **host: str) -> None:
         """Write the manifest and its lock of packages."""
         component = {
-            "sources": [{"git": "https://git.example.org/own.git"}],
-            "ref": "0" * 40,
+            "sources": [{"git": self.git}],
+            "ref": self.ref,
             "take": [{"from": "own", "to": "own"}],
         }
         text = {

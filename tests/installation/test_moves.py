@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -93,13 +94,13 @@ def test_killed_before_any_step_the_next_one_finishes(
     for number in range(1, 200):
         root = tmp_path / str(number)
         folder, journal = scene(root)
-        if not killed(number, lambda f=folder, j=journal: move_journal.carry_out(f, j), tmp_path / "log"):
+        if not killed(number, partial(move_journal.carry_out, folder, journal), tmp_path / "log"):
             break
         if not folder.is_interrupted():
             assert content(root) in (before, after)  # before the journal, or after its removal
             continue
         # Killed a second time while it is finished.
-        killed(1 + number % 13, lambda f=folder: move_journal.finish(f), tmp_path / "log")
+        killed(1 + number % 13, partial(move_journal.finish, folder), tmp_path / "log")
         move_journal.finish(folder)
         assert content(root) == after, number
         assert not folder.is_interrupted()

@@ -221,7 +221,7 @@ def _items(value: object) -> list[Any]:
 
 
 class Host(Strict):
-    """What the machine should have. npu-rl installs nothing of it."""
+    """What the machine should have. Of it, `setup --install` brings torch and its like, where they are absent."""
 
     cann: f.Text | None = Field(default=None, description="CANN toolkit.")
     driver: f.Text | None = Field(default=None, description="NPU or GPU driver.")

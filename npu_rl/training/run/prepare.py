@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
-from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
+from npu_rl.common.errors import HostError, NpuRlError, RecipeError, UsageError
 from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
@@ -227,7 +227,12 @@ def prepare(
         find_python=lambda: find_interpreter().path,
         root=root,
     )
-    _report(judgement, notify, rehearse)
+    try:
+        _report(judgement, notify, rehearse)
+    except RefusedRecipe as refusal:
+        if machine is not None:
+            _add_missing_packages(refusal, find_interpreter)
+        raise
     found = find_interpreter()
     if machine is not None:
         install = installing(paths, report, found)
@@ -321,6 +326,14 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
         raise RefusedRecipe(judgement.recipe, judgement.findings, refusing)
     for found in judgement.findings:
         notify(_finding_line(found, refusing))
+
+
+def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
+    """Add to a refusal what the interpreter lacks: to install it takes the time in which the rest is corrected."""
+    try:
+        find_interpreter()
+    except HostError as lacking:
+        refusal.hint = "\n".join(filter(None, (refusal.hint, f"{lacking.what}.", lacking.hint)))
 
 
 def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:
