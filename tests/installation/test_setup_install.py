@@ -47,6 +47,7 @@ def test_killed_while_files_are_moved_the_same_command_finishes(stack: Stack) ->
     did, events = run_killed_at(0, [*words, "--dry-run"], env, log)
     assert not did and not MOVE.search("\n".join(events))
     number = _number_of_second_move(stack, words, env, log)
+    ok(run_cli(words[:-1], env))  # the other one is not the workspace's any more
     did, _ = run_killed_at(number, words, env, log)
     assert did and InstallationFolder(stack.folder / "env").is_interrupted()
     assert (
