@@ -334,6 +334,8 @@ def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[],
         find_interpreter()
     except HostError as lacking:
         refusal.hint = "\n".join(filter(None, (refusal.hint, f"{lacking.what}.", lacking.hint)))
+    except NpuRlError:
+        return  # reported once the recipe is right
 
 
 def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:
