@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import re
+import signal
 from pathlib import Path
 
 import pytest
 
 from npu_rl.stack.installation.move_journal import InstallationFolder
-from tests.faults.stage import run_killed_at
 from tests.in_process import run_here
 from tests.installation.made_packages import Stack, tree, wheel
-from tests.support import Repo, assert_told, clean_env, ok, run_cli
-
-MOVE = re.compile(r"^(\d+) os\.rename \('one', 'one'", re.MULTILINE)
+from tests.support import Repo, assert_told, clean_env, command_server, ok, run_cli
 
 
 def locked(stack: Stack) -> dict[str, str]:
@@ -42,14 +39,12 @@ def test_killed_while_files_are_moved_the_same_command_finishes(stack: Stack) ->
     planned = ok(run_cli([*words, "--dry-run", "--json"], env))
     assert json.loads(planned.stdout)["packages"]["installed"] == {"one": "2.0", "two": "1.0"}
     assert tree(stack.folder / "env") == before
-    log = stack.folder / "events.log"
-    # The first such move takes the old package out.
-    did, events = run_killed_at(0, [*words, "--dry-run"], env, log)
-    assert not did and not MOVE.search("\n".join(events))
-    number = _number_of_second_move(stack, words, env, log)
-    ok(run_cli(words[:-1], env))  # the other one is not the workspace's any more
-    did, _ = run_killed_at(number, words, env, log)
-    assert did and InstallationFolder(stack.folder / "env").is_interrupted()
+    # The first move of that name takes the old package out, the second one brings the new one in.
+    first = ["tests.installation.kill_at_move:watch", "one", 2]
+    killed = command_server().run(words, env, "/", 120, first)
+    assert killed.returncode == -signal.SIGKILL
+    assert InstallationFolder(stack.folder / "env").is_interrupted()
+    assert not (stack.site / "one").exists()
     assert (
         f"packages  packages are being moved into {stack.python}"
         in ok(run_cli(["status", "-w", work], env)).stdout
@@ -60,26 +55,6 @@ def test_killed_while_files_are_moved_the_same_command_finishes(stack: Stack) ->
     assert "has every package; nothing to install" in done.stdout
     assert stack.runs("import one, two; print(one.ONE)") == "2"
     assert not InstallationFolder(stack.folder / "env").path.exists()
-
-
-def _number_of_second_move(stack: Stack, words: list[str], env: dict[str, str], log: Path) -> int:
-    """Install in a copy of the environment, and return the number of the event that moves the new package in."""
-    import subprocess
-    import sys
-
-    from npu_rl.stack.pylocks.uv_program import find_uv
-
-    other = Stack(stack.folder / "other", stack.index)
-    other.folder.mkdir()
-    subprocess.run(
-        [find_uv(), "venv", "-q", "--python", sys.executable, str(other.folder / "env")], check=True
-    )
-    other.has(wheel("one", "1.0", {"one/__init__.py": "ONE = 1\n"}))
-    there = [str(other.python) if word == str(stack.python) else word for word in words]
-    did, events = run_killed_at(0, there, env, log)
-    moves = MOVE.findall("\n".join(events))
-    assert not did and len(moves) == 2
-    return int(moves[1])
 
 
 def test_a_new_environment_is_the_chosen_one(stack: Stack) -> None:
