@@ -60,7 +60,16 @@ def test_killed_while_files_are_moved_the_same_command_finishes(stack: Stack) ->
 def test_a_new_environment_is_the_chosen_one(stack: Stack) -> None:
     env = locked(stack)
     place = stack.folder / "new env"
-    words = ["setup", "-m", stack.manifest, "-w", stack.folder / "w", "--install", "--venv", place]
+    words = [
+        "setup",
+        "-m",
+        str(stack.manifest),
+        "-w",
+        str(stack.folder / "w"),
+        "--install",
+        "--venv",
+        str(place),
+    ]
     done = ok(run_cli(words, env))
     assert f"Your commands in this workspace use {place}/bin/python" in done.stderr
     assert f"2 packages installed into {place}/bin/python." in done.stdout
