@@ -16,6 +16,7 @@ PACKAGE = ROOT / "npu_rl"
 MAY_CHANGE = {
     "common/disk.py": "whatever `remove_tree` is called for (see below); its own temporary and lock files",
     "common/confined_changes.py": "the known places of a workspace, and what npu-rl laid in a port, through no link",
+    "stack/installation/new_environment.py": "the empty folders of an environment that it has made, after an error",
     "workspace/folder/workspace_lock.py": "the empty folders that a failed setup made",
     "stack/store.py": "units, quarantines and locks in a store that has npu-rl's mark",
     "stack/bundles/bundled_store.py": "a pack that it has just written, in a quarantine",

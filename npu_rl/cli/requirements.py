@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -58,6 +57,7 @@ def requirements(
     from npu_rl.stack.pylocks.pylock_file import dump_pylock
     from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
     from npu_rl.stack.pylocks.requirement_lines import requirement_lines
+    from npu_rl.workspace.packages.workspace_manifest import workspace_manifest
 
     if format not in (_PIP, _PYLOCK):
         raise UsageError(
@@ -65,7 +65,7 @@ def requirements(
         )
     if manifest is not None and workspace is not None:
         raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
-    named = manifest if manifest is not None else _of_workspace(workspace)
+    named = manifest if manifest is not None else workspace_manifest(workspace, tell)[0]
     loaded = load_manifest(named)
     if explain:
         _explain(loaded)
@@ -78,23 +78,6 @@ def requirements(
     else:
         for line in requirement_lines(pylock):
             say(line)
-
-
-def _of_workspace(workspace: Path | None) -> str:
-    """Return the name of the bundled manifest that a workspace was set up from. Raises UsageError for another."""
-    from npu_rl.common.errors import UsageError
-    from npu_rl.workspace.folder.discovery import open_workspace
-    from npu_rl.workspace.folder.receipt import bundled_manifest, read_receipt
-
-    paths = open_workspace(workspace, tell)
-    name = bundled_manifest(read_receipt(paths).setup)
-    if name is None:
-        raise UsageError(
-            "This workspace is of a manifest of your own",
-            where=str(paths.root),
-            hint="Name it: --manifest PATH",
-        )
-    return name
 
 
 def _resolved(loaded: LoadedManifest, target: Target) -> Pylock:

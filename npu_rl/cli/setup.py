@@ -21,6 +21,14 @@ from npu_rl.cli.options import (
 )
 from npu_rl.cli.setup_build import built_components, built_json, say_built
 from npu_rl.cli.setup_bundle import manifest_file, opened_bundle, require_bundled_lock, store_of
+from npu_rl.cli.setup_install import (
+    install_planned,
+    installed_json,
+    planned_installation,
+    refuse_without_install,
+    say_installed,
+    say_plan,
+)
 from npu_rl.cli.show import amount, print_json, say, tell, watcher
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ if TYPE_CHECKING:
 
 @examples(
     "npu-rl setup --manifest quickstart",
-    "npu-rl setup --manifest deepseek-r1-zero --python /opt/train/bin/python",
+    "npu-rl setup --install --venv ./train-env --dry-run   # packages, for the workspace here",
     "npu-rl setup --bundle quickstart.tar   # without a network",
 )
 def setup(
@@ -64,12 +72,35 @@ def setup(
             help="Also run the manifest's build commands, which are upstream's own code; see docs/build.md.",
         ),
     ] = False,
+    install: Annotated[
+        bool,
+        typer.Option("--install", help="Install the manifest's packages, too."),
+    ] = False,
+    venv: Annotated[
+        Path | None,
+        typer.Option(
+            "--venv",
+            metavar="DIR",
+            help="Install into this virtual environment, which is made if it is missing.",
+        ),
+    ] = None,
+    wheels: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--wheels",
+            metavar="PATH",
+            help="A folder of wheels or a wheel, for what the host lacks, such as torch. May be repeated.",
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="With --install: print what would be done, and do nothing.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Fetch and assemble the locked stack.
 
     Writes ./npu-rl-workspace unless --workspace names another folder. One that is up to date is left as it is.
-    --manifest may be left out for a bundle of one bundled manifest.
+    --manifest may be left out for a bundle of one bundled manifest, and with --install for the workspace here.
     """
     import time
     from contextlib import ExitStack
@@ -80,18 +111,37 @@ def setup(
     from npu_rl.workspace.folder.up_to_date import Outcome, untouched
     from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
+    if not install:
+        refuse_without_install(venv, wheels, dry_run=dry_run)
+    packages = None
     with ExitStack() as held:
         opened = opened_bundle(held, bundle, verify_with)
+        if install and manifest is None and opened is None:
+            manifest, paths = _of_workspace(workspace)
+        else:
+            paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
+            if workspace is None:
+                require_trust(paths)
         path = manifest_file(manifest, opened)
+        if install:
+            asked, packages = planned_installation(
+                str(path) if manifest is None else manifest,
+                paths,
+                python,
+                venv,
+                wheels,
+                offline=offline or opened is not None,
+                dry_run=dry_run,
+            )
+            if dry_run:
+                print_json(installed_json(packages)) if json else say_plan(packages)
+                return
         place = lock or lock_model.lock_path(path)
         text = lock_model.read_text(place)
         found, digest = lock_model.parse_with_digest(text, str(place))
         require_bundled_lock(opened, found)
         if manifest_changed(found, path):
             tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
-        paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
-        if workspace is None:
-            require_trust(paths)
         started = time.monotonic()
         python = _absolute(python)
         if untouched(paths, text, python):
@@ -105,15 +155,28 @@ def setup(
             request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)
             outcome = run(request, tell)
             digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
+    if packages is not None:
+        packages = install_planned(asked, packages)
+        python = packages.target.path if venv is not None else python
     if python is not None:
         _keep_choice(paths, python)
     built = built_components(paths, found, python) if build else None
     if json:
-        print_json({**setup_json(found, digest, paths, outcome), **built_json(built)})
+        document = setup_json(found, digest, paths, outcome)
+        print_json({**document, **installed_json(packages), **built_json(built)})
     else:
         _print(found, digest, paths, outcome)
         say_built(found, built)
         _say_faults(paths)
+        if packages is not None:
+            say_installed(packages)
+
+
+def _of_workspace(workspace: Path | None) -> tuple[str, WorkspacePaths]:
+    """Return the manifest of a workspace, whose packages are to be installed, and the workspace."""
+    from npu_rl.workspace.packages.workspace_manifest import workspace_manifest
+
+    return workspace_manifest(workspace, tell)
 
 
 def _absolute(python: str | None) -> str | None:

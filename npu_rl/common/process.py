@@ -372,6 +372,28 @@ def start_piped(argv: list[str], env: Mapping[str, str], cwd: Path) -> subproces
     return _started(argv, env, cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
+def run_shown(
+    argv: list[str], env: Mapping[str, str], cwd: Path, show: Callable[[str], None]
+) -> CompletedCommand:
+    """Run a command to its end without standard input, and pass on each line of its output as it comes.
+
+    Its process group is killed if this is interrupted. Raises HostError if the command can't be started.
+    """
+    process = start_piped(argv, env, cwd)
+    assert process.stdout is not None
+    lines: list[str] = []
+    try:
+        with process.stdout as output:
+            for line in output:
+                lines.append(line.decode("utf-8", "replace"))
+                show(lines[-1].rstrip())
+        code = process.wait()
+    except BaseException:
+        _kill_group(process)
+        raise
+    return CompletedCommand("".join(lines), "", code)
+
+
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
     """Kill a process that was not waited for yet, and all others in its process group."""
     with contextlib.suppress(ProcessLookupError):

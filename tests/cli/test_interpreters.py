@@ -64,7 +64,11 @@ STARTS: Mapping[str, Sequence[str]] = {
         "data prepare deepscaler --input {g} --output {o} --for mindspeed-rl --tokenizer {t} -w {w}",
     ),
     "faults": ("faults -w {w} --run",),
-    "setup": ("setup -m {m} -w {w} --build",),
+    "setup": (
+        "setup -m {m} -w {w} --build",
+        "setup -m {m} -w {w} --install",
+        "setup -m {m} -w {w} --install --dry-run",
+    ),
     "verify": ("verify -w {w} --imports",),
     "weights cast": ("weights cast {d} {o} -w {w}", "weights cast {d} {o} -w {w} --ray 127.0.0.1:1"),
     "weights check": ("weights check {d} -w {w}",),

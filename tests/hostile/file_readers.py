@@ -18,6 +18,7 @@ READ_BEFORE = (
 OF_THIS_RUN = "lies in a folder of mode 700 that npu-rl has made for this attempt or process"
 PRINTED = "parses what a process that npu-rl started was given or printed"
 PACKAGED = "lies in the installed package"
+INSTALLED = "is in the environment that the user installs into, and that Python itself reads"
 WRITES = "opens it to write, to lock or to sync it, never through a link"
 SCREENED = "parses text of a bounded size, and catches what deep nesting raises"
 
@@ -168,6 +169,11 @@ READERS = {
     "rehearsal/patch_hooks.py": R("counts of used patches", OWN),
     "rehearsal/rehearse.py": R("a trainer's script", USER),
     "rehearsal/training_checks/weight_syncs.py": R("what the check of weight syncs wrote", OWN),
+    "stack/installation/file_moves.py": R("RECORD of an installed package", USER, "", INSTALLED),
+    "stack/installation/host_packages.py": R("a wheel that is named", USER),
+    "stack/installation/index_packages.py": R("a lock of packages that uv printed", OWN),
+    "stack/installation/move_journal.py": R("the journal of moves", OWN),
+    "stack/installation/target_python.py": R("RECORD of an installed package", USER, "", INSTALLED),
     "stack/pylocks/committed_pylock.py": R("uv's reason beside a manifest", STRANGER, "a_pylock"),
     "stack/pylocks/compile_pylock.py": R("a lock of packages that uv printed", OWN),
     "stack/pylocks/pylock_file.py": R("a lock of packages beside a manifest", STRANGER, "a_pylock"),

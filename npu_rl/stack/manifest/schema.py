@@ -243,7 +243,7 @@ def _items(value: object) -> list[Any]:
 
 
 class Host(Strict):
-    """The expected machine. npu-rl installs nothing of it."""
+    """The expected machine. Of it, `setup --install` brings torch and its like, where they are absent."""
 
     cann: f.Text | None = Field(default=None, description="CANN toolkit.")
     driver: f.Text | None = Field(default=None, description="NPU or GPU driver.")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +18,8 @@ from npu_rl.common.errors import ManifestError, SourceError
 from npu_rl.stack.pylocks.package_sets import PackageSet
 from npu_rl.stack.pylocks.pylock_file import Alone, Pylock, locked_packages
 from npu_rl.stack.pylocks.pylock_targets import Target
-from npu_rl.stack.pylocks.uv_program import run_uv, uv_environment
+from npu_rl.stack.pylocks.uv_program import run_uv, uv_environment, uv_folder
 from npu_rl.stack.sources.credentials import scrub
-from npu_rl.stack.sources.pip_config import DEFAULT_INDEX
 
 if TYPE_CHECKING:
     from npu_rl.stack.sources.pip_config import PipSettings
@@ -64,7 +61,7 @@ def compile_pylock(
     words = ["--python-version", target.python, "--python-platform", platform, "--python", sys.executable]
     words += ["--exclude-newer", newest] if newest else []
     environment = uv_environment(settings, os.environ if environ is None else environ)
-    with _workplace(settings, environment) as (folder, variables):
+    with uv_folder(settings, environment) as (folder, variables):
         resolution = _Resolution(manifest, packages, settings, words, folder, variables)
         alone: tuple[Alone, ...] = ()
         try:
@@ -81,17 +78,6 @@ def compile_pylock(
         left_out=packages.left_out,
         alone=alone,
     )
-
-
-@contextmanager
-def _workplace(settings: PipSettings, environment: dict[str, str]) -> Iterator[tuple[Path, dict[str, str]]]:
-    """Provide a folder, and an environment that keeps private indexes out of uv's cache."""
-    with tempfile.TemporaryDirectory(prefix="npu-rl-uv-") as name:
-        folder = Path(name)
-        if settings.index_urls == (DEFAULT_INDEX,) and not settings.find_links:
-            yield folder, environment
-        else:
-            yield folder, {**environment, "UV_CACHE_DIR": str(folder / "cache")}
 
 
 @dataclass(frozen=True)

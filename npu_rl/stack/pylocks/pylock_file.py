@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from packaging.utils import canonicalize_name
 
@@ -34,7 +34,7 @@ class LockedFile:
     @property
     def name(self) -> str:
         """The file's name."""
-        return urlsplit(self.url).path.rpartition("/")[2]
+        return unquote(urlsplit(self.url).path.rpartition("/")[2])
 
 
 @dataclass(frozen=True)

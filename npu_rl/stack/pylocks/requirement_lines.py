@@ -19,15 +19,16 @@ def requirement_lines(pylock: Pylock) -> Iterator[str]:
         yield f"# Built where they are installed, since they have no wheel for it: {source}"
     for package in pylock.packages:
         if package.name not in alone:
-            yield from _entry(package)
+            yield from package_lines(package)
     for one in pylock.alone:
         yield f"# {one.name} comes last, as if installed alone: no set fits it. {one.why}"
         yield from (
-            line for package in pylock.packages if package.name == one.name for line in _entry(package)
+            line for package in pylock.packages if package.name == one.name for line in package_lines(package)
         )
 
 
-def _entry(package: LockedPackage) -> Iterator[str]:
+def package_lines(package: LockedPackage) -> Iterator[str]:
+    """Yield the lines of one package: its version and hashes."""
     hashes = sorted({file.sha256 for file in package.files})
     yield f"{package.name}=={package.version} \\"
     for one in hashes[:-1]:

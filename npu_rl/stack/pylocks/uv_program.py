@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import sysconfig
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import CompletedCommand, run_quietly
+from npu_rl.stack.sources.pip_config import DEFAULT_INDEX
 
 if TYPE_CHECKING:
     from npu_rl.stack.sources.pip_config import PipSettings
@@ -68,6 +71,24 @@ def uv_environment(settings: PipSettings, environ: Mapping[str, str]) -> dict[st
     return found
 
 
-def run_uv(words: Sequence[str], environment: Mapping[str, str], folder: Path) -> CompletedCommand:
+@contextmanager
+def uv_folder(settings: PipSettings, environment: dict[str, str]) -> Iterator[tuple[Path, dict[str, str]]]:
+    """Provide a folder, and an environment that keeps private indexes out of uv's cache."""
+    with tempfile.TemporaryDirectory(prefix="npu-rl-uv-") as name:
+        folder = Path(name)
+        if only_pypi(settings):
+            yield folder, environment
+        else:
+            yield folder, {**environment, "UV_CACHE_DIR": str(folder / "cache")}
+
+
+def only_pypi(settings: PipSettings) -> bool:
+    """Return whether PyPI is the only index, so that uv's cache may have the addresses."""
+    return settings.index_urls == (DEFAULT_INDEX,) and not settings.find_links
+
+
+def run_uv(
+    words: Sequence[str], environment: Mapping[str, str], folder: Path, *, seconds: float = _TIMEOUT
+) -> CompletedCommand:
     """Run uv in a folder. Raises HostError if it is not installed, or does not end."""
-    return run_quietly([find_uv(environment), *words], environment, folder, _TIMEOUT)
+    return run_quietly([find_uv(environment), *words], environment, folder, seconds)

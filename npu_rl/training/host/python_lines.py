@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Packages of `host` that stand in the interpreter; apex of Ascend is 0.1+ascend.
 _HOST_PACKAGES = ("torchvision", "torchaudio", "triton_ascend", "apex", "transformer_engine", "cudnn")
+_INSTALLED = ("torch", "torch_npu", "torchvision", "torchaudio", "triton_ascend")
 _DISTRIBUTION = {"cudnn": "nvidia-cudnn-cu12"}
 # Per device, packages that replace or break what its own bring, and who says so.
 _FORBIDDEN = {
@@ -105,11 +106,7 @@ def _package(
     command = f"{python.path} -m pip show {name}"
     wish = f"{name} {asked}" if asked else name
     if found is None:
-        fix = (
-            f"Install {wish} from the image or Ascend's own pages: npu-rl installs nothing of the host."
-            if needed
-            else ""
-        )
+        fix = _install_fix(name, wish, wanted) if needed else ""
         stops = needed and name in ("torch", "torch_npu") and wanted.device in ("npu", "cuda")
         return DoctorLine(name, RED if needed else NOTE, name, "not installed", want, command, fix, stops)
     if asked and not _same_public(found, asked):
@@ -118,6 +115,12 @@ def _package(
             fix += " vLLM's wheel replaces it: install vLLM with VLLM_TARGET_DEVICE=empty."
         return DoctorLine(name, RED, name, found, want, command, fix)
     return DoctorLine(name, OK, name, found, want, command)
+
+
+def _install_fix(name: str, wish: str, wanted: WantedHost) -> str:
+    if wanted.install and name in _INSTALLED and name in wanted.versions:
+        return wanted.install
+    return f"Install {wish} from the image or Ascend's own pages."
 
 
 def _pair(python: TrainingPython) -> DoctorLine:
@@ -183,7 +186,8 @@ def _ray(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
     want = f"{asked} (manifest {wanted.manifest})" if asked else ""
     fits = found is not None and (not asked or _fits(found, _parsed(asked)))
     state = OK if fits else RED if asked else NOTE
-    fix = f"Install it: {python.path} -m pip install --no-deps '{asked}'" if state == RED else ""
+    by_hand = f"Install it: {python.path} -m pip install --no-deps '{asked}'"
+    fix = (wanted.install or by_hand) if state == RED else ""
     return DoctorLine(
         "ray", state, "Ray", found or "not installed", want, f"{python.path} -m pip show ray", fix
     )
@@ -216,11 +220,8 @@ def _requirements(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
             lacking.append(f"{text} ({'not installed' if found is None else f'{found} is installed'})")
     more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
     count = len(wanted.requirements)
-    fix = (
-        f"Install what npu-rl manifests show {wanted.manifest} names, without dependencies."
-        if lacking
-        else ""
-    )
+    by_hand = f"Install what npu-rl requirements --manifest {wanted.manifest} prints, without dependencies."
+    fix = (wanted.install or by_hand) if lacking else ""
     return DoctorLine(
         "requirements", RED if lacking else OK, "packages of the manifest",
         f"{len(lacking)} of {count} differ: {', '.join(lacking[:_SHOWN])}{more}" if lacking else f"all {count}",

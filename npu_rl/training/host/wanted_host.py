@@ -20,6 +20,7 @@ class WantedStack:
         versions: Its `host`, as written.
         requirements: Its packages.
         env: Variables that it sets for each run.
+        install: The command that installs its packages.
     """
 
     name: str = ""
@@ -27,6 +28,7 @@ class WantedStack:
     versions: Mapping[str, str] = field(default_factory=dict)
     requirements: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
+    install: str = ""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class WantedHost:
         manifest: The manifest's name; `versions` and `requirements` are its own.
         dies: Devices of a node that the recipe uses.
         env: Variables that the manifest and the recipe set for the run.
+        install: The command that installs the manifest's packages.
     """
 
     device: str = ""
@@ -53,6 +56,7 @@ class WantedHost:
     interface: str | None = None
     address: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
+    install: str = ""
 
 
 def wanted_host(stack: WantedStack | None, recipe: Recipe | None) -> WantedHost:
@@ -64,6 +68,7 @@ def wanted_host(stack: WantedStack | None, recipe: Recipe | None) -> WantedHost:
         versions=stack.versions,
         requirements=stack.requirements,
         env=stack.env,
+        install=stack.install,
     )
     if recipe is None:
         return wanted

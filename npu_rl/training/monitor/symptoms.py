@@ -125,7 +125,8 @@ SYMPTOMS = (
         # Not vllm._C or vllm._version, which only a build makes and vLLM does without.
         r"No module named '(?:torch_npu|vllm|vllm_ascend|mindspeed|megatron|tensordict|transformers)(?:\.(?!_)\w+)*'",
         "The training interpreter lacks a package.",
-        "Pass an interpreter that has it: --python PATH. torch and torch_npu are part of the image.",
+        "Install the stack's packages with `npu-rl setup --install` and the options of your setup, or pass an "
+        "interpreter that has them: --python PATH.",
         "verl#5123",
     ),
     # -- a node that is gone; its other reports, of dead workers, would be taken for want of memory

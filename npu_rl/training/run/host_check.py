@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,8 +52,11 @@ def examine(
 
         loaded = load_recipe(recipe)
     named = manifest or (loaded.manifest if loaded else None)
-    wanted = wanted_host(stack_of_manifest(named) if named else None, loaded.recipe if loaded else None)
     here = str(root) == "/"
+    stack = stack_of_manifest(named) if named else None
+    if stack is not None and here:
+        stack = replace(stack, install=_install(str(named), _interpreter(python)))
+    wanted = wanted_host(stack, loaded.recipe if loaded else None)
     host = describe_host(
         root,
         python=_interpreter(python) if here else python,
@@ -74,13 +78,20 @@ def require_device(recipe: Recipe, root: Path) -> None:
 
 
 def require_host(
-    recipe: Recipe, lock: Lock, python: str, notify: Notify, runs: Path, root: Path = Path("/")
+    recipe: Recipe,
+    lock: Lock,
+    python: str,
+    notify: Notify,
+    runs: Path,
+    root: Path = Path("/"),
+    install: str = "",
 ) -> None:
     """Examine this host before a run on devices. What is red and may work all the same is only reported.
 
     Args:
         runs: Folder of the run's record, whose disk matters.
         root: Folder below which everything is read.
+        install: The command that installs the stack's packages.
 
     Raises:
         HostError: If the training can't work here: fewer devices than the recipe has, no torch, no torch_npu, or one
@@ -89,7 +100,7 @@ def require_host(
     if recipe.device == "cpu":
         return
     notify("examining this host")
-    stack = WantedStack(lock.manifest, lock.device, lock.host, lock.requirements, lock.env)
+    stack = WantedStack(lock.manifest, lock.device, lock.host, lock.requirements, lock.env, install)
     host = describe_host(root, python=python, runs=runs)
     report = examine_host(host, wanted_host(stack, recipe))
     stopping = [line for line in report.red if line.stops]
@@ -100,7 +111,7 @@ def require_host(
             why="\n".join(_reason(line) for line in stopping),
             hint="\n".join(
                 [
-                    *(line.fix for line in stopping),
+                    *dict.fromkeys(line.fix for line in stopping),
                     f"All lines{f', {others} more of them red' if others else ''}: {_command(recipe, python)}",
                 ]
             ),
@@ -124,6 +135,10 @@ def stack_of_manifest(name: str) -> WantedStack:
     manifest = load_manifest(name).manifest
     versions = {key: str(value) for key, value in manifest.host.model_dump().items() if value is not None}
     return WantedStack(manifest.name, manifest.device, versions, tuple(manifest.requirements), manifest.env)
+
+
+def _install(manifest: str, python: str) -> str:
+    return f"npu-rl setup --manifest {shlex.quote(manifest)} --install --python {shlex.quote(python)}"
 
 
 def _interpreter(given: str | None) -> str:

@@ -60,7 +60,8 @@ def compose(
         raise HostError(
             f"The training interpreter has no {result['missing']}",
             where=python,
-            hint="Name an interpreter that has the manifest's requirements: --python PATH",
+            hint="Install the manifest's packages with `npu-rl setup --install`,\n"
+            "or name an interpreter that has them: --python PATH",
         )
     if "refused" in result:
         _raise_refusal(result["refused"], result["message"], overrides, folder / config)

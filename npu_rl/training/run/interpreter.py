@@ -26,7 +26,7 @@ IMAGE_PACKAGES = frozenset(
 )
 
 _PROBE = """
-import importlib.metadata as m, json, sys
+import importlib.metadata as m, json, os, sys, sysconfig
 def version(name):
     try:
         return m.version(name)
@@ -37,6 +37,9 @@ print(json.dumps({
     "executable": sys.executable,
     "packages": {name: version(name) for name in json.loads(sys.argv[1])},
     "torch_npu": version("torch_npu"),
+    "prefix": sys.prefix,
+    "managed": sys.prefix == sys.base_prefix
+    and os.path.exists(os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")),
 }))
 """
 
@@ -48,12 +51,16 @@ class Interpreter:
     Attributes:
         packages: Version by name; None for a package that is not installed.
         torch_npu: Version of torch_npu; None if it is not installed.
+        managed: Whether it belongs to the operating system (PEP 668).
+        prefix: Folder of its environment.
     """
 
     path: str
     version: tuple[int, int, int]
     packages: Mapping[str, str | None]
     torch_npu: str | None = None
+    managed: bool = False
+    prefix: str = ""
 
     @property
     def shown(self) -> str:
@@ -83,7 +90,14 @@ def probe(python: str, requirements: Sequence[str]) -> Interpreter:
             why=str(error),
             hint="Name one that is: --python PATH",
         ) from error
-    return Interpreter(probed["executable"], (major, minor, micro), probed["packages"], probed["torch_npu"])
+    return Interpreter(
+        probed["executable"],
+        (major, minor, micro),
+        probed["packages"],
+        probed["torch_npu"],
+        probed["managed"],
+        probed["prefix"],
+    )
 
 
 def require(
@@ -93,6 +107,7 @@ def require(
     by: str = "the manifest",
     extra: str = "rehearsal",
     npu: bool = False,
+    install: str | None = None,
 ) -> None:
     """Check that an interpreter can run a training.
 
@@ -101,6 +116,7 @@ def require(
         by: What requires them, for the message.
         extra: npu-rl's extra that installs them, for the message; empty if none does.
         npu: Whether they are for a run on NPUs.
+        install: The command that installs all of them; None if no lock of packages has them.
 
     Raises:
         HostError: For a Python version without the pinned packages, or with all packages that are missing.
@@ -130,7 +146,9 @@ def require(
             f"The training interpreter lacks {len(missing)} of {len(requirements)} packages that {by} requires",
             where=interpreter.shown,
             why="\n".join(why),
-            hint=_install_hint(missing, interpreter, extra, npu or interpreter.torch_npu is not None),
+            hint=_install_hint(
+                missing, interpreter, extra, npu or interpreter.torch_npu is not None, install
+            ),
         )
 
 
@@ -144,12 +162,16 @@ def _satisfies(found: str, wanted: Requirement) -> bool:
     return not wanted.specifier or wanted.specifier.contains(public, prereleases=True)
 
 
-def _install_hint(missing: Sequence[Requirement], interpreter: Interpreter, extra: str, npu: bool) -> str:
+def _install_hint(
+    missing: Sequence[Requirement], interpreter: Interpreter, extra: str, npu: bool, install: str | None
+) -> str:
     """Return how to install missing packages; beside torch_npu without dependencies, so that pip keeps its torch."""
     python = shlex.quote(interpreter.path)
     other = "name an interpreter that has them: --python PATH"
+    ours = Path(interpreter.path) == Path(sys.executable)
+    if install is not None and (npu or not (ours and extra)):
+        return f"Install the whole set, as it is locked:\n{install}\nOr {other}"
     if not npu:
-        ours = Path(interpreter.path) == Path(sys.executable)
         what = f"'npu-rl[{extra}]'" if ours and extra else _quoted(missing)
         return f"Install them there: {python} -m pip install {what},\nor {other}"
     installable = [wanted for wanted in missing if _canonical(wanted.name) not in IMAGE_PACKAGES]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
-from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
+from npu_rl.common.errors import HostError, NpuRlError, RecipeError, UsageError
 from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
@@ -32,13 +32,13 @@ from npu_rl.training.host.workspace_environment import (
     require_environment,
     workspace_environment,
 )
-from npu_rl.training.run import interpreter, tiny_model
+from npu_rl.training.run import tiny_model
 from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_reason
 from npu_rl.training.run.host_check import require_device, require_host
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.ray_start import ray_needs
+from npu_rl.training.run.sufficient_interpreter import installing, sufficient_interpreter
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
-from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.locked_manifest import locked_facts
 from npu_rl.workspace.folder.receipt import bundled_manifest, validation_command
 from npu_rl.workspace.folder.workspace_path import check_path
@@ -227,7 +227,7 @@ def prepare(
 
     @cache
     def find_interpreter() -> Interpreter:
-        return _sufficient_interpreter(python, paths, report, recipe.device, rehearse or dry_run, root)
+        return sufficient_interpreter(python, paths, report, recipe.device, rehearse or dry_run, root)
 
     judgement = judge(
         loaded,
@@ -238,33 +238,21 @@ def prepare(
         find_python=lambda: find_interpreter().path,
         root=root,
     )
-    _report(judgement, notify, rehearse)
+    try:
+        _report(judgement, notify, rehearse)
+    except RefusedRecipe as refusal:
+        if machine is not None:
+            _add_missing_packages(refusal, find_interpreter)
+        raise
     found = find_interpreter()
     environment = workspace_environment(report, ".".join(map(str, found.version[:2])), root)
     if expect is not None and expect.environment is not None:
         require_environment(paths, environment, expect.environment, runs_folder(paths))
     if machine is not None:
-        require_host(recipe, report.lock, found.path, notify, runs_folder(paths), root)
+        install = installing(paths, report, found)
+        require_host(recipe, report.lock, found.path, notify, runs_folder(paths), root, install)
     byte_code.remove_unused()
     return Prepared(loaded, paths, report, found, judgement, environment, drift)
-
-
-def _sufficient_interpreter(
-    python: str | None, paths: WorkspacePaths, report: Report, device: str, stands_in: bool, root: Path
-) -> Interpreter:
-    """Return the training interpreter. Raises HostError if it lacks a package of the stack.
-
-    Args:
-        device: The recipe's.
-        stands_in: Whether nothing is run on NPUs or GPUs, so that the quickstart's packages do where there are none.
-    """
-    required = _requirements(report.lock, stands_in, root)
-    found = interpreter.probe(choose(python, paths, report.receipt.setup), required)
-    device = device if required is report.lock.requirements else "cpu"  # what the packages are for
-    # The extra's torch would take the place of the one that a GPU stack's packages are compiled for.
-    extra = "" if device == "cuda" else "rehearsal"
-    interpreter.require(found, required, extra=extra, npu=device == "npu")
-    return found
 
 
 def compose(prepared: Prepared, command: Command) -> ComposedConfig:
@@ -289,19 +277,6 @@ def compose(prepared: Prepared, command: Command) -> ComposedConfig:
         error.why = known.mask(error.why) if error.why else None
         error.where = known.mask(error.where) if error.where else None
         raise
-
-
-def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:
-    """Return the requirements on the interpreter.
-
-    They are the manifest's. A stack for NPUs or GPUs on a machine without any needs those of the quickstart, with
-    which rehearsals were run (the extra `rehearsal`).
-    """
-    if not rehearse or lock.device == "cpu" or host_facts.devices(lock.device, root):
-        return lock.requirements
-    from npu_rl.stack.manifest.load_manifest import load_manifest
-
-    return tuple(load_manifest("quickstart").manifest.requirements)
 
 
 def _verified_report(
@@ -369,6 +344,16 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
         raise RefusedRecipe(judgement.recipe, judgement.findings, refusing)
     for found in judgement.findings:
         notify(_finding_line(found, refusing))
+
+
+def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
+    """Add to a refusal what the interpreter lacks: to install it takes the time in which the rest is corrected."""
+    try:
+        find_interpreter()
+    except HostError as lacking:
+        refusal.hint = "\n".join(filter(None, (refusal.hint, f"{lacking.what}.", lacking.hint)))
+    except NpuRlError:
+        return  # reported once the recipe is right
 
 
 def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:

@@ -1,0 +1,1 @@
+"""The packages that a workspace trains with: its manifest, and the command that installs them."""

@@ -1,0 +1,93 @@
+"""`npu-rl setup --install` as it is typed: with a workspace, killed while files are moved, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from npu_rl.stack.installation.move_journal import InstallationFolder
+from tests.in_process import run_here
+from tests.installation.made_packages import Stack, tree, wheel
+from tests.support import Repo, assert_told, clean_env, command_server, ok, run_cli
+
+
+def locked(stack: Stack) -> dict[str, str]:
+    """Give the stack a component that can be fetched, and a lock."""
+    repo = Repo(stack.folder / "own.git")
+    repo.commit({"own/__init__.py": ""}, "own")
+    stack.git, stack.ref = repo.url, "refs/heads/main"
+    stack.lists("one", *wheel("one", "2.0", {"one/__init__.py": "ONE = 2\n", "one/new.py": ""}))
+    stack.lists("two", *wheel("two", "1.0"))
+    stack.writes(device="cpu")
+    env = clean_env(stack.folder / "machine") | {"PIP_CONFIG_FILE": "/dev/null", "PIP_RETRIES": "0"}
+    env["PIP_INDEX_URL"] = stack.index.url
+    ok(run_cli(["lock", "-m", stack.manifest], env))
+    return env
+
+
+def test_killed_while_files_are_moved_the_same_command_finishes(stack: Stack) -> None:
+    env = locked(stack)
+    stack.has(wheel("one", "1.0", {"one/__init__.py": "ONE = 1\n"}))
+    work = stack.folder / "w"
+    words = ["setup", "-m", str(stack.manifest), "-w", str(work), "--python", str(stack.python)]
+    ok(run_cli(words, env))
+    words.append("--install")
+    before = tree(stack.folder / "env")
+    planned = ok(run_cli([*words, "--dry-run", "--json"], env))
+    assert json.loads(planned.stdout)["packages"]["installed"] == {"one": "2.0", "two": "1.0"}
+    assert tree(stack.folder / "env") == before
+    # The first move of that name takes the old package out, the second one brings the new one in.
+    first = ["tests.installation.kill_at_move:watch", "one", 2]
+    killed = command_server().run(words, env, "/", 120, first)
+    assert killed.returncode == -signal.SIGKILL
+    assert InstallationFolder(stack.folder / "env").is_interrupted()
+    assert not (stack.site / "one").exists()
+    assert (
+        f"packages  packages are being moved into {stack.python}"
+        in ok(run_cli(["status", "-w", work], env)).stdout
+    )
+    assert_told(run_cli([*words, "--dry-run"], env), "was interrupted", "without --dry-run", code=3)
+    done = ok(run_cli(words, env))
+    assert "Finished an interrupted installation of 2 packages." in done.stderr
+    assert "has every package; nothing to install" in done.stdout
+    assert stack.runs("import one, two; print(one.ONE)") == "2"
+    assert not InstallationFolder(stack.folder / "env").path.exists()
+
+
+def test_a_new_environment_is_the_chosen_one(stack: Stack) -> None:
+    env = locked(stack)
+    place = stack.folder / "new env"
+    words = [
+        "setup",
+        "-m",
+        str(stack.manifest),
+        "-w",
+        str(stack.folder / "w"),
+        "--install",
+        "--venv",
+        str(place),
+    ]
+    done = ok(run_cli(words, env))
+    assert f"Your commands in this workspace use {place}/bin/python" in done.stderr
+    assert f"2 packages installed into {place}/bin/python." in done.stdout
+    assert (place / "bin/python").exists()
+    again = ok(run_cli([*words[:-2], "--json"], env))  # into the chosen one
+    assert json.loads(again.stdout)["packages"]["installed"] == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["-m", "quickstart", "--venv", "x"], "--venv is for installing packages"),
+        (["-m", "quickstart", "--wheels", "x"], "--wheels is for installing packages"),
+        (["-m", "quickstart", "--dry-run"], "--dry-run is for installing packages"),
+        (["-m", "quickstart", "--install", "--venv", "x", "--python", "y"], "name different environments"),
+        ([], "Missing option '--manifest' / '-m'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused(tmp_path: Path, words: list[str], told: str) -> None:
+    assert_told(run_here(["setup", *words], clean_env(tmp_path), tmp_path), told, code=2)
+    assert not (tmp_path / "npu-rl-workspace").exists()
