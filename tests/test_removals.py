@@ -20,7 +20,7 @@ MAY_CHANGE = {
     "workspace/folder/workspace_lock.py": "the empty folders that a failed setup made",
     "stack/store.py": "units, quarantines and locks in a store that has npu-rl's mark",
     "stack/bundles/bundled_store.py": "a pack that it has just written, in a quarantine",
-    "stack/bundles/locked_packages.py": "the list that it has just written for pip, in its staging folder",
+    "stack/bundles/bundled_packages.py": "the list that it has just written for pip, in its staging folder",
     "stack/sources/git_fetch.py": "packs and objects of a transfer, in a quarantine",
     "stack/sources/pypi.py": "the part of a download, in a quarantine",
     "common/byte_code.py": "byte code folders in its own cache",

@@ -1,4 +1,4 @@
-"""What the commands on recorded runs share: the folder of runs, and a run by name or folder."""
+"""Common code of the commands on recorded runs: the folder of runs, and a run by name or folder."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 @examples(
     "npu-rl setup --manifest quickstart",
-    "npu-rl setup --install --venv ./train-env --dry-run   # packages, for the workspace here",
+    "npu-rl setup --install --venv ./train-env   # packages of the workspace here",
     "npu-rl setup --bundle quickstart.tar   # without a network",
 )
 def setup(

@@ -86,7 +86,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
 
 
 def _environment(paths: WorkspacePaths, report: Report) -> WorkspaceEnvironment | None:
-    """Return the environment with the interpreter that `train` would take; None if that can't be told."""
+    """Return the environment with the interpreter that `train` would take; None if it is unknown."""
     from npu_rl.cli.show import tell
     from npu_rl.common.errors import NpuRlError
     from npu_rl.training.host.workspace_environment import python_version, workspace_environment

@@ -287,7 +287,7 @@ def is_fault(cause: str) -> bool:
 
 
 def expected_failures(report: Report) -> dict[str, tuple[str, ...]] | None:
-    """Return the committed list NAME.imports.yaml beside a workspace's manifest; None if there is none."""
+    """Return the committed list NAME.imports.yaml beside a workspace's manifest; None if it is missing."""
     beside = Path(str(report.receipt.setup.get("manifest", ""))).with_suffix(".imports.yaml")
     bundled = data_root() / "manifests" / f"{report.lock.manifest}.imports.yaml"
     place = beside if beside.is_file() else bundled

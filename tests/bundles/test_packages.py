@@ -16,7 +16,7 @@ import pytest
 import npu_rl
 from npu_rl.common.errors import HostError, SourceError
 from npu_rl.stack.bundles import own_wheel
-from npu_rl.stack.bundles.locked_packages import download_packages, require_locked
+from npu_rl.stack.bundles.bundled_packages import download_packages, require_locked
 from npu_rl.stack.bundles.own_wheel import _installed_files, _pack
 from npu_rl.stack.bundles.pip_program import platforms
 from npu_rl.stack.bundles.program_packages import _Needs, _requires

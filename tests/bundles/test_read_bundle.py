@@ -138,7 +138,7 @@ def test_a_bad_bundle_is_refused(members: Members, tmp_path: Path, name: str) ->
 
 def test_a_wrong_patch_under_a_right_name(members: Members, tmp_path: Path) -> None:
     (patch,) = (name for name in members if name.startswith("patches/"))
-    assert "is not the text that its name says" in refused(tmp_path, sealed({**members, patch: b"else"}))
+    assert "is not the text of its name" in refused(tmp_path, sealed({**members, patch: b"else"}))
 
 
 def test_a_member_whose_size_leads_behind_the_end(stack: MadeStack, tmp_path: Path) -> None:

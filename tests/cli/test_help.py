@@ -100,7 +100,7 @@ def test_an_option_has_one_description() -> None:
     # --recipe is an older spelling's flag, too; --to, --verify and --python of `patches port` are about a version,
     # and so is --python of `bundle create`;
     # --format is one of checkpoints, and of lists of packages; --step is of a checkpoint, and of samples;
-    # --against is a manifest of patches, and a run of a report.
+    # --against is a manifest of patches, and a run of a report; --wheels and FILE are of a host, and of a bundle.
     allowed = {
         "--against",
         "--dry-run",
@@ -111,6 +111,8 @@ def test_an_option_has_one_description() -> None:
         "--step",
         "--to",
         "--verify",
+        "--wheels",
+        "file",
         "--python",
     }
     assert several <= allowed, {option: seen[option] for option in several}

@@ -41,7 +41,7 @@ def test_a_folder_names_a_run_and_json_has_the_documented_keys(tmp_path: Path, e
     [
         (["none"], "There is no run none", 1),
         (["demo", "--against", "none"], "There is no run none", 1),
-        (["demo", "--against", "published"], "Nobody has published figures of the recipe quickstart", 2),
+        (["demo", "--against", "published"], "No figures are published for the recipe quickstart", 2),
         (["demo", "-o", "runs"], "The output path is a folder", 2),
         (["demo", "-o", "none/report.html"], "The folder does not exist", 2),
     ],

@@ -14,7 +14,7 @@ _SHOWN = 8  # findings of one rule that the text shows
 
 @dataclass(frozen=True)
 class InterpreterReport:
-    """What an interpreter makes of a tree.
+    """The findings on an interpreter with a tree.
 
     Attributes:
         python: The interpreter's path, with its version.

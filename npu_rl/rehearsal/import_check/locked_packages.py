@@ -79,7 +79,7 @@ def _differences(pylock: Pylock, python: TrainingPython) -> Iterator[Finding]:
 
 
 def _public(version: str) -> str:
-    """Return a version without its local part, which says how it was built."""
+    """Return a version without its local part, which names a build."""
     from packaging.version import InvalidVersion, Version
 
     try:

@@ -59,7 +59,7 @@ class BundledHost:
 
 @dataclass(frozen=True)
 class BundleFacts:
-    """What `bundle.json` has.
+    """The content of `bundle.json`.
 
     Attributes:
         npu_rl: The version of npu-rl that made the bundle, and is in it.

@@ -1,4 +1,4 @@
-"""Names of a bundle's members. Any other is refused, and none of these leads out of a folder."""
+"""Names of members: any other is refused, and none of these leads out of a folder."""
 
 from __future__ import annotations
 

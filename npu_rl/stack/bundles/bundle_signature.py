@@ -53,7 +53,7 @@ def verify(data: bytes, signature: bytes, allowed_signers: Path) -> str:
     """
     signers = str(allowed_signers.absolute())
     if not allowed_signers.is_file():
-        raise BundleError("There is no file of allowed signers", where=signers)
+        raise BundleError("Missing file of allowed signers", where=signers)
     with tempfile.TemporaryDirectory(prefix="npu-rl-verify-") as name:
         folder = Path(name)
         (folder / SIGNATURE).write_bytes(signature)

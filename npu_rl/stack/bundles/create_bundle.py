@@ -29,7 +29,7 @@ Program = Callable[[Sequence[Target], Path], None]
 
 @dataclass(frozen=True)
 class BundleOrder:
-    """What a bundle is to have.
+    """The wanted content of a bundle.
 
     Attributes:
         manifests: Each with the name that the user gave, and the hosts that its packages are for.
@@ -127,7 +127,7 @@ def _glibc(target: Target) -> tuple[int, ...]:
 
 def _add_packages(order: BundleOrder, stacks: Sequence[StackFiles], folder: Path) -> dict[str, Content]:
     """Download the locked packages; return the locks of those that npu-rl does not ship, as members."""
-    from npu_rl.stack.bundles.locked_packages import download_packages, require_locked
+    from npu_rl.stack.bundles.bundled_packages import download_packages, require_locked
     from npu_rl.stack.pylocks.committed_pylock import committed_pylock
     from npu_rl.stack.pylocks.pylock_targets import pylock_path
 

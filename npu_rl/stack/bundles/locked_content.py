@@ -1,4 +1,4 @@
-"""What a lock needs of a bundle: units of the store, texts of patches, sdists."""
+"""The content that a lock needs from a bundle: units of the store, texts of patches, sdists."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npu_rl.stack.sources.deliver import wanted_units
 
 
 def units_of(lock: Lock) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return the key of each unit that a lock needs -> its component, and the ids that it was asked for."""
+    """Return the key of each unit that a lock needs -> its component, and the requested ids."""
     found = {
         wanted.request.key: (wanted.request.component, wanted.request.wants)
         for name, component in lock.components.items()
@@ -52,7 +52,7 @@ def check_content(locks: Mapping[str, Lock], hashes: Mapping[str, str]) -> None:
     _compare("patch", patches, {sha256 for lock in locks.values() for sha256 in patches_of(lock)})
     wrong = [name for name in of_kind(hashes, PATCHES) if hashes[name] != name.partition("/")[2]]
     if wrong:
-        raise TarFault(f"{wrong[0]} is not the text that its name says")
+        raise TarFault(f"{wrong[0]} is not the text of its name")
     sdists = {hashes[name] for name in of_kind(hashes, SDISTS)}
     _compare("sdist", sdists, {s.sha256 or "" for lock in locks.values() for s in sdists_of(lock).values()})
 

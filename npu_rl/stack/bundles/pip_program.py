@@ -20,7 +20,7 @@ _OLD_NAMES = {"x86_64": ("manylinux2014", "manylinux2010", "manylinux1"), "aarch
 
 
 def run_pip(words: Sequence[str], folder: Path) -> CompletedCommand:
-    """Run pip in a folder. Raises HostError if npu-rl's interpreter has none, or it does not end."""
+    """Run pip in a folder. Raises HostError if npu-rl's interpreter lacks pip, or if it does not end."""
     if importlib.util.find_spec("pip") is None:
         raise HostError(
             "npu-rl's interpreter has no pip",
@@ -33,7 +33,7 @@ def run_pip(words: Sequence[str], folder: Path) -> CompletedCommand:
 
 
 def download_words(target: Target, folder: Path) -> list[str]:
-    """Return the words with which pip downloads wheels for a target, and nothing that it would have to run."""
+    """Return pip's arguments for a download of wheels for a target, without running anything of them."""
     version = target.python
     words = ["download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
     words += ["--python-version", version, "--implementation", "cp"]

@@ -1,4 +1,4 @@
-"""Reading of a bundle: all of it is proven before any of it is used."""
+"""Reading of bundles: everything is proven before anything is used."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _proven(path: Path, file: BinaryIO, allowed_signers: Path | None) -> OpenBun
         raise TarFault(f"it has no {FACTS} behind its list")
     text = _small(file, second, _LARGEST_TEXT)
     if hashlib.sha256(text).hexdigest() != hashes[FACTS]:
-        raise TarFault(f"{FACTS} is not what the list says")
+        raise TarFault(f"{FACTS} is not as the list has it")
     facts = _parsed(FACTS, parse_facts, text)
     if facts.sizes.keys() != hashes.keys() - {FACTS}:
         raise TarFault(f"{FACTS} and {LIST} name different members")

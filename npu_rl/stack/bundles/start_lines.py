@@ -1,4 +1,4 @@
-"""The command lines with which a bundle is used on a host that has nothing but Python and git."""
+"""Command lines that use a bundle on a host with only Python and git."""
 
 from __future__ import annotations
 

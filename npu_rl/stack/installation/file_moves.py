@@ -1,4 +1,4 @@
-"""Which files and folders an installation moves: out of an environment, and into it.
+"""Files and folders that an installation moves: out of an environment, and into it.
 
 Everything is a path relative to the environment's root. A folder is moved as a whole where that is right, since 200
 packages have 60,000 files.
@@ -100,7 +100,7 @@ def _byte_code(cache: Path, sources: Mapping[str, Any]) -> _Tree:
 
 
 def incoming(root: Path, staging: Path, leaving: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return what is moved in from a staging folder, and which files are in the way though nobody moves them out."""
+    """Return the moves from a staging folder, and the files in their way that no move takes away."""
     gone = set(leaving)
     coming: list[str] = []
     in_the_way: list[str] = []

@@ -1,4 +1,4 @@
-"""Packages of the host that an index has: torch and what belongs to it, asked for before anything is downloaded."""
+"""Host packages of an index: torch and its like, looked up before anything is downloaded."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LONGEST_REASON = 2000  # characters
 
 @dataclass(frozen=True)
 class PackageIndexes:
-    """The indexes of pip's configuration, asked by uv for one target.
+    """The indexes of pip's configuration, queried by uv for one target.
 
     Attributes:
         variables: uv's environment.

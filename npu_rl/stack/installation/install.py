@@ -239,7 +239,7 @@ def _check_staged(planned: InstallPlan, target: TargetPython, staging: Path) -> 
     if found != planned.versions:
         differing = sorted({name for name, _ in found.items() ^ planned.versions.items()})
         raise SourceError(
-            "What uv has installed is not what was asked for; the environment is as it was",
+            "uv has installed other packages than the plan has; the environment is as it was",
             where=", ".join(differing[:20]),
             why="A wheel's metadata has another name or version than its file's name.",
         )

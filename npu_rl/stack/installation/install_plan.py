@@ -1,4 +1,4 @@
-"""What an installation would do to an interpreter: what stays, what comes and from where, what is replaced."""
+"""The plan of an installation into an interpreter: kept, new and replaced packages, and their sources."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class MoveJournal:
 
 
 def read_move_journal(folder: InstallationFolder) -> MoveJournal | None:
-    """Read the journal of unfinished moves; None if there is none. Raises HostError if it is damaged."""
+    """Read the journal of unfinished moves; None if it is missing. Raises HostError if it is damaged."""
     try:
         body = parse_json(folder.inside.read(folder.journal, _LARGEST))
         names = (body["staging"], body["old"])

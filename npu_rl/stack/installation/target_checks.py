@@ -1,4 +1,4 @@
-"""What can't work in an interpreter, found before anything is downloaded."""
+"""Checks for what can't work in an interpreter, before anything is downloaded."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def _check_folders(target: TargetPython) -> None:
         raise HostError(
             "The folders of this Python are on several file systems",
             where=", ".join(map(str, folders)),
-            why="What is installed is moved into them as a whole, which only works on one.",
+            why="An installation is moved into them as a whole, which only works on one.",
             hint=_OWN_ENVIRONMENT,
         )
 
@@ -98,7 +98,7 @@ def check_replaced(target: TargetPython, replaced: list[tuple[InstalledPackage, 
     ahead = [one for one, _ in replaced if target.search.index(one.site) < target.search.index(target.site)]
     if ahead:
         raise HostError(
-            "Python would go on importing packages of another version",
+            "Python would still import packages of another version",
             where=_names(ahead),
             why=f"They are in {', '.join(sorted({str(one.site) for one in ahead}))}, which comes before {target.site}.",
             hint=f"Remove them: {shlex.quote(target.path)} -m pip uninstall {' '.join(one.name for one in ahead)}\n"
@@ -108,7 +108,7 @@ def check_replaced(target: TargetPython, replaced: list[tuple[InstalledPackage, 
     without = [one for one in here if not one.recorded]
     if without:
         raise HostError(
-            "Packages of another version can't be replaced: nothing says which files they have",
+            "Packages of another version can't be replaced: their lists of files are missing",
             where=_names(without),
             why="They have no RECORD, so neither pip nor uv installed them.",
             hint=f"Remove them by hand from {target.site}, or: {_OWN_ENVIRONMENT}",

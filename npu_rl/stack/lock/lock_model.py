@@ -186,7 +186,7 @@ class LockedDist:
 
 @dataclass(frozen=True)
 class LockedBuild:
-    """One command that builds a component; `proven` says whether it has been run with this pin."""
+    """One command that builds a component; `proven` is whether it has been run with this pin."""
 
     run: tuple[t.Text, ...]
     products: tuple[t.Glob, ...]

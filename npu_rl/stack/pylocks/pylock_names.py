@@ -1,4 +1,4 @@
-"""Names of the locks of packages beside a manifest; no imports, since `status` asks for one."""
+"""Names of the locks of packages beside a manifest; imports nothing, since `status` needs one."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> lis
 
 
 def resume_command(run: RecordedRun) -> str:
-    """Return the command that goes on with a run: that which began it, with --resume."""
+    """Return the command that resumes a run: its first one, with --resume."""
     named = any(word.startswith("name=") for word in run.overrides)
     name = () if named or run.name == run.fact("recipe") else (f"name={run.name}",)
     return shlex.join(["npu-rl", "train", run.recipe_argument, *run.overrides, *name, "--resume"])

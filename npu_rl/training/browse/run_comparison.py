@@ -41,7 +41,7 @@ class DifferingValue:
 
 @dataclass(frozen=True)
 class RunComparison:
-    """What `runs compare` prints of two runs."""
+    """The differences between two runs, as `runs compare` prints them."""
 
     first: RecordedRun
     second: RecordedRun
@@ -61,7 +61,7 @@ class RunComparison:
 
     @cached_property
     def stack(self) -> StackDifferences | None:
-        """What differs in pins, merges, patches and requirements; None if a lock can't be read."""
+        """The differences in pins, merges, patches and requirements; None if a lock can't be read."""
         return self._stack_or_reason if isinstance(self._stack_or_reason, StackDifferences) else None
 
     @cached_property

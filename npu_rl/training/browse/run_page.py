@@ -34,7 +34,7 @@ class FailureCause:
 
 @dataclass(frozen=True)
 class RunPage:
-    """What `runs show` prints of a run.
+    """A run as `runs show` prints it.
 
     Attributes:
         given, workspace: How it was named, as of `next_commands`.
@@ -46,7 +46,7 @@ class RunPage:
 
     @cached_property
     def phases(self) -> dict[str, float]:
-        """Seconds of a step and of each of its phases: the medians of the last steps that have them."""
+        """Seconds of a step and its phases: medians of the last steps that have them."""
         found: dict[str, list[float]] = {}
         for point in self.run.points[-_RECENT:]:
             took = seconds(point.data)

@@ -1,4 +1,4 @@
-"""The list of runs: one row each, from the beginning of its files and the end of its metrics."""
+"""The list of runs: one row each, from the first lines of its files and the last of its metrics."""
 
 from __future__ import annotations
 

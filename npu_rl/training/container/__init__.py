@@ -1,1 +1,1 @@
-"""A container of a manifest: the Dockerfile of its image, and the line that starts it on a kind of machine."""
+"""The container for a manifest: the Dockerfile of its image, and the command that starts it on a machine."""

@@ -38,7 +38,7 @@ def is_pinned(image: str) -> bool:
 
 
 def is_known(loaded: LoadedManifest) -> bool:
-    """Return whether a manifest says which kind of machine it is for."""
+    """Return whether a manifest determines its kind of machine."""
     return loaded.manifest.device != "npu" or _kind_of_image(base_image(loaded)) is not None
 
 

@@ -108,7 +108,7 @@ def _require_one_folder(loaded: LoadedManifest) -> None:
 
 
 def _head(loaded: LoadedManifest, named: str) -> str:
-    """Return the comment that says how to build."""
+    """Return the comment on how to build."""
     place = "in a folder of its own" if loaded.bundled else f"in the folder of {loaded.path.name}"
     return "\n".join(
         (
@@ -149,7 +149,7 @@ def _context(loaded: LoadedManifest) -> str:
 
 
 def _python(version: str) -> str:
-    """Return the step that makes both virtual environments, or says that the base has another Python."""
+    """Return the step that makes both virtual environments, or fails for a base with another Python."""
     wanted = f"({version.replace('.', ', ')})"
     check = f"import sys; v = sys.version_info[:2]; assert v == {wanted}, f'Python of the base image: {{v}}'"
     return "\n".join(

@@ -74,7 +74,7 @@ def workspace_environment(
 
 
 def python_version(python: str) -> str:
-    """Return the version of an interpreter, such as 3.11, without starting it. Raises HostError if no file tells it."""
+    """Return the version of an interpreter, such as 3.11, without starting it. Raises HostError if it is unknown."""
     if python == sys.executable:
         return f"{sys.version_info[0]}.{sys.version_info[1]}"
     place = Path(python)
@@ -85,7 +85,7 @@ def python_version(python: str) -> str:
     named = _OF_ENVIRONMENT.search(settings) or _OF_NAME.fullmatch(Path(os.path.realpath(place)).name)
     if named is None:
         raise HostError(
-            f"No file tells the version of {python}",
+            f"Unknown version of the interpreter {python}",
             why="It is not in an environment with pyvenv.cfg, and does not lead to a file python3.N.",
             hint="Name it by another of its names, such as .../bin/python3.11: --python PATH",
         )
@@ -93,7 +93,7 @@ def python_version(python: str) -> str:
 
 
 def _pylock_digest(report: Report, version: str) -> str | None:
-    """Return the digest of the lock of packages that is committed beside the manifest; None if there is none."""
+    """Return the digest of the committed lock of packages beside the manifest; None without one."""
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.stack.pylocks.pylock_names import pylock_name
     from npu_rl.workspace.folder.receipt import bundled_manifest

@@ -32,7 +32,7 @@ def environment_id(parts: Mapping[str, Any]) -> str:
 
 
 def part_ids(parts: Mapping[str, Any]) -> dict[str, str]:
-    """Return a short id of each part, by which a difference is named."""
+    """Return a short id of each part, so that a difference can be named."""
     return {name: hashlib.sha256(_canonical(value)).hexdigest()[:_SHORT] for name, value in parts.items()}
 
 
@@ -44,7 +44,7 @@ def described(parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """Return the names of the parts in which two descriptions differ."""
+    """Return the names of the parts that differ between two descriptions."""
     names = sorted({*ours, *theirs})
     return [name for name in names if _id_of(ours.get(name)) != _id_of(theirs.get(name))]
 

@@ -133,7 +133,7 @@ def _add_environments(run: Mapping[str, Any], listed: list[dict[str, Any]], here
 
 
 def _odd_environments(entries: list[dict[str, Any]]) -> dict[str, str]:
-    """Return a note for each node whose environment is not that of most: the parts in which it differs."""
+    """Return a note for each node with another environment than most: the parts that differ."""
     found = {one["node"]: one["workspace_environment"] for one in entries if "workspace_environment" in one}
     if not found:
         return {}

@@ -85,7 +85,7 @@ class RunProcess:
 
     @property
     def working(self) -> Stack:
-        """The stack that shows its work: the main thread's, or another one's if the main thread only waits."""
+        """The stack that shows the work: the main thread's, or another's if the main thread only waits."""
         if not self.stacks:
             return ()
         main, *others = self.stacks

@@ -80,7 +80,7 @@ class RecordedRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether it goes on."""
+        """Whether it is running."""
         return self.state == RUNNING
 
     @property
@@ -179,7 +179,7 @@ class RecordedRun:
 
     @property
     def seconds(self) -> float | None:
-        """How long all attempts took together; None if none of them recorded it."""
+        """The time of all attempts together; None if none was recorded."""
         known = [
             took for attempt in self.attempts if (took := attempt.seconds(self._until(attempt))) is not None
         ]

@@ -34,7 +34,7 @@ class RunCheckpoint:
 
 @contextlib.contextmanager
 def explained_while_running(record: RunRecord) -> Iterator[None]:
-    """Add to an error about a checkpoint that the run goes on, whose trainer saves and deletes checkpoints.
+    """Add to an error about a checkpoint that the run is still running and saves and deletes checkpoints.
 
     Raises:
         WeightsError: As it was, or in place of a file that has gone; with what to do.

@@ -113,7 +113,7 @@ class _Counter:
 
 
 def read_samples(path: Path, step: int, counter: _Counter | None = None) -> Iterator[RunSample]:
-    """Yield the samples of a file; what is not one is skipped. A file that is missing has none."""
+    """Yield the samples of a file; invalid lines are skipped. A missing file yields nothing."""
     counter = counter or _Counter()
     try:
         file = open_file(path)

@@ -117,7 +117,7 @@ class GatheredRun:
 
 
 def gather_run(run: RecordedRun) -> GatheredRun:
-    """Gather what a report shows of a run, which may go on.
+    """Gather the content of a report on a run, which may be running.
 
     Raises:
         NpuRlError: If its metrics are larger than any run's.

@@ -1,4 +1,4 @@
-"""HTML built so that no text of others can become markup: whatever is not `Markup` is escaped where it is put in.
+"""HTML that no text of others can turn into markup: everything except `Markup` is escaped on insertion.
 
 Control characters, bidirectional controls and other invisible characters are written as escapes, as on a terminal.
 """

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from npu_rl.training.monitor.metrics import PHASES, REWARDS, Point, seconds, throughput
-from npu_rl.training.monitor.watch import DIFFERENCE
+from npu_rl.training.monitor.metrics import DIFFERENCE, PHASES, REWARDS, Point, seconds, throughput
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
 
 MOST_DRAWN = 600  # steps of a chart; a chart is at most some 1,400 pixels wide

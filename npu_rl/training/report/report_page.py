@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that asks nobody for anything.
+"""The page of a report: one HTML file that requests nothing.
 
 Its policy allows no request and no script but the two whose digests it names: uPlot's and ours.
 """

@@ -1,4 +1,4 @@
-"""Write the report of a run, once or for as long as it goes on."""
+"""Write the report of a run, once or until the run has ended."""
 
 from __future__ import annotations
 
@@ -121,12 +121,12 @@ def watch_report(
 
 
 def _published(recipe: str) -> PublishedRow:
-    """Return the first published row of a recipe. Raises UsageError if there is none."""
+    """Return the first published row of a recipe. Raises UsageError without one."""
     rows = published_rows(recipe)
     if not rows:
         known = sorted({name for row in all_rows() for name in row.recipes})
         raise UsageError(
-            f"Nobody has published figures of the recipe {recipe}",
+            f"No figures are published for the recipe {recipe}",
             why=f"Figures are known of: {', '.join(known)}.",
             hint="Leave --against out, or name another run.",
         )

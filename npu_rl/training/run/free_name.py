@@ -37,7 +37,7 @@ def with_free_name(
 
 
 def _ended_run(runs: Path, name: str) -> RunRecord | None:
-    """Return the run of a name, its record completed; None for what is not a run. Raises NpuRlError if it goes on."""
+    """Return the run of a name, its record completed; None if it is not a run. Raises NpuRlError while it runs."""
     if not (runs / name / "run.json").is_file():
         return None
     record = RunRecord.load(runs, name)

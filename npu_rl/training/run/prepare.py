@@ -347,7 +347,7 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
 
 
 def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
-    """Add to a refusal what the interpreter lacks: to install it takes the time in which the rest is corrected."""
+    """Add missing packages to a refusal, so that they can be installed while the rest is corrected."""
     try:
         find_interpreter()
     except HostError as lacking:

@@ -1,4 +1,4 @@
-"""What of a workspace a build has changed, which has a copy of its component to write in."""
+"""Changes that a build made in a workspace outside of its copy of the component."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of a root of a workspace with its receipt, of which the products of builds are a part."""
+"""Comparison of a workspace's root with its receipt, including the products of builds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Putting the products of a build in place: all of them or none, whatever kills it.
+"""Placement of a build's products: all or none, also after a kill.
 
 The receipt that lists them is what counts. Until it is written, a journal names what has to be undone; from then on
 only the journal has to go.
@@ -92,7 +92,7 @@ def _undo(home: Path, folder: Path, new: Sequence[BuiltProduct], old: Sequence[s
 
 
 def _remove_empty(inside: Confined, home: Path, folder: Path) -> None:
-    """Remove folders that are empty now: a build made them, since git has none."""
+    """Remove folders that are empty now, which a build made: git has no empty ones."""
     while len(folder.parts) > 1 and inside.is_folder(home / folder) and not any((home / folder).iterdir()):
         inside.remove(home / folder)
         folder = folder.parent

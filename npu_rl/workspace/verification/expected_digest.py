@@ -19,7 +19,7 @@ _DIGEST = re.compile(r"(env:)?[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Expected:
-    """What `--expect` names.
+    """The value of `--expect`.
 
     Attributes:
         lock: The digest of the lock; None if none is named.
@@ -88,7 +88,7 @@ def require_covered_products(paths: WorkspacePaths, receipt: Receipt, expected: 
         raise WorkspaceError(
             "The workspace has products of builds, which a lock's digest does not cover",
             where=str(paths.root),
-            why=f"{one_line(next(iter(products)))}{more}: the receipt alone says what they should be.",
+            why=f"{one_line(next(iter(products)))}{more}: only the receipt lists them.",
             hint="Expect the environment as well, --expect env:HEX: `npu-rl status` prints it where they were built.",
         )
 

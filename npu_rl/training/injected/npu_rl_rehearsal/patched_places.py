@@ -1,4 +1,4 @@
-"""Which functions and classes that patches changed are still the patched ones, after all patching at import.
+"""Functions and classes changed by patches: whether each is still the patched one after all patching at import.
 
 Everything is imported in one fork, as in a trainer that has the engine and the adaptors in one process.
 """
@@ -80,7 +80,7 @@ def _state(place: Mapping[str, Any], code: Path) -> dict[str, Any]:
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """Return an attribute as its owner keeps it: no descriptor is called. None if there is none."""
+    """Return an attribute as its owner keeps it, without calling descriptors; None without one."""
     own = getattr(owner, "__dict__", {})
     if name in own:
         return own[name]
