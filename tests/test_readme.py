@@ -16,7 +16,7 @@ SET_UP = "python3 -m venv .venv && .venv/bin/pip install -q"
 FIRST_SCREEN = 40
 
 
-GROUPS = ("store", "recipes", "manifests", "patches", "data", "weights")
+GROUPS = ("runs", "store", "recipes", "manifests", "patches", "data", "weights")
 
 
 def options() -> dict[str, set[str]]:
