@@ -26,7 +26,7 @@ def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
     if runs is None:
         raise UsageError(
             f"The folder of run {run} is not known",
-            why="There is no workspace here, and NPU_RL_RUNS is not set.",
+            why="No workspace found here, and NPU_RL_RUNS is not set.",
             hint="Name the workspace with --workspace, or give the run's folder.",
         )
     return runs, run
