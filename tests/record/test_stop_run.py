@@ -37,7 +37,7 @@ def check_stopped(made: Launched, outcome: str) -> None:
     assert recorded_run(made.run.runs, "demo").state == outcome
 
 
-def test_a_run_is_ended_in_order_with_all_its_workers(tmp_path: Path) -> None:
+def test_a_run_is_ended_in_order(tmp_path: Path) -> None:
     with launched(tmp_path, "steps=3", "forever") as made:
         made.at("driver")
         assert recorded_run(made.run.runs, "demo").state == "running"
