@@ -112,7 +112,7 @@ def _targets(
     "npu-rl bundle show quickstart.tar --json",
 )
 def show(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The bundle.")],
+    bundle_file: Annotated[Path, typer.Argument(metavar="FILE", help="The bundle.")],
     verify_with: VerifyWith = None,
     json: Json = False,
 ) -> None:
@@ -126,14 +126,14 @@ def show(
     from npu_rl.stack.bundles.start_lines import packages_line, start_lines
 
     signers = user_path(verify_with, "--verify-with") if verify_with is not None else None
-    with open_bundle(user_path(file), signers) as bundle:
+    with open_bundle(user_path(bundle_file), signers) as bundle:
         kinds = sizes_by_kind(bundle.facts.sizes)
-        lines = start_lines(bundle.facts, file, str(verify_with) if verify_with is not None else None)
+        lines = start_lines(bundle.facts, bundle_file, str(verify_with) if verify_with is not None else None)
         packages = packages_line(bundle.facts)
         if json:
             print_json(_json(bundle, kinds, [*lines, *([packages] if packages else [])]))
             return
-    say(f"{file}: {amount(bundle.size)}, made by npu-rl {bundle.facts.npu_rl}; all of its hashes hold")
+    say(f"{bundle_file}: {amount(bundle.size)}, made by npu-rl {bundle.facts.npu_rl}; all of its hashes hold")
     say(f"  id        {bundle.facts.id}")
     say(f"  list      {bundle.list_hash}")
     say(f"  signed    {_signed(bundle)}")

@@ -49,6 +49,21 @@ def download_packages(pylock: Pylock, folder: Path) -> None:
         )
 
 
+def add_build_tools(pylock: Pylock, folder: Path) -> None:
+    """Download what pip builds sdists with, if some of the packages have no wheel.
+
+    Raises SourceError, HostError.
+    """
+    if pylock.from_source():
+        done = run_pip([*download_words(pylock.target, folder), "setuptools", "wheel"], folder)
+        if done.code:
+            raise SourceError(
+                "pip can't download setuptools and wheel, with which packages without a wheel are built",
+                why=without_passwords(done.stderr.strip())[-_SHOWN:] or None,
+                hint="It uses pip's configuration: `pip config list`.",
+            )
+
+
 def require_locked(pylocks: list[Pylock], folder: Path) -> None:
     """Raise SourceError for a file whose hash no lock has: a constraint or a link of pip's may have brought it."""
     locked = {file.sha256 for pylock in pylocks for package in pylock.packages for file in package.files}

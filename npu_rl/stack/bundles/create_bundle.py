@@ -127,7 +127,7 @@ def _glibc(target: Target) -> tuple[int, ...]:
 
 def _add_packages(order: BundleOrder, stacks: Sequence[StackFiles], folder: Path) -> dict[str, Content]:
     """Download the locked packages; return the locks of those that npu-rl does not ship, as members."""
-    from npu_rl.stack.bundles.bundled_packages import download_packages, require_locked
+    from npu_rl.stack.bundles.bundled_packages import add_build_tools, download_packages, require_locked
     from npu_rl.stack.pylocks.committed_pylock import committed_pylock
     from npu_rl.stack.pylocks.pylock_targets import pylock_path
 
@@ -141,6 +141,8 @@ def _add_packages(order: BundleOrder, stacks: Sequence[StackFiles], folder: Path
     for pylock in pylocks:
         download_packages(pylock, folder)
     require_locked(pylocks, folder)
+    for pylock in pylocks:
+        add_build_tools(pylock, folder)
     return members
 
 
