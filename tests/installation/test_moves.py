@@ -99,8 +99,9 @@ def test_killed_before_any_step_the_next_one_finishes(
         if not folder.is_interrupted():
             assert content(root) in (before, after)  # before the journal, or after its removal
             continue
-        # Killed a second time while it is finished.
-        killed(1 + number % 13, partial(move_journal.finish, folder), tmp_path / "log")
+        # Every fourth one is killed a second time while it is finished; a fork is what this test costs.
+        if number % 4 == 0:
+            killed(1 + number % 13, partial(move_journal.finish, folder), tmp_path / "log")
         move_journal.finish(folder)
         assert content(root) == after, number
         assert not folder.is_interrupted()
