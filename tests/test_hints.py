@@ -110,7 +110,11 @@ def test_a_hint_has_the_name_of_a_workspaces_manifest() -> None:
         for path, node in nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "--manifest NAME" in node.value
     }
-    assert found == {"workspace/folder/discovery.py", "workspace/verification/expected_digest.py"}
+    assert found == {
+        "stack/bundles/bundled_store.py",
+        "workspace/folder/discovery.py",
+        "workspace/verification/expected_digest.py",
+    }
 
 
 def test_the_adaptations_that_hints_name_exist() -> None:
@@ -176,8 +180,11 @@ def test_the_extra_data_brings_no_torch() -> None:
 
 
 def test_no_command_lets_pip_choose_a_torch() -> None:
-    """But in the one place that knows that there is no torch_npu."""
-    may = ("runtime/deepscaler/", *PLACES_OF_THE_EXTRA_DATA, "training/run/interpreter.py")
+    """But in the one place that knows that there is no torch_npu, for npu-rl alone, and where versions are given."""
+    may = (
+        *("runtime/deepscaler/", *PLACES_OF_THE_EXTRA_DATA, "training/run/interpreter.py"),
+        *("stack/bundles/start_lines.py", "training/container/"),
+    )
     installing = [(where, text) for where, text in texts() if "pip install" in text]
     assert len(installing) > 5
     assert [

@@ -50,7 +50,7 @@ def test_who_is_not_allowed_is_refused(stack: MadeStack, signed: Path, keys: Pat
         opened(tmp_path / "b.tar", keys / "allowed_signers")
     with pytest.raises(BundleError, match="is not signed"):
         opened(stack.file, keys / "allowed_signers")
-    with pytest.raises(BundleError, match="no file of allowed signers"):
+    with pytest.raises(BundleError, match="Missing file of allowed signers"):
         opened(signed, tmp_path / "nobody")
     env = {**stack.world.env, "NPU_RL_STORE": str(tmp_path / "none")}
     words = ["setup", "-m", str(stack.manifest), "-w", f"{tmp_path}/ws", "--bundle", str(stack.file)]

@@ -112,7 +112,7 @@ BAD: dict[str, tuple[Callable[[Members], bytes], str]] = {
     "no facts": (lambda m: tar_of({name: m[name] for name in m if name != FACTS}), "it has no bundle.json"),
     "other facts": (
         lambda m: tar_of({**m, FACTS: m[FACTS].replace(b"0.2.0", b"0.2.1")}),
-        "not what the list",
+        "not as the list",
     ),
     "a unit less": (
         lambda m: sealed({n: m[n] for n in m if n != unit(m)}),

@@ -12,6 +12,7 @@ import zipfile
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -383,6 +384,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     from npu_rl.training.browse.run_page import RunPage
     from npu_rl.training.browse.run_rows import row_cells
     from npu_rl.training.browse.sample_text import sample_lines, samples_of
+    from npu_rl.training.host.workspace_environment import recorded_environment
     from npu_rl.training.monitor.explain_failure import explain
     from npu_rl.training.record.locate_run import run_record
     from npu_rl.training.record.recorded_run import recorded_run
@@ -427,6 +429,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
         if (run / name).exists():
             m.file(run / name, 0.05)
     m.file(attempt / "driver.log", hole=1 << 20)  # a log may be long
+    recorded_environment(folder, "0" * 64)
     seen = recorded_run(folder, "r", {})
     for show in (
         lambda: row_cells(seen),
@@ -491,6 +494,8 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     from npu_rl.recipes.trainer_keys.transformer_keys import TransformerKeys
     from npu_rl.rehearsal.device_branches import device_branches
     from npu_rl.rehearsal.executed_modules import executed_modules
+    from npu_rl.rehearsal.import_check.changed_places import changed_places
+    from npu_rl.rehearsal.import_check.patching_modules import patching_modules
 
     managers = fresh(folder) / "verl" / "workers" / "reward_manager"
     managers.mkdir(parents=True)
@@ -533,6 +538,9 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
             field_type(field, index)
     executed_modules(folder, "verl.workers.reward_manager.naive")
     device_branches(folder, ["verl/workers/reward_manager/naive.py", "verl/envs.py"], "npu")
+    hunk = {"root": "code", "file": "verl/envs.py", "state": "in place", "line": 3, "lines": [["+", "x"]]}
+    changed_places(folder, SimpleNamespace(hunks=[{**hunk, "component": "c", "patch": "p"}]))  # type: ignore[arg-type]
+    patching_modules(folder, ["verl"], ["verl.envs.X"], "npu")
     reads = EnvironmentReads(folder)
     str(reads.reads_of("VERL_X"))
     str(reads.names)

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes, data_root
+from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.stack.compose.git_trees import Trees
@@ -242,6 +243,7 @@ def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> WorkspacePaths:
 
 def a_receipt(stage: Stage, m: Mutator) -> None:
     from npu_rl.workspace.folder.local_edits import find_edits
+    from npu_rl.workspace.products.placed_products import journal_path, undo_interrupted
 
     raw = (stage.workspace / ".npu-rl" / "receipt.json").read_bytes()
     body = json.loads(raw)
@@ -254,6 +256,14 @@ def a_receipt(stage: Stage, m: Mutator) -> None:
         data = m.bytes(raw)
     paths = hidden(stage, m, "receipt.json", data)
     (paths.code / "pkg" / "a.py").write_text("changed\n")
+    journal = {
+        "folder": "build-0123456789ab",
+        "new": [{"path": "code/pkg/a.so", "sha256": "0" * 64, "size": 1}],
+        "old": [],
+    }
+    journal_path(paths.root).write_bytes(m.text(m.value(journal)).encode("utf-8", "surrogatepass"))
+    with contextlib.suppress(NpuRlError):
+        undo_interrupted(paths.root, {})
     find_edits(paths.root, {})
     str(verify(paths, _ignore, deep=m.random.random() < 0.5).to_json())
 

@@ -141,7 +141,7 @@ def test_a_package_without_a_list_of_its_files_is_refused(stack: Stack) -> None:
     (stack.site / "one-1.0.dist-info/RECORD").unlink()
     stack.lists("one", *wheel("one", "2.0"))
     stack.writes()
-    assert "nothing says which files they have" in refused(stack)
+    assert "their lists of files are missing" in refused(stack)
 
 
 def test_npu_rls_own_environment_is_not_broken(stack: Stack) -> None:

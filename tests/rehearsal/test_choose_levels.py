@@ -31,7 +31,14 @@ def prepared(folder: Path, files: dict[str, str], recipe: str = "quickstart", **
     lay(folder / "code", files)
     made = FakeRun(folder, recipe).prepared([])
     python = folder / "probed"
-    found = {"version": [3, 11, 7], "executable": str(python), "packages": versions, "torch_npu": None}
+    found = {
+        "version": [3, 11, 7],
+        "executable": str(python),
+        "packages": versions,
+        "torch_npu": None,
+        "managed": False,
+        "prefix": "/",
+    }
     python.write_text(f"#!/bin/sh\necho '{json.dumps(found)}'\n")
     python.chmod(0o755)
     return replace(made, interpreter=Interpreter(str(python), (3, 11, 7), {}))

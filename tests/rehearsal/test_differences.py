@@ -110,7 +110,14 @@ def found_in(tmp_path: Path, usage: list[Path], device: str = "npu") -> Differen
     made = FakeRun(tmp_path).prepared([])
     python = tmp_path / "probed"
     packages = {"torch": "2.13.0+cpu", "numpy": "2.0.0", "transformers": "4.52.4"}
-    answer = {"version": [3, 11, 7], "executable": str(python), "packages": packages, "torch_npu": None}
+    answer = {
+        "version": [3, 11, 7],
+        "executable": str(python),
+        "packages": packages,
+        "torch_npu": None,
+        "managed": False,
+        "prefix": "/",
+    }
     python.write_text(f"#!/bin/sh\necho '{json.dumps(answer)}'\n")
     python.chmod(0o755)
     lock = replace(

@@ -334,7 +334,7 @@ def test_published_figures_stand_beside_the_run(root: Path) -> None:
     for found in ("1,338.3", "125.7", "62.85", "step 27", "published: per card", "lines 23-32"):
         assert found in text
     made_attempt(made_record(root, "other"), [1])
-    with pytest.raises(UsageError, match="Nobody has published"):
+    with pytest.raises(UsageError, match="No figures are published"):
         page_of(root, "other", published=True)
 
 

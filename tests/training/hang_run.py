@@ -15,7 +15,7 @@ from pathlib import Path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.screen import PlainScreen
-from npu_rl.training.run.prepare import run_facts
+from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunStopped, new_record, run_attempt
 from tests.training.fake_run import FakeRun
 

@@ -251,7 +251,7 @@ def test_a_run_is_recorded_through_no_link(
     link.symlink_to(victim)
     before = untouched(victim)
     for options in ([], ["--dry-run"]):
-        done = stack.run("train", "quickstart", *options, "-w", paths.root)
+        done = stack.run("train", "quickstart", "name=quickstart", *options, "-w", paths.root)
         assert_told(done, f"{link} is a symbolic link", code=3)
     assert untouched(victim) == before
 

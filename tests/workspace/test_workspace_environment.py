@@ -194,5 +194,5 @@ def test_the_version_of_an_interpreter_is_read_from_files(tmp_path: Path) -> Non
     (tmp_path / "python").symlink_to("python3.11")
     assert python_version(str(tmp_path / "python")) == "3.11"
     (tmp_path / "other").write_text("")
-    with pytest.raises(HostError, match="No file tells the version"):
+    with pytest.raises(HostError, match="Unknown version of the interpreter"):
         python_version(str(tmp_path / "other"))

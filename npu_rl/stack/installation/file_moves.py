@@ -26,8 +26,9 @@ def recorded_files(record: str, site: str) -> Iterator[str]:
     Args:
         site: The folder of packages, relative to the root.
     """
-    for row in csv.reader(record.splitlines()):
-        if not row or not row[0] or row[0].startswith("/") or "\0" in row[0]:
+    lines = (line for line in record.splitlines() if "\0" not in line)  # before Python 3.11 an error of csv
+    for row in csv.reader(lines):
+        if not row or not row[0] or row[0].startswith("/"):
             continue
         path = os.path.normpath(f"{site}/{row[0]}")
         if path != ".." and not path.startswith("../"):

@@ -145,7 +145,7 @@ def require_environment(
     here = found.to_json()
     if here["id"] == expected:
         return
-    recorded = _recorded(paths.root / "runs" if runs is None else runs, expected)
+    recorded = recorded_environment(paths.root / "runs" if runs is None else runs, expected)
     why = [f"Expected {expected},", f"found {here['id']}."]
     if recorded is not None:
         why += _differences(here["parts"], *recorded)
@@ -160,7 +160,7 @@ def require_environment(
     )
 
 
-def _recorded(runs: Path, expected: str) -> tuple[str, Mapping[str, Any]] | None:
+def recorded_environment(runs: Path, expected: str) -> tuple[str, Mapping[str, Any]] | None:
     """Return the name of a run that had an environment, and its parts."""
     for record in sorted(runs.glob("*/run.json")):
         try:

@@ -159,8 +159,10 @@ def _checked(body: Any) -> tuple[list[BuiltProduct], str, list[str]]:
     return [BuiltProduct(**one) for one in body["new"]], folder, list(old)
 
 
-def _root(path: str) -> str:
+def _root(path: Any) -> str:
     """Return the root of a path: code, or src/NAME with a valid name. Raises ValueError for others."""
+    if not isinstance(path, str):
+        raise ValueError("a path is not a text")
     folder, _, rest = path.partition("/")
     if folder == "code":
         return folder
