@@ -203,3 +203,18 @@ def test_a_component_without_a_repository(versions: Versions) -> None:
     before = lock.read_bytes()
     assert_told(versions.port(), "m has changed since its lock was made")
     assert lock.read_bytes() == before
+
+
+def test_a_change_that_no_patch_can_hold_is_refused_while_it_can_be_undone(versions: Versions) -> None:
+    """At the end of the series nothing but --abort was left."""
+    versions.keep("0005")
+    versions.port()
+    versions.resolve("pkg/conflict.py")
+    link = versions.tree / "pkg/link.py"
+    link.symlink_to("exact.py")
+    versions.git("add", "pkg/link.py")
+    for _ in range(2):
+        assert_told(versions.port("--continue"), "symlink", "pkg/link.py")
+    link.unlink()
+    versions.git("add", "-A", "pkg")
+    assert "1 patch: 1 ported." in ok(versions.port("--continue")).stdout

@@ -127,3 +127,21 @@ def test_an_interpreter_that_is_not_there(versions: Versions, name: str, tmp_pat
     done = versions.port("--verify", "--python", tmp_path / "absent")
     assert done.returncode == 1 and f"{name}.patch: unproven: " in done.stdout
     assert "No such file" in done.stdout
+
+
+@pytest.mark.parametrize("runner", ["{bin}/pytest -q -p no:cacheprovider", "python -m unittest -q"])
+def test_what_skips_is_not_green_whoever_runs_it(versions: Versions, runner: str) -> None:
+    pytest_here = Path(sys.executable).with_name("pytest")
+    if "pytest" in runner and not pytest_here.exists():
+        pytest.skip("pytest has no script here")
+    file = "skips.py" if "pytest" in runner else "skips"
+    verified_by(versions, {"0007-new": f"{runner.format(bin=pytest_here.parent)} {file}"})
+    skips = "import unittest\n\nclass T(unittest.TestCase):\n    @unittest.skip('no')\n    def test_a(self): pass\n"
+    (versions.project / "skips.py").write_text(skips)
+    ok(versions.port())
+    done = versions.port("--verify", "--python", sys.executable)
+    assert (
+        done.returncode == 1
+        and "0007-new.patch: unproven" in done.stdout
+        and "not all of it ran" in done.stdout
+    )

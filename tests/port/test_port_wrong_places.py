@@ -79,6 +79,12 @@ PLACES = {
         ),
         "m.py",
     ),
+    "a removed line in another function": (
+        "def prepare(b):\n    return b\n\n\ndef run(b):\n    b = prepare(b)\n    b = b.cuda()\n    return half(b)\n",
+        "def prepare(b):\n    return b\n\n\ndef run(b):\n    b = prepare(b)\n    return half(b)\n",
+        "def prepare(b):\n    b = b.cuda()\n    return b\n\n\ndef run(b):\n    b = prepare(b)\n    return half(b)\n",
+        "m.py",
+    ),
     "the second of two equal lines": (
         f"def f(x):\n{TWICE}",
         f"def f(x):\n{TWICE}".replace("scale(x)", "scale(x, npu=True)", 1),
@@ -168,6 +174,9 @@ def test_a_file_to_delete_that_was_renamed() -> None:
     history = MadeHistory(renamed_to={"m.py": "n.py"}, deleted_by={"m.py": "renamed"})
     hunk = only(judged(old, None, None, others={"n.py": old}, history=history))
     assert (hunk.state, hunk.why) == ("target gone", "the file is n.py now")
+    hunk = only(judged(old, None, None, others={"n.py": old}))
+    assert (hunk.state, hunk.why) == ("target gone", "the file is n.py now")
+    assert only(judged(old, None, None, others={"n.py": "two = 2\n"})).state == "already upstream"
 
 
 @pytest.mark.parametrize(

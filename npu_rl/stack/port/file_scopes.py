@@ -153,6 +153,10 @@ class FileScopes:
         """Return how often a bare line, or what one assigns to, is directly in a scope."""
         return sum(self.name_at(i) == name for i in self._by_text.get(text, ()))
 
+    def count_all(self, text: bytes) -> int:
+        """Return how often a bare line is in the file."""
+        return sum(bare(self.lines[i]) == text for i in self._by_text.get(text, ()))
+
     def blocks(self, index: int) -> tuple[bytes, ...]:
         """Return the heads of the blocks around a line, the innermost first."""
         return blocks_around(self.lines, index, python=self.path.endswith(_PYTHON))

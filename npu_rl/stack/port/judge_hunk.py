@@ -268,11 +268,11 @@ class HunkJudge:
         return blocks[:1] == change.blocks[:1] if is_between else blocks == change.blocks
 
     def _is_left(self, change: PlacedChange) -> bool:
-        """Return whether a line that a change removes is there as often as before, at whatever indent."""
+        """Return whether a line that a change removes is in the file as often as before, at any indent."""
         texts = [bare(line) for line in change.removed if is_telling(line)]
         added = [bare(line) for line in change.added]
         return any(
-            self._new.count(text, change.inside) >= self._old.count(text, change.inside)
+            self._new.count_all(text) >= self._old.count_all(text)
             for text in texts
             if texts.count(text) > added.count(text)
         )

@@ -53,6 +53,11 @@ class PlaceSearch:
             found.insert(0, LikelyPlace(renamed, at + 1, scopes.name_at(at), share, context))
         return tuple(found[:_MOST])
 
+    def copy_of(self, content: bytes, path: str) -> str | None:
+        """Return the path of a file of the same kind and content; None without one."""
+        files = self._files(PurePosixPath(path).suffix)
+        return next((name for name, other in files if other == content and content.strip()), None)
+
     def _files(self, suffix: str) -> Iterator[tuple[str, bytes]]:
         if not self._contents:
             for path in self._version.files():

@@ -94,6 +94,7 @@ class _FilePort:
         commit = self._history.deleted(self._path) if self._history and not self._obstacle else None
         renamed = self._history.renamed(self._path) if self._history else None
         if self._patch.new_path is None:
+            renamed = renamed or self._search.copy_of(self._old or b"", self._path)
             if renamed is not None or self._obstacle:
                 return self._whole(
                     "target gone", None, self._obstacle or f"the file is {renamed} now", commit

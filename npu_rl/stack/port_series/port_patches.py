@@ -19,7 +19,7 @@ from npu_rl.stack.git.objects import EMPTY_TREE, short
 from npu_rl.stack.port_series.begin_port import begin, name_of
 from npu_rl.stack.port_series.port_folder import PortFolder
 from npu_rl.stack.port_series.port_report import PortReport
-from npu_rl.stack.port_series.port_result import patchset_texts, place_of, write_patchset
+from npu_rl.stack.port_series.port_result import patchset_texts, place_of, ported_text, write_patchset
 from npu_rl.stack.port_series.port_state import (
     ABORTING,
     FINISHED,
@@ -233,6 +233,8 @@ class Port:
                 where=str(self.folder.tree),
                 hint="Make its change in the work tree, or leave it out: --skip",
             )
+        # Before the state has it: at the end of the series only an --abort would be left.
+        ported_text(trees, state.component, patch, tip, found.tree)
         done = self._committed(trees, state, index, replace(patch, by_hand=True), found.tree)
         state = replace(state.with_patch(index, done), phase=RUNNING, laid=found.tree)
         return self.folder.write(state)

@@ -18,7 +18,7 @@ from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.series import SERIES
 from npu_rl.stack.patches.series_file import with_names
 from npu_rl.stack.patches.written_files import LARGEST, differing, write_files
-from npu_rl.stack.port_series.port_state import PortState
+from npu_rl.stack.port_series.port_state import PortedPatchState, PortState
 from npu_rl.stack.port_series.port_work_tree import tree_of
 
 _UNFINISHED = re.compile(r"\.(.+)\.[0-9a-f]{12}")  # of common/disk.py
@@ -38,22 +38,34 @@ def patchset_texts(trees: Trees, state: PortState) -> dict[str, bytes]:
         if patch.commit is None:
             continue
         before, after = tree_of(trees, at), tree_of(trees, patch.commit)
-        old = trees.blob(patch.text)
-        text = old if _fits(trees, state.component, before, after, patch.name, old) else None
-        if text is None:
-            text = header_of(old) + b"---\n" + diff_text(trees, before, after, PatchOptions())
-        texts[patch.name] = text
-        tree = tree_after(trees, tree, text, patch.name, state.component, PatchOptions())
+        texts[patch.name] = text = ported_text(trees, state.component, patch, before, after)
+        tree = _proven(trees, state.component, patch.name, tree, text, after)
         at = patch.commit
-        if tree != after:
-            raise PatchError(
-                f"{patch.name} would not give the ported tree",
-                why="It gives another tree when it is applied.",
-                hint="Nothing was written. Please report this as a bug, with the patch and both versions.",
-            )
     if texts:
         texts[SERIES] = with_names(state.series, list(texts)).encode("utf-8", "surrogateescape")
     return texts
+
+
+def ported_text(trees: Trees, component: str, patch: PortedPatchState, before: str, after: str) -> bytes:
+    """Return the text of a ported patch. Raises PatchError for a change that no patch can hold, such as a link."""
+    old = trees.blob(patch.text)
+    if _fits(trees, component, before, after, patch.name, old):
+        return old
+    text = header_of(old) + b"---\n" + diff_text(trees, before, after, PatchOptions())
+    _proven(trees, component, patch.name, before, text, after)
+    return text
+
+
+def _proven(trees: Trees, component: str, name: str, before: str, text: bytes, after: str) -> str:
+    """Return the tree after a text, which has to be the ported one. Raises PatchError."""
+    tree = tree_after(trees, before, text, name, component, PatchOptions())
+    if tree != after:
+        raise PatchError(
+            f"{name} would not give the ported tree",
+            why="It gives another tree when it is applied.",
+            hint="Nothing was written. Please report this as a bug, with the patch and both versions.",
+        )
+    return tree
 
 
 def _fits(trees: Trees, component: str, before: str, after: str, name: str, text: bytes) -> bool:

@@ -21,6 +21,7 @@ _HOUR = 3600.0
 _SHOWN = 3  # failed tests of a patch, as pytest's summary has them
 _PASSED = re.compile(r"\b[0-9]+ passed\b")
 _NOT_RUN = re.compile(r"\b[0-9]+ (skipped|xfailed|xpassed|deselected)\b")
+_NOT_RUN_BY_UNITTEST = re.compile(r"(?:OK \(.*(?:skipped|expected failures)=.*\)|NO TESTS RAN)")
 GREEN, UNPROVEN = "green", "unproven"
 
 
@@ -112,7 +113,8 @@ class VerifiedBy:
                 done = run_quietly(list(words), env, folder, _HOUR)
             except HostError as error:
                 return PatchProof(name, shown, UNPROVEN, error.why or error.what)
-        return PatchProof(name, shown, *_outcome(done.code, done.stdout, done.stderr, "pytest" in words))
+        is_pytest = any(Path(word).name in ("pytest", "py.test") for word in words)
+        return PatchProof(name, shown, *_outcome(done.code, done.stdout, done.stderr, is_pytest))
 
 
 def _outcome(code: int, stdout: str, stderr: str, is_pytest: bool) -> tuple[str, str]:
@@ -125,4 +127,7 @@ def _outcome(code: int, stdout: str, stderr: str, is_pytest: bool) -> tuple[str,
         return UNPROVEN, f"exit status {code}: {'; '.join(said)}"
     if is_pytest and (not _PASSED.search(last) or _NOT_RUN.search(last)):
         return UNPROVEN, f"not all of it ran: {last}"
+    reported = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
+    if _NOT_RUN_BY_UNITTEST.fullmatch(reported):
+        return UNPROVEN, f"not all of it ran: {reported}"
     return GREEN, ""
