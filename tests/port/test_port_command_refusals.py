@@ -218,3 +218,17 @@ def test_a_change_that_no_patch_can_hold_is_refused_while_it_can_be_undone(versi
     link.unlink()
     versions.git("add", "-A", "pkg")
     assert "1 patch: 1 ported." in ok(versions.port("--continue")).stdout
+
+
+def test_a_file_that_git_ignores_counts_once_it_is_added(versions: Versions) -> None:
+    versions.keep("0005")
+    versions.port()
+    versions.resolve("pkg/conflict.py")
+    (versions.tree / ".git/info").mkdir(exist_ok=True)
+    (versions.tree / ".git/info/exclude").write_text("*.json\n")
+    (versions.tree / "pkg/d.json").write_text("1\n")
+    (versions.tree / "pkg/other.json").write_text("2\n")
+    versions.git("add", "-f", "pkg/d.json")
+    ok(versions.port("--continue"))
+    text = (versions.result / "0005-conflict.patch").read_text()
+    assert "+++ b/pkg/d.json" in text and "other.json" not in text

@@ -189,6 +189,7 @@ class PortWorkTree:
         with self._index() as (apart, _):
             apart.run("read-tree", laid)
             apart.run("add", "-A", "--", ".")
+            self._add_ignored(apart)
             tree = apart.text("write-tree")
         added = [
             (path, entry) for path, before, entry in trees.changed(laid, tree) if entry and before is None
@@ -201,6 +202,14 @@ class PortWorkTree:
         new = [path for path, _ in added if path not in own and not _BYTE_CODE.fullmatch(path)]
         known = self._added_by_user() if new else set()
         return WorkTreeFiles(tree, tuple(path for path in new if path not in known))
+
+    def _add_ignored(self, apart: Git) -> None:
+        """Add to a private index what somebody has added to their own though `.gitignore` has it."""
+        there = set(apart.lines("ls-files", "-z", "--cached"))
+        names = sorted(self._added_by_user() - {path.decode("utf-8", "surrogateescape") for path in there})
+        present = [name for name in names if self._inside.status(self.folder / name) is not None]
+        if present:
+            apart.run("add", "-f", "--", *present)
 
     def _added_by_user(self) -> set[str]:
         return {
