@@ -153,9 +153,9 @@ class FileScopes:
         """Return how often a bare line, or what one assigns to, is directly in a scope."""
         return sum(self.name_at(i) == name for i in self._by_text.get(text, ()))
 
-    def count_all(self, text: bytes) -> int:
-        """Return how often a bare line is in the file."""
-        return sum(bare(self.lines[i]) == text for i in self._by_text.get(text, ()))
+    def scopes_with(self, text: bytes) -> set[str]:
+        """Return the names of the innermost scopes that have a bare line; empty for outside of all."""
+        return {self.name_at(i) for i in self._by_text.get(text, ())}
 
     def blocks(self, index: int) -> tuple[bytes, ...]:
         """Return the heads of the blocks around a line, the innermost first."""

@@ -268,11 +268,11 @@ class HunkJudge:
         return blocks[:1] == change.blocks[:1] if is_between else blocks == change.blocks
 
     def _is_left(self, change: PlacedChange) -> bool:
-        """Return whether a line that a change removes is in the file as often as before, at any indent."""
+        """Return whether a line that a change removes is there as often as before, or moved to another old scope."""
         texts = [bare(line) for line in change.removed if is_telling(line)]
         added = [bare(line) for line in change.added]
         return any(
-            self._new.count_all(text) >= self._old.count_all(text)
+            self._new.count(text, change.inside) >= self._old.count(text, change.inside) or self._moved(text)
             for text in texts
             if texts.count(text) > added.count(text)
         )
@@ -281,6 +281,11 @@ class HunkJudge:
         """Return whether a line identifies a place, and occurs once in its function, in both versions."""
         places = (self._old.places([line], change.inside), self._new.places([line], change.made_inside))
         return is_telling(line) and all(len(found) == 1 for found in places)
+
+    def _moved(self, text: bytes) -> bool:
+        """Return whether a scope that both versions have got a bare line; a new one may be a twin."""
+        there = self._new.scopes_with(text) & (self._old.names | {""})
+        return any(self._new.count(text, name) > self._old.count(text, name) for name in there)
 
     def _grew(self, lines: Sequence[bytes], inside: str, by: int) -> bool:
         """Return whether a function has lines at least as often as before, and `by` times more."""
