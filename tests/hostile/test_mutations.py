@@ -439,8 +439,10 @@ def a_made_bundle(stage: Stage, m: Mutator) -> None:
     manifest, made, place = (
         stage.world.root / "project" / "m.yaml",
         stage.folder / "made.tar",
-        stage.folder / "b.tar",
+        stage.folder / "bundle" / "b.tar",
     )
+    shutil.rmtree(place.parent, ignore_errors=True)  # the last case may have left a pipe there
+    place.parent.mkdir()
     if not made.exists():
         make_bundle(manifest, made)
     if m.random.random() < 0.5:
