@@ -160,14 +160,14 @@ def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) 
         if child is not None and pid == child.pid and child.poll() is None:
             child.signal(number)  # its process id can't be reused before it is waited for
             reached.append(pid)
-        elif signal_if(pid, lambda process: _belongs_to_run(process, run_id), number):
+        elif signal_member(pid, run_id, number):
             reached.append(pid)
     return reached
 
 
-def signal_driver(pid: int, run_id: str) -> bool:
-    """Send SIGINT, which ends a driver in order, to a process if it belongs to the run; return whether it was sent."""
-    return signal_if(pid, lambda process: _belongs_to_run(process, run_id), signal.SIGINT)
+def signal_member(pid: int, run_id: str, number: int) -> bool:
+    """Send a signal to a process if it belongs to the run now; return whether it was sent."""
+    return signal_if(pid, lambda process: _belongs_to_run(process, run_id), number)
 
 
 def signal_if(pid: int, is_meant: Callable[[Process], bool], number: int) -> bool:
@@ -336,18 +336,17 @@ class CompletedCommand:
 
 
 def run_quietly(
-    argv: list[str], env: Mapping[str, str], cwd: Path, timeout: float, given: bytes = b""
+    argv: list[str], env: Mapping[str, str], cwd: Path, timeout: float, stdin: IO[bytes] | None = None
 ) -> CompletedCommand:
-    """Run a command to its end, with `given` as its standard input, and capture its output.
+    """Run a command to its end, by default without standard input, and capture its output.
 
     The output goes through files, so that a process which the command leaves behind does not delay the return. Raises
     HostError if the command can't be started or does not end within `timeout` seconds, after which its process group
     is killed.
     """
-    with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        source.write(given)
-        source.seek(0)
-        process = _started(argv, env, cwd, source.fileno(), stdout=out, stderr=err)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        source = subprocess.DEVNULL if stdin is None else stdin.fileno()
+        process = _started(argv, env, cwd, source, stdout=out, stderr=err)
         try:
             code = process.wait(timeout)
         except subprocess.TimeoutExpired as error:

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import IO
 
 from npu_rl.common.errors import BundleError, HostError
 from npu_rl.common.process import CompletedCommand, run_quietly
@@ -57,10 +58,11 @@ def verify(data: bytes, signature: bytes, allowed_signers: Path) -> str:
     with tempfile.TemporaryDirectory(prefix="npu-rl-verify-") as name:
         folder = Path(name)
         (folder / SIGNATURE).write_bytes(signature)
+        (folder / LIST).write_bytes(data)
         found = _run(["-Y", "find-principals", "-s", SIGNATURE, "-f", signers], folder)
         who = found.stdout.splitlines()[0] if found.code == 0 and found.stdout else ""
         words = ["-Y", "verify", "-f", signers, "-I", who, "-n", NAMESPACE, "-s", SIGNATURE]
-        done = _run(words, folder, data) if who else found
+        done = _run_with_list(words, folder) if who else found
         if done.code or not who:
             raise BundleError(
                 "The bundle is not signed by an allowed signer",
@@ -71,7 +73,12 @@ def verify(data: bytes, signature: bytes, allowed_signers: Path) -> str:
         return who
 
 
-def _run(words: list[str], folder: Path, given: bytes = b"") -> CompletedCommand:
+def _run_with_list(words: list[str], folder: Path) -> CompletedCommand:
+    with (folder / LIST).open("rb") as data:
+        return _run(words, folder, data)
+
+
+def _run(words: list[str], folder: Path, stdin: IO[bytes] | None = None) -> CompletedCommand:
     program = shutil.which("ssh-keygen")
     if program is None:
         raise HostError(
@@ -79,7 +86,7 @@ def _run(words: list[str], folder: Path, given: bytes = b"") -> CompletedCommand
             why="Bundles are signed and verified with it.",
             hint="Install OpenSSH's client (openssh-client, openssh-clients).",
         )
-    return run_quietly([program, *words], os.environ, folder, _TIMEOUT, given)
+    return run_quietly([program, *words], os.environ, folder, _TIMEOUT, stdin)
 
 
 def _words(done: CompletedCommand) -> str:

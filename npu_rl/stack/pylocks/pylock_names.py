@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+_SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
+
+
+def machine_name(machine: str) -> str:
+    """Return the name that locks have for a machine of another system's name, such as aarch64 for arm64."""
+    return _SAME_MACHINE.get(machine.lower(), machine)
+
 
 def pylock_name(stem: str, python: str, machine: str) -> str:
     """Return the name of a manifest's lock for a Python such as 3.11. PEP 751 allows no other dots in it."""

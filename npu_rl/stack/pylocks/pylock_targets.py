@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.common.errors import UsageError
-from npu_rl.stack.pylocks.pylock_names import pylock_name
+from npu_rl.stack.pylocks.pylock_names import machine_name, pylock_name
 from npu_rl.stack.requirements.environments import Environment, environments
 
 PYTHONS = ("3.10", "3.11", "3.12")  # those that the pinned ray, numpy and torch have wheels for
 # The oldest of the images of NPU hosts, openEuler 22.03, has 2.34. On 2.28, llguidance would have to be compiled.
 _GLIBC = {"npu": "2.34", "cuda": "2.34", "cpu": "2.28"}
-_SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
 
 
 @dataclass(frozen=True)
@@ -78,8 +77,7 @@ def choose_target(known: tuple[Target, ...], python: str | None = None, machine:
     """
     machines = list(dict.fromkeys(one.machine for one in known))
     pythons = list(dict.fromkeys(one.python for one in known))
-    here = platform.machine().lower()
-    machine = _SAME_MACHINE.get((machine or here).lower(), machine or here)
+    machine = machine_name(machine or platform.machine().lower())
     if python is None:
         running = f"{sys.version_info[0]}.{sys.version_info[1]}"
         python = running if running in pythons else pythons[0] if pythons else running

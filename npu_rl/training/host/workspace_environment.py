@@ -95,15 +95,13 @@ def python_version(python: str) -> str:
 def _pylock_digest(report: Report, version: str) -> str | None:
     """Return the digest of the committed lock of packages beside the manifest; None without one."""
     from npu_rl.common.bundled import bundled_manifests
-    from npu_rl.stack.pylocks.pylock_names import pylock_name
+    from npu_rl.stack.pylocks.pylock_names import machine_name, pylock_name
     from npu_rl.workspace.folder.receipt import bundled_manifest
 
     setup = report.receipt.setup
     name = bundled_manifest(setup)
     manifest = bundled_manifests()[name] if name else Path(str(setup.get("manifest", "")))
-    machine = {"arm64": "aarch64", "amd64": "x86_64"}.get(
-        platform.machine().lower(), platform.machine().lower()
-    )
+    machine = machine_name(platform.machine().lower())
     if not manifest.name:
         return None
     try:

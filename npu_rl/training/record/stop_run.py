@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError
-from npu_rl.common.process import processes_of, signal_driver, signal_if, stop_remaining
+from npu_rl.common.process import processes_of, signal_if, signal_member, stop_remaining
 from npu_rl.training.record.recorded_attempt import optional_object
 from npu_rl.training.record.run_record import RunRecord
 
@@ -100,7 +100,7 @@ def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]
 def _interrupt_driver(record: RunRecord, pids: list[int], notify: Callable[[str], None]) -> None:
     """Have a driver whose npu-rl was killed end in order, if it is alive."""
     driver = record.attempts[-1].driver if record.attempts else None
-    if driver not in pids or driver is None or not signal_driver(driver, record.mark):
+    if driver not in pids or driver is None or not signal_member(driver, record.mark, signal.SIGINT):
         return
     notify(f"Sent SIGINT to the trainer of {record.name} (pid {driver}), whose npu-rl has ended")
     _wait(lambda: driver not in processes_of(record.mark), _DRIVER_GRACE)
