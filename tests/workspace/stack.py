@@ -248,6 +248,7 @@ def receipt_with(paths: WorkspacePaths, change: Callable[[dict[str, Any]], objec
     del body["digest"]
     change(body)
     rest = '",' + json.dumps(body, separators=(",", ":"))[1:] + "\n"
+    paths.receipt.unlink()  # it may be a link to the receipt of a workspace that nobody may change
     paths.receipt.write_text('{"digest":"' + hashlib.sha256(rest.encode()).hexdigest() + rest)
 
 

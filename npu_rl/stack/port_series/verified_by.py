@@ -21,7 +21,7 @@ _HOUR = 3600.0
 _SHOWN = 3  # failed tests of a patch, as pytest's summary has them
 _PASSED = re.compile(r"\b[0-9]+ passed\b")
 _NOT_RUN = re.compile(r"\b[0-9]+ (skipped|xfailed|xpassed|deselected)\b")
-_NOT_RUN_BY_UNITTEST = re.compile(r"(?:OK \(.*(?:skipped|expected failures)=.*\)|NO TESTS RAN)")
+_NOT_RUN_BY_UNITTEST = re.compile(r"(?:OK \(.*(?:skipped|expected failures)=.*\)|NO TESTS RAN(?: \(.*\))?)")
 GREEN, UNPROVEN = "green", "unproven"
 
 
@@ -119,15 +119,13 @@ class VerifiedBy:
 
 def _outcome(code: int, stdout: str, stderr: str, is_pytest: bool) -> tuple[str, str]:
     last = next((line.strip() for line in reversed(stdout.splitlines()) if line.strip()), "")
+    reported = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
+    if _NOT_RUN_BY_UNITTEST.fullmatch(reported):  # exit status 5 since Python 3.12 where nothing ran
+        return UNPROVEN, f"not all of it ran: {reported}"
     if code:
         failed = [line for line in stdout.splitlines() if line.startswith(("FAILED ", "ERROR "))]
-        said = (
-            [last, *failed[:_SHOWN]] if is_pytest and last else (stderr.strip().splitlines() or [last])[-1:]
-        )
+        said = [last, *failed[:_SHOWN]] if is_pytest and last else [reported or last]
         return UNPROVEN, f"exit status {code}: {'; '.join(said)}"
     if is_pytest and (not _PASSED.search(last) or _NOT_RUN.search(last)):
         return UNPROVEN, f"not all of it ran: {last}"
-    reported = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
-    if _NOT_RUN_BY_UNITTEST.fullmatch(reported):
-        return UNPROVEN, f"not all of it ran: {reported}"
     return GREEN, ""
