@@ -12,8 +12,8 @@ from npu_rl.stack.port_series import port_result
 from npu_rl.stack.port_series.port_folder import PortFolder
 from npu_rl.stack.port_series.port_result import place_of
 from npu_rl.stack.port_series.verified_by import PatchProof
-from tests.port.upstream_versions import ONE, PATCHED, Versions, module
-from tests.support import ROOT, assert_told, git, ok, present
+from tests.port.upstream_versions import ONE, PATCHED, Versions, header, module
+from tests.support import ROOT, File, assert_told, git, ok, present
 
 
 def test_a_whole_port(versions: Versions) -> None:
@@ -273,3 +273,46 @@ def test_a_bundled_manifest_is_ported(versions: Versions) -> None:
     words = ("patches", "port", "verl", "--to", "v0.6.1", "-m", "quickstart")
     assert_told(versions.run(*words), "verl has no repository: it is taken from a package index", code=2)
     assert not (versions.project / "npu-rl-port").exists()
+
+
+def test_a_mode_that_the_patch_changes_is_kept(versions: Versions) -> None:
+    """The new version's mode stays where the patch has no say in it."""
+    up = versions.upstream
+    mine = File(PATCHED["0002-moved"]["pkg/moved.py"], "100755")
+    up.commit({"pkg/moved.py": mine}, "executable", on="with-mode", parents=["v1"])
+    diff = up.git("diff", "--full-index", "v1", "with-mode")
+    (versions.patches / "0002-moved.patch").write_text(f"{header('0002-moved')}{diff}\n")
+    theirs = File(ONE["pkg/exact.py"], "100755")
+    up.commit({"pkg/exact.py": theirs}, "theirs", on="their-mode", parents=["v2"])
+    versions.keep("0001", "0002")
+    ok(versions.port("--to", "their-mode", "--manifest", "m.yaml"))
+    modes = dict(line.split("\t")[::-1] for line in versions.git("ls-tree", "-r", "HEAD").splitlines())
+    assert modes["pkg/exact.py"].startswith("100755") and modes["pkg/moved.py"].startswith("100755")
+    assert modes["pkg/merged.py"].startswith("100644")
+    assert (versions.tree / "pkg/moved.py").stat().st_mode & 0o111
+    result = next(versions.project.glob("patches/up/*/0002-moved.patch"))
+    assert "old mode 100644\nnew mode 100755\n" in result.read_text()
+
+
+def test_skip_puts_a_mode_back(versions: Versions) -> None:
+    versions.keep("0005", "0006", "0007")
+    versions.port()
+    (versions.tree / "pkg/conflict.py").chmod(0o755)
+    versions.port("--skip")
+    versions.port("--skip")
+    assert not (versions.tree / "pkg/conflict.py").stat().st_mode & 0o111
+    assert versions.git("status", "--porcelain") == ""
+
+
+def test_headers_and_files_that_a_person_adds_to_the_result_stay(versions: Versions) -> None:
+    versions.keep("0001")
+    ok(versions.port())
+    patch, readme = versions.result / "0001-exact.patch", versions.result / "README.md"
+    mine = patch.read_text().replace("Why: ", "Why: I know ")
+    patch.write_text(mine)
+    readme.write_text("Mine.\n")
+    ok(versions.port())
+    assert (patch.read_text(), readme.read_text()) == (mine, "Mine.\n")
+    patch.write_text(mine.replace("x * 7", "x * 8"))
+    told = versions.port()
+    assert_told(told, "The folder of the new patchset has other files", "0001-exact.patch", "--output DIR")

@@ -232,3 +232,12 @@ def test_a_file_that_git_ignores_counts_once_it_is_added(versions: Versions) -> 
     ok(versions.port("--continue"))
     text = (versions.result / "0005-conflict.patch").read_text()
     assert "+++ b/pkg/d.json" in text and "other.json" not in text
+
+
+def test_a_port_whose_repository_is_gone(versions: Versions) -> None:
+    versions.port()
+    shutil.rmtree(versions.tree / ".git")
+    told = versions.port("--continue")
+    assert_told(told, "The repository of this port is gone", str(versions.tree / ".git"), "--abort")
+    ok(versions.port("--abort"))
+    assert not versions.folder.joinpath("npu-rl-port.json").exists()

@@ -113,6 +113,12 @@ def test_a_test_that_the_port_edits_is_named(versions: Versions) -> None:
     assert "tests/test_up.py was edited by a patch of this port" in done.stdout
 
 
+def test_a_file_that_a_command_names_and_the_port_edits_is_named(versions: Versions) -> None:
+    verified_by(versions, {"0001-exact": "python -m compileall -q $NPU_RL_TREE/pkg"})
+    done = versions.port("--verify", "--python", sys.executable)
+    assert "pkg/exact.py was edited by a patch of this port" in done.stdout
+
+
 def test_a_work_tree_that_was_edited_since(versions: Versions) -> None:
     versions.keep("0001")
     ok(versions.port())

@@ -19,7 +19,13 @@ from npu_rl.stack.git.objects import EMPTY_TREE, short
 from npu_rl.stack.port_series.begin_port import begin, name_of
 from npu_rl.stack.port_series.port_folder import PortFolder
 from npu_rl.stack.port_series.port_report import PortReport
-from npu_rl.stack.port_series.port_result import patchset_texts, place_of, ported_text, write_patchset
+from npu_rl.stack.port_series.port_result import (
+    own_headers,
+    patchset_texts,
+    place_of,
+    ported_text,
+    write_patchset,
+)
 from npu_rl.stack.port_series.port_state import (
     ABORTING,
     FINISHED,
@@ -164,6 +170,13 @@ class Port:
 
     @contextmanager
     def _trees(self) -> Iterator[Trees]:
+        if not self.work.git_dir.is_dir():
+            raise PatchError(
+                "The repository of this port is gone",
+                where=str(self.work.git_dir),
+                hint="What was ported is lost with it. Copy what you edited, then begin anew: first the same command "
+                "with --abort, then with --to REF.",
+            )
         with Trees(Git(self.work.git_dir)) as trees:
             yield trees
 
@@ -274,7 +287,9 @@ class Port:
     def _finished(self, trees: Trees, state: PortState) -> PortReport:
         texts = patchset_texts(trees, state)
         place = place_of(state)
-        written = write_patchset(place, texts)
+        if state.phase == FINISHED:
+            texts |= own_headers(place.folder, texts)
+        written = write_patchset(place, texts, beside_others=state.phase == FINISHED)
         if state.phase != FINISHED:
             state = self.folder.write(
                 replace(self._laid(trees, state, tree_of(trees, state.tip)), phase=FINISHED)
@@ -282,7 +297,7 @@ class Port:
         return PortReport(
             state,
             self.folder.root,
-            self._texts_of(trees, state),
+            self._texts_of(trees, state) | texts,
             patchset=place.folder if texts else None,
             entry=place.entry if texts else None,
             written=[str(path) for path in written],

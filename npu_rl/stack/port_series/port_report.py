@@ -42,7 +42,7 @@ class PortReport:
     """A port that has stopped or ended.
 
     Attributes:
-        texts: The old text of each patch, by its name.
+        texts: The text of each patch by its name: the old one, or that of the new patchset.
         patchset: The folder of the new patchset; None at a stop, or if no patch is left.
         entry: The path by which a manifest names it.
         written: The files that this command wrote there.

@@ -114,8 +114,30 @@ def _local(folder: Path, beside: Path | None) -> str:
     return f"./{folder.relative_to(beside).as_posix()}" if folder.is_relative_to(beside) else str(folder)
 
 
-def write_patchset(place: PatchsetPlace, texts: Mapping[str, bytes]) -> list[Path]:
+def own_headers(folder: Path, texts: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Return the files of a written patchset in which a person has changed the header alone."""
+    found = {}
+    for name, text in texts.items():
+        own = read_if_file(folder / name, LARGEST) if name != SERIES else None
+        if own is not None and own != text and _without_header(own) == _without_header(text):
+            found[name] = own
+    return found
+
+
+def _without_header(text: bytes) -> bytes | None:
+    try:
+        return text.removeprefix(header_of(text))
+    except PatchError:
+        return None
+
+
+def write_patchset(
+    place: PatchsetPlace, texts: Mapping[str, bytes], *, beside_others: bool = False
+) -> list[Path]:
     """Write the files of a patchset, all or none; return those that changed.
+
+    Args:
+        beside_others: Whether the folder may have other files, as somebody may add to a patchset that is there.
 
     Raises:
         PatchError: If the folder has a file that is not of this patchset: nothing is written over it.
@@ -124,6 +146,8 @@ def write_patchset(place: PatchsetPlace, texts: Mapping[str, bytes]) -> list[Pat
         return []
     _remove_leftovers(place.folder, texts)
     foreign = foreign_files(place.folder, texts)
+    if beside_others:
+        foreign = [name for name in foreign if name in texts]
     if foreign:
         raise PatchError(
             "The folder of the new patchset has other files",

@@ -42,10 +42,17 @@ def tree_with(trees: Trees, state: PortState, index: int, ported: PortedPatch) -
         if file.after is None:
             changes.append((file.path, None))
         elif file.after != file.before:
-            found = trees.find(tree, file.path) or trees.find(state.patches[index].after, file.path)
-            mode = FILE if found is None else found.mode
+            mode = _mode_of(trees, state.patches[index], trees.find(tree, file.path), file.path)
             changes.append((file.path, Entry(mode, trees.write_object("blob", file.after))))
     return trees.put_all(tree, changes)
+
+
+def _mode_of(trees: Trees, patch: PortedPatchState, new: Entry | None, path: str) -> str:
+    """Return the mode of a patched file: the new version's, unless the patch changes it."""
+    before, after = trees.find(patch.before, path), trees.find(patch.after, path)
+    if after is not None and (new is None or before is None or before.mode != after.mode):
+        return after.mode
+    return FILE if new is None else new.mode
 
 
 def with_hunks(

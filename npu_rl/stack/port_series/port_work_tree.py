@@ -118,7 +118,7 @@ class PortWorkTree:
             for path, before, after in trees.changed(laid, laying):
                 if after is None:
                     self._remove(path, before)
-                elif self._found(path) != _content_of(after) or after.mode == EXECUTABLE:
+                elif self._found(path) != _content_of(after) or before is None or before.mode != after.mode:
                     self._write(path, after, trees)
 
     def show(self, commit: str) -> None:

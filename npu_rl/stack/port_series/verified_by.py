@@ -85,7 +85,16 @@ class VerifiedBy:
             return PatchProof(name, "", UNPROVEN, f"its tests are not here: {absent}")
         words = [self.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
         proof = self._ran(name, words, root)
-        edited = [file for file in files if file in self.edited]
+        return self._with_edited(proof, list(files))
+
+    def _with_edited(self, proof: PatchProof, files: Sequence[str]) -> PatchProof:
+        """Return a proof with a note on tests that patches of this port change: files, or folders of them."""
+        named = [file.partition("::")[0].removeprefix(f"{self.tree}/") for file in files]
+        edited = [
+            path
+            for path in sorted(self.edited)
+            if any(path == one or path.startswith(f"{one}/") for one in named)
+        ]
         if edited:
             note = f"{', '.join(edited)} was edited by a patch of this port"
             return replace(proof, why=f"{proof.why}; {note}".removeprefix("; "))
@@ -100,7 +109,7 @@ class VerifiedBy:
         words = [named.sub(lambda _: str(self.tree), word) for word in words]
         if words[0] in ("python", "python3"):
             words[0] = self.python
-        return self._ran(name, words, self.beside)
+        return self._with_edited(self._ran(name, words, self.beside), words[1:])
 
     def _ran(self, name: str, words: Sequence[str], folder: Path) -> PatchProof:
         shown = shlex.join(words)
