@@ -1,43 +1,76 @@
-"""The blocks around a line, told by indentation: a branch of an `if`, a list by its name, a class of C++."""
+"""The blocks around a line: a branch of an `if`, an argument list, a class of C++, a section or a stage of a build."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
 
 from npu_rl.stack.hunks.hunk_headings import SIGNATURE
 
 _CONTINUES = re.compile(rb"[ \t]*(?:}[ \t]*)?(?:else|elif|except|finally|catch)\b")
-_PYTHON_SCOPE = re.compile(rb"[ \t]*(?:async[ \t]+def|def|class)\b")
+_PYTHON_SCOPE = re.compile(rb"(?:async[ \t]+)?((?:def|class)[ \t]+\w+)")
 _CLOSES = re.compile(rb"[ \t]*[)\]}]")
+OPENS = (b"(", b"[")
 _ASSIGNED = re.compile(rb"([\w., ]+?) = .*[(\[{]")
 _REMARK = re.compile(rb"[ \t]*(?:#|//)")
+_C_FAMILY = (".c", ".cc", ".cpp", ".cxx", ".cu", ".h", ".hh", ".hpp", ".cuh", ".inl")
+_CONDITION = re.compile(rb"[ \t]*#[ \t]*(?:(if)|(el)|(endif))")
+_STAGE = re.compile(rb"(?i:from)\s+(?:--\S+\s+)*([^\s:@]+)\S*(?:\s+(?i:as)\s+(\S+))?")
+_TITLE = re.compile(rb"(#{1,6})[ \t]+\S")
+_FENCE = re.compile(rb"[ \t]*(?:```|~~~)")
 
 
-def blocks_around(lines: Sequence[bytes], index: int, *, python: bool) -> tuple[bytes, ...]:
+class BlockHead(NamedTuple):
+    """The line that a block begins with.
+
+    Attributes:
+        text: What tells the block from others: without what may change, such as a function's arguments.
+        line: Its index.
+        whole: The whole line.
+        is_scope: Whether it is a class or function of Python.
+    """
+
+    text: bytes
+    line: int
+    whole: bytes
+    is_scope: bool = False
+
+
+def blocks_around(lines: Sequence[bytes], index: int, path: str) -> tuple[BlockHead, ...]:
     """Return the heads of the blocks around a line, the innermost first.
 
-    The head of an `else` has that of its `if` with it. The arguments of a function are left out where it is not
-    Python's. Python's heads end at the innermost class or function, whose name is known.
+    The head of an `else` has that of its `if` with it, and that of a call over several lines its first argument.
     """
-    heads: list[bytes] = []
-    margin = indent(lines[index])
-    while margin and (head := _line_above(lines, index, margin - 1)) is not None:
-        index, margin = head, indent(lines[head])
-        if _CLOSES.match(lines[index]) and not _CONTINUES.match(lines[index]):
-            opened = _line_above(lines, index, margin)
-            index = index if opened is None else opened
-        if python and _PYTHON_SCOPE.match(lines[index]):
-            break
-        first = _first_branch(lines, index)
-        heads.append(b" ... ".join(_head(lines[i], python) for i in dict.fromkeys((first, index))))
-        index = first
+    name = PurePosixPath(path).name
+    if name.endswith((".md", ".rst")):
+        return tuple(_titles(lines, index, is_underlined=name.endswith(".rst")))
+    heads = list(_indented_blocks(lines, index, python=name.endswith((".py", ".pyi"))))
+    if name.endswith(_C_FAMILY):
+        heads += _conditions(lines, index)
+    if name.startswith(("Dockerfile", "Containerfile")) or name.endswith((".Dockerfile", ".dockerfile")):
+        heads += _stage(lines, index)
     return tuple(heads)
 
 
 def indent(line: bytes) -> int:
     """Return the number of blanks before the first letter of a line."""
     return len(line) - len(line.lstrip(b" \t"))
+
+
+def _indented_blocks(lines: Sequence[bytes], index: int, *, python: bool) -> Iterator[BlockHead]:
+    margin = indent(lines[index])
+    while margin and (head := _line_above(lines, index, margin - 1)) is not None:
+        index, margin = head, indent(lines[head])
+        if _CLOSES.match(lines[index]) and not _CONTINUES.match(lines[index]):
+            opened = _line_above(lines, index, margin)
+            index = index if opened is None else opened
+        first = _first_branch(lines, index)
+        text = b" ... ".join(_head(lines, i, python) for i in dict.fromkeys((first, index)))
+        is_scope = python and _PYTHON_SCOPE.match(lines[index].strip()) is not None
+        yield BlockHead(text, index, lines[index].strip(), is_scope)
+        index = first
 
 
 def _line_above(lines: Sequence[bytes], index: int, most: int) -> int | None:
@@ -61,10 +94,63 @@ def _first_branch(lines: Sequence[bytes], index: int) -> int:
     return first
 
 
-def _head(line: bytes, python: bool) -> bytes:
-    text = line.strip()
+def _head(lines: Sequence[bytes], index: int, python: bool) -> bytes:
+    text = lines[index].strip()
+    if python and (scope := _PYTHON_SCOPE.match(text)):
+        return scope[1]
     if assigned := _ASSIGNED.fullmatch(text):
         return assigned[1]  # what is called to make it may have another name
     if not python and SIGNATURE.match(text.decode("utf-8", "replace")):
         return text.partition(b"(")[0].strip()
+    if text == b"{" or text.endswith(OPENS):  # of several calls of one name, the first argument tells which
+        return b" ".join([text, next((line.strip() for line in lines[index + 1 :] if line.strip()), b"")])
     return text
+
+
+def _conditions(lines: Sequence[bytes], index: int) -> Iterator[BlockHead]:
+    """Yield the conditions of the preprocessor that a line is compiled under."""
+    depth, branch = 0, None
+    for i in range(index - 1, -1, -1):
+        if not (found := _CONDITION.match(lines[i])):
+            continue
+        opens, goes_on, closes = found.groups()
+        if closes:
+            depth += 1
+        elif depth:
+            depth -= bool(opens)
+        elif goes_on:
+            branch = i if branch is None else branch
+        else:
+            at = i if branch is None else branch
+            text = b" ... ".join(lines[one].strip() for one in dict.fromkeys((i, at)))
+            yield BlockHead(text, at, lines[at].strip())
+            branch = None
+
+
+def _stage(lines: Sequence[bytes], index: int) -> Iterator[BlockHead]:
+    """Yield the stage of a Dockerfile, by its name or else by the name of its image."""
+    for i in range(index, -1, -1):
+        if found := _STAGE.match(lines[i]):
+            if i < index:
+                yield BlockHead(b"FROM " + (found[2] or found[1]), i, lines[i].strip())
+            return
+
+
+def _titles(lines: Sequence[bytes], index: int, *, is_underlined: bool) -> Iterator[BlockHead]:
+    """Yield the titles of the sections that a line of prose is in."""
+    if is_underlined:
+        for i in range(index - 2, -1, -1):
+            under = lines[i + 1].strip()
+            if lines[i].strip() and len(under) > 2 and len(set(under)) == 1 and not under[:1].isalnum():
+                yield BlockHead(lines[i].strip(), i, lines[i].strip())
+                return
+        return
+    in_fence = False
+    titles: list[tuple[int, int]] = []  # level and line
+    for i, line in enumerate(lines[:index]):
+        if _FENCE.match(line):
+            in_fence = not in_fence
+        elif not in_fence and (title := _TITLE.match(line)):
+            titles = [one for one in titles if one[0] < len(title[1])] + [(len(title[1]), i)]
+    for _, i in reversed(titles):
+        yield BlockHead(lines[i].strip(), i, lines[i].strip())

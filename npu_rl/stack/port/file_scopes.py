@@ -12,9 +12,9 @@ from typing import NamedTuple
 from npu_rl.stack.hunks.hunk_headings import PROSE, SIGNATURE, definitions_of
 from npu_rl.stack.hunks.hunk_match import split_lines
 from npu_rl.stack.hunks.key_paths import SUFFIXES, KeyPlace, read_keys
-from npu_rl.stack.port.enclosing_blocks import blocks_around
+from npu_rl.stack.port.enclosing_blocks import BlockHead, blocks_around
 
-_PYTHON = (".py", ".pyi")
+PYTHON = (".py", ".pyi")
 _FILLER = frozenset(
     ("return", "return None", "return self", "else:", "try:", "finally:", "pass", "continue", "break", '"""')
 )  # lines that stand anywhere
@@ -46,7 +46,7 @@ class FileScopes:
     @cached_property
     def scopes(self) -> list[FileScope] | None:
         """Its classes and functions, or mappings; None where they are not known, as in a file that is invalid."""
-        if self.path.endswith(_PYTHON):
+        if self.path.endswith(PYTHON):
             found = definitions_of(self.content)
             return None if found is None else [FileScope(d.first, d.last, d.name) for d in found]
         if self.path.endswith(SUFFIXES):
@@ -115,7 +115,7 @@ class FileScopes:
         if self.path.endswith(SUFFIXES):
             found = Counter(key.path for key in read_keys(self.content, self.path) or ())
             return frozenset(".".join(path) for path, times in found.items() if times > 1)
-        if self.path.endswith(_PYTHON):
+        if self.path.endswith(PYTHON):
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
@@ -157,14 +157,14 @@ class FileScopes:
         """Return the names of the innermost scopes that have a bare line; empty for outside of all."""
         return {self.name_at(i) for i in self._by_text.get(text, ())}
 
-    def blocks(self, index: int) -> tuple[bytes, ...]:
+    def blocks(self, index: int) -> tuple[BlockHead, ...]:
         """Return the heads of the blocks around a line, the innermost first."""
-        return blocks_around(self.lines, index, python=self.path.endswith(_PYTHON))
+        return blocks_around(self.lines, index, self.path)
 
-    @property
-    def has_blocks_alone(self) -> bool:
-        """Whether classes and nested functions are told by their blocks, and are not among the scopes."""
-        return not self.path.endswith((*_PYTHON, *SUFFIXES, *PROSE))
+    @cached_property
+    def has_keys(self) -> bool:
+        """Whether it is a configuration, whose scopes are all its blocks."""
+        return self.path.endswith(SUFFIXES)
 
     def name_at(self, index: int) -> str:
         """Return the qualified name of the innermost scope at a line."""

@@ -13,7 +13,9 @@ from npu_rl.common.printable import counted
 from npu_rl.stack.hunks.hunk_headings import misplaced
 from npu_rl.stack.hunks.hunk_match import find_all, fits
 from npu_rl.stack.patches.patch_model import Hunk
-from npu_rl.stack.port.file_scopes import FileScopes, bare, is_telling
+from npu_rl.stack.port.block_match import BlockMatch
+from npu_rl.stack.port.enclosing_blocks import BlockHead
+from npu_rl.stack.port.file_scopes import FileScopes, bare
 from npu_rl.stack.port.line_alignment import ScopeAlignment
 from npu_rl.stack.port.merge_change import ChangeMerger, Unmergeable
 from npu_rl.stack.port.placed_change import (
@@ -23,12 +25,13 @@ from npu_rl.stack.port.placed_change import (
     edited_text,
     first_text,
     placed_changes,
+    unedited_heads,
 )
 from npu_rl.stack.port.port_judgement import HunkFate
 from npu_rl.stack.port.repeated_change import RepeatedChanges
+from npu_rl.stack.port.upstream_change import UpstreamChanges
 
 _MOST_OF = 0.5  # of the lines added, came already: too many for a hunk whose old lines stand
-_MANY_LINES = 3  # telling lines that are no coincidence, wherever they stand in their function
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,8 @@ class HunkJudge:
         self._aligned = ScopeAlignment(old, new)
         self._merger = ChangeMerger(self._aligned)
         self._repeated = RepeatedChanges(old, new)
+        self._blocks = BlockMatch(self._aligned)
+        self._upstream_changes = UpstreamChanges(self._aligned, self._blocks)
         self._upstream_lines: set[int] = set()  # of the new version: each stands for one change only
 
     def judge(self, hunk: Hunk) -> HunkJudgement:
@@ -91,15 +96,20 @@ class HunkJudge:
         """Return the class and function, or the keys, around what a hunk changes in the old version."""
         return next(placed_changes(self._old, hunk)).inside
 
-    def _is_same_place(self, hunk: Hunk, changes: Sequence[PlacedChange], index: int) -> bool:
-        """Return whether the hunk's change is inside the same scope at this place."""
+    def _is_same_place(
+        self, hunk: Hunk, changes: Sequence[PlacedChange], index: int, *, strict: bool = False
+    ) -> bool:
+        """Return whether the hunk's change is inside the same scope and the same blocks at this place."""
         shift = index - hunk.old_index
-        if self._new.has_blocks_alone and any(
-            self._old.blocks(c.at) != self._new.blocks(c.at + shift) for c in changes if c.removed
-        ):
-            return False
+        for change in changes:
+            if change.removed and not self._new.has_keys:
+                old, new = self._old.blocks(change.at), self._new.blocks(change.at + shift)
+                if not self._blocks.are_same(old, new, change.frame, strict=strict):
+                    return False
         edits = [Edit(c.at + shift, c.end + shift, c.added) for c in changes]
-        return self._first_elsewhere(changes, edits) is None
+        if self._first_elsewhere(changes, edits) is not None:
+            return False
+        return self._first_other_block(changes, edits, strict=strict) is None
 
     def _first_elsewhere(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
         """Return what the first change is inside of that is inside of something else now; None if none is."""
@@ -120,18 +130,29 @@ class HunkJudge:
         there = self._new.name_at(index)
         if there != change.inside:
             return f"{_place_name(there)}; it is for {_place_name(change.inside)}"
-        return f"in {_block_name(self._new.blocks(index))}; it is for {_block_name(change.blocks)}"
+        here, own = self._new.blocks(index), change.blocks
+        if _block_name(here) == _block_name(
+            own
+        ):  # another function of this name, or another block with this head
+            here, own = (tuple(one._replace(text=one.whole) for one in heads) for heads in (here, own))
+        while here and own and here[-1].text == own[-1].text:
+            here, own = here[:-1], own[:-1]
+        return f"in {_block_name(here)}; it is for {_block_name(own)}"
 
-    def _first_other_block(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
+    def _first_other_block(
+        self, changes: Sequence[PlacedChange], edits: Sequence[Edit], *, strict: bool = False
+    ) -> str | None:
         """Return the block that an edit is in, if its change is in others in the old version; None if all agree."""
+        if self._new.has_keys:
+            return None
         merged, shift = self._with(edits), 0
         for change, edit in zip(changes, edits, strict=True):
-            blocks = (
-                merged.blocks(edit.start + shift + first_text(edit.lines)) if edit.lines else change.blocks
-            )
+            if edit.lines:
+                heads = merged.blocks(edit.start + shift + first_text(edit.lines))
+                around = unedited_heads(heads, edits)
+                if not self._blocks.are_same(change.blocks, around, change.frame, strict=strict):
+                    return _block_name(around)
             shift += len(edit.lines) - (edit.end - edit.start)
-            if blocks != change.blocks:
-                return _block_name(blocks)
         return None
 
     def _why_another_scope(self, change: PlacedChange) -> str | None:
@@ -166,9 +187,7 @@ class HunkJudge:
     def _verbatim(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> HunkJudgement:
         inside = changes[0].inside
         twins = self._twins(hunk, inside)
-        index = own[0] if len(own) == 1 else self._paired(hunk, changes, own)
-        if len(twins) > 1:
-            index = own[twins.index(hunk.old_index)] if len(own) == len(twins) else None
+        index = own[0] if len(own) == len(twins) == 1 else self._own_of_twins(hunk, changes, own, twins)
         if index is None:
             lines = ", ".join(str(i + 1) for i in own)
             many = f"{counted(len(own), 'place')} of {_place_name(inside)}, and stood at {len(twins)}"
@@ -182,6 +201,25 @@ class HunkJudge:
             return HunkJudgement("exact", index, inside, "", (edit,))
         why = f"{index - hunk.old_index:+d} lines"
         return HunkJudgement("moved", index, inside, why, (edit,))
+
+    def _own_of_twins(
+        self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int], twins: list[int]
+    ) -> int | None:
+        """Return the place of a hunk whose lines stood or stand at several places; None if it is ambiguous.
+
+        They are told by their blocks, and within one block by their order, unless the lines around say otherwise.
+        """
+        own = [i for i in own if self._is_same_place(hunk, changes, i, strict=True)]
+        offset = changes[0].at - hunk.old_index
+        around = self._old.blocks(changes[0].at)
+        twins = [i for i in twins if self._old.blocks(i + offset) == around]
+        paired = self._paired(hunk, changes, own)
+        if len(twins) == 1:
+            return own[0] if len(own) == 1 else paired
+        if len(own) != len(twins):
+            return None
+        ordered = own[twins.index(hunk.old_index)]
+        return ordered if paired in (None, ordered) else None
 
     def _twins(self, hunk: Hunk, inside: str) -> list[int]:
         """Return the places of the hunk's old lines in its scope of the old version, its own included."""
@@ -212,7 +250,7 @@ class HunkJudge:
         if len(self._twins(hunk, changes[0].inside)) > 1:
             return None
         taken = set(self._upstream_lines)
-        found = [self._upstream_place(hunk, change, taken) for change in changes]
+        found = [self._upstream_changes.place(hunk, change, taken) for change in changes]
         places = [place for place in found if place is not None]
         if not places:
             return None
@@ -227,88 +265,6 @@ class HunkJudge:
         )
         return HunkJudgement("conflict", first, inside, why)
 
-    def _upstream_place(self, hunk: Hunk, change: PlacedChange, taken: set[int]) -> int | None:
-        """Return where the new version has what a change makes, and nothing of what it removes.
-
-        Args:
-            taken: The lines that stand for other changes; those of this one are added.
-        """
-        if change.removed and (self._grew(change.removed, change.inside, 0) or self._is_left(change)):
-            return None
-        above, below = self._neighbours(hunk, change)
-        if not change.added:
-            return self._closed_gap(change)
-        if not self._grew(change.added, change.made_inside, 1):
-            return None
-        count = len(change.added)
-        telling = sum(map(is_telling, change.added))
-        first, last = self._aligned.between(change.at, change.end, change.frame)
-        for place in self._new.places(change.added, change.made_inside):
-            lines = set(range(place, place + count))
-            if lines & taken or not self._is_same_block(change, place, first <= place <= last - count):
-                continue
-            is_below = above is not None and self._line(place - 1) == above
-            is_above = below is not None and self._line(place + count) == below
-            beside = [line for line, is_there in ((above, is_below), (below, is_above)) if line and is_there]
-            is_there = first <= place <= last - count or any(self._is_alone(line, change) for line in beside)
-            # Else the same lines came elsewhere in the function.
-            is_told = is_there and ((telling and (is_below or is_above)) or (is_below and is_above))
-            if is_told or telling >= _MANY_LINES:
-                taken |= lines
-                return place
-        return None
-
-    def _is_same_block(self, change: PlacedChange, place: int, is_between: bool) -> bool:
-        """Return whether what a change adds is in the same blocks there.
-
-        Args:
-            is_between: Whether the place is between the lines around the change: then the innermost block counts.
-        """
-        blocks = self._new.blocks(place + first_text(change.added))
-        return blocks[:1] == change.blocks[:1] if is_between else blocks == change.blocks
-
-    def _is_left(self, change: PlacedChange) -> bool:
-        """Return whether a line that a change removes is there as often as before, or moved to another old scope."""
-        texts = [bare(line) for line in change.removed if is_telling(line)]
-        added = [bare(line) for line in change.added]
-        return any(
-            self._new.count(text, change.inside) >= self._old.count(text, change.inside) or self._moved(text)
-            for text in texts
-            if texts.count(text) > added.count(text)
-        )
-
-    def _is_alone(self, line: bytes, change: PlacedChange) -> bool:
-        """Return whether a line identifies a place, and occurs once in its function, in both versions."""
-        places = (self._old.places([line], change.inside), self._new.places([line], change.made_inside))
-        return is_telling(line) and all(len(found) == 1 for found in places)
-
-    def _moved(self, text: bytes) -> bool:
-        """Return whether a scope that both versions have got a bare line; a new one may be a twin."""
-        there = self._new.scopes_with(text) & (self._old.names | {""})
-        return any(self._new.count(text, name) > self._old.count(text, name) for name in there)
-
-    def _grew(self, lines: Sequence[bytes], inside: str, by: int) -> bool:
-        """Return whether a function has lines at least as often as before, and `by` times more."""
-        return len(self._new.places(lines, inside)) >= len(self._old.places(lines, inside)) + by
-
-    def _closed_gap(self, change: PlacedChange) -> int | None:
-        """Return the place where the lines around removed ones, which identify it, are neighbours now."""
-        if not any(map(is_telling, change.removed)):
-            return None
-        pairs = self._aligned.pairs(change.frame)
-        place = pairs.get(change.at - 1)
-        return place + 1 if place is not None and pairs.get(change.end) == place + 1 else None
-
-    def _neighbours(self, hunk: Hunk, change: PlacedChange) -> tuple[bytes | None, bytes | None]:
-        """Return the lines above and below a change that are not blank, if the hunk has them as context."""
-        lines = self._old.lines
-        above = lines[change.at - 1] if change.at > hunk.old_index else None
-        below = lines[change.end] if change.end < hunk.old_index + hunk.old_count else None
-        return (above if above and above.strip() else None), (below if below and below.strip() else None)
-
-    def _line(self, index: int) -> bytes | None:
-        return self._new.lines[index] if 0 <= index < len(self._new.lines) else None
-
     # -- what it changes stands there, among other lines -------------------------------------------
 
     def _merged(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement:
@@ -322,7 +278,7 @@ class HunkJudge:
         if any(edits[i].end > edits[i + 1].start for i in range(len(edits) - 1)):
             return HunkJudgement("conflict", edits[0].start, inside, "its changes are in another order there")
         elsewhere = self._first_elsewhere(changes, edits)
-        if elsewhere is None and self._new.has_blocks_alone:
+        if elsewhere is None:
             elsewhere = self._first_other_block(changes, edits)
         if elsewhere is not None:
             why = f"what it changes is now in {_place_name(elsewhere)}; it is for {_place_name(inside)}"
@@ -354,8 +310,8 @@ def _fits(file: FileScopes, hunk: Hunk, index: int) -> bool:
     return fits(file.lines, hunk, index) and (index == 0 or not is_at_top)
 
 
-def _block_name(blocks: Sequence[bytes]) -> str:
-    return ", in ".join(f"`{head.decode('utf-8', 'replace')}`" for head in blocks) or "no block"
+def _block_name(blocks: Sequence[BlockHead]) -> str:
+    return ", in ".join(f"`{head.text.decode('utf-8', 'replace')}`" for head in blocks) or "no block"
 
 
 def _place_name(name: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from npu_rl.stack.patches.patch_model import Hunk
+from npu_rl.stack.port.enclosing_blocks import BlockHead
 from npu_rl.stack.port.file_scopes import FileScopes, bare
 
 
@@ -26,7 +27,8 @@ class PlacedChange(NamedTuple):
         made_inside: The scope around what it adds, which may have another name by then.
         frame: The scope in which its place is looked for: it has the blank lines at the ends of the change, too.
         made: The lines that it adds, bare, each with its innermost scope.
-        blocks: The heads of the blocks around what it adds, or removes if it adds nothing; see `blocks_around`.
+        blocks: The heads of the blocks around what it adds, or removes if it adds nothing; see `blocks_around`. A line
+            that the hunk itself adds has the index -1, any other that of the old version.
     """
 
     at: int
@@ -36,7 +38,7 @@ class PlacedChange(NamedTuple):
     made_inside: str
     frame: str
     made: tuple[tuple[bytes, str], ...]
-    blocks: tuple[bytes, ...]
+    blocks: tuple[BlockHead, ...]
 
     @property
     def end(self) -> int:
@@ -46,8 +48,9 @@ class PlacedChange(NamedTuple):
 
 def placed_changes(old: FileScopes, hunk: Hunk) -> Iterator[PlacedChange]:
     """Yield the changes of a hunk, which fits the old version exactly."""
-    whole = Edit(hunk.old_index, hunk.old_index + hunk.old_count, tuple(hunk.new_lines))
-    patched = FileScopes(edited_text(old.lines, [whole]), old.path)
+    at = hunk.old_index
+    edits = [Edit(at + c.at, at + c.at + len(c.removed), c.added) for c in hunk.changes()]
+    patched = FileScopes(edited_text(old.lines, edits), old.path)
     shift = 0
     for change in hunk.changes():
         first, added = hunk.old_index + change.at, len(change.added)
@@ -58,8 +61,25 @@ def placed_changes(old: FileScopes, hunk: Hunk) -> Iterator[PlacedChange]:
             around, frame = (f(first, first + len(change.removed)) for f in (old.inside, old.frame))
         lines = tuple((bare(patched.lines[i]), patched.name_at(i)) for i in range(start, end))
         shift += added - len(change.removed)
-        blocks = patched.blocks(start + first_text(change.added)) if added else old.blocks(first)
+        made_at = start + first_text(change.added)
+        blocks = unedited_heads(patched.blocks(made_at), edits) if added else old.blocks(first)
         yield PlacedChange(first, change.removed, change.added, around, made, frame, lines, blocks)
+
+
+def unedited_heads(heads: Sequence[BlockHead], edits: Sequence[Edit]) -> tuple[BlockHead, ...]:
+    """Return heads of blocks of an edited text with their indexes before the edits; -1 for a line of an edit."""
+    return tuple(head._replace(line=_unedited(head.line, edits)) for head in heads)
+
+
+def _unedited(index: int, edits: Sequence[Edit]) -> int:
+    shift = 0
+    for edit in edits:
+        if index < edit.start + shift:
+            break
+        if index < edit.start + shift + len(edit.lines):
+            return -1
+        shift += len(edit.lines) - (edit.end - edit.start)
+    return index - shift
 
 
 def first_text(lines: Sequence[bytes]) -> int:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from difflib import SequenceMatcher
+from functools import cached_property
 
-from npu_rl.stack.port.file_scopes import FileScopes, assigned, bare, is_telling
-from npu_rl.stack.port.placed_change import Edit, PlacedChange
+from npu_rl.stack.port.bound_names import bound_names
+from npu_rl.stack.port.file_scopes import PYTHON, FileScopes, assigned, bare, is_telling
+from npu_rl.stack.port.placed_change import Edit, PlacedChange, edited_text
 
 _BESIDE = (2, 6)  # lines above and below a place
 _LIKE = 0.9  # share of letters in common, by which a line is taken for another form of one
@@ -50,11 +52,30 @@ class RepeatedChanges:
         for _, name in made:
             if name in self._new.names and name not in self._old.names:
                 return f"the new version has {name} of its own"
+        bound = self._bound_by(changes) & self._bound_upstream
+        if bound:
+            return f"the new version has {min(bound)} of its own"
         added = [(text, name) for text, name in made if is_telling(text)]
         came = [text for text, name in added if self._new.count(text, name) > self._old.count(text, name)]
         if len(came) > share * len(added):
             return f"the new version has a part of what it adds: `{came[0].decode('utf-8', 'replace')[:100]}`"
         return None
+
+    def _bound_by(self, changes: Sequence[PlacedChange]) -> frozenset[str]:
+        """Return the names that the hunk binds, and that the old version lacks, by other lines than the new one."""
+        if not self._bound_upstream:
+            return frozenset()
+        edits = [Edit(change.at, change.end, change.added) for change in changes]
+        bound = bound_names(edited_text(self._old.lines, edits)) - bound_names(self._old.content)
+        same = {line for change in changes for line in change.added if line in self._new.lines}
+        return bound.difference(*(bound_names(line) for line in same))
+
+    @cached_property
+    def _bound_upstream(self) -> frozenset[str]:
+        """The names that the new version binds and the old one does not: by an import, too."""
+        if not self._new.path.endswith(PYTHON):
+            return frozenset()
+        return bound_names(self._new.content) - bound_names(self._old.content)
 
     def assigned_there(self, changes: Sequence[PlacedChange]) -> str | None:
         """Return that the new version began to assign what the hunk assigns, too; None if it did not."""
