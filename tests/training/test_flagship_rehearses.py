@@ -23,7 +23,7 @@ def rehearsed(
     workspace: Path, env: dict[str, str], *words: str, code: int = 0, **extra: str
 ) -> dict[str, dict[str, object]]:
     done = run_cli(
-        ["train", RECIPE, "--workspace", workspace, *words, "--json"], {**env, **extra}, timeout=900
+        ["train", RECIPE, "--workspace", workspace, *words, "--json"], {**env, **extra}, timeout=2400
     )
     assert done.returncode == code, done.stderr[-3000:]
     report: dict[str, dict[str, object]] = json.loads(done.stdout)
