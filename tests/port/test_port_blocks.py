@@ -145,6 +145,29 @@ def test_a_name_that_the_new_version_binds_otherwise(line: str) -> None:
     assert (found.state, found.why) == ("conflict", "the new version has helper of its own")
 
 
+INIT = """\
+class Bridge:
+    def __init__(self, config):
+        self.config = config
+        self.io = None
+
+    def model(self):
+        return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [("self.adjust_shared_weights(config)", "self.adjust_shared_weights()"), ("", "")],
+    ids=["a call with other arguments", "a blank line"],
+)
+def test_what_the_new_version_adds_at_this_place_in_another_form(mine: str, theirs: str) -> None:
+    mine, theirs = (f"        {line}\n".replace("        \n", "\n") for line in (mine, theirs))
+    new = INIT.replace("self.io = None\n", f"self.io = None\n{theirs}        self.more = config.more\n")
+    found = judged(INIT, INIT.replace("self.io = None\n", f"self.io = None\n{mine}"), new)
+    assert [hunk.state for hunk in found.hunks] == ["conflict"]
+
+
 def test_one_import_on_both_sides_is_no_name_of_its_own() -> None:
     patched = NAMES.replace("import os\n", "import os\nimport sys\n").replace("one(x)", "one(sys.argv)")
     new = NAMES.replace("import os\n", "import os\nimport sys\n")

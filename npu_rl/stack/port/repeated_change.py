@@ -5,6 +5,7 @@ Such a change would be there twice, which nobody sees.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -13,8 +14,10 @@ from npu_rl.stack.port.bound_names import bound_names
 from npu_rl.stack.port.file_scopes import PYTHON, FileScopes, assigned, bare, is_telling
 from npu_rl.stack.port.placed_change import Edit, PlacedChange, edited_text
 
+_CALL = re.compile(r"(?:await )?[\w.]+\(")
 _BESIDE = (2, 6)  # lines above and below a place
 _LIKE = 0.9  # share of letters in common, by which a line is taken for another form of one
+_LIKE_CALL = 0.75  # the same of two calls of one function
 _LONGEST = 200  # letters that are compared
 
 
@@ -96,12 +99,11 @@ class RepeatedChanges:
                     is_kept = bare(line) in known or edit.start <= i < edit.end
                     if not is_kept and any(_is_like(bare(line), one) for one in made - known):
                         return f"the new version has a line like one that it adds beside its place, at line {i + 1}"
-            if (
-                not change.removed
-                and not any(map(is_telling, change.added))
-                and any(map(bytes.strip, change.added))
-            ):
-                return "nothing in what it adds tells whether the new version has it"
+            if not change.removed and not any(map(is_telling, change.added)):
+                if any(map(bytes.strip, change.added)):
+                    return "nothing in what it adds tells whether the new version has it"
+                if any(not line.strip() for line in self._new.lines[max(0, edit.start - 1) : edit.start + 1]):
+                    return "the new version has a blank line at the place of its own"
         return None
 
 
@@ -110,4 +112,7 @@ def _is_like(one: bytes, other: bytes) -> bool:
     if one == other:
         return True
     texts = [text.decode("utf-8", "replace")[:_LONGEST] for text in (one, other)]
-    return SequenceMatcher(None, texts[0], texts[1], autojunk=False).ratio() >= _LIKE
+    calls = [_CALL.match(text) for text in texts]
+    is_one_call = calls[0] is not None and calls[1] is not None and calls[0][0] == calls[1][0]
+    least = _LIKE_CALL if is_one_call else _LIKE
+    return SequenceMatcher(None, texts[0], texts[1], autojunk=False).ratio() >= least
