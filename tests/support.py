@@ -282,16 +282,17 @@ class Repo:
         on: str = "main",
         parents: Sequence[str] | None = None,
         author: str = "A U Thor <author@example.com>",
+        days: int = 0,
     ) -> str:
         """A commit that changes `files` (None removes one; the rest stays) on a branch or `refs/…`; its id.
 
         parents: revisions, the first one's files being the start; [] begins a new history; by default the
-        tip of `on`.
+        tip of `on`. days: how much later than other commits.
         """
         ref = on if on.startswith("refs/") else f"refs/heads/{on}"
         if parents is None:
             parents = [self._heads[ref]] if ref in self._heads else []
-        stamp = EPOCH + 60 * self._commits
+        stamp = EPOCH + 60 * self._commits + 86400 * days
         self._commits += 1
         body = message.encode()
         lines = [f"commit {ref}\nmark :1\n".encode()]

@@ -138,14 +138,16 @@ class MirrorHistory:
         renames = dict(zip(fields[1::3], fields[2::3], strict=False))
         return renames.get(path)
 
-    def added(self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> str | None:
+    def added(
+        self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes], inside: str | None = None
+    ) -> str | None:
         """Return the first commit after which the new lines stand in a file and the old ones do not."""
         for commit, lines in self._versions(path):
             if find_all(lines, list(new_lines)) and not (old_lines and find_all(lines, list(old_lines))):
                 return commit
         return None
 
-    def lost(self, path: str, lines: Sequence[bytes]) -> str | None:
+    def lost(self, path: str, lines: Sequence[bytes], inside: str | None = None) -> str | None:
         """Return the first commit after which lines no longer stand in a file."""
         return next((c for c, found in self._versions(path) if not find_all(found, list(lines))), None)
 

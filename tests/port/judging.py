@@ -43,11 +43,13 @@ class MadeHistory:
     def renamed(self, path: str) -> str | None:
         return self.renamed_to.get(path)
 
-    def added(self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> str | None:
+    def added(
+        self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes], inside: str | None = None
+    ) -> str | None:
         self.asked.append(list(new_lines))
         return "added"
 
-    def lost(self, path: str, lines: Sequence[bytes]) -> str | None:
+    def lost(self, path: str, lines: Sequence[bytes], inside: str | None = None) -> str | None:
         self.asked.append(list(lines))
         return "lost"
 

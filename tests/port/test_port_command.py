@@ -12,7 +12,7 @@ from npu_rl.stack.port_series import port_result
 from npu_rl.stack.port_series.port_folder import PortFolder
 from npu_rl.stack.port_series.port_result import place_of
 from npu_rl.stack.port_series.verified_by import PatchProof
-from tests.port.upstream_versions import ONE, PATCHED, Versions, header, module
+from tests.port.upstream_versions import ONE, PATCHED, TWO, Versions, header, module
 from tests.support import ROOT, File, assert_told, git, ok, present
 
 
@@ -99,6 +99,46 @@ def test_without_history_commits_stay_unnamed(versions: Versions) -> None:
     assert "0004-upstream.patch: retired" in done.stdout and "commit" not in done.stdout
     assert not (versions.folder / "history").exists()
     assert "history of" not in done.stderr
+
+
+def test_a_commit_older_than_the_pin_is_named(versions: Versions) -> None:
+    """The pin is a hotfix of a release branch; what it lacks was committed before it."""
+    up = versions.upstream
+    up.commit({"README.md": "hotfix\n"}, "hotfix", on="release", parents=["v1"], days=90)
+    bringing = up.commit(
+        {"pkg/upstream.py": TWO["pkg/upstream.py"]}, "take seven", on="next", parents=["v1"], days=30
+    )
+    deleting = up.commit({"pkg/gone.py": None}, "delete gone", on="next", days=31)
+    up.commit({"README.md": "later\n"}, "later", on="next", days=120)
+    text = versions.manifest.read_text().replace("refs/tags/v1", "refs/heads/release")
+    versions.manifest.write_text(text)
+    versions.keep("0004", "0006")
+    stopped = versions.port("--to", "next", "--manifest", "m.yaml")
+    assert "history of 3 commits since" in stopped.stderr
+    assert f"by commit {bringing} take seven" in stopped.stdout
+    assert f"deleted by commit {deleting}" in stopped.stdout
+
+
+def test_the_commit_is_that_of_the_function(versions: Versions) -> None:
+    """An earlier one put the same line into another function."""
+    up = versions.upstream
+    line = ("upstream_first_2 = x + 2", "upstream_second_2 = x * 7")
+    first = module("upstream").replace(*line)
+    up.commit({"pkg/upstream.py": first}, "another function", on="twin", parents=["v1"])
+    second = {"pkg/upstream.py": module("upstream", second_2="x * 7").replace(*line)}
+    bringing = up.commit(second, "the function", on="twin")
+    versions.keep("0004")
+    done = ok(versions.port("--to", "twin", "--manifest", "m.yaml"))
+    assert f"by commit {bringing} the function" in done.stdout
+
+
+def test_a_stop_outlives_the_collection_of_garbage(versions: Versions) -> None:
+    versions.keep("0005", "0007")
+    versions.port()
+    versions.git("reflog", "expire", "--expire=now", "--all")
+    versions.git("gc", "-q", "--prune=now")
+    versions.resolve("pkg/conflict.py")
+    assert "0005-conflict.patch: ported by hand" in ok(versions.port("--continue")).stdout
 
 
 def test_the_size_of_the_history_is_told_before_it_is_fetched(versions: Versions) -> None:

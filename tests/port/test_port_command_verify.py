@@ -119,6 +119,35 @@ def test_a_file_that_a_command_names_and_the_port_edits_is_named(versions: Versi
     assert "pkg/exact.py was edited by a patch of this port" in done.stdout
 
 
+def test_a_file_that_git_ignores_is_not_of_the_ported_tree(versions: Versions) -> None:
+    verified_by(versions, {"0007-new": "python check.py $NPU_RL_TREE"})
+    ok(versions.port())
+    (versions.tree / ".git/info").mkdir(exist_ok=True)
+    (versions.tree / ".git/info/exclude").write_text("local_*.py\n")
+    (versions.tree / "pkg/local_settings.py").write_text("X = 1\n")
+    told = versions.port("--verify", "--python", sys.executable)
+    assert_told(told, "The work tree is not the ported tree", "pkg/local_settings.py")
+
+
+def test_a_test_that_changes_the_tree_proves_nothing_and_ends_the_tests(versions: Versions) -> None:
+    edits = "import os, pathlib; pathlib.Path(os.environ['NPU_RL_TREE'], 'pkg/more.py').touch()"
+    tests = {"0001-exact": f'python -c "{edits}"', "0007-new": "python check.py $NPU_RL_TREE"}
+    verified_by(versions, tests)
+    done = versions.port("--verify", "--python", sys.executable, "--json")
+    proofs = json.loads(done.stdout)["verified"]
+    assert [proof["outcome"] for proof in proofs] == ["unproven", "unproven"]
+    assert [proof["why"] for proof in proofs] == [
+        "its test changed the tree: pkg/more.py",
+        "not run: a test of 0001-exact.patch has changed the tree",
+    ]
+
+
+def test_coloured_output_is_read_as_any_other(versions: Versions) -> None:
+    verified_by(versions, {"0001-exact": "tests/test_tree.py::test_seven"})
+    versions.env["FORCE_COLOR"] = "1"
+    assert "0001-exact.patch: green: " in versions.port("--verify", "--python", sys.executable).stdout
+
+
 def test_a_work_tree_that_was_edited_since(versions: Versions) -> None:
     versions.keep("0001")
     ok(versions.port())

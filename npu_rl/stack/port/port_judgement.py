@@ -124,8 +124,14 @@ class History(Protocol):
     def renamed(self, path: str) -> str | None:
         """Return the path that a file was renamed to."""
 
-    def added(self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> str | None:
-        """Return the first commit after which a file has the new lines and lacks the old ones."""
+    def added(
+        self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes], inside: str | None = None
+    ) -> str | None:
+        """Return the first commit after which a file has the new lines and lacks the old ones.
 
-    def lost(self, path: str, lines: Sequence[bytes]) -> str | None:
-        """Return the first commit after which a file lacks the lines."""
+        Args:
+            inside: The class and function that the lines are directly in; None for anywhere in the file.
+        """
+
+    def lost(self, path: str, lines: Sequence[bytes], inside: str | None = None) -> str | None:
+        """Return the first commit after which a file, or a class or function of it, lacks the lines."""

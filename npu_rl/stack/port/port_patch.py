@@ -10,7 +10,7 @@ from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
 from npu_rl.stack.port.file_scopes import FileScopes
 from npu_rl.stack.port.judge_hunk import HunkJudge, HunkJudgement
 from npu_rl.stack.port.likely_places import PlaceSearch
-from npu_rl.stack.port.placed_change import Edit, edited_text
+from npu_rl.stack.port.placed_change import Edit, edited_text, placed_changes
 from npu_rl.stack.port.port_judgement import (
     History,
     HunkFate,
@@ -160,11 +160,11 @@ class _FilePort:
     def _bringing_commit(self, hunk: Hunk) -> str | None:
         if self._history is None:
             return None
-        changes = list(hunk.changes())
+        changes = list(placed_changes(FileScopes(self._old or b"", self._path), hunk))
         adding = max(changes, key=lambda change: len(change.added))
         if adding.added:
-            return self._history.added(self._path, adding.added, adding.removed)
-        return self._history.lost(self._path, changes[0].removed)
+            return self._history.added(self._path, adding.added, adding.removed, adding.made_inside)
+        return self._history.lost(self._path, changes[0].removed, changes[0].inside)
 
     def _losing_commit(self, name: str) -> str | None:
         """Return the commit after which the first line of a class or function is not in the file."""

@@ -38,7 +38,7 @@ from npu_rl.stack.port_series.port_state import (
     PortState,
 )
 from npu_rl.stack.port_series.port_steps import judge, message_of, old_patch, tree_with, with_hunks
-from npu_rl.stack.port_series.port_work_tree import PortWorkTree, tree_of, with_markers
+from npu_rl.stack.port_series.port_work_tree import LAID_REF, PortWorkTree, tree_of, with_markers
 from npu_rl.stack.port_series.target_version import TargetRef, upstream_at
 from npu_rl.stack.port_series.upstream_history import UpstreamHistory
 from npu_rl.stack.port_series.verified_by import VerifiedBy
@@ -98,12 +98,8 @@ class Port:
     def verified(self, report: PortReport, python: str) -> PortReport:
         """Run the tests of the ported patches over the work tree, which has to be the ported tree."""
         state = report.state
-        with self.folder.alone(), self._trees() as trees:
-            tree = tree_of(trees, state.tip)
-            found = self.work.read(trees, tree, ())
-            differing = [path for path, _, _ in trees.changed(tree, found.tree)]
         self._refuse(
-            differing,
+            self._differing(state),
             "The work tree is not the ported tree",
             "Put these files back, or move them away, then run the same command: git -C {tree} status",
         )
@@ -111,8 +107,19 @@ class Port:
         edited = frozenset(
             hunk.path for patch in state.patches if patch.status == PORTED for hunk in patch.hunks
         )
-        tests = VerifiedBy(python, self.folder.tree, self.loaded.path.parent, edited, self.context.notify)
+        tests = VerifiedBy(
+            *(python, self.folder.tree, self.loaded.path.parent, edited),
+            *(lambda: self._differing(state), self.context.notify),
+        )
         return replace(report, proofs=tests.run(headers))
+
+    def _differing(self, state: PortState) -> list[str]:
+        """Return the files in which the work tree is not the ported tree, with those that git ignores."""
+        with self.folder.alone(), self._trees() as trees:
+            tree = tree_of(trees, state.tip)
+            found = self.work.read(trees, tree, ())
+            paths = [path for path, _, _ in trees.changed(tree, found.tree)]
+        return sorted({*paths, *self.work.ignored()})
 
     def shown(self) -> None:
         """Note that the stop was shown: only what somebody has seen can be skipped."""
@@ -217,6 +224,7 @@ class Port:
         """Write a tree into the work tree, on top of the commits so far."""
         before = state.laid or EMPTY_TREE
         self.work.check_untouched(trees, before, tree)
+        self.work.anchor(LAID_REF, tree)
         state = self.folder.write(replace(state, laying=tree))
         self.work.lay(trees, before, tree)
         self.work.show(state.tip)
@@ -249,6 +257,7 @@ class Port:
         # Before the state has it: at the end of the series only an --abort would be left.
         ported_text(trees, state.component, patch, tip, found.tree)
         done = self._committed(trees, state, index, replace(patch, by_hand=True), found.tree)
+        self.work.anchor(LAID_REF, found.tree)
         state = replace(state.with_patch(index, done), phase=RUNNING, laid=found.tree)
         return self.folder.write(state)
 
@@ -268,6 +277,7 @@ class Port:
         patch = state.patches[index]
         found = self.work.read(trees, state.laid, [file.path for file in old_patch(trees, patch).files])
         known = trees.put_all(found.tree, [(path, None) for path in found.unknown])
+        self.work.anchor(LAID_REF, known)
         state = replace(state.with_patch(index, replace(patch, status=SKIPPED)), phase=RUNNING, laid=known)
         return self.folder.write(state)
 

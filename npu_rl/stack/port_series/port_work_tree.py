@@ -32,6 +32,7 @@ from npu_rl.stack.git.objects import (
 )
 
 INPUT_REF = "refs/npu-rl/input"
+LAID_REF = "refs/npu-rl/laid"  # the tree on disk, which no commit has at a conflict
 _BRANCH = "refs/heads/main"
 _LARGEST = 1 << 30
 _SHOWN = 20
@@ -202,6 +203,12 @@ class PortWorkTree:
         new = [path for path, _ in added if path not in own and not _BYTE_CODE.fullmatch(path)]
         known = self._added_by_user() if new else set()
         return WorkTreeFiles(tree, tuple(path for path in new if path not in known))
+
+    def ignored(self) -> list[str]:
+        """Return the files that git ignores and nobody has added, but for byte code of a cache."""
+        listed = self.repository.lines("ls-files", "-z", "--others", "--ignored", "--exclude-standard")
+        paths = (path.decode("utf-8", "surrogateescape") for path in listed)
+        return [path for path in paths if "__pycache__/" not in path]
 
     def _add_ignored(self, apart: Git) -> None:
         """Add to a private index what somebody has added to their own though `.gitignore` has it."""

@@ -1,7 +1,8 @@
 """The commits between two versions of a component, as far as they touch the files of its patches.
 
 They are fetched when the first question comes, without any file: the commits that are newer than the older version,
-whose number and size are told, then their trees by id. Then one batch brings the contents that naming a commit takes.
+or all of them where that cuts some off; their number and size are printed. Then their trees follow by id, and one
+batch brings the contents that naming a commit takes.
 """
 
 from __future__ import annotations
@@ -13,13 +14,14 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 
 from npu_rl.common.bounded import read_if_file
-from npu_rl.common.disk import disk_errors
+from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import SourceError
 from npu_rl.common.printable import counted
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.objects import GITLINK, SYMLINK, short
 from npu_rl.stack.hunks.hunk_match import find_all, split_lines
+from npu_rl.stack.port.file_scopes import FileScopes
 from npu_rl.stack.port_series.target_version import TargetRef
 from npu_rl.stack.resolve.release import sources_of
 from npu_rl.stack.resolve.upstream_repository import Upstream
@@ -81,22 +83,27 @@ class UpstreamHistory:
             (new.decode("utf-8", "surrogateescape") for old, new in pairs if old == path.encode()), None
         )
 
-    def added(self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> str | None:
-        """Return the first commit after which a file has the new lines and lacks the old ones."""
-        before = self._at_pin.get(path)
-        if before is not None and self._stands(before, new_lines, old_lines):
-            return None
-        for change in self._changes.get(path, []):
-            if change.blob is not None and self._stands(change.blob, new_lines, old_lines):
-                return None if change.commit in self._boundary else change.commit
+    def added(
+        self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes], inside: str | None = None
+    ) -> str | None:
+        """Return the first commit after which a file has the new lines and lacks the old ones.
+
+        Args:
+            inside: The class and function that the lines are directly in; None for anywhere in the file.
+        """
+        for number, blob in enumerate(self._versions(path)):
+            if blob is not None and self._has(blob, path, new_lines, inside):
+                old = [] if list(old_lines) == list(new_lines) else old_lines
+                if not self._has(blob, path, old, inside):
+                    return None if number == 0 else self._changes[path][number - 1].commit
         return None
 
-    def lost(self, path: str, lines: Sequence[bytes]) -> str | None:
-        """Return the first commit after which a file lacks the lines."""
-        before = self._at_pin.get(path)
-        stood = before is not None and self._has(before, lines)
+    def lost(self, path: str, lines: Sequence[bytes], inside: str | None = None) -> str | None:
+        """Return the first commit after which a file, or a class or function of it, lacks the lines."""
+        before, *_ = self._versions(path)
+        stood = before is not None and self._has(before, path, lines, inside)
         for change in self._changes.get(path, []):
-            stands = change.blob is not None and self._has(change.blob, lines)
+            stands = change.blob is not None and self._has(change.blob, path, lines, inside)
             if stood and not stands:
                 return change.commit
             stood = stands
@@ -113,12 +120,15 @@ class UpstreamHistory:
         for trees in self._open:
             trees.close()
 
-    def _stands(self, blob: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes]) -> bool:
-        old = list(old_lines)
-        return self._has(blob, new_lines) and not (old and old != list(new_lines) and self._has(blob, old))
+    def _versions(self, path: str) -> list[str | None]:
+        """Return the blobs of a file: at the pin, and after each commit that changes it."""
+        return [self._at_pin.get(path), *(change.blob for change in self._changes.get(path, []))]
 
-    def _has(self, blob: str, lines: Sequence[bytes]) -> bool:
-        return bool(lines) and bool(find_all(split_lines(self._contents.blob(blob)), list(lines)))
+    def _has(self, blob: str, path: str, lines: Sequence[bytes], inside: str | None) -> bool:
+        content = self._contents.blob(blob)
+        if not lines or not find_all(split_lines(content), list(lines)):
+            return False
+        return inside is None or bool(FileScopes(content, path).places(lines, inside))
 
     # -- commits and trees -----------------------------------------------------------------------
 
@@ -135,10 +145,18 @@ class UpstreamHistory:
         since = datetime.fromtimestamp(max(self.since - _DAY, 0), timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         try:
             self.upstream.fetch(repository, commits, contents="tree:0", since=since)
-            between = repository.text("log", "--format=%T", self.target.id, f"^{self.pin}").split()
-            self._tell_size(repository, len(between))
+            if self._is_cut(repository):
+                # Some are older than the pin: of a branch that the pin is not on, or with dates that were set back.
+                with disk_errors(self.folder):
+                    remove_tree(self.folder)
+                    init_bare(self.folder)
+                self.upstream.fetch(repository, commits, contents="tree:0")
+            # With the commits that those between were made from: the pin may be on another branch.
+            listing = repository.text("log", "--boundary", "--format=%m%T", self.target.id, f"^{self.pin}")
+            between = listing.split()
+            self._tell_size(repository, sum(mark.startswith(">") for mark in between))
             # By id: a second fetch of the commits would bring them again, which is more than their trees.
-            roots = [*between, repository.text("log", "-1", "--format=%T", self.pin)]
+            roots = [*(row[1:] for row in between), repository.text("log", "-1", "--format=%T", self.pin)]
             self.upstream.fetch(repository, roots, contents="blob:none")
         except SourceError as error:
             hint = (
@@ -157,11 +175,11 @@ class UpstreamHistory:
             f"{size / 1e6:.1f} MB of commits; their trees are about {count * _BYTES_PER_COMMIT / 1e6:.1f} MB"
         )
 
-    @cached_property
-    def _boundary(self) -> frozenset[str]:
-        """The commits whose parents were not fetched: what they have may be older."""
-        shallow = self._repository.git_dir / "shallow"
-        return frozenset((read_if_file(shallow) or b"").decode().split())
+    def _is_cut(self, repository: Git) -> bool:
+        """Return whether a commit between the versions lacks its parents."""
+        shallow = (read_if_file(repository.git_dir / "shallow") or b"").decode().split()
+        between = repository.text("rev-list", self.target.id, f"^{self.pin}").split()
+        return not set(between).isdisjoint(shallow)
 
     @cached_property
     def _changes(self) -> dict[str, list[PathChange]]:

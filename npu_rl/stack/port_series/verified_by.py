@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ _SHOWN = 3  # failed tests of a patch, as pytest's summary has them
 _PASSED = re.compile(r"\b[0-9]+ passed\b")
 _NOT_RUN = re.compile(r"\b[0-9]+ (skipped|xfailed|xpassed|deselected)\b")
 _NOT_RUN_BY_UNITTEST = re.compile(r"(?:OK \(.*(?:skipped|expected failures)=.*\)|NO TESTS RAN(?: \(.*\))?)")
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # FORCE_COLOR, or a project's own addopts
 GREEN, UNPROVEN = "green", "unproven"
 
 
@@ -49,19 +50,31 @@ class VerifiedBy:
         tree: The ported tree.
         beside: The folder of the manifest, where an own test is looked for first.
         edited: The files that ported patches change.
+        changed: Returns the files in which the tree is not the ported one.
     """
 
     python: str
     tree: Path
     beside: Path
     edited: frozenset[str]
+    changed: Callable[[], Sequence[str]]
     notify: Notify
 
     def run(self, headers: Mapping[str, Header]) -> list[PatchProof]:
-        """Return the outcome of each patch's tests, in order; each is reported at once, since it may take minutes."""
-        proofs = []
+        """Return the outcome of each patch's tests, in order; each is reported at once, since it may take minutes.
+
+        After a test that changes the tree none is run: it would not run over the ported tree.
+        """
+        proofs: list[PatchProof] = []
+        spoiled = ""
         for name, header in headers.items():
-            proofs.append(proof := self._proof(name, header))
+            proof = PatchProof(name, "", UNPROVEN, spoiled) if spoiled else self._proof(name, header)
+            if not spoiled and (paths := self.changed()):
+                spoiled = f"not run: a test of {name} has changed the tree"
+                proof = replace(
+                    proof, outcome=UNPROVEN, why=f"its test changed the tree: {', '.join(paths[:_SHOWN])}"
+                )
+            proofs.append(proof)
             self.notify(f"{name}: {proof.outcome}")
         return proofs
 
@@ -127,6 +140,7 @@ class VerifiedBy:
 
 
 def _outcome(code: int, stdout: str, stderr: str, is_pytest: bool) -> tuple[str, str]:
+    stdout, stderr = (_COLOUR.sub("", text) for text in (stdout, stderr))
     last = next((line.strip() for line in reversed(stdout.splitlines()) if line.strip()), "")
     reported = next((line.strip() for line in reversed(stderr.splitlines()) if line.strip()), "")
     if _NOT_RUN_BY_UNITTEST.fullmatch(reported):  # exit status 5 since Python 3.12 where nothing ran
