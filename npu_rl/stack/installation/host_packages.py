@@ -21,6 +21,7 @@ from npu_rl.stack.installation.target_python import TargetPython
 from npu_rl.stack.pylocks.pylock_file import LockedPackage
 from npu_rl.stack.requirements.bound_check import HOST_PACKAGES
 from npu_rl.stack.sources.credentials import strip_credentials
+from npu_rl.stack.sources.pip_config import TORCH_FOR_CPUS
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
@@ -96,8 +97,7 @@ def host_packages(
         named = [one for one in wheels if one.alone] if name in by_file else wheels
         wheel = choose_wheel(named, name, version)
         if name == "torch-npu" and not _has_cann(os.environ, root):
-            why = "no CANN is here, and without it `import torch` fails beside torch_npu"
-            found.append(HostPackage(name, version, left=f"{why}; source its set_env.sh and run again"))
+            found.append(HostPackage(name, version, left=_without_cann(loaded)))
         elif wheel is not None:
             found.append(HostPackage(name, str(wheel.version), wheel=wheel.path))
         elif name in by_file:
@@ -112,7 +112,8 @@ def host_packages(
             where=target.shown,
             why="\n".join(refused),
             hint="Name their wheels: --wheels DIR, or --wheels FILE for each\n"
-            "or the index that has them: pip config set global.extra-index-url URL",
+            "or the index that has them: pip config set global.extra-index-url URL\n"
+            f"torch for CPUs, which torch_npu is made for, is in PyTorch's: {TORCH_FOR_CPUS}",
         )
     return tuple(found)
 
@@ -124,6 +125,14 @@ def host_notes(packages: Sequence[HostPackage]) -> Iterator[str]:
             yield f"{one.name} {one.wanted}".strip() + f" is not installed: {one.left}"
         elif one.present and one.wanted and not same_version(one.present, one.wanted):
             yield f"{one.name} {one.present} is kept as the host's; the manifest wants {one.wanted}"
+
+
+def _without_cann(loaded: LoadedManifest) -> str:
+    why = "no CANN is here, and without it `import torch` fails beside torch_npu; source its set_env.sh and run again"
+    if "vllm-ascend" not in loaded.manifest.components:
+        return why
+    # vLLM loads each plugin that has an entry point, whatever the host is.
+    return f"{why}. Until then vLLM is imported only without vllm_ascend, which needs torch_npu: VLLM_PLUGINS= python ..."
 
 
 def _wanted(loaded: LoadedManifest) -> Iterator[tuple[str, str]]:
