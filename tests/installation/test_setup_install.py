@@ -27,9 +27,10 @@ def build_wheel(folder, settings=None, metadata=None):
     name = "built-1.0-py3-none-any.whl"
     with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as archive:
         archive.writestr("built.py", "")
-        archive.writestr("built-1.0.dist-info/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
-        archive.writestr("built-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n")
-        archive.writestr("built-1.0.dist-info/RECORD", "")
+        info, wheel = "built-1.0.dist-info", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        archive.writestr(f"{{info}}/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
+        archive.writestr(f"{{info}}/WHEEL", wheel)
+        archive.writestr(f"{{info}}/RECORD", "")
     return name
 """
 

@@ -85,7 +85,8 @@ def interrupted_line(
     if any(place.is_interrupted() for place in places):
         return f"packages are being moved into {python}, or a kill stopped that; what finishes it: {command}"
     if any(os.path.lexists(place.path) for place in places):
-        return f"packages are being brought to {python}, or a kill stopped that before a change; what goes on: {command}"
+        what = f"packages are being brought to {python}, or a kill stopped that before a change"
+        return f"{what}; what goes on: {command}"
     return None
 
 
