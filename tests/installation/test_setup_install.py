@@ -16,22 +16,30 @@ from tests.installation.made_packages import Stack, sdist, tree, wheel
 from tests.support import Repo, assert_told, clean_env, command_server, ok, run_cli
 from tests.training.processes import wait_for
 
-# A build that begins, and ends once a file is there.
-WAITING = """\
-import pathlib, time, zipfile
+BUILT = """\
+import pathlib, zipfile
 
 def build_wheel(folder, settings=None, metadata=None):
-    pathlib.Path({begun!r}).touch()
-    while not pathlib.Path({gate!r}).exists():
-        time.sleep(0.05)
     name = "built-1.0-py3-none-any.whl"
     with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as archive:
-        archive.writestr("built.py", "")
         info, wheel = "built-1.0.dist-info", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
-        archive.writestr(f"{{info}}/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
-        archive.writestr(f"{{info}}/WHEEL", wheel)
-        archive.writestr(f"{{info}}/RECORD", "")
+        archive.writestr("built.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
+        archive.writestr(f"{info}/WHEEL", wheel)
+        archive.writestr(f"{info}/RECORD", "")
     return name
+"""
+# A build that begins, and ends once a file is there.
+WAITING = """\
+import time
+begun, gate = {paths!r}
+exec({built!r})
+
+def build_wheel(folder, settings=None, metadata=None, build=build_wheel):
+    pathlib.Path(begun).touch()
+    while not pathlib.Path(gate).exists():
+        time.sleep(0.05)
+    return build(folder)
 """
 
 
@@ -84,7 +92,7 @@ def test_killed_while_files_are_moved_the_same_command_finishes(stack: Stack) ->
 
 def test_interrupted_while_a_package_is_built_the_same_command_goes_on(stack: Stack) -> None:
     gate, begun = stack.folder / "gate", stack.folder / "begun"
-    stack.lists("built", *sdist("built", "1.0", WAITING.format(begun=str(begun), gate=str(gate))))
+    stack.lists("built", *sdist("built", "1.0", WAITING.format(paths=(str(begun), str(gate)), built=BUILT)))
     env = locked(stack)
     stack.has(wheel("one", "1.0", {"one/__init__.py": "ONE = 1\n"}))
     before = tree(stack.folder / "env")
