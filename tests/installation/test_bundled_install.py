@@ -38,7 +38,8 @@ def test_packages_of_a_bundle_are_installed_without_an_index(
         "setuptools-99-py3-none-any.whl", "wheel-99-py3-none-any.whl",
     }  # fmt: skip
     env |= {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "NPU_RL_STORE": str(tmp_path / "none")}
-    words = ["setup", "-m", stack.manifest, "-w", tmp_path / "w", "--python", stack.python, "--install"]
+    words: list[str | Path] = ["setup", "-m", stack.manifest, "-w", tmp_path / "w", "--python", stack.python]
+    words.append("--install")
     before = tree(stack.folder / "env")
     assert_told(run_cli([*words, "--bundle", without], env), "the environment is as it was", code=1)
     assert tree(stack.folder / "env") == before
