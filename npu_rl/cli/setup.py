@@ -20,7 +20,7 @@ from npu_rl.cli.options import (
     network,
 )
 from npu_rl.cli.setup_build import built_components, built_json, say_built
-from npu_rl.cli.setup_bundle import manifest_file, opened_bundle, require_bundled_lock, store_of
+from npu_rl.cli.setup_bundle import manifest_file, opened_bundle, require_bundled_lock, store_of, wheels_of
 from npu_rl.cli.setup_install import (
     install_planned,
     installed_json,
@@ -129,7 +129,7 @@ def setup(
                 paths,
                 python,
                 venv,
-                wheels,
+                [*(wheels or ()), *wheels_of(held, opened)],
                 offline=offline or opened is not None,
                 dry_run=dry_run,
             )
@@ -155,8 +155,9 @@ def setup(
             request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)
             outcome = run(request, tell)
             digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
+        if packages is not None:
+            packages = install_planned(asked, packages)
     if packages is not None:
-        packages = install_planned(asked, packages)
         python = packages.target.path if venv is not None else python
     if python is not None:
         _keep_choice(paths, python)

@@ -47,6 +47,16 @@ def store_of(held: ExitStack, bundle: OpenBundle | None, lock: Lock) -> Store:
     return held.enter_context(found)
 
 
+def wheels_of(held: ExitStack, bundle: OpenBundle | None) -> list[Path]:
+    """Return the folder of the packages that a bundle has, which is there until `held` ends."""
+    if bundle is None:
+        return []
+    from npu_rl.stack.bundles.bundled_store import bundled_wheels
+
+    folder = held.enter_context(bundled_wheels(bundle))
+    return [] if folder is None else [folder]
+
+
 def manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
     """Return the manifest's file: the one that is named, else the one that the bundle has."""
     from npu_rl.stack.manifest.manifest_kind import find_manifest

@@ -74,7 +74,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     for line in stack_lines(lock):
         say(line)
     say("  clean" if report.ok else f"  {counted(changed, 'local change')}: npu-rl verify")
-    interrupted = interrupted_line(chosen_for(layout))
+    interrupted = interrupted_line(layout, receipt.setup, chosen_for(layout))
     if interrupted:
         say(f"  packages  {interrupted}")
     for line in own:

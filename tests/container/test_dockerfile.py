@@ -16,8 +16,8 @@ from packaging.requirements import Requirement
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.requirements.bound_check import HOST_PACKAGES
+from npu_rl.stack.requirements.host_requirements import host_requirements
 from npu_rl.training.container.dockerfile import dockerfile
-from npu_rl.training.container.package_steps import host_packages
 from tests.in_process import run_here
 from tests.support import ROOT, assert_told, clean_env, ok
 
@@ -128,11 +128,11 @@ def test_nothing_of_this_machine_is_in_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", bundled_manifests())
 def test_each_package_of_the_host_is_installed_at_the_manifests_version(name: str) -> None:
     manifest = load_manifest(name).manifest
-    installed = {one.name: str(one.specifier) for one in map(Requirement, host_packages(manifest))}
+    installed = {one.name: str(one.specifier) for one in host_requirements(manifest).values()}
     named = {one.name: str(one.specifier) for one in map(Requirement, manifest.requirements)}
     for field in HOST_PACKAGES:
         package, version = field.replace("_", "-"), getattr(manifest.host, field)
         wanted = f"=={version}" if version else named.get(package)
         assert installed.pop(package, None) == wanted, package
     assert installed == {}
-    assert "torch" in " ".join(host_packages(manifest))
+    assert "torch" in host_requirements(manifest)

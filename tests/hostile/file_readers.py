@@ -198,6 +198,7 @@ READERS = {
     "training/injected/npu_rl_driver.py": R("what the run is told", OWN, "", RUN),
     "training/injected/npu_rl_make_tiny.py": R("the model that it makes", OWN, "", RUN),
     "training/injected/npu_rl_mindspeed_rl_data.py": R("Python of the tree", STRANGER, "", RUN),
+    "training/injected/npu_rl_rehearsal/same_code.py": R("Python of the tree", STRANGER, "", RUN),
     "training/host/machines.py": R("machines.yaml", OWN),
     "training/host/training_python.py": R("packages of an interpreter", OWN),
     "training/injected/npu_rl_host.py": R(

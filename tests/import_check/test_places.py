@@ -145,6 +145,37 @@ def test_what_an_import_replaces_or_removes_is_an_error_and_a_wrapper_is_named(c
     assert not list(code.rglob("__pycache__"))
 
 
+SAME = """\
+import core_package.core as core
+{before}
+def instead(value):
+    return {body}
+
+core.{place} = instead
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "body", "state"),
+    [
+        ("from core_package.core import operator", "operator.neg(value)", "same"),
+        ("import math as operator", "operator.neg(value)", "replaced"),  # another object of that name
+        ("from core_package.core import operator", "operator.pos(value)", "replaced"),
+        ("from core_package.core import operator", "operator.neg(operator.neg(value))", "replaced"),
+    ],
+)
+def test_what_does_the_same_is_noted(code: Path, before: str, body: str, state: str) -> None:
+    own = "import operator\n\ndef taken(x):\n    return operator.neg(x)  # patched\n"
+    own += "\nclass Layer:\n    def forward(self):\n        return operator.neg(self)  # patched\n"
+    for place in ("taken", "Layer.forward"):
+        text = SAME.format(before=before, body=body, place=place)
+        lay(code, {"core_package/core.py": own, "adaptor/patching.py": text})
+        states, (finding,) = look(code, patched(code), ["adaptor", "core_package"])
+        assert states == {"patched": 1, state: 1}
+        assert finding.severity.value == ("note" if state == "same" else "error")
+        assert "by adaptor/patching.py:3" in finding.message
+
+
 def test_without_the_adaptor_all_places_are_the_patched_ones(code: Path) -> None:
     (code / "adaptor/patching.py").write_text("")
     states, findings = look(code, patched(code), ["adaptor", "core_package"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import shlex
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.installation.move_journal import FOLDER
+from npu_rl.stack.sources.pip_config import TORCH_FOR_CPUS
 from npu_rl.training.run.interpreter import Interpreter, require
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.packages.install_command import install_command, interrupted_line
@@ -49,13 +52,44 @@ def test_what_is_lacking_is_told_with_it() -> None:
 
 def test_an_interrupted_installation_is_seen_through_the_interpreters_link(tmp_path: Path) -> None:
     (tmp_path / "env/bin").mkdir(parents=True)
-    (tmp_path / "env/bin/python").write_text("")
-    assert interrupted_line(None) is None
-    assert interrupted_line(str(tmp_path / "env/bin/python")) is None
+    program = tmp_path / "env/bin/python"
+    program.write_text("")
+    program.chmod(0o755)
+    paths, setup = WorkspacePaths(tmp_path / "work"), {"manifest": str(bundled_manifests()["quickstart"])}
+    goes_on = f"npu-rl setup --manifest quickstart --workspace {tmp_path}/work --install --python"
+
+    def said(python: Path) -> str:
+        return interrupted_line(paths, setup, str(python)) or ""
+
+    assert interrupted_line(paths, setup) is None
+    assert said(program) == ""
     (tmp_path / "env" / FOLDER).mkdir()
+    assert f"before a change; what goes on: {goes_on} {program}" in said(program)
     (tmp_path / "env" / FOLDER / "journal.json").write_text("{}")
-    said = interrupted_line(str(tmp_path / "env/bin/python"))
-    assert said is not None and "setup --install finishes it" in said
+    assert f"what finishes it: {goes_on} {program}" in said(program)
     (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/python").symlink_to(tmp_path / "env/bin/python")
-    assert interrupted_line(str(tmp_path / "bin/python")) is not None
+    link = tmp_path / "bin/python"
+    link.symlink_to(program)
+    assert f"what finishes it: {goes_on} {link}" in said(link)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="PyPI's torch for other machines is for CPUs")
+def test_on_x86_64_it_names_the_index_of_torch_for_cpus_where_torch_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+
+    def said(python: str = "3.11.7", **words: bool) -> str:
+        setup = {"manifest": str(bundled_manifests()["quickstart"])}
+        paths = WorkspacePaths(tmp_path)
+        return install_command(paths, setup, ">=3.11,<3.12", "/opt/p", python, **words)
+
+    index = f"PIP_EXTRA_INDEX_URL={TORCH_FOR_CPUS} npu-rl setup "
+    assert index in said(cpu_torch=True, has_torch=False)
+    assert index in said("3.12.3", cpu_torch=True)  # a new environment has none
+    assert index not in said(cpu_torch=True)
+    assert index not in said(has_torch=False)  # CUDA's comes with the image
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://user:secret@index.example.org/simple")
+    assert "PIP_" not in said(cpu_torch=True, has_torch=False)

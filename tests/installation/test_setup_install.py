@@ -4,14 +4,43 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from npu_rl.stack.installation.move_journal import InstallationFolder
 from tests.in_process import run_here
-from tests.installation.made_packages import Stack, tree, wheel
+from tests.installation.made_packages import Stack, sdist, tree, wheel
 from tests.support import Repo, assert_told, clean_env, command_server, ok, run_cli
+from tests.training.processes import wait_for
+
+BUILT = """\
+import pathlib, zipfile
+
+def build_wheel(folder, settings=None, metadata=None):
+    name = "built-1.0-py3-none-any.whl"
+    with zipfile.ZipFile(pathlib.Path(folder) / name, "w") as archive:
+        info, wheel = "built-1.0.dist-info", "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n"
+        archive.writestr("built.py", "")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\\nName: built\\nVersion: 1.0\\n")
+        archive.writestr(f"{info}/WHEEL", wheel)
+        archive.writestr(f"{info}/RECORD", "")
+    return name
+"""
+# A build that begins, and ends once a file is there.
+WAITING = """\
+import time
+begun, gate = {paths!r}
+exec({built!r})
+
+def build_wheel(folder, settings=None, metadata=None, build=build_wheel):
+    pathlib.Path(begun).touch()
+    while not pathlib.Path(gate).exists():
+        time.sleep(0.05)
+    return build(folder)
+"""
 
 
 def locked(stack: Stack) -> dict[str, str]:
@@ -49,12 +78,40 @@ def test_killed_while_files_are_moved_the_same_command_finishes(stack: Stack) ->
         f"packages  packages are being moved into {stack.python}"
         in ok(run_cli(["status", "-w", work], env)).stdout
     )
+    goes_on = (
+        f"what finishes it: npu-rl setup --manifest NAME --workspace {work} --install --python {stack.python}"
+    )
+    assert goes_on in ok(run_cli(["verify", "-w", work], env)).stderr
     assert_told(run_cli([*words, "--dry-run"], env), "was interrupted", "without --dry-run", code=3)
     done = ok(run_cli(words, env))
     assert "Finished an interrupted installation of 2 packages." in done.stderr
     assert "has every package; nothing to install" in done.stdout
     assert stack.runs("import one, two; print(one.ONE)") == "2"
     assert not InstallationFolder(stack.folder / "env").path.exists()
+
+
+def test_interrupted_while_a_package_is_built_the_same_command_goes_on(stack: Stack) -> None:
+    gate, begun = stack.folder / "gate", stack.folder / "begun"
+    stack.lists("built", *sdist("built", "1.0", WAITING.format(paths=(str(begun), str(gate)), built=BUILT)))
+    env = locked(stack)
+    stack.has(wheel("one", "1.0", {"one/__init__.py": "ONE = 1\n"}))
+    before = tree(stack.folder / "env")
+    words = ["setup", "-m", str(stack.manifest), "-w", str(stack.folder / "w"), "--python", str(stack.python)]
+    ok(run_cli(words, env))
+    words.append("--install")
+    argv = [sys.executable, "-m", "npu_rl", *words]
+    with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: begun.exists() or process.poll() is not None, "a build", 120)
+        assert begun.exists()
+        seen = ok(run_cli(["verify", "-w", stack.folder / "w"], env)).stderr
+        assert "before a change; what goes on: npu-rl setup --manifest NAME" in seen
+        process.send_signal(signal.SIGINT)
+        assert "Traceback" not in process.communicate()[1]
+    assert process.returncode == 130
+    assert tree(stack.folder / "env") == before
+    gate.touch()
+    ok(run_cli(words, env))
+    assert stack.runs("import one, two, built; print(one.ONE)") == "2"
 
 
 def test_a_new_environment_is_the_chosen_one(stack: Stack) -> None:

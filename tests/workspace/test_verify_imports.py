@@ -173,8 +173,10 @@ def test_packages_are_held_against_the_committed_lock() -> None:
     assert [one for one in found if one.severity is Severity.ERROR] == []
     versions |= {"ray": ("2.40.0",), "numpy": (f"{versions['numpy'][0]}+local",)}
     del versions["einops"]
-    _, found = package_findings("quickstart", lock, TrainingPython("/p", "", "3.11.7", versions), "x86_64")
+    python = TrainingPython("/p", "", "3.11.7", versions)
+    _, found = package_findings("quickstart", lock, python, "x86_64", "npu-rl setup --install")
     told = [one.message for one in found if one.rule == "package-version"]
+    assert {one.fix for one in found if one.rule == "package-version"} == {"npu-rl setup --install"}
     assert told == [
         f"einops=={next(p.version for p in pylock.packages if p.name == 'einops')} is not installed",
         "ray 2.40.0 is installed, 2.42.1 is locked",

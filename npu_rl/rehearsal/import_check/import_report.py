@@ -20,7 +20,8 @@ class InterpreterReport:
         python: The interpreter's path, with its version.
         modules: Number of modules of the tree that were looked for.
         locked: Number of packages in the committed lock of packages; None if there is none for this interpreter.
-        places: Number of places that patches change, by state: patched, wrapped, replaced, missing, unclear, unseen.
+        places: Number of places that patches change, by state: patched, wrapped, same, replaced, missing, unclear or
+            unseen.
         standins: Stand-ins that took the place of what the interpreter lacks while the places were looked at.
     """
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from npu_rl.common.errors import LockError, NpuRlError
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
 from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.pylocks.locked_versions import differing_packages
 from npu_rl.training.host.line import NOTE, RED
 from npu_rl.training.host.machines import machine_kind
 from npu_rl.training.host.python_lines import python_lines
@@ -40,9 +41,12 @@ def pylock_of(manifest: str, lock: Lock, python: TrainingPython, machine: str) -
 
 
 def package_findings(
-    manifest: str, lock: Lock, python: TrainingPython, machine: str
+    manifest: str, lock: Lock, python: TrainingPython, machine: str, install: str = ""
 ) -> tuple[int | None, list[Finding]]:
     """Compare an interpreter's packages with what is locked for it.
+
+    Args:
+        install: The command that installs what is locked.
 
     Returns:
         The number of locked packages, None if there is no lock of them, and the findings.
@@ -56,36 +60,18 @@ def package_findings(
         fix = error.hint if isinstance(error, LockError) and error.hint else ""
         found.append(file_finding("no-pylock", Severity.NOTE, error.where or manifest, what, fix))
     else:
-        found += _differences(pylock, python)
+        found += _differences(pylock, python, install)
     found += _host_findings(lock, python, pylock is not None)
     return len(pylock.packages) if pylock else None, found
 
 
-def _differences(pylock: Pylock, python: TrainingPython) -> Iterator[Finding]:
-    from npu_rl.stack.pylocks.pylock_targets import Target
-
-    target: Target = pylock.target
-    fix = f"{python.path} -m pip install --no-deps --require-hashes -r FILE, with FILE from: npu-rl requirements"
-    for package in pylock.packages:
-        wish = f"{package.name}=={package.version}"
-        versions = python.versions.get(package.name, ())
-        if not versions:
-            what = f"{wish} is not installed"
-        elif _public(versions[0]) != _public(package.version):
-            what = f"{package.name} {versions[0]} is installed, {package.version} is locked"
-        else:
-            continue
-        yield file_finding("package-version", Severity.ERROR, f"pylock {target.shown}", what, fix)
-
-
-def _public(version: str) -> str:
-    """Return a version without its local part, which names a build."""
-    from packaging.version import InvalidVersion, Version
-
-    try:
-        return Version(version).public
-    except InvalidVersion:
-        return version
+def _differences(pylock: Pylock, python: TrainingPython, install: str) -> Iterator[Finding]:
+    installed = {name: versions[0] for name, versions in python.versions.items() if versions}
+    for package, version in differing_packages(pylock, installed):
+        what = f"{package.name}=={package.version} is not installed"
+        if version is not None:
+            what = f"{package.name} {version} is installed, {package.version} is locked"
+        yield file_finding("package-version", Severity.ERROR, f"pylock {pylock.target.shown}", what, install)
 
 
 def _host_findings(lock: Lock, python: TrainingPython, locked: bool) -> Iterator[Finding]:

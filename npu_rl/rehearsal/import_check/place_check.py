@@ -121,6 +121,9 @@ def _place_finding(place: ChangedPlace, state: str, by: str | None) -> Iterator[
         what = f"{place.dotted}, which {of} changes, is replaced at import by {by}"
         fix = "Patch what takes its place, or keep it from being imported"
         yield file_finding("patched-place-replaced", Severity.ERROR, where, what, fix)
+    elif state == "same":
+        what = f"{place.dotted}, which {of} changes, is replaced at import by {by}, which does the same"
+        yield file_finding("patched-place-same", Severity.NOTE, where, what)
     elif state == "missing":
         what = f"{place.dotted}, which {of} changes, is not there after all imports"
         yield file_finding("patched-place-replaced", Severity.ERROR, where, what)

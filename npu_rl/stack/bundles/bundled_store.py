@@ -9,7 +9,7 @@ from pathlib import Path
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import BundleError, UsageError
-from npu_rl.stack.bundles.bundle_names import PATCHES, UNITS
+from npu_rl.stack.bundles.bundle_names import PATCHES, UNITS, WHEELS, of_kind
 from npu_rl.stack.bundles.locked_content import patches_of, units_of
 from npu_rl.stack.bundles.read_bundle import OpenBundle
 from npu_rl.stack.git.command import Git
@@ -55,6 +55,26 @@ def require_lock(bundle: OpenBundle, lock: Lock) -> None:
             hint="Use the npu-rl and the manifest that are in the bundle, as `npu-rl bundle show` prints, "
             "or have a bundle made for this lock.",
         )
+
+
+@contextlib.contextmanager
+def bundled_wheels(bundle: OpenBundle) -> Iterator[Path | None]:
+    """Provide a folder with the packages that a bundle has, until the end; None if it has none.
+
+    Raises:
+        BundleError: If the file has changed since it was proven.
+        HostError: For errors of the disk.
+    """
+    names = of_kind(bundle.facts.sizes, WHEELS)
+    if not names:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="npu-rl-bundle-") as folder:
+        with disk_errors(Path(folder)):
+            for name in names:
+                with (Path(folder) / name.rpartition("/")[2]).open("xb") as file:
+                    file.writelines(bundle.chunks(name))
+        yield Path(folder)
 
 
 def shipped_manifest(bundle: OpenBundle) -> str:

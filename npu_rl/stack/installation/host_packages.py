@@ -16,11 +16,12 @@ from npu_rl.common.bounded import chunks, open_file
 from npu_rl.common.errors import HostError
 from npu_rl.stack.installation.index_packages import PackageIndexes
 from npu_rl.stack.installation.named_wheels import NamedWheel, choose_wheel
-from npu_rl.stack.installation.target_checks import same_version
 from npu_rl.stack.installation.target_python import TargetPython
+from npu_rl.stack.pylocks.locked_versions import is_wanted_version
 from npu_rl.stack.pylocks.pylock_file import LockedPackage
-from npu_rl.stack.requirements.bound_check import HOST_PACKAGES
+from npu_rl.stack.requirements.host_requirements import host_requirements, pinned_version
 from npu_rl.stack.sources.credentials import strip_credentials
+from npu_rl.stack.sources.pip_config import TORCH_FOR_CPUS
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
@@ -96,8 +97,7 @@ def host_packages(
         named = [one for one in wheels if one.alone] if name in by_file else wheels
         wheel = choose_wheel(named, name, version)
         if name == "torch-npu" and not _has_cann(os.environ, root):
-            why = "no CANN is here, and without it `import torch` fails beside torch_npu"
-            found.append(HostPackage(name, version, left=f"{why}; source its set_env.sh and run again"))
+            found.append(HostPackage(name, version, left=_without_cann(loaded)))
         elif wheel is not None:
             found.append(HostPackage(name, str(wheel.version), wheel=wheel.path))
         elif name in by_file:
@@ -112,7 +112,8 @@ def host_packages(
             where=target.shown,
             why="\n".join(refused),
             hint="Name their wheels: --wheels DIR, or --wheels FILE for each\n"
-            "or the index that has them: pip config set global.extra-index-url URL",
+            "or the index that has them: pip config set global.extra-index-url URL\n"
+            f"torch for CPUs, which torch_npu is made for, is in PyTorch's: {TORCH_FOR_CPUS}",
         )
     return tuple(found)
 
@@ -122,22 +123,23 @@ def host_notes(packages: Sequence[HostPackage]) -> Iterator[str]:
     for one in packages:
         if one.left:
             yield f"{one.name} {one.wanted}".strip() + f" is not installed: {one.left}"
-        elif one.present and one.wanted and not same_version(one.present, one.wanted):
+        elif one.present and one.wanted and not is_wanted_version(one.present, one.wanted):
             yield f"{one.name} {one.present} is kept as the host's; the manifest wants {one.wanted}"
 
 
+def _without_cann(loaded: LoadedManifest) -> str:
+    why = "no CANN is here, and without it `import torch` fails beside torch_npu; source its set_env.sh and run again"
+    if "vllm-ascend" not in loaded.manifest.components:
+        return why
+    # vLLM loads each plugin that has an entry point, whatever the host is.
+    return f"{why}. Until then vLLM is imported only without vllm_ascend: VLLM_PLUGINS= python ..."
+
+
 def _wanted(loaded: LoadedManifest) -> Iterator[tuple[str, str]]:
-    """Yield name and version: of the manifest's `host`, else of its requirements, where they pin one."""
-    pinned = {}
-    for text in loaded.manifest.requirements:
-        one = Requirement(text)
-        versions = [bound.version for bound in one.specifier if bound.operator == "=="]
-        if versions:
-            pinned[canonicalize_name(one.name)] = versions[0]
-    for attribute in HOST_PACKAGES:
-        name = canonicalize_name(attribute)
-        version = getattr(loaded.manifest.host, attribute, None) or pinned.get(name)
-        if version:
+    """Yield name and version of what the manifest pins."""
+    for name, requirement in host_requirements(loaded.manifest).items():
+        version = pinned_version(requirement)
+        if version is not None:
             yield name, version
 
 

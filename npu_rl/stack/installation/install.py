@@ -153,15 +153,11 @@ def install(
         with folder.alone():
             folder.sweep()
             now = read_target(target.path)
-            if _versions(now) != _versions(target):  # somebody else was faster
+            if now.versions != target.versions:  # somebody else was faster
                 planned = _planned(request, now, root)
             if planned.versions:
                 _bring(planned, now, folder, _cached(variables, settings, folder), settings, notify)
     return planned
-
-
-def _versions(target: TargetPython) -> dict[str, str]:
-    return {one.name: one.version for one in target.packages.values()}
 
 
 def _bring(

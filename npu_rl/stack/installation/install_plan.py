@@ -17,9 +17,9 @@ from npu_rl.stack.installation.target_checks import (
     check_replaced,
     check_room,
     check_target,
-    same_version,
 )
 from npu_rl.stack.installation.target_python import InstalledPackage, TargetPython
+from npu_rl.stack.pylocks.locked_versions import differing_packages
 from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock
 from npu_rl.stack.pylocks.requirement_lines import package_lines
 
@@ -92,16 +92,11 @@ def plan_installation(
         SourceError: If an index can't be asked.
     """
     check_target(target, pylock)
-    kept, coming, replaced = [], [], []
-    for package in pylock.packages:
-        present = target.packages.get(package.name)
-        if present is not None and same_version(present.version, package.version):
-            kept.append(present)
-            continue
-        coming.append(package)
-        if present is not None:
-            replaced.append((present, package.version))
+    coming = [package for package, _ in differing_packages(pylock, target.versions)]
     versions = {one.name: one.version for one in coming}
+    locked = [target.packages[one.name] for one in pylock.packages if one.name in target.packages]
+    kept = [one for one in locked if one.name not in versions]
+    replaced = [(one, versions[one.name]) for one in locked if one.name in versions]
     check_replaced(target, replaced)
     check_own_needs(target, versions)
     host = host_packages(loaded, target, wheels, indexes, root)

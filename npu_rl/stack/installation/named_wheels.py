@@ -11,8 +11,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import Version
 
 from npu_rl.common.errors import UsageError
-from npu_rl.stack.installation.target_checks import same_version
 from npu_rl.stack.installation.target_python import TargetPython
+from npu_rl.stack.pylocks.locked_versions import is_wanted_version
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def choose_wheel(wheels: Iterable[NamedWheel], name: str, version: str) -> Named
         for one in wheels
         if one.name == canonicalize_name(name)
         and one.rank is not None
-        and (not version or same_version(str(one.version), version))
+        and (not version or is_wanted_version(str(one.version), version))
     ]
     return min(fitting, key=lambda one: (one.rank, str(one.version)), default=None)
 

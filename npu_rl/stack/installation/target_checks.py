@@ -10,7 +10,7 @@ from importlib.metadata import Distribution
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
-from packaging.version import InvalidVersion, Version
+from packaging.version import Version
 
 from npu_rl.common.errors import HostError
 from npu_rl.common.printable import counted
@@ -164,11 +164,3 @@ def _requirements(distribution: Distribution) -> Iterator[Requirement]:
 def _names(packages: list[InstalledPackage]) -> str:
     more = f" and {len(packages) - _SHOWN} more" if len(packages) > _SHOWN else ""
     return ", ".join(f"{one.name} {one.version}" for one in packages[:_SHOWN]) + more
-
-
-def same_version(found: str, wanted: str) -> bool:
-    """Return whether a version is the wanted one; a local one, 2.5.1+cpu, counts as 2.5.1."""
-    try:
-        return Version(found) == Version(wanted) or Version(Version(found).public) == Version(wanted)
-    except InvalidVersion:
-        return found == wanted

@@ -86,6 +86,11 @@ class TargetPython:
         return ".".join(self.version.split(".")[:2])
 
     @property
+    def versions(self) -> dict[str, str]:
+        """What it imports: versions by canonical name."""
+        return {one.name: one.version for one in self.packages.values()}
+
+    @property
     def shown(self) -> str:
         """Path and version, for messages."""
         return f"{self.path} (Python {self.version})"

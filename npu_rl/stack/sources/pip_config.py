@@ -20,6 +20,7 @@ from npu_rl.common.errors import HostError
 from npu_rl.stack.sources.credentials import secrets_in, strip_credentials
 
 DEFAULT_INDEX = "https://pypi.org/simple"
+TORCH_FOR_CPUS = "https://download.pytorch.org/whl/cpu"  # on x86-64 PyPI has its build for CUDA alone
 _SECTIONS = ("global", "install", "download", ":env:")
 _ALIASES = {"pypi-url": "index-url", "default-timeout": "timeout"}
 _TRUE = {"y", "yes", "t", "true", "on", "1"}

@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
-from npu_rl.stack.requirements.bound_check import HOST_PACKAGES
+from npu_rl.stack.requirements.host_requirements import host_requirements
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
@@ -36,25 +35,12 @@ def package_steps(loaded: LoadedManifest, manifest: str, python: str) -> Iterato
         manifest: The manifest as npu-rl in the image finds it.
         python: The version of the image's Python, such as 3.11.
     """
-    host = host_packages(loaded.manifest)
+    host = list(map(str, host_requirements(loaded.manifest).values()))
     if host:
         why = "What the locked set leaves to the host; the locked set then has the last word on what these require."
         yield PackageStep(why, (f"{_PIP} {shlex.join(host)}",))
     yield from _locked(manifest, python)
     yield from _special(loaded.manifest)
-
-
-def host_packages(manifest: Manifest) -> list[str]:
-    """Return torch and its like at the manifest's versions, as requirements that pip takes."""
-    named = {canonicalize_name(Requirement(text).name): text for text in manifest.requirements}
-    found = []
-    for field in HOST_PACKAGES:
-        name, version = canonicalize_name(field), getattr(manifest.host, field)
-        if version is not None:
-            found.append(f"{name}=={version}")
-        elif name in named:
-            found.append(named[name])
-    return found
 
 
 def _locked(manifest: str, python: str) -> Iterator[PackageStep]:

@@ -46,7 +46,8 @@ def installing(paths: WorkspacePaths, report: Report, found: Interpreter) -> str
     """Return the command that installs a workspace's packages into an interpreter."""
     version = ".".join(map(str, found.version))
     setup, python = report.receipt.setup, report.lock.host.get("python")
-    return install_command(paths, setup, python, found.path, version, managed=found.managed)
+    torch = {"cpu_torch": report.lock.device != "cuda", "has_torch": found.has_torch}
+    return install_command(paths, setup, python, found.path, version, managed=found.managed, **torch)
 
 
 def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +26,8 @@ def install_command(
     version: str,
     *,
     managed: bool = False,
+    cpu_torch: bool = False,
+    has_torch: bool = True,
 ) -> str:
     """Return the command that installs a workspace's packages; where it has to have NAME, with a line that explains it.
 
@@ -32,11 +37,14 @@ def install_command(
         python: The interpreter. One of another version gets an environment beside the workspace in its place.
         version: Its version.
         managed: Whether it belongs to the operating system.
+        cpu_torch: Whether the stack wants torch's build for CPUs, which torch_npu is made for.
+        has_torch: Whether the interpreter has torch already.
     """
     fits = _in_range(version, host_python) and not managed
     beside = paths.root.with_name(f"{paths.root.name}-python")
     where = ("--python", shlex.quote(python)) if fits else ("--venv", shlex.quote(str(beside)))
-    return before_install() + setup_hint(paths, setup, "--install", *where)
+    index = _index_of_torch() if cpu_torch and not (fits and has_torch) else ""
+    return before_install() + index + setup_hint(paths, setup, "--install", *where)
 
 
 def before_install() -> str:
@@ -48,13 +56,37 @@ def before_install() -> str:
     return ""
 
 
-def interrupted_line(python: str | None) -> str | None:
-    """Return the line of a command that only looks, if files are being moved into an interpreter, or have been."""
-    if python is None:
-        return None
-    places = {Path(python).parent.parent, Path(python).resolve().parent.parent}
-    if any(InstallationFolder(place).is_interrupted() for place in places):
-        return f"packages are being moved into {python}, or a kill stopped that: npu-rl setup --install finishes it"
+def _index_of_torch() -> str:
+    """Return the part of a command that names an index with torch for CPUs, unless the user's own names come first."""
+    from npu_rl.stack.sources.pip_config import TORCH_FOR_CPUS, read_pip_settings
+
+    try:
+        settings = read_pip_settings()
+    except HostError:
+        return ""  # the command itself says what is wrong with the configuration
+    if platform.machine() != "x86_64" or settings.extra_index_urls or settings.no_index:
+        return ""
+    return f"PIP_EXTRA_INDEX_URL={TORCH_FOR_CPUS} "
+
+
+def interrupted_line(
+    paths: WorkspacePaths, setup: Mapping[str, Any], python: str | None = None
+) -> str | None:
+    """Return the line of a command that only looks, if an installation goes on or was stopped, with what finishes it.
+
+    Args:
+        setup: That of the workspace's receipt.
+        python: The interpreter that the user named or has chosen; None for npu-rl's own.
+    """
+    python = shutil.which(python or sys.executable) or python or sys.executable
+    programs = {Path(python).absolute(), Path(os.path.realpath(python))}
+    places = [InstallationFolder(program.parent.parent) for program in programs]
+    command = setup_hint(paths, setup, "--install", "--python", shlex.quote(python)).replace("\n", "; ")
+    if any(place.is_interrupted() for place in places):
+        return f"packages are being moved into {python}, or a kill stopped that; what finishes it: {command}"
+    if any(os.path.lexists(place.path) for place in places):
+        what = f"packages are being brought to {python}, or a kill stopped that before a change"
+        return f"{what}; what goes on: {command}"
     return None
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from .faults import CatchAll, describe_error
 from .forks import run_forks
+from .same_code import does_the_same
 
 _LOOKED_AT = 200  # objects behind one name: wrappers, and what they close over
 # Attributes in which wrappers keep what they wrap: functools, torch, triton, ray and our own.
@@ -55,7 +56,8 @@ def _look(code: Path, adaptors: list[str], places: list[dict[str, Any]]) -> dict
 def _state(place: Mapping[str, Any], code: Path) -> dict[str, Any]:
     """Return a place's `state`, and what is there instead as `by`.
 
-    It is patched, wrapped (the patched code is called by other), replaced, missing or unclear.
+    It is patched, wrapped (the patched code is called by other), same (by other code that does the same), replaced,
+    missing or unclear.
     """
     module = sys.modules[place["module"]]
     file = os.path.realpath(code / place["file"])
@@ -74,7 +76,9 @@ def _state(place: Mapping[str, Any], code: Path) -> dict[str, Any]:
         return {"state": "unclear", "by": type(found).__name__}
     at = [number for number, one in enumerate(codes) if _is_at(one, file, lines)]
     if not at:
-        return {"state": "replaced", "by": _place_of(codes[0], code)}
+        name = place["name"].rpartition(".")[2]
+        same = does_the_same(found, file, lines, name, vars(module))
+        return {"state": "same" if same else "replaced", "by": _place_of(codes[0], code)}
     own = not at[0] or place["decorated"]  # by what the source itself says
     return {"state": "patched"} if own else {"state": "wrapped", "by": _place_of(codes[0], code)}
 

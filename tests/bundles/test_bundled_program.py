@@ -1,0 +1,33 @@
+"""`npu-rl bundle create` as it is typed: with npu-rl's real wheel and all that it needs, from PyPI."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.bundles.made import MadeStack
+from tests.support import index_env, ok, run_cli, run_program
+
+pytestmark = [pytest.mark.pypi, pytest.mark.upstreams]  # it takes 20 s, so it goes with the long tests
+
+HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
+@pytest.mark.skipif(shutil.which(f"python{HERE}") is None, reason=f"no python{HERE} on PATH")
+def test_its_first_line_makes_an_environment_with_npu_rl(stack: MadeStack, tmp_path: Path) -> None:
+    env = index_env(tmp_path, stack.world.root / "store")
+    words: list[str | Path] = ["-o", tmp_path / "m.tar", "--python", HERE, "--platform", platform.machine()]
+    ok(run_cli(["bundle", "create", stack.manifest, *words], env))
+    shown = ok(run_cli(["bundle", "show", tmp_path / "m.tar"], env, tmp_path)).stdout
+    lines = shown.partition("git:\n")[2].splitlines()
+    assert len(lines) == 2
+    bare = {name: env[name] for name in ("PATH", "HOME", "TMPDIR")} | {"PIP_CONFIG_FILE": "/dev/null"}
+    for line in lines:
+        ok(run_program(["sh", "-c", line.replace("python3 ", f"python{HERE} ")], env=bare, cwd=tmp_path))
+    program = str(tmp_path / "npu-rl-env/bin/npu-rl")
+    proven = ok(run_program([program, "verify", "--deep"], env=bare, cwd=tmp_path))
+    assert "equals its lock" in proven.stdout
