@@ -164,6 +164,19 @@ def test_alarms_of_steps_that_were_run_again_say_so_and_the_overlap_is_cut(root:
     assert "A later attempt has run this step again." in text
 
 
+def test_an_alarm_says_what_to_do_and_how_often_it_came(root: Path) -> None:
+    record = made_record(root)
+    hint = "Stop the run: `npu-rl runs stop demo`, token=hunter22hunter22."
+    again = [{**alarm(f"Step {step}: odd"), "cause": "one cause", "hint": hint} for step in (2, 4)]
+    made_attempt(record, range(1, 5), alarms=[*again, alarm("Step 4: once", "transfer")], end="failed")
+    made_attempt(record, range(5, 9), alarms=[{**again[0], "message": "of another attempt"}])
+    found = recorded_run(root, "demo").alarms
+    assert [(one.count, one.hint) for one in found] == [(1, hint), (2, hint), (1, ""), (1, hint)]
+    text = parsed(page_of(root)).text
+    assert "npu-rl runs stop demo" in text and "hunter22" not in text
+    assert [text.count(f"time {count} of 2") for count in (1, 2)] == [1, 1]
+
+
 def test_many_alarms_are_counted(root: Path) -> None:
     attempt = made_attempt(made_record(root), [1], end=None)
     line = json.dumps(alarm("Step 1: again")) + "\n"
