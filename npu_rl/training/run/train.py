@@ -204,7 +204,7 @@ def run_attempt(
                 run_id=record.mark,
                 total=recipe.steps,
                 watch=_watch(prepared, rollout_standin, transfer),
-                clock=phase_clock(recipe),
+                clock=phase_clock(recipe, prepared.judgement.plan),
                 screen=screen,
                 ray=ray,
                 lines=_step_lines(recipe),
