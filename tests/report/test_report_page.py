@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import UsageError
+from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.report.gather_report import MOST_ALARMS, gather_run
 from npu_rl.training.report.write_report import ReportRequest, write_report
@@ -268,6 +269,20 @@ def test_hostile_text_is_shown_and_never_markup(root: Path) -> None:
     assert "1 line can't be read" in found.text
     assert r"raw \udcff\udcfe" in found.text
     assert not set(page) & set("\u202e\u2066\x00\x1b")
+
+
+def test_the_name_of_a_validation_is_as_harmless_in_the_scripts_data(root: Path) -> None:
+    attempt = made_attempt(made_record(root), [1], end=None)
+    with MetricsWriter(attempt.metrics) as writer:
+        writer.write(2, {f"val-core/\u202e{HOSTILE}{'w' * 10_000}/acc": 0.5})
+    attempt.close("done", 0)
+    page = page_of(root)
+    drawn = re.search(r'id="data">(.*?)</script>', page)
+    assert drawn is not None and r"val-core/\u202e</script>" in parsed(page).text
+    names = [one["name"] for panel in json.loads(drawn[1]) for one in panel["series"]]
+    assert [name for name in names if name.startswith(r"val-core/\u202e</script>")]
+    assert max(map(len, names)) < 120
+    assert "".join(names).isprintable()
 
 
 def test_a_long_response_is_cut_and_says_by_how_much(root: Path) -> None:
