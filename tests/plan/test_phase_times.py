@@ -7,8 +7,8 @@ import pytest
 from npu_rl.recipes.plan.phase_times import FIRST, MOST, PEAK, UTILISATION, first_limits, phase_times_of
 from npu_rl.recipes.plan.plan import Plan, plan_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.training.monitor.phases_of_recipe import phase_clock
 from npu_rl.training.report.published_rows import published_rows
-from npu_rl.training.run.phases_of_recipe import phase_clock
 from tests.support import present
 
 PUBLISHED = (
