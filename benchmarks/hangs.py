@@ -4,16 +4,21 @@ Each run is tests/training/hang_program.py with two ranks of Ray on gloo, the dr
 floor of 2 seconds. Of a hang is counted: whether the first line of the alarm's cause names rank and line as it should,
 and the seconds from the deadline (the phase's begin plus its limit) to the alarm. Healthy runs validate and save every
 third step, for ten times as long as a step; an alarm of a hang is a false one.
+
+Results go to DIR/results.json as they come, and the same command goes on where it was stopped; take another DIR for
+another --work. A run that ended by an error, such as one whose Ray did not start, counts, and is named below the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import statistics
 import tempfile
+from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -96,7 +101,8 @@ def table(trials: list[Trial]) -> str:
         shown = f"{late[0]:g} to {late[-1]:g}, median {statistics.median(late):g}" if late else "-"
         named = "-" if kind == "none" else f"{sum(one.named for one in own)} of {len(own)}"
         lines.append(f"| {kind} | {len(own)} | {named} | {shown} | {sum(one.alarms for one in own)} |")
-    return "\n".join(lines)
+    errors = (f"- {one.kind}: {one.error.splitlines()[0]}" for one in trials if one.error)
+    return "\n".join([*lines, "", *errors]).rstrip()
 
 
 def main() -> None:
@@ -113,13 +119,37 @@ def main() -> None:
     given.lab.mkdir(parents=True, exist_ok=True)
     plan = [(kind, 5, 0.0) for _ in range(given.rounds) for kind in given.kinds]
     plan += [("none", 7, given.work)] * given.healthy
-    trials = []
-    for kind, steps, work in plan:
+    trials = earlier(given.lab)
+    for kind, steps, work in left(plan, trials):
         trials.append(trial(given.lab, kind, steps, work))
         print(trials[-1], flush=True)
-        (given.lab / "results.json").write_text(json.dumps([asdict(one) for one in trials], indent=2))
-        (given.lab / "results.md").write_text(table(trials) + "\n")
+        write(given.lab / "results.json", json.dumps([asdict(one) for one in trials], indent=2))
+        write(given.lab / "results.md", table(trials))
     print(table(trials))
+
+
+def earlier(lab: Path) -> list[Trial]:
+    """Return the results of an earlier call."""
+    file = lab / "results.json"
+    return [Trial(**one) for one in json.loads(file.read_text("utf-8"))] if file.exists() else []
+
+
+def left(plan: list[tuple[str, int, float]], done: list[Trial]) -> list[tuple[str, int, float]]:
+    """Return what of a plan has no result yet."""
+    there = Counter(one.kind for one in done)
+    found = []
+    for kind, steps, work in plan:
+        there[kind] -= 1
+        if there[kind] < 0:
+            found.append((kind, steps, work))
+    return found
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file whole: a call that is stopped leaves the old one."""
+    part = file.with_suffix(".part")
+    part.write_text(text + "\n", "utf-8")
+    os.replace(part, file)
 
 
 if __name__ == "__main__":

@@ -101,19 +101,26 @@ def test_a_resumed_run_has_one_curve_and_its_alarms_their_steps(runs: Runs) -> N
         "message": "loss is NaN",
         "cause": "c",
         "place": "p",
+        "hint": "Stop the run.",
         "fatal": True,
     }
+    later = {**alarm, "time": 2003.5}
     (record.folder / "attempts/1/alarms.jsonl").write_text(json.dumps(alarm) + "\n{cut off")
+    (record.folder / "attempts/2/alarms.jsonl").write_text(f"{json.dumps(later)}\n" * 3)
     write_samples(record, 4, [("q", "a", 1.0)])
     checkpoint(record, 4)
     text = runs("show", "demo").stdout
     assert "demo: done, 4/4 steps, reward 0.400, goal 0.8" in text and "UNPROVEN: mine" in text
     assert "step 2, attempt 1, FATAL nan: loss is NaN" in text and text.isascii()
+    assert text.count("FATAL nan: loss is NaN") == 1 and "    next:  Stop the run.\n" in text
+    assert "    often: 4 times, the last at step 3, attempt 2, FATAL nan\n" in text
     assert re.search(r"^  1  stopped  steps 1-3 .* on n1, n2$", text, re.M)
     assert "gen 1.5" in text and "100 per device, 200 per card" in text
     found = runs.json("show", "demo")
     assert found["curve"] == [[1, 0.1], [2, 0.2], [3, 0.3], [4, 0.4]]
-    assert [one["step"] for one in found["alarms"]] == [2] and found["tokens_per_second"]["card"] == 200
+    assert [(one["step"], one["count"]) for one in found["alarms"]] == [(2, 1), (3, 1), (3, 2), (3, 3)]
+    assert any(line.startswith("npu-rl report demo ") for line in found["next"])
+    assert found["tokens_per_second"]["card"] == 200
     assert any(line.startswith("npu-rl weights export demo demo-hf ") for line in found["next"])
     assert found["state"] == "done" and found["missing"] == []
 

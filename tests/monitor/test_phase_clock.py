@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.monitor.phase_clock import PhaseClock, PhaseEvent, parse_phase
-from npu_rl.training.run.phases_of_recipe import phase_clock
+from npu_rl.training.monitor.phases_of_recipe import phase_clock
 
 STEP = [("gen", 30.0), ("reward", 0.5), ("update_actor", 20.0)]
 

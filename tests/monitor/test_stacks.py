@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npu_rl.training.monitor.hang_alarm import StackReport, hang_alarm, report_of
+from npu_rl.training.monitor.hang_alarm import StackReport, hang_alarm, lost_node_alarm, report_of
 from npu_rl.training.monitor.phase_clock import PhaseWait
 from npu_rl.training.monitor.stack_text import Frame, parse_stacks
 
@@ -156,17 +156,20 @@ def test_a_lost_node_and_one_that_does_not_answer_come_before_all() -> None:
         "node2 (10.99.7.2) has left the Ray cluster",
         "node4 (10.99.7.4) does not answer",
     ]
-    alarm = hang_alarm(PhaseWait("gen", 130.0, 120.0, 30.0), 5, found, Path("stacks/1.txt"), fatal=False)
+    wait = PhaseWait("gen", 130.0, 120.0, 30.0)
+    alarm = hang_alarm(wait, 5, found, Path("stacks/1.txt"), run="demo-2", fatal=False)
     assert alarm.message == "gen after step 5 takes 2:10 (limit 2:00; at most 0:30 so far)"
-    assert (
-        alarm.cause.startswith("node2 (10.99.7.2) has left the Ray cluster\n") and "worker.sh" in alarm.hint
-    )
+    assert alarm.cause.startswith("node2 (10.99.7.2) has left the Ray cluster\n")
+    assert "worker.sh" in alarm.hint and "`npu-rl runs stop demo-2`" in alarm.hint
+    assert lost_node_alarm("10.99.7.2", 5, Path("driver.log"), run="demo-2").hint == alarm.hint
 
 
 def test_without_stacks_the_alarm_comes_all_the_same() -> None:
     wait = PhaseWait("building the workers", 1900.0, 1800.0, None)
     alarm = hang_alarm(
-        wait, None, StackReport(error="the nodes did not answer"), Path("driver.log"), fatal=True
+        *(wait, None, StackReport(error="the nodes did not answer"), Path("driver.log")),
+        run="demo",
+        fatal=True,
     )
     assert alarm.message == "building the workers takes 31:40 (limit 30:00; the first of its name)"
     assert "No stacks: the nodes did not answer" in alarm.cause and alarm.fatal

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import UsageError
+from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.report.gather_report import MOST_ALARMS, gather_run
 from npu_rl.training.report.write_report import ReportRequest, write_report
@@ -164,6 +165,19 @@ def test_alarms_of_steps_that_were_run_again_say_so_and_the_overlap_is_cut(root:
     assert "A later attempt has run this step again." in text
 
 
+def test_an_alarm_says_what_to_do_and_how_often_it_came(root: Path) -> None:
+    record = made_record(root)
+    hint = "Stop the run: `npu-rl runs stop demo`, token=hunter22hunter22."
+    again = [{**alarm(f"Step {step}: odd"), "cause": "one cause", "hint": hint} for step in (2, 4)]
+    made_attempt(record, range(1, 5), alarms=[*again, alarm("Step 4: once", "transfer")], end="failed")
+    made_attempt(record, range(5, 9), alarms=[{**again[0], "message": "of another attempt"}])
+    found = recorded_run(root, "demo").alarms
+    assert [(one.count, one.hint) for one in found] == [(1, hint), (2, hint), (1, ""), (1, hint)]
+    text = parsed(page_of(root)).text
+    assert "npu-rl runs stop demo" in text and "hunter22" not in text
+    assert [text.count(f"time {count} of 2") for count in (1, 2)] == [1, 1]
+
+
 def test_many_alarms_are_counted(root: Path) -> None:
     attempt = made_attempt(made_record(root), [1], end=None)
     line = json.dumps(alarm("Step 1: again")) + "\n"
@@ -255,6 +269,20 @@ def test_hostile_text_is_shown_and_never_markup(root: Path) -> None:
     assert "1 line can't be read" in found.text
     assert r"raw \udcff\udcfe" in found.text
     assert not set(page) & set("\u202e\u2066\x00\x1b")
+
+
+def test_the_name_of_a_validation_is_as_harmless_in_the_scripts_data(root: Path) -> None:
+    attempt = made_attempt(made_record(root), [1], end=None)
+    with MetricsWriter(attempt.metrics) as writer:
+        writer.write(2, {f"val-core/\u202e{HOSTILE}{'w' * 10_000}/acc": 0.5})
+    attempt.close("done", 0)
+    page = page_of(root)
+    drawn = re.search(r'id="data">(.*?)</script>', page)
+    assert drawn is not None and r"val-core/\u202e</script>" in parsed(page).text
+    names = [one["name"] for panel in json.loads(drawn[1]) for one in panel["series"]]
+    assert [name for name in names if name.startswith(r"val-core/\u202e</script>")]
+    assert max(map(len, names)) < 120
+    assert "".join(names).isprintable()
 
 
 def test_a_long_response_is_cut_and_says_by_how_much(root: Path) -> None:

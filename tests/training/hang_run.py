@@ -78,8 +78,9 @@ def hang(
     work: float = 0.0,
     floor: float = 2.0,
     env: Mapping[str, str] = {},
+    at_most: float = 1800.0,
 ) -> Hung:
-    """Run it until it ends, or until it has hung and was stopped."""
+    """Run it until it ends, or until it has hung and was stopped; `at_most` so many seconds, without an alarm."""
     code = folder / "code"
     timers = code / "verl" / "utils" / "debug"
     timers.mkdir(parents=True)
@@ -95,12 +96,26 @@ def hang(
     script.write_text(script.read_text().replace("#!/bin/sh\n", f"#!/bin/sh\n{driver}", 1))
     screen, error, began = Listener(0.5), "", time.monotonic()
     record = new_record(prepared, fake.runs, "demo", run_facts(prepared))
+    overdue = threading.Event()
+
+    def end() -> None:
+        overdue.set()
+        os.kill(os.getpid(), signal.SIGINT)
+
+    timer = threading.Timer(at_most, end)
+    timer.daemon = True
+    timer.start()
     try:
         run_attempt(prepared, record, {}, screen)
-    except RunStopped:
-        pass
+    except RunStopped as stopped:
+        if overdue.is_set():
+            error = f"stopped after {at_most:g} s"
+        elif not screen.alarms:  # by a person
+            raise KeyboardInterrupt from stopped
     except NpuRlError as failed:
         error = str(failed)
+    finally:
+        timer.cancel()
     attempt = record.folder / "attempts" / "1"
     phases = attempt / "phases.jsonl"
     return Hung(

@@ -15,10 +15,9 @@ from npu_rl.training.run.free_name import with_free_name
 from npu_rl.training.run.train import RunStopped
 
 
-def named(runs: Path, *overrides: str) -> tuple[LoadedRecipe, list[str]]:
+def named(runs: Path, *overrides: str, recipe: str = "quickstart") -> tuple[LoadedRecipe, list[str]]:
     told: list[str] = []
-    loaded = load_recipe("quickstart", overrides)
-    return with_free_name(loaded, "quickstart", overrides, runs, told.append), told
+    return with_free_name(load_recipe(recipe, overrides), recipe, overrides, runs, told.append), told
 
 
 def ended(runs: Path, name: str, outcome: str = "done") -> RunRecord:
@@ -59,14 +58,27 @@ def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     assert loaded.recipe.name == "quickstart-2" and "taken by something else" in told[0]
 
 
-def test_a_run_that_goes_on_is_not_joined_by_another(tmp_path: Path) -> None:
-    record = RunRecord.create(tmp_path, "quickstart", {})
-    attempt = record.begin_attempt(["driver"], {}, {}, "schema: 1\n")
-    with pytest.raises(NpuRlError, match="Run quickstart is still running") as caught:
-        named(tmp_path)
-    assert "npu-rl runs stop quickstart" in str(caught.value) and "name=" in str(caught.value)
+def test_a_run_that_goes_on_is_joined_by_another_on_a_cpu(tmp_path: Path) -> None:
+    attempt = RunRecord.create(tmp_path, "quickstart", {}).begin_attempt(["driver"], {}, {}, "schema: 1\n")
+    loaded, told = named(tmp_path)
+    assert loaded.recipe.name == "quickstart-2"
+    assert told == [
+        "Run quickstart is still running, so this run is quickstart-2; both share the cores of this host"
+    ]
     attempt.end("done", 0)
-    assert named(tmp_path)[0].recipe.name == "quickstart-2"
+    assert named(tmp_path)[1] == ["A run quickstart exists (done), so this run is quickstart-2"]
+
+
+def test_a_run_that_goes_on_keeps_its_devices(tmp_path: Path) -> None:
+    name = "today-gspo-qwen3-30b"
+    attempt = RunRecord.create(tmp_path, name, {}).begin_attempt(["driver"], {}, {}, "schema: 1\n")
+    with pytest.raises(NpuRlError, match=f"Run {name} is still running") as caught:
+        named(tmp_path, recipe=name)
+    text = str(caught.value)
+    assert f"npu-rl runs stop {name}" in text and "name=" in text
+    assert "A second run would use the same devices." in text
+    attempt.end("done", 0)
+    assert named(tmp_path, recipe=name)[0].recipe.name == f"{name}-2"
 
 
 def test_a_stopped_one_names_itself_for_its_resumption(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from npu_rl.recipes.judgement.judgement import Judgement
 from npu_rl.recipes.memory.memory_parts import gb
 from npu_rl.recipes.plan.layout_drawing import draw_layout
 from npu_rl.recipes.plan.memory_report import checkpoints_text, memory_json, memory_text
+from npu_rl.recipes.plan.phase_times import first_limits
 from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.plan.rules.rule import Rule
 
@@ -56,7 +57,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
         "free_disk": machine.disk,
     }
     if plan is None:
-        nothing = dict.fromkeys(("memory", "disk", "checkpoints", "loading", "tokens"))
+        nothing = dict.fromkeys(("memory", "disk", "checkpoints", "loading", "tokens", "first_limits"))
         return {**judged, "rules": [], "layout": [], **nothing, "uncounted": _UNCOUNTED}
     memory, loading = plan.memory, plan.loading
     return {
@@ -70,6 +71,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
         if loading is None
         else {**asdict(loading), "seconds": None if speed is None else list(loading.seconds(speed))},
         "tokens": None if plan.tokens is None else asdict(plan.tokens),
+        "first_limits": first_limits(plan.phase_times),
     }
 
 
@@ -127,6 +129,10 @@ def _disk_and_token_lines(plan: Plan, speed: float | None) -> Iterator[str]:
     if tokens is not None:
         engine = f", {tokens.per_engine:,} an engine" if tokens.per_engine else ""
         yield f"Tokens of a step: {tokens.longest:,} at most ({tokens.sequences:,} sequences{engine})"
+    if plan.phase_times:
+        limits = first_limits(plan.phase_times)
+        shown = ", ".join(f"{name} {_duration(seconds)}" for name, seconds in limits.items())
+        yield from ("Hang alarm, for the first of a phase (estimate)", f"  {shown}")
 
 
 def verdict(judgement: Judgement) -> str:

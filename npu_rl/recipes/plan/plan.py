@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.recipes.memory.memory_by_phase import Memory, memory_of
 from npu_rl.recipes.plan.disk_and_tokens import Disk, Loading, Tokens, disk_of, loading_of, tokens_of
+from npu_rl.recipes.plan.phase_times import phase_times_of
 from npu_rl.recipes.plan.rules.adaptation_rules import adaptation_rules
 from npu_rl.recipes.plan.rules.batch_rules import batch_rules, length_rules
 from npu_rl.recipes.plan.rules.checkpoint_rules import Checkpoints, checkpoint_rules, checkpoints_of
@@ -42,6 +44,7 @@ class Plan:
         memory: Memory by phase; None if the layout doesn't fit or the model's shape is not known.
         disk: Checkpoint sizes; None if the model's shape is not known.
         checkpoints: Number and size of the run's checkpoints.
+        phase_times: Estimated seconds of the first of each phase, for the alarm of a hang.
     """
 
     facts: PlanInputs
@@ -53,6 +56,7 @@ class Plan:
     checkpoints: Checkpoints | None
     loading: Loading | None
     tokens: Tokens | None
+    phase_times: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -100,6 +104,7 @@ def plan_of(
         checkpoints_of(facts),
         loading_of(facts, memory),
         tokens_of(facts),
+        phase_times_of(facts),
     )
 
 

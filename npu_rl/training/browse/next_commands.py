@@ -38,6 +38,7 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
     if run.is_running:
         if last is not None and last.driver_log.exists():
             yield f"tail -f {shlex.quote(str(last.driver_log))}", "its output"
+        yield f"npu-rl report {name} --watch", "its report, written again until it has ended"
         yield f"npu-rl runs stop {name}", "end it in order"
         return
     if run.leftover:
@@ -52,6 +53,8 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
     )
     if unfinished and step is not None and not rehearsal:
         yield resume_command(run), f"go on from its checkpoint of step {step}"
+    if run.points:
+        yield f"npu-rl report {name}", "its report as one HTML file"
     if sample_steps(run.samples):
         yield f"npu-rl runs samples {name} --order worst", "its responses of the lowest reward"
     if step is not None and run.state == "done":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,7 +20,7 @@ from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttem
 from npu_rl.training.record.recorded_run import RecordedRun
 
 _RECENT = 50  # last steps whose medians are shown
-_ALARMS = 20  # of the text
+_ALARMS = 20  # causes, of the text
 
 
 @dataclass(frozen=True)
@@ -156,30 +156,25 @@ class RunPage:
             yield f"  tokens per second: {self.tokens:.0f} per device{card}"
 
     def _alarm_lines(self) -> Iterator[str]:
-        alarms = self.run.alarms
-        if not alarms:
+        causes = _by_cause(self.run.alarms)
+        if not causes:
             return
         yield "alarms"
-        for alarm in alarms[:_ALARMS]:
-            yield f"  {_alarm_place(alarm)}: {alarm.message}"
-            yield f"    why:   {alarm.cause}"
-            yield f"    where: {alarm.place}"
-        if len(alarms) > _ALARMS:
-            yield f"  and {len(alarms) - _ALARMS} more"
+        for first, *again in causes[:_ALARMS]:
+            yield f"  {_alarm_place(first)}: {first.message}"
+            yield from _labelled(4, why=first.cause, where=first.place, next=first.hint)
+            if again:
+                yield from _labelled(
+                    4, often=f"{len(again) + 1} times, the last at {_alarm_place(again[-1])}"
+                )
+        if len(causes) > _ALARMS:
+            more = sum(map(len, causes[_ALARMS:]))
+            yield f"  and {more} more, of {counted(len(causes) - _ALARMS, 'other cause')}"
 
     def _failure_lines(self) -> Iterator[str]:
-        if self.failure is None:
-            return
-        yield "failure"
-        for label, text in (
-            ("why", self.failure.cause),
-            ("where", self.failure.where),
-            ("next", self.failure.hint),
-        ):
-            if text:
-                first, *rest = text.split("\n")
-                yield f"  {label + ':':<7}{first}"
-                yield from (f"         {line}" for line in rest)
+        if self.failure is not None:
+            yield "failure"
+            yield from _labelled(2, why=self.failure.cause, where=self.failure.where, next=self.failure.hint)
 
     def _attempt_lines(self) -> Iterator[str]:
         if self.run.attempts:
@@ -229,6 +224,23 @@ class RunPage:
 
 
 # -- words -------------------------------------------------------------------------------------------------
+
+
+def _by_cause(alarms: Sequence[RecordedAlarm]) -> list[list[RecordedAlarm]]:
+    """Return the alarms of each cause, in the order of their first ones."""
+    found: dict[tuple[str, str], list[RecordedAlarm]] = {}
+    for alarm in alarms:
+        found.setdefault((alarm.kind, alarm.cause), []).append(alarm)
+    return list(found.values())
+
+
+def _labelled(indent: int, **texts: str) -> Iterator[str]:
+    """Yield texts under their labels; an empty one is left out."""
+    for label, text in texts.items():
+        if text:
+            first, *rest = text.split("\n")
+            yield f"{'':{indent}}{label + ':':<7}{first}"
+            yield from (f"{'':{indent + 7}}{line}" for line in rest)
 
 
 def _alarm_place(alarm: RecordedAlarm) -> str:

@@ -17,11 +17,12 @@ _UNKNOWN = (
     "A process is stuck or dead and the others wait for it in a collective operation, or a disk or a network is "
     "slow."
 )
+_STOP = "(Ctrl-C, or `npu-rl runs stop {run}` in another shell)"
 _HINTS = {
     "stopped": "Continue a stopped process with `kill -CONT PID` on its host; something stopped it on purpose.",
-    "ended": "A process that has ended does not come back: stop the run (Ctrl-C) and continue with --resume.",
-    "lost": "Stop the run (Ctrl-C), bring the node back with worker.sh or take it out, and continue with --resume.",
-    "stuck": "Read the stacks. Unless a disk or a network is slow, stop the run (Ctrl-C) and continue with --resume. "
+    "ended": f"A process that has ended does not come back: stop the run {_STOP} and continue with --resume.",
+    "lost": f"Stop the run {_STOP}, bring the node back with worker.sh or take it out, and continue with --resume.",
+    "stuck": f"Read the stacks. Unless a disk or a network is slow, stop the run {_STOP} and continue with --resume. "
     "If a phase may take that long, raise watch.phase_timeout.",
 }
 
@@ -76,12 +77,15 @@ def report_of(found: Mapping[str, Any]) -> StackReport:
     )
 
 
-def hang_alarm(wait: PhaseWait, step: int | None, report: StackReport, file: Path, *, fatal: bool) -> Alarm:
+def hang_alarm(
+    wait: PhaseWait, step: int | None, report: StackReport, file: Path, *, run: str, fatal: bool
+) -> Alarm:
     """Return the alarm.
 
     Args:
         step: The last step that ended; None before the first.
         file: The file with the stacks, or the log if there are none.
+        run: The run's name.
     """
     of_step = "" if step is None else f" after step {step}"
     longest = "the first of its name" if wait.longest is None else f"at most {clock(wait.longest)} so far"
@@ -97,31 +101,31 @@ def hang_alarm(wait: PhaseWait, step: int | None, report: StackReport, file: Pat
         "\n".join(shown) if report.groups or report.lost or report.silent else "\n".join([_UNKNOWN, *shown]),
         str(file),
         fatal,
-        _hint(report),
+        _HINTS[_what_to_do(report)].format(run=run),
         step,
     )
 
 
-def lost_node_alarm(address: str, step: int | None, log: Path) -> Alarm:
-    """Return the alarm for a node that Ray has given up."""
+def lost_node_alarm(address: str, step: int | None, log: Path, *, run: str) -> Alarm:
+    """Return the alarm for a node that Ray has given up; `run` is the run's name."""
     return Alarm(
         "lost-node",
         f"The node {address} left the Ray cluster{'' if step is None else f' after step {step}'}",
         f"Ray's head no longer hears from {address}: the host, its network or its Ray is gone.",
         str(log),
-        hint=_HINTS["lost"],
+        hint=_HINTS["lost"].format(run=run),
         step=step,
     )
 
 
-def _hint(report: StackReport) -> str:
+def _what_to_do(report: StackReport) -> str:
     if report.lost:
-        return _HINTS["lost"]
+        return "lost"
     if any(group.members[0].stopped for group in report.groups):
-        return _HINTS["stopped"]
+        return "stopped"
     if report.missing or any(group.members[0].ended for group in report.groups):
-        return _HINTS["ended"]
-    return _HINTS["stuck"]
+        return "ended"
+    return "stuck"
 
 
 def _rows(found: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:

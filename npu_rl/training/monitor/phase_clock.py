@@ -6,14 +6,14 @@ step is one phase, and one beside which a checkpoint is saved or a validation is
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from npu_rl.common.bounded import parse_json
+from npu_rl.recipes.plan.phase_times import MOST
 
 FLOOR = 120.0  # seconds that each phase has at least
 _FACTOR = 3.0  # times the longest so far
-_UNSEEN = 1800.0  # seconds for a phase that is the first of its name: the plan estimates no times
 _SLOW_FACTOR = 1.5  # times the longest so far, from where a phase is called slow
 _SLOW_FLOOR = 15.0  # seconds
 _MOST_NAMES = 1000
@@ -78,10 +78,12 @@ class PhaseClock:
     Attributes:
         floor: Seconds that each phase has at least.
         step_kind: The name of the phase that leads to a step, of a trainer whose timers are not seen.
+        first_limits: Seconds of the first of a phase, by its name; MOST of one that is not there.
     """
 
     floor: float = FLOOR
     step_kind: Callable[[int], str] = _always_plain
+    first_limits: Mapping[str, float] = field(default_factory=dict)
     _longest: dict[str, float] = field(default_factory=dict)
     _open: list[str] = field(default_factory=list)
     _segment: _Segment | None = None
@@ -139,7 +141,9 @@ class PhaseClock:
 
     def _limit(self, name: str) -> float:
         longest = self._longest.get(name)
-        return max(self.floor, _UNSEEN if longest is None else _FACTOR * longest)
+        if longest is None:
+            return max(self.floor, self.first_limits.get(name, MOST))
+        return max(self.floor, _FACTOR * longest)
 
     def _go_on(self, name: str, now: float, time: float | None) -> None:
         before = self._segment

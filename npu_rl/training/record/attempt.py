@@ -38,6 +38,11 @@ class Attempt:
     _run_lock: contextlib.ExitStack = field(default_factory=contextlib.ExitStack, repr=False, compare=False)
 
     @property
+    def run_name(self) -> str:
+        """The name of its run."""
+        return self.folder.parents[1].name
+
+    @property
     def driver_log(self) -> Path:
         """Output of the driver."""
         return self.folder / "driver.log"

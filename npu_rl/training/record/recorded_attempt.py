@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,6 +23,8 @@ class RecordedAlarm:
     Attributes:
         step: The last step that was logged before it; None before the first.
         time: Seconds since the epoch; None if it was not recorded.
+        hint: What to do; "" in records of npu-rl 0.1.0.
+        count: How often the attempt had raised it for this cause, with this time.
     """
 
     attempt: int
@@ -31,7 +34,9 @@ class RecordedAlarm:
     message: str
     cause: str
     place: str
+    hint: str
     fatal: bool
+    count: int
 
     def to_json(self) -> dict[str, Any]:
         """Return it as documented in docs/json.md."""
@@ -184,22 +189,31 @@ def _alarms(attempt: RecordedAttempt) -> Iterator[RecordedAlarm]:
         lines = read_file(attempt.folder / "alarms.jsonl", _LARGEST_ALARMS).splitlines()
     except (OSError, ValueError):
         return
+    counts: Counter[tuple[str, str]] = Counter()
     for line in lines:
         try:
             data = parse_json(line)
         except ValueError:
             continue  # its writer was killed in the middle of a line
         if isinstance(data, dict):
-            yield _alarm(attempt, data)
+            yield _alarm(attempt, data, counts)
 
 
-def _alarm(attempt: RecordedAttempt, data: Mapping[str, Any]) -> RecordedAlarm:
-    said = {name: str(data.get(name, "")) for name in ("kind", "message", "cause", "place")}
+def _alarm(
+    attempt: RecordedAttempt, data: Mapping[str, Any], counts: Counter[tuple[str, str]]
+) -> RecordedAlarm:
+    said = {name: str(data.get(name, "")) for name in ("kind", "message", "cause", "place", "hint")}
+    counts[said["kind"], said["cause"]] += 1
     when = number_at(data, "time")
     step = number_at(data, "step")
     if step is None and when is not None:  # both are rounded to a thousandth
         before = [point.step for point in attempt.points if point.time <= when + 0.002]
         step = before[-1] if before else None
     return RecordedAlarm(
-        attempt.number, None if step is None else int(step), when, **said, fatal=data.get("fatal") is True
+        attempt.number,
+        None if step is None else int(step),
+        when,
+        **said,
+        fatal=data.get("fatal") is True,
+        count=counts[said["kind"], said["cause"]],
     )

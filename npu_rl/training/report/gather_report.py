@@ -182,6 +182,7 @@ class _Masking:
             message=self.text(alarm.message),
             cause=self.text(alarm.cause),
             place=self.text(alarm.place),
+            hint=self.text(alarm.hint),
         )
 
 

@@ -6,12 +6,14 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from npu_rl.common.printable import one_line
 from npu_rl.training.monitor.metrics import DIFFERENCE, PHASES, REWARDS, Point, seconds, throughput
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
 
 MOST_DRAWN = 600  # steps of a chart; a chart is at most some 1,400 pixels wide
 _OTHER_PHASES = ("values", "update_critic", "update_weights", "testing", "save_checkpoint")
 _MOST_VALIDATIONS = 4
+_LONGEST_LABEL = 100  # characters
 _VALIDATION = ("val-core/", "val/test_score/")
 
 
@@ -210,10 +212,16 @@ def _validations(points: Iterable[Point]) -> list[_Plan]:
     keys = dict.fromkeys(key for point in points for key in point.data if key.startswith(_VALIDATION))
     if not keys:
         return []
-    chosen = tuple(_Wanted(key, (key,)) for key in list(keys)[:_MOST_VALIDATIONS])
+    chosen = tuple(_Wanted(_label(key), (key,)) for key in list(keys)[:_MOST_VALIDATIONS])
     more = len(keys) - len(chosen)
     unit = "as the trainer names it" + (f"; {more} more in metrics.jsonl" if more else "")
     return [_Plan("validation", "Validation", unit, chosen)]
+
+
+def _label(key: str) -> str:
+    """Return a metric's name for a legend, which scripts write, too: a source of data may be called anything."""
+    name = one_line(key)
+    return name if len(name) <= _LONGEST_LABEL else f"{name[:_LONGEST_LABEL]}..."
 
 
 def _panel(

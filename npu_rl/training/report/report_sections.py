@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from npu_rl.common.printable import counted
 from npu_rl.training.monitor.metrics import PHASES, Point, phase_seconds, reward, seconds
+from npu_rl.training.record.recorded_attempt import RecordedAlarm
 from npu_rl.training.report.gather_report import GatheredRun
 from npu_rl.training.report.markup import Markup, folded, joined, section, table, tag
 from npu_rl.training.report.metric_panels import MetricPanel, with_throughput
@@ -93,17 +95,28 @@ def alarm_section(run: GatheredRun) -> Markup:
     rows = [
         (
             "before the first" if alarm.step is None else str(alarm.step),
-            alarm.kind + (" (ended the run)" if alarm.fatal else ""),
+            alarm.kind + (" (ended the run)" if alarm.fatal else "") + often,
             alarm.message + ("\nA later attempt has run this step again." if run.replaced(alarm) else ""),
             alarm.cause,
+            alarm.hint,
             tag("code", alarm.place),
             f"{alarm.attempt}, {_clock(alarm.time)}",
         )
-        for alarm in run.alarms
+        for alarm, often in zip(run.alarms, _how_often(run.recorded.alarms), strict=False)
     ]
-    heads = ("step", "alarm", "message", "likely cause", "look at", "attempt, time")
+    heads = ("step", "alarm", "message", "likely cause", "what to do", "look at", "attempt, time")
     more = f"{run.alarms_left_out} more are in alarms.jsonl of the attempts." if run.alarms_left_out else ""
     return section("Alarms", "alarms", table(heads, rows), *([tag("p", more)] if more else []))
+
+
+def _how_often(alarms: Sequence[RecordedAlarm]) -> list[str]:
+    """Return for each alarm that its attempt raised several times for one cause which of them it is."""
+    times = Counter((one.attempt, one.kind, one.cause) for one in alarms)
+    totals = [times[one.attempt, one.kind, one.cause] for one in alarms]
+    return [
+        f"\ntime {one.count} of {total}" if total > 1 else ""
+        for one, total in zip(alarms, totals, strict=True)
+    ]
 
 
 def alarm_steps(run: GatheredRun) -> list[int]:

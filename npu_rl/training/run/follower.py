@@ -105,7 +105,8 @@ class Follower:
         self._collection = None
         report = collector.report()
         file = self._attempt.driver_log if report.error else collector.file
-        self._note([hang_alarm(wait, self._step, report, file, fatal=self._watch.is_fatal("no-progress"))])
+        fatal = self._watch.is_fatal("no-progress")
+        self._note([hang_alarm(wait, self._step, report, file, run=self._attempt.run_name, fatal=fatal)])
 
     def _take_step(self, step: int, data: dict[str, float]) -> None:
         self._writer.write(step, data)
@@ -126,7 +127,8 @@ class Follower:
         message = speaker_and_message(line)[1]
         lost = NODE_MARKED_DEAD.search(message) if "marked dead" in message else None
         if lost:
-            self._note([lost_node_alarm(lost["address"], self._step, self._attempt.driver_log)])
+            log, run = self._attempt.driver_log, self._attempt.run_name
+            self._note([lost_node_alarm(lost["address"], self._step, log, run=run)])
         if self.steps:
             return
         for sign, stage in _STAGES:

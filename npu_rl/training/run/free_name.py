@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.training.record.run_record import RunRecord
 
@@ -25,14 +26,20 @@ def with_free_name(
         notify: Receives the name that was chosen, and why.
 
     Raises:
-        NpuRlError: If the run of the recipe's name goes on: both would use the same devices.
+        NpuRlError: If the run of the recipe's name goes on, and not on a CPU: both would use the same devices.
     """
     name = loaded.recipe.name
     if any(word.startswith("name=") for word in overrides) or not os.path.lexists(runs / name):
         return loaded
-    there = _ended_run(runs, name)
     free = next(f"{name}-{n}" for n in itertools.count(2) if not os.path.lexists(runs / f"{name}-{n}"))
-    notify(_note(there, name, free, loaded.recipe.steps))
+    try:
+        note = _note(_ended_run(runs, name), name, free, loaded.recipe.steps)
+    except NpuRlError as running:
+        if loaded.recipe.device != "cpu":
+            running.why = f"{running.why} A second run would use the same devices."
+            raise
+        note = f"{running.what}, so this run is {free}; both share the cores of this host"
+    notify(note)
     return replace(load_recipe(given, [*overrides, f"name={free}"]), free_name=True)
 
 

@@ -21,6 +21,7 @@ from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
 from npu_rl.training.monitor.explain_failure import Explanation
 from npu_rl.training.monitor.metrics import Point, rewards
+from npu_rl.training.monitor.phases_of_recipe import phase_clock
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.watch import Limits, Watch
@@ -30,7 +31,6 @@ from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
-from npu_rl.training.run.phases_of_recipe import phase_clock
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point
@@ -204,7 +204,7 @@ def run_attempt(
                 run_id=record.mark,
                 total=recipe.steps,
                 watch=_watch(prepared, rollout_standin, transfer),
-                clock=phase_clock(recipe),
+                clock=phase_clock(recipe, prepared.judgement.plan),
                 screen=screen,
                 ray=ray,
                 lines=_step_lines(recipe),

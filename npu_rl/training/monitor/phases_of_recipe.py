@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from npu_rl.recipes.plan.phase_times import first_limits
+from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.training.monitor.phase_clock import PhaseClock
 
 
-def phase_clock(recipe: Recipe) -> PhaseClock:
-    """Return the clock for a run of the recipe."""
+def phase_clock(recipe: Recipe, plan: Plan | None = None) -> PhaseClock:
+    """Return the clock for a run of the recipe; on a CPU, as in a rehearsal, the plan's estimates don't hold."""
     every = {"save": recipe.checkpoint.every or 0}
     if not recipe.has_own_keys:
         every["validation"] = recipe.logging.validate_every or 0
@@ -21,4 +23,5 @@ def phase_clock(recipe: Recipe) -> PhaseClock:
         ]
         return " with ".join(["step", " and ".join(extras)] if extras else ["step"])
 
-    return PhaseClock(recipe.watch.phase_timeout, step_kind)
+    limits = {} if plan is None or recipe.device == "cpu" else first_limits(plan.phase_times)
+    return PhaseClock(recipe.watch.phase_timeout, step_kind, limits)

@@ -1,0 +1,73 @@
+"""Limits for the first of a phase: published runs were faster, and the figures are those of the docstring."""
+
+from __future__ import annotations
+
+import pytest
+
+from npu_rl.recipes.plan.phase_times import FIRST, MOST, PEAK, UTILISATION, first_limits, phase_times_of
+from npu_rl.recipes.plan.plan import Plan, plan_of
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.training.monitor.phases_of_recipe import phase_clock
+from npu_rl.training.report.published_rows import published_rows
+from tests.support import present
+
+PUBLISHED = (
+    "today-gspo-qwen3-30b",
+    "newest-gspo-qwen3-30b",
+    "today-grpo-qwen3-30b",
+    "today-grpo-moonlight-16b",
+)
+
+
+def plan(name: str, *changes: str) -> Plan:
+    return plan_of(load_recipe(name, changes))
+
+
+def test_no_phase_of_the_published_step_would_have_been_an_alarm() -> None:
+    limits = first_limits(plan("deepseek-r1-zero-256die").phase_times)
+    (row,) = published_rows("deepseek-r1-zero-256die")
+    for phase, limit in limits.items():
+        assert row.values[f"timing_s/{phase}"] < limit / 3 < limit <= MOST
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_limits_of_a_step_are_above_the_published_steps(name: str) -> None:
+    (row,) = published_rows(name)
+    assert row.values["timing_s/step"] < sum(first_limits(plan(name).phase_times).values()) / 3
+
+
+def test_the_operations_are_those_of_the_docstring() -> None:
+    made = plan("deepseek-r1-zero-256die")
+    length, sequences = 1024 + 3072, 512 * 16
+    forward = 2 * 37e9 * length + 4 * length**2 * 128 * 192 * 61
+    seconds = sequences * forward / (256 * PEAK["npu"] * UTILISATION)
+    assert made.phase_times["ref"] - FIRST == pytest.approx(seconds, rel=0.02)  # 37 B is a rounded figure
+    assert made.phase_times["update_actor"] - FIRST == pytest.approx(4 * (made.phase_times["ref"] - FIRST))
+    assert made.phase_times["gen"] - FIRST == pytest.approx(
+        3072 * 0.15
+    )  # 64 sequences an engine, all at once
+    twice = plan("deepseek-r1-zero-256die", "rollout.max_sequences=32").phase_times
+    assert twice["gen"] - FIRST == pytest.approx(2 * 3072 * 0.15)
+
+
+def test_the_utilisation_is_below_that_of_the_published_runs() -> None:
+    (row,) = published_rows("deepseek-r1-zero-256die")
+    tokens = 512 * 16 * (row.values["prompt_length/mean"] + row.values["response_length/mean"])
+    assert 6 * 37e9 * tokens / row.values["timing_s/update_actor"] / 256 / PEAK["npu"] == pytest.approx(
+        0.11, abs=0.005
+    )
+    (gspo,) = published_rows("today-gspo-qwen3-30b")
+    forward = (plan("today-gspo-qwen3-30b").phase_times["ref"] - FIRST) * UTILISATION
+    assert 3 * forward / gspo.values["timing_s/step"] == pytest.approx(0.03, abs=0.005)
+
+
+def test_without_sizes_there_is_no_estimate_and_the_clock_has_half_an_hour() -> None:
+    assert plan("quickstart").phase_times == {}  # on a CPU
+    made = plan("today-gspo-qwen3-30b")
+    assert phase_times_of(made.facts) == made.phase_times != {}
+    clock = phase_clock(made.facts.recipe, made)
+    for phase, limit in {**first_limits(made.phase_times), "reward": MOST}.items():
+        clock.stage(phase, 0.0)
+        assert present(clock.going_on(1.0)).limit == limit
+    rehearsed = made.facts.recipe.model_copy(update={"device": "cpu"})
+    assert phase_clock(rehearsed, made).first_limits == {}
