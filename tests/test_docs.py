@@ -276,7 +276,7 @@ def test_the_patches_of_the_flagship_are_counted() -> None:
         row for folder in folders for row in patch_rows(ROOT / "patchsets") if row.version == named_by(folder)
     ]
     slugs = {slug for row in rows for slug in row.adaptation}
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "deepseek-r1-zero.md").read_text(encoding="utf-8")
     assert f" {len(slugs)} adaptations" in page and f" {len(rows)} small patches" in page
 
 
