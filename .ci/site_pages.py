@@ -43,7 +43,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: object) -> str:
-    """Point links out of docs/ to where the files are on the site."""
+    """Point links out of docs/ to where the files are on the site.
+
+    A bar in a table's code is escaped for GitHub; Python-Markdown would show the backslash.
+    """
     source = _source(page.file.src_uri, config)
     here = posixpath.dirname(page.file.src_uri)
 
@@ -52,7 +55,10 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, **_: objec
         return posixpath.relpath(_uri(target, config), here or ".") + (found[2] or "")
 
     parts = _FENCED.split(markdown)
-    return "".join(part if number % 2 else _LINK.sub(place, part) for number, part in enumerate(parts))
+    return "".join(
+        _LINK.sub(place, part) if number % 2 == 0 else part if "\n" in part else part.replace("\\|", "|")
+        for number, part in enumerate(parts)
+    )
 
 
 def _targets(page: Path) -> list[Path]:

@@ -103,7 +103,7 @@ def typed_commands(page: Path) -> Iterator[str]:
             block.text.replace("\\\n", " ").splitlines() if block.language in ("sh", "console") else []
         ):
             if block.language == "sh" or line.startswith("$ "):
-                parts = re.split(r"&&|;|\s[|#>]\s", line.removeprefix("$ "))
+                parts = re.split(r"&&|\|\||;|\s[|#]\s|\s>", line.removeprefix("$ "))
                 yield from (part.strip() for part in parts if re.match(r"\s*(\.venv/bin/)?npu-rl ", part))
 
 
