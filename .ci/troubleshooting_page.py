@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
+
+_NAME = re.compile(r"(?<![\w./-])([a-z_]+(?:\.\w+(?:-\w+)*)+)")
 
 _INTRODUCTION = """\
 # Troubleshooting
@@ -65,7 +68,7 @@ def _lines() -> Iterator[str]:
         for symptom in symptoms:
             cause = symptom.cause.replace("{address}", "the host that the message names")
             yield f"\n```text\n{symptom.printed}\n```\n"
-            yield f"{cause} **Fix:** {symptom.hint} (Source: {symptom.source})"
+            yield f"{_coded(cause)} **Fix:** {_coded(symptom.hint)} (Source: {symptom.source})"
     yield _BEHAVIOUR.rstrip()
     faults = read_catalogue()
     for severity, heading in _KINDS.items():
@@ -75,6 +78,12 @@ def _lines() -> Iterator[str]:
         for fault in faults:
             if fault.severity == severity:
                 yield f"| {_cell(fault.symptom)} | [{fault.id}](faults.md#{fault.id}) |"
+
+
+def _coded(text: str) -> str:
+    """Set keys, files and versions in code, as `actor.micro_batch`, unless they are already."""
+    parts = text.split("`")
+    return "`".join(part if number % 2 else _NAME.sub(r"`\1`", part) for number, part in enumerate(parts))
 
 
 def _cell(text: str) -> str:
