@@ -3,7 +3,8 @@
 A fenced block stands under a comment that says what is done with it:
 
     <!-- runs: SCENE -->    its `$ ` lines are run one after the other and have to print the lines below them;
-                            a shell block is run as a whole and has to succeed
+                            a shell block is run as a whole and has to succeed. Those of the scene `tutorial` are
+                            run in one folder, from top to bottom, files included
     <!-- file: NAME -->     the scenes that come after it find the block as a file of this name
     <!-- not run: WHY -->   nothing but its npu-rl lines, which have to be commands of the real command line
     <!-- excerpt: WHY -->   YAML that is no whole manifest or recipe
@@ -38,7 +39,8 @@ PAGES = [
 ]
 HOME = "/home/you"  # stands for the folder of a scene
 NEEDS_UPSTREAMS = frozenset({"mine", "wrong"})
-NEEDS_INDEX = frozenset({"quickstart", "set-up", "data"})
+NEEDS_INDEX = frozenset({"quickstart", "set-up", "data", "tutorial"})
+TUTORIAL = "tutorial"
 _VARYING = (
     (re.compile(r"[\d.]+ [kMG]?B received, [\d.]+ s\."), "SIZE received, SECONDS s."),
     (re.compile(r"files \(.* since last proven\)"), "files (SOME read)"),
@@ -101,7 +103,7 @@ def typed_commands(page: Path) -> Iterator[str]:
             block.text.replace("\\\n", " ").splitlines() if block.language in ("sh", "console") else []
         ):
             if block.language == "sh" or line.startswith("$ "):
-                parts = re.split(r"&&|;|\s[#>]\s", line.removeprefix("$ "))
+                parts = re.split(r"&&|\|\||;|\s[|#]\s|\s>", line.removeprefix("$ "))
                 yield from (part.strip() for part in parts if re.match(r"\s*(\.venv/bin/)?npu-rl ", part))
 
 
@@ -215,6 +217,7 @@ def main() -> None:
             if (
                 block.language != "console"
                 or block.mark != "runs"
+                or block.said == TUTORIAL
                 or (block.said in NEEDS_UPSTREAMS and upstreams is None)
             ):
                 continue

@@ -21,6 +21,7 @@ from tests.doc_pages import (
     NEEDS_INDEX,
     NEEDS_UPSTREAMS,
     PAGES,
+    TUTORIAL,
     Block,
     agree,
     blocks,
@@ -104,25 +105,47 @@ def test_every_command_is_run_or_says_why_not(block: Block) -> None:
             marks=[pytest.mark.upstreams] if block.said in NEEDS_UPSTREAMS else [],
         )
         for block in BLOCKS
-        if block.language == "console" and block.mark == "runs" and block.page != CHINESE
+        if block.language == "console"
+        and block.mark == "runs"
+        and block.said != TUTORIAL
+        and block.page != CHINESE
     ],
 )
 def test_a_transcript_is_what_is_printed(
     block: Block, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     env = scene(block, tmp_path, request)
-    for (command, shown), (_, printed) in zip(
-        transcript(block), run_scene(block, tmp_path, env), strict=True
-    ):
+    prints_what_it_shows(block, tmp_path, env)
+
+
+def prints_what_it_shows(block: Block, folder: Path, env: dict[str, str]) -> None:
+    for (command, shown), (_, printed) in zip(transcript(block), run_scene(block, folder, env), strict=True):
         text = "\n".join(printed)
         assert agree(shown, printed), (
             f"{block.id}: `{command}` prints now (python -m tests.doc_pages):\n{text}"
         )
 
 
-@pytest.mark.parametrize("block", named(b for b in BLOCKS if b.language == "sh" and b.mark == "runs"))
+@pytest.mark.parametrize(
+    "block",
+    named(b for b in BLOCKS if b.language == "sh" and b.mark == "runs" and b.said != TUTORIAL),
+)
 def test_a_shell_block_succeeds(block: Block, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     ok(run_shell(block.text, tmp_path, scene(block, tmp_path, request)))
+
+
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    steps = [block for block in blocks(ROOT / "docs" / "tutorial.md") if block.mark in ("runs", "file")]
+    env = scene(next(block for block in steps if block.mark == "runs"), tmp_path, request)
+    for role in ("AUTHOR", "COMMITTER"):
+        env |= {f"GIT_{role}_NAME": "me", f"GIT_{role}_EMAIL": "me@example.com"}
+    for block in steps:
+        if block.mark == "file":
+            (tmp_path / block.said).write_text(block.text, encoding="utf-8")
+        elif block.language == "sh":
+            ok(run_shell(block.text, tmp_path, env))
+        else:
+            prints_what_it_shows(block, tmp_path, env)
 
 
 def scene(block: Block, folder: Path, request: pytest.FixtureRequest) -> dict[str, str]:
@@ -276,7 +299,7 @@ def test_the_patches_of_the_flagship_are_counted() -> None:
         row for folder in folders for row in patch_rows(ROOT / "patchsets") if row.version == named_by(folder)
     ]
     slugs = {slug for row in rows for slug in row.adaptation}
-    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "deepseek-r1-zero.md").read_text(encoding="utf-8")
     assert f" {len(slugs)} adaptations" in page and f" {len(rows)} small patches" in page
 
 

@@ -62,16 +62,21 @@ def test_the_first_screen_has_both_commands_and_says_what_no_npu_has_run(page: s
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
-def test_it_names_every_bundled_manifest_and_recipe(page: str) -> None:
-    text = (ROOT / page).read_text(encoding="utf-8")
-    for folder in ("manifests", "recipes"):
-        for path in (ROOT / folder).glob("*.yaml"):
-            assert "." in path.stem or re.search(rf"^\|.*`{path.stem}`", text, re.MULTILINE), path
+def test_it_names_every_bundled_manifest(page: str) -> None:
+    names_each("manifests", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def test_the_page_on_recipes_names_every_bundled_one() -> None:
+    names_each("recipes", (ROOT / "docs" / "recipe.md").read_text(encoding="utf-8"))
+
+
+def names_each(folder: str, text: str) -> None:
+    for path in (ROOT / folder).glob("*.yaml"):
+        assert "." in path.stem or re.search(rf"^\|.*`{path.stem}`", text, re.MULTILINE), path
 
 
 def test_the_pages_take_the_place_of_one_long_readme() -> None:
-    """But for the rows of its tables, one for each manifest and recipe."""
-    assert sum(not line.startswith("| `") for line in README.splitlines()) <= 133
+    assert README.count("\n") <= 140
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])

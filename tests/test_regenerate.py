@@ -46,6 +46,12 @@ PAGES = {
         "takes itself",
         "mistakes itself",
     ),
+    "docs/troubleshooting.md": (
+        "npu_rl/training/monitor/symptoms.py",
+        "A device ran out of memory.",
+        "A device has no memory left.",
+    ),
+    "docs/commands.md": ("npu_rl/cli/verify.py", "Read every byte instead of", "Read all bytes instead of"),
     "docs/faults.md": ("npu_rl/recipes/faults/fault_page.py", "# Known faults", "# All known faults"),
     "patchsets/README.md": ("npu_rl/stack/patches/patch_table.py", "# Patches", "# All patches"),
     "manifests/manifest.schema.json": (
@@ -77,6 +83,10 @@ def test_a_change_of_a_source_makes_its_page_stale(checkout: Path, tmp_path: Pat
         assert f"{name}: written" in written.stdout
         assert after in (checkout / name).read_text()
     ok(regenerate(checkout, tmp_path, "--check", *PAGES))
+
+
+def test_commands_and_troubleshooting_are_current(tmp_path: Path) -> None:
+    ok(regenerate(ROOT, tmp_path, "--check", "docs/commands.md", "docs/troubleshooting.md"))
 
 
 def test_a_file_that_is_not_generated_is_refused(tmp_path: Path) -> None:

@@ -226,6 +226,7 @@ def test_every_row_of_the_table_is_whole_and_names_where_it_is_from() -> None:
         assert symptom.cause.endswith(".")
         assert symptom.hint
         assert re.search(r"#\d+|@[0-9a-f.]+|FAQ \d+", symptom.source), symptom.source
+        assert next(one for one in SYMPTOMS if one.pattern.search(symptom.printed)) is symptom
     assert len({symptom.pattern.pattern for symptom in SYMPTOMS}) == len(SYMPTOMS)
 
 

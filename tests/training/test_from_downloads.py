@@ -42,8 +42,8 @@ CONFIG = {
 
 def page_lines() -> list[list[str]]:
     """The commands of the section, without what sets up and what takes minutes or 256 dies."""
-    commands = [shlex.split(line)[1:] for line in typed_commands(ROOT / "docs" / "cluster.md")]
-    chain = commands[next(n for n, words in enumerate(commands) if words[0] == "setup") :]
+    commands = [shlex.split(line)[1:] for line in typed_commands(ROOT / "docs" / "deepseek-r1-zero.md")]
+    chain = commands[next(n for n, words in enumerate(commands) if "--python" in words) :]
     names = [
         " ".join(words[:2]) if words[0] in ("data", "weights", "recipes") else words[0] for words in chain
     ]

@@ -14,12 +14,14 @@ class Symptom:
         pattern: Searched in the plain text of a log.
         cause: Text in which {address} is what the pattern's group of that name has found.
         source: OWNER#NUMBER of an issue thread, or path@version.
+        printed: A line of a log that has the pattern, for the page on troubleshooting.
     """
 
     pattern: re.Pattern[str]
     cause: str
     hint: str
     source: str
+    printed: str
 
     def cause_in(self, found: re.Match[str]) -> str:
         """Return the cause with the address that was found, or "an unnamed node"."""
@@ -39,74 +41,83 @@ NODE_MARKED_DEAD = re.compile(
 )
 
 
-def _symptom(pattern: str, cause: str, hint: str, source: str) -> Symptom:
-    return Symptom(re.compile(pattern), cause, hint, source)
+def _symptom(pattern: str, cause: str, hint: str, source: str, printed: str) -> Symptom:
+    return Symptom(re.compile(pattern), cause, hint, source, printed)
 
 
-# In order of precedence: of several symptoms in a log, the first is reported.
-SYMPTOMS = (
-    # -- the tree and its settings
+_TREE = (
     _symptom(
         r"Two tensor dict must have identical batch size",
         "The HF rollout repeats each prompt n times although the trainer already did: this tree lacks the patchset "
         "verl/0.5.0.",
         "Run `npu-rl verify`, then `npu-rl setup --manifest quickstart`.",
         "verl/workers/rollout/hf_rollout.py@0.5.0",
+        "RuntimeError: Two tensor dict must have identical batch size. Got torch.Size([8]) and torch.Size([32])",
     ),
     _symptom(
         r"MLA is not supported with Tensor Parallelism",
         "MindSpeed at this pin does not support multi-head latent attention with tensor parallelism.",
         "Set actor.parallel.tensor to 1, and shard the model with actor.parallel.pipeline and actor.parallel.expert.",
         "MindSpeed@7ff818c4",
+        "AssertionError: MLA is not supported with Tensor Parallelism yet!",
     ),
     _symptom(
         r"argument 'k_channels'",
         "Megatron-core built standard attention for a model with latent attention, because its key is not set.",
         "Set actor.transformer.multi_latent_attention to true (MindSpeed's own key has another name).",
         "megatron/core@0.12.1",
+        "TypeError: MLA.__init__() got an unexpected keyword argument 'k_channels'",
     ),
     _symptom(
         r"args is not initialized",
         "megatron.training is importable, so MindSpeed reads its global arguments, which are not initialized.",
         "Keep only megatron/core on PYTHONPATH; `npu-rl verify` lists other files in the tree.",
         "MindSpeed@7ff818c4",
+        "AssertionError: args is not initialized.",
     ),
     _symptom(
         r"getenv\(.VLLM_ENABLE_FIX_ROUTE.\)",
         "vllm-ascend at this pin reads VLLM_ENABLE_FIX_ROUTE without a default.",
         "Set env.VLLM_ENABLE_FIX_ROUTE to 0.",
         "vllm_ascend/ops/fused_moe.py@f20869ef",
+        "... int(os.getenv('VLLM_ENABLE_FIX_ROUTE')) ... TypeError",
     ),
     _symptom(
         r"Key '[^']+' is not in struct|Could not override '[^']+'|ConfigAttributeError",
         "The trainer's configuration at this pin does not have a key that the command line sets.",
         "Run `npu-rl recipes check RECIPE`, which suggests the closest key.",
         "verl/trainer/config@0.5.0",
+        "Key 'rolout' is not in struct",
     ),
     _symptom(
         r"InvalidVersion: ",
         "vLLM installed from source has no valid version number.",
         "Set env.VLLM_VERSION to the release in the tree, such as 0.9.1.",
         "vllm-ascend FAQ 14",
+        "packaging.version.InvalidVersion: Invalid version: 'dev'",
     ),
     _symptom(
         r"Failed to compile the C\+\+ dataset helper functions",
         "Megatron compiles helpers for its datasets when it starts, for which make, g++ or pybind11 is missing.",
         "Add the patch nothing-compiled-in-the-tree, as the bundled manifests do: compiled files change a locked tree.",
         "megatron/core/datasets/utils.py@0.12.1",
+        "Failed to compile the C++ dataset helper functions",
     ),
-    # -- packages and libraries of the machine
+)
+_PACKAGES = (
     _symptom(
         r"libatb\.so|_register_atb_extensions",
         "NNAL (ATB) is not installed, or its environment script was not sourced.",
         "Run `source /usr/local/Ascend/nnal/atb/set_env.sh` in the shell that runs npu-rl.",
         "vllm-ascend#152, #2727",
+        "ImportError: libatb.so: cannot open shared object file: No such file or directory",
     ),
     _symptom(
         r"lib(?:ascend_hal|hccl|ascendcl)\.so: cannot open shared object",
         "The Ascend driver or CANN is not in the library path, or is not mounted into the container.",
         "Run `source /usr/local/Ascend/ascend-toolkit/set_env.sh`; in a container, mount /usr/local/Ascend/driver.",
         "vllm-ascend#262, #1440",
+        "ImportError: libascend_hal.so: cannot open shared object file: No such file or directory",
     ),
     _symptom(
         r"camem allocator is not available",
@@ -114,12 +125,14 @@ SYMPTOMS = (
         "If the tree has it, enable adaptations.rollout-offload, which does not use sleep mode; otherwise set "
         "rollout.free_cache to false, and read what `npu-rl plan` reports as stale-prefix-cache.",
         "vllm-ascend#556, #3998",
+        "AssertionError: camem allocator is not available",
     ),
     _symptom(
         r"_ARRAY_API not found|numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
         "A package was built for another major version of numpy.",
         "Install numpy 1.26 in the training environment: `python -m pip install --no-deps numpy==1.26.4`.",
         "verl#5123",
+        "ImportError: numpy.core.multiarray failed to import",
     ),
     _symptom(
         # Not vllm._C or vllm._version, which only a build makes and vLLM does without.
@@ -128,51 +141,61 @@ SYMPTOMS = (
         "Install the stack's packages with `npu-rl setup --install` and the options of your setup, or pass an "
         "interpreter that has them: --python PATH.",
         "verl#5123",
+        "ModuleNotFoundError: No module named 'torch_npu'",
     ),
-    # -- a node that is gone; its other reports, of dead workers, would be taken for want of memory
+)
+_LOST_NODES = (
     Symptom(
         NODE_MARKED_DEAD,
         "The node {address} left the Ray cluster: it no longer answers.",
         _LOST_HINT,
         "ray/src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1",
+        "The node with node id: ID and address: 10.0.0.3 and node name: 10.0.0.3 has been marked dead",
     ),
     _symptom(
         rf"(?:\bip: {_ADDRESS}\s*\n[^\n]{{0,200}})?The actor died because its node has died",
         "A worker died with its node, {address}, which left the Ray cluster.",
         _LOST_HINT,
         "ray/exceptions.py@2.42.1",
+        "The actor died because its node has died.",
     ),
     _symptom(
         rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
         "Look at the log of that node's workers first, then at the host. Continue with --resume.",
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
+        "RuntimeError: Read error [10.0.0.3]:41234: Connection reset by peer",
     ),
     _symptom(
         rf"Connection closed by peer \[{_ADDRESS}\]",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
         "Look at the log of that node's workers first, then at the host. Continue with --resume.",
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
+        "RuntimeError: Connection closed by peer [10.0.0.3]",
     ),
     _symptom(
         rf"ipv4:{_ADDRESS}:\d+[^\n]{{0,200}}Connection reset by peer",
         "A process of Ray on {address} is gone: it died, or its node or the network to it did.",
         _LOST_HINT,
         "grpc of ray@2.42.1",
+        "Failed to connect to ipv4:10.0.0.3:6379: recvmsg:Connection reset by peer",
     ),
-    # -- Ray and resources
+)
+_RESOURCES = (
     _symptom(
         r"Total available GPUs \S+ is less than total desired GPUs",
         "Ray has fewer devices than the recipe needs; it counts NPUs only as the resource `NPU`.",
         "Compare cluster.nodes and cluster.dies with `ray status`. `npu-rl train RECIPE --dry-run` writes head.sh and "
         "worker.sh, which start Ray with the resource `NPU`.",
         "ray#55137, verl#6741",
+        "ValueError: Total available GPUs 8.0 is less than total desired GPUs 16",
     ),
     _symptom(
         r"No available node types can fulfill resource request|cannot be scheduled right now",
         "Ray is waiting for a resource that no node has.",
         "Compare `ray status` with cluster.nodes and cluster.dies.",
         "verl#3583",
+        "No available node types can fulfill resource request",
     ),
     _symptom(
         r"Error setting ASCEND_RT_VISIBLE_DEVICES",
@@ -180,6 +203,7 @@ SYMPTOMS = (
         "Set env.RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES to 1; on several nodes, also in the shell that "
         "starts Ray.",
         "vllm-ascend#2879",
+        "Error setting ASCEND_RT_VISIBLE_DEVICES",
     ),
     _symptom(
         r"node running low on memory|exceeds the memory usage threshold|ray\.exceptions\.OutOfMemoryError",
@@ -187,6 +211,7 @@ SYMPTOMS = (
         "Lower data.batch, or offload less to host memory: offload.optimizer, offload.parameters and "
         "offload.reference. `npu-rl plan RECIPE` shows the estimate.",
         "verl#2950, #3453",
+        "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
     ),
     _symptom(
         r"NPU out of memory|CUDA out of memory|torch\.(?:cuda\.)?OutOfMemoryError",
@@ -194,6 +219,7 @@ SYMPTOMS = (
         "Lower rollout.memory_share, rollout.log_prob_micro_batch or actor.micro_batch; or set offload.parameters, "
         "offload.gradients and offload.optimizer to true.",
         "vllm-ascend#977",
+        "RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB",
     ),
     _symptom(
         r"Memory usage increased after sleeping",
@@ -201,6 +227,7 @@ SYMPTOMS = (
         "If the tree has it, enable adaptations.rollout-offload, which does not use sleep mode; otherwise set "
         "rollout.free_cache to false, and read what `npu-rl plan` reports as stale-prefix-cache.",
         "verl#3902",
+        "AssertionError: Memory usage increased after sleeping.",
     ),
     _symptom(
         r"expandable_segments[^\n]*(?:not supported|conflict|memory pool)",
@@ -208,19 +235,23 @@ SYMPTOMS = (
         "Set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:False; or, if the tree has it, enable "
         "adaptations.rollout-offload.",
         "ms-swift#6636, vllm#14189",
+        "... expandable_segments ... not supported ...",
     ),
     _symptom(
         r"No space left on device",
         "A disk or /dev/shm, where Ray keeps its objects, is full.",
         "Check the run folder, the temporary folder and /dev/shm with `df -h`.",
         "verl#275",
+        "OSError: [Errno 28] No space left on device",
     ),
-    # -- the network
+)
+_NETWORK = (
     _symptom(
         r"EI0001|for environment variable \S+ is invalid",
         "HCCL rejected the value of an environment variable; this line names it and the valid values.",
         "Correct it under env; `npu-rl recipes check RECIPE` checks HCCL's variables.",
         "hccl/docs/zh/user_guide/fault_diagnosis/env_config_error_EI0001.md@09300b70",
+        "Config_Error(EI0001): Value 1000 for environment variable HCCL_RDMA_SL is invalid.",
     ),
     _symptom(
         r"EI0006|Getting socket times out",
@@ -228,24 +259,28 @@ SYMPTOMS = (
         "Find the rank whose log does not have this error, and read that log; env.HCCL_CONNECT_TIMEOUT sets the "
         "timeout in seconds.",
         "vllm-ascend#486",
+        "Get_Socket_Timeout(EI0006): Getting socket times out.",
     ),
     _symptom(
         r"EI0009|Transport init error",
         "A link between two devices could not be established.",
         "Read the log of the other rank; check cluster.interface and the device network (`hccn_tool -i N -link -g`).",
         "vllm-ascend#3162",
+        "EI0009: Transport init error.",
     ),
     _symptom(
         r"EJ0001|Failed to initialize the HCCP process",
         "Processes of an earlier run still use the devices.",
         "Stop them (`npu-smi info` lists them), wait ten seconds, and start again.",
         "verl#332",
+        "EJ0001: Failed to initialize the HCCP process.",
     ),
     _symptom(
         r"/\d+ clients joined|client socket has timed out",
         "Some processes did not reach rank 0: the network interface or address is wrong, or a node is missing.",
         "Set cluster.interface to the network interface that reaches the other nodes.",
         "vllm-ascend#167, verl#849",
+        "[c10d] The client socket has timed out after 1800000ms while trying to connect",
     ),
     _symptom(
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send)",
@@ -253,12 +288,14 @@ SYMPTOMS = (
         "Find the rank that did not reach it; raise overrides.actor_rollout_ref.nccl_timeout (seconds) if a step can "
         "take that long.",
         "verl#607",
+        "Watchdog caught collective operation timeout",
     ),
     _symptom(
         r"Address already in use|EADDRINUSE",
         "A port is already in use, often by an earlier run.",
         "Find the process with `ss -ltnp`, and stop what is left of the earlier run.",
         "vllm-ascend#1955",
+        "OSError: [Errno 98] Address already in use",
     ),
     _symptom(
         r"Failed to register worker (?:\w+ )?to Raylet",
@@ -267,12 +304,27 @@ SYMPTOMS = (
         "Read the end of that node's raylet.out (in workers/, or in /tmp/ray/session_latest/logs of the node) for the "
         "reason; wait until the machine is less busy, and start again.",
         "ray#21479",
+        "Failed to register worker to Raylet",
     ),
-    # -- last, because these only report another failure
+)
+_OTHER = (
     _symptom(
         r"ActorDiedError|RayActorError|Worker unexpectedly exits|died or was killed while executing",
         "A worker process died without an error message: host memory ran out, or compiled code crashed.",
         "Check `dmesg` for the OOM killer, and the last lines of that worker's log.",
         "verl#275, #472",
+        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
     ),
 )
+
+# In order of precedence: of several symptoms in a log, the first is reported. A lost node's other reports, of dead
+# workers, look like want of memory, so it comes before resources; the last ones only report another failure.
+SYMPTOM_GROUPS = {
+    "The tree and its settings": _TREE,
+    "Packages and libraries of the host": _PACKAGES,
+    "A node that is gone": _LOST_NODES,
+    "Ray and resources": _RESOURCES,
+    "The network": _NETWORK,
+    "A worker that died": _OTHER,
+}
+SYMPTOMS = tuple(symptom for group in SYMPTOM_GROUPS.values() for symptom in group)
