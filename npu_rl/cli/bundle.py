@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 app = group(
     "Set up hosts without a network.",
     {"create": "bundle:create", "show": "bundle:show"},
+    "npu-rl bundle create quickstart -o quickstart.tar",
+    "npu-rl bundle show quickstart.tar",
+    "npu-rl setup --bundle quickstart.tar   # on the other host",
 )
 
 
@@ -71,7 +74,7 @@ def create(
 ) -> None:
     """Write stacks into one file.
 
-    It has the manifests with their locks, git objects, sdists and patches, and npu-rl's own wheel with all that it
+    The file has the manifests with their locks, git objects, sdists and patches, and npu-rl's own wheel with all that it
     needs. `npu-rl bundle show FILE` prints how a host without a network starts from it.
     """
     from npu_rl.common.user_path import user_path

@@ -26,6 +26,9 @@ app = group(
         "prepare": "data:prepare",
         "check": "data_check:check",
     },
+    "npu-rl data get deepscaler",
+    "npu-rl data prepare deepscaler --input deepscaler.json --output ds",
+    "npu-rl data check ds --recipe deepseek-r1-zero-256die",
 )
 
 
@@ -65,7 +68,9 @@ def prepare(
     ],
     test: Annotated[
         Path | None,
-        typer.Option("--test", metavar="FILE", help="The dataset's own test file, in place of --valid."),
+        typer.Option(
+            "--test", metavar="FILE", help="The dataset's own test file, in place of --test-fraction."
+        ),
     ] = None,
     template: Annotated[
         str | None,
@@ -77,7 +82,13 @@ def prepare(
         ),
     ] = None,
     valid: Annotated[
-        float, typer.Option("--valid", metavar="SHARE", help="Share of the problems for test.parquet.")
+        float,
+        typer.Option(
+            "--test-fraction",
+            "--valid",  # its name until 0.4
+            metavar="SHARE",
+            help="The share of the problems that goes to test.parquet.",
+        ),
     ] = 0.1,
     seed: Annotated[
         int, typer.Option("--seed", min=0, metavar="N", help="Choose other problems for test.parquet.")
@@ -100,14 +111,19 @@ def prepare(
     workspace: Workspace = None,
     python: Python = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Replace what this command has made in DIR before.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            "--again",  # its name until 0.4
+            help="Replace what this command has made in DIR before.",
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
     """Make Parquet files of a dataset.
 
-    As verl loads them. Rows without a problem or an answer and repeated ones are left out, and listed by
-    index in prepared.json.
+    They are what verl loads. Repeated rows and rows without a problem or an answer are left out;
+    prepared.json lists them by index.
     """
     from npu_rl.data.datasets.prepare_dataset import REPORT, prepare_dataset, report
     from npu_rl.data.datasets.staged_folder import staged_folder
@@ -207,7 +223,7 @@ def _wanted(
         )
     if not 0 < valid < 1:
         raise UsageError(
-            f"--valid {valid} is not a share",
+            f"--test-fraction {valid} is not a share",
             hint="Write a number between 0 and 1, such as 0.1.",
         )
     if seed >= 2**64:

@@ -37,9 +37,9 @@ def check(
 ) -> None:
     """Check training data against a recipe.
 
-    Columns, rows, data sources, a dry run of the recipe's reward on right, wrong and empty responses, what
-    the prompts ask for, and their lengths; of MindSpeed-RL's files that they are whole and where the recipe
-    looks. Exit 1 if the training could not use the data.
+    It checks columns, rows, data sources, the instructions in the prompts and their lengths, and runs the
+    recipe's reward on right, wrong and empty responses. MindSpeed-RL's files have to be whole and where the
+    recipe looks for them. The exit code is 1 if the training could not use the data.
     """
     from npu_rl.cli import judged, proving
     from npu_rl.common.user_path import user_path

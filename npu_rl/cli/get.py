@@ -45,7 +45,7 @@ def data(
 ) -> None:
     """Print how to download a dataset.
 
-    Nothing is downloaded. With --verify: each file by the hash that the hub stated, and what else is known.
+    Nothing is downloaded. --verify compares each file with the hash that the hub stated, or with what else is known.
     """
     _get("dataset", dataset, to, revision, mirror, verify, json)
 
@@ -67,7 +67,7 @@ def weights(
 ) -> None:
     """Print how to download weights.
 
-    Nothing is downloaded. With --verify: each file by the hash that the hub stated, and what else is known.
+    Nothing is downloaded. --verify compares each file with the hash that the hub stated, or with what else is known.
     """
     _get("model", model, to, revision, mirror, verify, json)
 

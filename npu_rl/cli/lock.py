@@ -49,7 +49,8 @@ def lock(
 ) -> None:
     """Resolve a manifest to full ids.
 
-    Every ref, pull request, merge, patch and tree, written to NAME.lock.json. Exit 1 if --check finds it stale.
+    It resolves every ref, pull request, merge, patch and tree, and writes NAME.lock.json. The exit code is 1 if --check
+    finds that file stale.
     """
     from npu_rl.stack.resolve import relock
 

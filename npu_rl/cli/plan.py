@@ -54,7 +54,8 @@ def plan(
 ) -> None:
     """Predict whether a recipe fits.
 
-    Rules, layout, memory, disk, load time and tokens, without starting anything. Exit 1 if it does not fit.
+    It judges rules, layout, memory, disk, load time and tokens, and starts nothing. The exit code is 1 if the recipe
+    does not fit.
     """
     import math
 

@@ -24,6 +24,9 @@ app = group(
         "copy": "recipes:copy",
         "schema": "recipes:schema",
     },
+    "npu-rl recipes list",
+    "npu-rl recipes copy quickstart my-recipe.yaml",
+    "npu-rl recipes check ./my-recipe.yaml",
 )
 
 
@@ -67,7 +70,8 @@ def list_recipes(json: Json = False) -> None:
 def show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> None:
     """Print a recipe, fully resolved.
 
-    As one YAML file: what it extends and KEY=VALUE merged, and the file and line that each value is from.
+    The result is one YAML file, with the recipes that it extends and KEY=VALUE merged. A comment on each value names
+    its file and line.
     """
     from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
     from npu_rl.recipes.recipe.load_recipe import load_recipe
@@ -128,7 +132,8 @@ def check(
 ) -> None:
     """Check a recipe against its trainer.
 
-    Its own keys, and each key of the trainer against the code in the workspace. Exit 1 if a value is invalid.
+    It checks the recipe's own keys, and compares each key of the trainer with the code in the workspace. The exit code
+    is 1 if a value is invalid.
     """
     from npu_rl.cli import judged
 

@@ -59,7 +59,7 @@ def train(
 ) -> None:
     """Train or rehearse a recipe.
 
-    Through Ray on NPUs, or on this CPU: a recipe whose device is cpu, and every rehearsal.
+    It trains through Ray on NPUs. A recipe whose device is cpu, and every rehearsal, runs on this CPU.
     """
     from npu_rl.cli import judged, proving
     from npu_rl.training.run.free_name import with_free_name

@@ -21,10 +21,13 @@ app = group(
         "get": "get:weights",
         "cast": "weights:cast",
         "check": "weights_check:check",
-        "audit": "weights_audit:audit",
         "convert": "weights_convert:convert",
+        "audit": "weights_audit:audit",
         "export": "weights_export:export",
     },
+    "npu-rl weights cast DeepSeek-V3-Base V3-BF16",
+    "npu-rl weights check V3-BF16 --recipe deepseek-r1-zero-256die",
+    "npu-rl weights convert V3-BF16 V3-mcore --layout deepseek-r1-zero-256die",
 )
 
 
@@ -55,8 +58,9 @@ def cast(
 ) -> None:
     """Cast FP8 weights to BF16.
 
-    DeepSeek's FP8, shard by shard, with index and config.json rewritten.
-    Tensors of multi-token prediction are left out.
+    It casts DeepSeek's FP8 shard by shard, and rewrites index and config.json.
+    Tensors of multi-token prediction are left out. Interrupted, the same
+    command continues.
     """
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.errors import UsageError

@@ -45,8 +45,8 @@ def check(
 ) -> None:
     """Check the files of a checkpoint.
 
-    config.json, index, shards, and the names and shapes of all tensors against the model of transformers;
-    of a Megatron checkpoint its files.
+    It checks config.json, index and shards, and compares the names and shapes of all tensors with the model of
+    transformers. Of a Megatron checkpoint it checks the files.
     """
     from npu_rl.cli import judged
     from npu_rl.cli.weights import interpreter

@@ -50,8 +50,8 @@ def convert(
 ) -> None:
     """Convert a checkpoint for a trainer.
 
-    Or back: from and to Hugging Face's format, Megatron's torch_dist and its
-    legacy format, one file at a time. Interrupted, it goes on where it was.
+    It converts between Hugging Face's format, Megatron's torch_dist and its
+    legacy format, one file at a time. Interrupted, the same command continues.
     Run `npu-rl weights audit IN OUT` afterwards.
     """
     from npu_rl.cli.show import print_report
