@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Json, Python, Tokenizer, Workspace, dataset_names
 from npu_rl.cli.show import LiveWatcher, amount, print_json, say, tell
 from npu_rl.common.errors import UsageError
@@ -137,6 +138,7 @@ def prepare(
         _refuse_workspace(workspace)
         convert = None
         count_tokens = _token_counter(tokenizer, max_prompt_length, python)
+    if_interrupted(STARTS_OVER)
     with staged_folder(folder, REPORT, again=again) as staging:
         prepared = _with_progress(
             wanted, lambda progress: prepare_dataset(wanted, staging, progress, count_tokens, convert)
@@ -145,6 +147,7 @@ def prepare(
         print_json({"folder": str(folder), **report(wanted, prepared)})
     else:
         _say_prepared(wanted, prepared, folder)
+        tell_next("data", "check", output, "--recipe", "RECIPE", workspace=workspace)
 
 
 def _refuse_workspace(workspace: Path | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import DatasetName, Json
 from npu_rl.cli.show import LiveWatcher, amount, error_count, print_json, say, tell
 from npu_rl.common.printable import counted
@@ -131,10 +132,13 @@ def _print_commands(one: Download, folder: Path, revision: str | None, mirror: s
 
 
 def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> None:
+    import shlex
     import sys
 
     from npu_rl.data.downloads.verify_download import verify_download
 
+    then = one.then.format(folder=shlex.quote(str(folder)))
+    if_interrupted(STARTS_OVER)
     if sys.stderr.isatty():
         with LiveWatcher() as watching:
             watching.begin(one.name, str(folder))
@@ -165,6 +169,8 @@ def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> No
         _say_verified(found)
     if found.faults:
         raise SystemExit(1)
+    if then and not json:
+        tell(f"Next: {then}")
 
 
 def _say_verified(found: VerifiedDownload) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted, tell_next
 from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite, network
 from npu_rl.cli.show import say, tell, watcher
 from npu_rl.common.errors import ManifestError, UsageError
@@ -57,12 +58,17 @@ def lock(
     if check and update:
         raise UsageError("--check writes nothing, so there is nothing to --update", hint="Give one of them.")
     _demand_environment(manifest)
+    if_interrupted(KEEPS_DOWNLOADS)
     with watcher() as shown:
         fetching = network(rewrite, offline=offline)
         options = relock.Options(manifest, fetching, shown, tell, jobs, output)
         done, path = relock.check(options) if check else relock.write(options, update or [])
     _print(done)
     say(f"{path} {'is up to date' if check else 'written'}")
+    if output is None:
+        tell_next("setup", "--manifest", manifest)
+    else:
+        tell_next("setup", "--manifest", manifest, "--lock", path)
 
 
 def _demand_environment(manifest: str) -> None:

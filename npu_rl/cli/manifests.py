@@ -36,7 +36,8 @@ app = group(
 def list_manifests(json: Json = False) -> None:
     """List the bundled manifests.
 
-    Below each are the steps that were verified against its upstreams, and the levels at which its recipes were rehearsed.
+    Below each are the steps that were verified against its upstreams, and the levels at which its recipes were
+    rehearsed.
     """
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.common.errors import LockError
@@ -157,9 +158,9 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
 def check(manifest: NamedManifest, json: Json = False) -> None:
     """Check a manifest's keys and versions.
 
-    Its environment variables are checked, too. Versions are compared with the bounds that components declare, as the lock
-    beside it has them: nothing is fetched. `npu-rl lock --check` compares that lock with its manifest. The exit code is
-    1 if a value is invalid, two versions conflict, or one breaks a bound that no override names.
+    Its environment variables are checked, too. Versions are compared with the bounds that components declare, as the
+    lock beside it has them: nothing is fetched. `npu-rl lock --check` compares that lock with its manifest. The exit
+    code is 1 if a value is invalid, two versions conflict, or one breaks a bound that no override names.
     """
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.common.masking import masked_text

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import tell_next
 from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
 
 
@@ -86,6 +87,8 @@ def plan(
         judged.say_faults(loaded, tree)
     if not judgement.ok:
         raise SystemExit(1)
+    if not json:
+        tell_next("train", recipe, *(overrides or []), "--dry-run", workspace=workspace)
 
 
 def _bytes(gb: float | None) -> int | None:

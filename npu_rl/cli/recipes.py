@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.next_steps import tell_next
 from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
 from npu_rl.cli.show import error_count, print_json, print_report, say, tell
 
@@ -158,6 +159,8 @@ def check(
         say(f"{loaded.recipe.name}: {verdict}, checked against {against}{without}")
     if not judgement.ok:
         raise SystemExit(1)
+    if not json:
+        tell_next("plan", recipe, *(overrides or []), workspace=workspace)
 
 
 @examples(

@@ -27,8 +27,8 @@ def compare(
 ) -> None:
     """Compare two runs.
 
-    It prints both curves in one plot, and lists differences in recipe, tree, pins, merges, patches, environment, packages
-    and host.
+    It prints both curves in one plot, and lists differences in recipe, tree, pins, merges, patches, environment,
+    packages and host.
     """
     from npu_rl.training.browse.run_comparison import RunComparison
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace
 from npu_rl.cli.show import print_json, print_report, say, say_text, tell, tell_text
 
@@ -73,6 +76,7 @@ def train(
     layout = open_workspace(workspace, tell)
     if not (dry_run or rehearse is not None or resume):
         loaded = with_free_name(loaded, recipe, overrides or [], runs_folder(layout), tell)
+    if_interrupted(STARTS_OVER)
     try:
         with proving.shown() as progress:
             prepared = prepare(
@@ -98,6 +102,33 @@ def train(
         _rehearse(prepared, rehearse, json)
     else:
         _train(prepared, resume, json)
+    if not json:
+        _tell_next(prepared, workspace, dry_run=dry_run, rehearsed=rehearse is not None)
+
+
+def _tell_next(prepared: Prepared, workspace: Path | None, *, dry_run: bool, rehearsed: bool) -> None:
+    """Print the command after a dry run (the training), a rehearsal (the dry run) or a training (its report)."""
+    import sys
+
+    given = sys.argv[1:]
+    if dry_run:
+        tell_next(*(word for word in given if word != "--dry-run"))
+    elif rehearsed:
+        tell_next(*_without_level(given), "--dry-run")
+    else:
+        tell_next("report", prepared.recipe.name, workspace=workspace)
+
+
+def _without_level(words: Sequence[str]) -> list[str]:
+    """Return a command's words without --rehearse and its level."""
+    from npu_rl.cli import REHEARSAL_LEVELS
+
+    before = ["", *words]
+    return [
+        word
+        for previous, word in zip(before, words, strict=False)
+        if not word.startswith("--rehearse") and not (previous == "--rehearse" and word in REHEARSAL_LEVELS)
+    ]
 
 
 def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
@@ -123,6 +154,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
     tell(f"{name}: {prepared.recipe.steps} steps, tree {prepared.lock.tree}, {prepared.interpreter.shown}")
     tell(f"Recorded in {runs_folder(prepared.paths) / name}")
     goal = prepared.recipe.reward.goal
+    if_interrupted("")  # the run's record says what goes on: RunStopped
     try:
         with closing(screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)) as screen:
             trained = train(prepared, screen, resume=resume)

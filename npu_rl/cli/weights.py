@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.next_steps import GOES_ON, if_interrupted, tell_next
 from npu_rl.cli.options import Json, NewFolder, Python, Ray, Workers, Workspace
 from npu_rl.cli.show import print_report, tell
 
@@ -71,11 +72,14 @@ def cast(
     if ray is not None and device is not Device.cpu:
         raise UsageError("--ray casts on CPUs only", hint="Leave out --device, or --ray.")
     pool = pool_of(interpreter(python, workspace), workers, inherit_path=device is Device.npu, ray=ray)
+    if_interrupted(GOES_ON)
     with watching() as watch:
         report = cast_weights(
             user_path(source).absolute(), user_path(target).absolute(), pool, device.value, watch
         )
     print_report(report.to_json(), _cast_text(report), as_json=json)
+    if not json:
+        tell_next("weights", "check", target, workspace=workspace)
 
 
 def interpreter(python: str | None, workspace: Path | None) -> str:
