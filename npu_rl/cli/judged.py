@@ -83,11 +83,12 @@ def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def say_findings(findings: Iterable[Finding]) -> None:
-    """One line each, without secrets."""
+    """Print findings, without secrets."""
     from npu_rl.common.masking import masked_text
 
     for found in findings:
-        say(masked_text(found.line()))
+        for line in found.lines():
+            say(masked_text(line))
 
 
 def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:

@@ -43,6 +43,26 @@ _IMPLIED_BY_KEY: Mapping[str, tuple[str, ...]] = {
 _EXPLAINING_RULES = ("megatron-needs-vllm",)  # rules that say why a value is not an accepted one
 # What else fails because of a broken rule: its id -> prefixes of the ids of the rules that fail with it.
 _IMPLIED_BY_RULE: Mapping[str, tuple[str, ...]] = {
+    "model-parallel-divides-world": (
+        "expert-parallel-divides-world",
+        "pipeline-layers",
+        "batch-divisible-by-dp",
+        "mini-batch-divisible-by-dp",
+        "micro-batch-divides-share",
+        "memory-",
+    ),
+    "mla-tensor-parallel": ("tensor-parallel-divides-heads", "model-parallel-divides-world"),
+    "expert-parallel-divides-experts": ("expert-parallel-divides-world", "rollout-experts-match-training"),
+    "rollout-parallel-divides-world": (
+        "rollout-tensor-parallel-divides-",
+        "rollout-parallel-divides-experts",
+        "rollout-experts-",
+        "batch-divisible-by-rollout-dp",
+        "graph-batch-sizes",
+        "max-sequences-",
+        "memory-",
+        "kv-cache-",
+    ),
     "rollout-dp-size": ("rollout-parallel-", "rollout-experts-", "memory-", "kv-cache-"),
     "responses-per-prompt": ("batch-", "mini-batch-", "memory-", "kv-cache-"),
     "batch-divisible-by-dp": ("micro-batch-divides-share",),

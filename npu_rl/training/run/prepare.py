@@ -14,6 +14,7 @@ from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
 from npu_rl.common.errors import HostError, NpuRlError, RecipeError, UsageError
 from npu_rl.common.masking import Secrets, masked_value
+from npu_rl.common.printable import counted
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.finding import Finding, Severity
@@ -323,13 +324,17 @@ class RefusedRecipe(RecipeError):
     def __init__(self, recipe: Recipe, findings: Sequence[Finding], refusing: Sequence[Finding]) -> None:
         """Describe the refusal; `refusing` are the findings that count, for a rehearsal without those of `plan`."""
         errors = [found for found in refusing if found.severity is Severity.ERROR]
-        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
-        super().__init__(
-            f"{recipe.name} can't be run as it is: {count}",
-            where=errors[0].where,
-            why="\n".join(_finding_line(found, refusing) for found in findings),
-            hint="Correct these lines and run the command again.",
-        )
+        what = f"{recipe.name} can't be run as it is: {counted(len(errors), 'error')}"
+        if len(findings) == 1:
+            (only,) = findings
+            key = f"{only.key}: " if only.key else ""
+            super().__init__(
+                what, where=only.where, why=f"{key}{only.message} [{only.rule}]", hint=only.fix[:1].upper() + only.fix[1:] or None
+            )
+        else:
+            super().__init__(
+                what, why="\n".join(line for found in findings for line in _finding_lines(found, refusing))
+            )
         self.findings = tuple(findings)
 
 
@@ -343,7 +348,8 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(judgement.recipe, judgement.findings, refusing)
     for found in judgement.findings:
-        notify(_finding_line(found, refusing))
+        for line in _finding_lines(found, refusing):
+            notify(line)
 
 
 def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
@@ -356,9 +362,10 @@ def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[],
         return  # reported once the recipe is right
 
 
-def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:
+def _finding_lines(found: Finding, refusing: Sequence[Finding]) -> list[str]:
     beside = found.severity is Severity.ERROR and found not in refusing
-    return f"not for the rehearsal: {found.line()}" if beside else found.line()
+    first, *others = found.lines()
+    return [f"not for the rehearsal: {first}" if beside else first, *others]
 
 
 def _this_machine(paths: WorkspacePaths, root: Path) -> Machine:
