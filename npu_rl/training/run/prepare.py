@@ -328,8 +328,9 @@ class RefusedRecipe(RecipeError):
         if len(findings) == 1:
             (only,) = findings
             key = f"{only.key}: " if only.key else ""
+            hint = only.fix[:1].upper() + only.fix[1:]
             super().__init__(
-                what, where=only.where, why=f"{key}{only.message} [{only.rule}]", hint=only.fix[:1].upper() + only.fix[1:] or None
+                what, where=only.where, why=f"{key}{only.message} [{only.rule}]", hint=hint or None
             )
         else:
             super().__init__(
