@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.show import print_json, say, tell
+from npu_rl.cli.show import print_json, say, say_labelled, tell
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
@@ -85,10 +85,11 @@ def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 def say_findings(findings: Iterable[Finding]) -> None:
     """Print findings, without secrets."""
     from npu_rl.common.masking import masked_text
+    from npu_rl.common.printable import one_line
 
     for found in findings:
         for line in found.lines():
-            say(masked_text(line))
+            say_labelled(f"{one_line(masked_text(line))}\n")
 
 
 def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:

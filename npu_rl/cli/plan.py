@@ -61,7 +61,7 @@ def plan(
     import math
 
     from npu_rl.cli import judged
-    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.show import print_json, say_labelled
     from npu_rl.common.errors import UsageError
     from npu_rl.common.masking import masked_text
     from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
@@ -83,7 +83,7 @@ def plan(
     if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:
-        say_text(masked_text(plan_text(judgement, speed, every_rule)))
+        say_labelled(masked_text(plan_text(judgement, speed, every_rule)))
         judged.say_faults(loaded, tree)
     if not judgement.ok:
         raise SystemExit(1)

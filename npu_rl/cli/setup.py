@@ -31,7 +31,8 @@ from npu_rl.cli.setup_install import (
     say_installed,
     say_plan,
 )
-from npu_rl.cli.show import amount, print_json, say, tell, watcher
+from npu_rl.cli.show import amount, print_json, say, say_labelled, tell, watcher
+from npu_rl.common.printable import one_line
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
@@ -240,8 +241,9 @@ def _say_next(lock: Lock, paths: WorkspacePaths) -> None:
     """Print the commands that prove the workspace, and train in it: on a CPU, or after a plan for other devices."""
     bundled = (Path(name.removeprefix("bundled:")).stem for name in lock.manifest_files)
     recipe = bundled_recipe_for([lock.manifest, *bundled]) or "RECIPE"
-    say(
-        f"Next: {command_line('verify', workspace=paths.root)}; source {shlex.quote(str(paths.root / 'activate'))}"
+    activate = shlex.quote(str(paths.root / "activate"))
+    say_labelled(
+        f"Next: {one_line(command_line('verify', workspace=paths.root))}; source {one_line(activate)}\n"
     )
     if lock.device != "cpu":
         say(f"      {command_line('plan', recipe, workspace=paths.root)}")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from npu_rl.cli.colours import coloured
 from npu_rl.common.printable import counted, one_line, printable
 
 if TYPE_CHECKING:
@@ -38,6 +39,11 @@ def print_report(document: Any, text: str, *, as_json: bool) -> None:
 def say(line: str) -> None:
     """One line of a result, on standard output."""
     print(one_line(line))
+
+
+def say_labelled(text: str) -> None:
+    """Print lines of a result on standard output, `error`, `advice`, `note` and `fix` at their beginning in colour."""
+    sys.stdout.write(coloured(printable(text), sys.stdout))
 
 
 def say_text(text: str) -> None:
@@ -85,7 +91,7 @@ def tell_text(text: str) -> None:
     from npu_rl.common.masking import masked_text  # not every command has news
 
     with _speaking:
-        sys.stderr.write(printable(masked_text(text)) + "\n")
+        sys.stderr.write(coloured(printable(masked_text(text)), sys.stderr) + "\n")
         sys.stderr.flush()
 
 

@@ -1,0 +1,48 @@
+"""Colour on a terminal, none in a pipe, and none that a text of others brings."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.cli.colours import coloured
+from tests.support import clean_env, run_program
+
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_a_terminal(words: list[str], env: dict[str, str], folder: Path, columns: int = 80) -> str:
+    """What a command prints on a terminal of its own, both streams, with escape sequences."""
+    env = {**env, "TERM": "xterm", "COLUMNS": str(columns)}
+    run = "import pty, sys; pty.spawn([sys.executable, '-m', 'npu_rl', *sys.argv[1:]])"
+    return run_program([sys.executable, "-c", run, *words], env=env, cwd=folder).stdout.replace("\r\n", "\n")
+
+
+def test_an_error_has_colour_on_a_terminal_alone(tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    words = ["recipes", "check", "quickstart", "steps=a"]
+    shown = on_a_terminal(words, env, tmp_path)
+    assert "\x1b[1;31mnpu-rl:\x1b[0m Invalid argument 'steps=a'\n" in shown
+    assert "  \x1b[1mwhere:\x1b[0m the command line\n" in shown
+    plain = run_program([sys.executable, "-m", "npu_rl", *words], env=env, cwd=tmp_path).stderr
+    assert _SGR.sub("", shown) == plain
+
+
+@pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_the_user_can_refuse_colour(variable: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    try:
+        with os.fdopen(theirs, "w") as terminal:
+            assert coloured("error: x\n", terminal) == "\x1b[1;31merror:\x1b[0m x\n"
+            for name, value in variable.items():
+                monkeypatch.setenv(name, value)
+            assert coloured("error: x\n", terminal) == "error: x\n"
+    finally:
+        os.close(ours)
