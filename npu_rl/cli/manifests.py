@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, NamedManifest
-from npu_rl.cli.show import error_count, print_json, say, tell
+from npu_rl.cli.show import error_count, print_json, say, say_entry, say_folded, tell
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.verification_record import VerificationRecord, VerifiedStep
@@ -61,11 +61,11 @@ def list_manifests(json: Json = False) -> None:
         return
     width = max((len(row["name"]) for row, _ in rows), default=0)
     for row, record in rows:
-        say(
-            f"{row['name']:<{width}} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13} {row['title']}"
+        say_entry(
+            f"{row['name']:<{width}} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13}", row["title"]
         )
         for line in _verified_lines(record, row["tree"]):
-            say(f"  {line}")
+            say_folded(f"  {line}", "      ")
 
 
 def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iterator[str]:

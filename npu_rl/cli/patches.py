@@ -9,7 +9,7 @@ import typer
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json
-from npu_rl.cli.show import print_json, print_report, say, say_text
+from npu_rl.cli.show import print_json, print_report, say_folded, say_text
 
 if TYPE_CHECKING:
     from npu_rl.stack.patches.patch_table import PatchRow
@@ -56,7 +56,7 @@ def list_patches(json: Json = False) -> None:
         print_json(_rows_json())
         return
     for line in version_lines(_rows(), read_versions(data_root() / "patchsets")):
-        say(line)
+        say_folded(line, " " * 6)
 
 
 @examples(

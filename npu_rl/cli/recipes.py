@@ -10,7 +10,7 @@ import typer
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.next_steps import tell_next
 from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
-from npu_rl.cli.show import error_count, print_json, print_report, say, tell
+from npu_rl.cli.show import error_count, print_json, print_report, say, say_entry, tell
 
 if TYPE_CHECKING:
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
@@ -60,7 +60,9 @@ def list_recipes(json: Json = False) -> None:
     width = max((len(str(row["name"])) for row in rows), default=0)
     for row in rows:
         dies = f"{row['dies']} {'die' if row['dies'] == 1 else 'dies'}"
-        say(f"{row['name']:<{width}} {row['device']:<4} {dies:<9} {row['manifest']:<18} {row['title']}")
+        head = f"{row['name']:<{width}} {row['device']:<4} {dies:<9}"
+        piped = f"{row['manifest']:<18} {row['title']}"
+        say_entry(head, f"{row['manifest']}: {row['title']}", piped)
 
 
 @examples(

@@ -1,4 +1,4 @@
-"""Colour on a terminal, none in a pipe, and none that a text of others brings."""
+"""On a terminal: colour, unless the user refuses it, and lists as wide as it is. In a pipe: neither."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.cli.colours import coloured
+from npu_rl.cli.show import _narrowed
+from tests.in_process import run_here
 from tests.support import clean_env, run_program
 
 _SGR = re.compile(r"\x1b\[[0-9;]*m")
@@ -31,6 +33,33 @@ def test_an_error_has_colour_on_a_terminal_alone(tmp_path: Path) -> None:
     assert "  \x1b[1mwhere:\x1b[0m the command line\n" in shown
     plain = run_program([sys.executable, "-m", "npu_rl", *words], env=env, cwd=tmp_path).stderr
     assert _SGR.sub("", shown) == plain
+
+
+@pytest.mark.parametrize(
+    "words", [["recipes", "list"], ["manifests", "list"], ["patches", "list"]], ids=" ".join
+)
+def test_a_list_fits_80_columns_and_is_one_line_an_entry_in_a_pipe(tmp_path: Path, words: list[str]) -> None:
+    env = clean_env(tmp_path)
+    shown = on_a_terminal(words, env, tmp_path).splitlines()
+    assert shown and max(map(len, shown)) <= 80
+    piped = run_here(words, env).stdout
+    assert " ".join(piped.replace(":", "").split()) == " ".join(" ".join(shown).replace(":", "").split())
+    assert len(piped.splitlines()) < len(shown)
+
+
+def test_a_base_is_listed_before_its_variants(tmp_path: Path) -> None:
+    lines = run_here(["recipes", "list"], clean_env(tmp_path)).stdout.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert names == sorted(names)
+    assert names.index("deepseek-r1-zero-256die") < names.index("deepseek-r1-zero-256die-published")
+
+
+def test_a_narrow_terminal_gets_a_table_without_the_columns_least_needed() -> None:
+    heads, row = ("run", "recipe", "tree", "note"), ("r" * 30, "c" * 30, "t" * 12, "n" * 20)
+    assert _narrowed(heads, [row], ("tree", "recipe"), 95)[0] == list(heads)
+    assert _narrowed(heads, [row], ("tree", "recipe"), 94)[0] == ["run", "recipe", "note"]
+    assert _narrowed(heads, [row], ("tree", "recipe"), 80) == (["run", "note"], [["r" * 30, "n" * 20]])
+    assert _narrowed(heads, [row], ("tree", "recipe"), 20)[0] == ["run", "note"], "its cells are folded"
 
 
 @pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
