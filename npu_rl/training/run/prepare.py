@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
-from npu_rl.common.errors import HostError, NpuRlError, RecipeError, UsageError
+from npu_rl.common.errors import HostError, NpuRlError, UsageError
 from npu_rl.common.masking import Secrets, masked_value
-from npu_rl.common.printable import counted
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
-from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
+from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe, refusal_lines
 from npu_rl.recipes.recipe.derived_recipe import derive_recipe
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.schema import Recipe
@@ -318,27 +318,6 @@ def _require_no_links(paths: WorkspacePaths, name: str) -> None:
                 raise LinkOnTheWay(link)
 
 
-class RefusedRecipe(RecipeError):
-    """A recipe that can't be run as it is; `findings` has all findings, errors first."""
-
-    def __init__(self, recipe: Recipe, findings: Sequence[Finding], refusing: Sequence[Finding]) -> None:
-        """Describe the refusal; `refusing` are the findings that count, for a rehearsal without those of `plan`."""
-        errors = [found for found in refusing if found.severity is Severity.ERROR]
-        what = f"{recipe.name} can't be run as it is: {counted(len(errors), 'error')}"
-        if len(findings) == 1:
-            (only,) = findings
-            key = f"{only.key}: " if only.key else ""
-            hint = only.fix[:1].upper() + only.fix[1:]
-            super().__init__(
-                what, where=only.where, why=f"{key}{only.message} [{only.rule}]", hint=hint or None
-            )
-        else:
-            super().__init__(
-                what, why="\n".join(line for found in findings for line in _finding_lines(found, refusing))
-            )
-        self.findings = tuple(findings)
-
-
 def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
     """Report the findings. Raises RefusedRecipe for an error that counts.
 
@@ -349,7 +328,7 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(judgement.recipe, judgement.findings, refusing)
     for found in judgement.findings:
-        for line in _finding_lines(found, refusing):
+        for line in refusal_lines(found, refusing):
             notify(line)
 
 
@@ -361,12 +340,6 @@ def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[],
         refusal.hint = "\n".join(filter(None, (refusal.hint, f"{lacking.what}.", lacking.hint)))
     except NpuRlError:
         return  # reported once the recipe is right
-
-
-def _finding_lines(found: Finding, refusing: Sequence[Finding]) -> list[str]:
-    beside = found.severity is Severity.ERROR and found not in refusing
-    first, *others = found.lines()
-    return [f"not for the rehearsal: {first}" if beside else first, *others]
 
 
 def _this_machine(paths: WorkspacePaths, root: Path) -> Machine:
