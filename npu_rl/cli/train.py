@@ -11,7 +11,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
-from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace
+from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace, rehearsal_levels
 from npu_rl.cli.show import print_json, print_report, say, say_text, tell, tell_text
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def train(
             metavar="[LEVEL]",
             help="Rehearse on this CPU: imports, layout, train or rollout; all that apply (without LEVEL); or quick, "
             "three steps of training.",
+            autocompletion=rehearsal_levels,
         ),
     ] = None,
     resume: Annotated[
@@ -65,8 +66,9 @@ def train(
     It trains through Ray on NPUs. A recipe whose device is cpu, and every rehearsal, runs on this CPU.
     """
     from npu_rl.cli import judged, proving
+    from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.run.free_name import with_free_name
-    from npu_rl.training.run.prepare import RefusedRecipe, prepare, runs_folder
+    from npu_rl.training.run.prepare import prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.verification.expected_digest import parse_expected
 

@@ -256,6 +256,9 @@ def test_the_completion_script_names_the_program(tmp_path: Path, shell: str) -> 
         ("npu-rl setup --manifest deepseek-v", {"deepseek-v3-cann"}),
         ("npu-rl patches show 0001-attention", {"0001-attention-scale"}),
         ("npu-rl verify --de", {"--deep"}),
+        ("npu-rl train quickstart optimizer.w", {"optimizer.weight_decay=", "optimizer.warmup_steps="}),
+        ("npu-rl plan quickstart rollout.tensor_par", {"rollout.tensor_parallel="}),
+        ("npu-rl train quickstart --rehearse l", {"layout"}),
     ],
 )
 def test_bash_is_offered_what_fits(tmp_path: Path, words: str, offered: set[str]) -> None:
