@@ -83,7 +83,7 @@ def _demand_environment(manifest: str) -> None:
             f"The environment of {loaded.manifest.name} has {counted(len(wrong), 'invalid value')}",
             where=loaded.where("env"),
             why="\n".join(wrong),
-            hint="Correct these lines and run the command again.",
+            hint="Correct these variables under `env:`, then lock again.",
         )
     for line in notes:
         tell(f"note: {line}")

@@ -111,7 +111,8 @@ def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool)
         dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in figures["tensors"].items())
         kind = report.checked.megatron
         shards = f"Megatron's {kind}, {figures['shards']} files" if kind else f"{figures['shards']} shards"
-        say(f"{figures['folder']}: {shards}, {figures['bytes'] / 1e9:.1f} GB; tensors: {dtypes or 0}")
+        if figures["bytes"]:
+            say(f"{figures['folder']}: {shards}, {figures['bytes'] / 1e9:.1f} GB; tensors: {dtypes or 0}")
         judged.say_findings(report.checked.findings)
         if report.unchecked:
             say(f"not checked: names and shapes of the tensors: {report.unchecked}")

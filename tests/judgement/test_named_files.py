@@ -500,9 +500,8 @@ TOY = {
 @pytest.mark.parametrize("here", [False, True])
 def test_model_path_with_another_model_is_an_error(tmp_path: Path, here: bool) -> None:
     (tmp_path / "config.json").write_text(json.dumps(TOY))
-    recipe = "deepseek-r1-zero-256die"
-    words = [f"model.path={tmp_path}"]
-    (one,) = [f for f in found(None, *words, here=here, recipe=recipe) if f.rule == "weights-architecture"]
+    loaded = load_recipe("deepseek-r1-zero-256die", [f"model.path={tmp_path}"])
+    (one,) = [f for f in named_file_findings(loaded, None, here) if f.rule == "weights-architecture"]
     assert (one.severity, one.key) == (Severity.ERROR, "model.path")
     assert "is not model.architecture deepseek-v3: layers 2 and not 61" in one.message
 
