@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
+from npu_rl.cli.next_steps import STARTS_OVER, command_line, if_interrupted, tell_next
 from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace, rehearsal_levels
 from npu_rl.cli.show import print_json, print_report, say, say_text, tell, tell_text
 
@@ -101,8 +101,10 @@ def train(
     if dry_run:
         _plan(prepared, json)
     elif rehearse is not None:
+        if_interrupted("Stopped; the same command rehearses from the start.")
         _rehearse(prepared, rehearse, json)
-    else:
+    else:  # RunStopped tells more, once the trainer has begun
+        if_interrupted(f"Stopped; `{command_line('runs', 'list', workspace=workspace)}` shows the run.")
         _train(prepared, resume, json)
     if not json:
         _tell_next(prepared, workspace, dry_run=dry_run, rehearsed=rehearse is not None)
@@ -156,7 +158,6 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
     tell(f"{name}: {prepared.recipe.steps} steps, tree {prepared.lock.tree}, {prepared.interpreter.shown}")
     tell(f"Recorded in {runs_folder(prepared.paths) / name}")
     goal = prepared.recipe.reward.goal
-    if_interrupted("")  # the run's record says what goes on: RunStopped
     try:
         with closing(screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)) as screen:
             trained = train(prepared, screen, resume=resume)
