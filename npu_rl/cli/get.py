@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_last
 from npu_rl.cli.options import DatasetName, Json
 from npu_rl.cli.show import LiveWatcher, amount, error_count, print_json, say, tell
 from npu_rl.common.printable import counted
@@ -170,7 +170,7 @@ def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> No
     if found.faults:
         raise SystemExit(1)
     if then and not json:
-        tell(f"Next: {then}")
+        tell_last(f"Next: {then}")
 
 
 def _say_verified(found: VerifiedDownload) -> None:

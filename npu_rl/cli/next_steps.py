@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,7 +35,13 @@ def tell_next(*words: str | Path, workspace: Path | None = None) -> None:
         words: The command's words after `npu-rl`.
         workspace: The folder that --workspace named, if it did.
     """
-    tell(f"Next: {command_line(*words, workspace=workspace)}")
+    tell_last(f"Next: {command_line(*words, workspace=workspace)}")
+
+
+def tell_last(line: str) -> None:
+    """Print a line on standard error after the result, also where both streams are one pipe or file."""
+    sys.stdout.flush()
+    tell(line)
 
 
 def command_line(*words: str | Path, workspace: Path | None = None) -> str:
