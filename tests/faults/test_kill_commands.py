@@ -1,7 +1,8 @@
 """kill -9 of what removes, replaces or resumes: the old is whole or the new is, and the next command completes it.
 
-`store gc`, `data prepare --overwrite`, `weights cast`, `convert` and `export`; two of three kills before a change of the
-disk, evenly spread, the third at a random moment and of all processes at once. NPU_RL_FAULTS=500 makes it 500 kills.
+`store gc`, `data prepare --overwrite`, `weights cast`, `convert` and `export`; two of three kills before a change of
+the disk, evenly spread, the third at a random moment and of all processes at once. NPU_RL_FAULTS=500 makes it 500
+kills.
 """
 
 from __future__ import annotations
