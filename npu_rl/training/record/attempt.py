@@ -119,13 +119,16 @@ class Attempt:
             mask_files(self.folder, self.secrets if secrets is None else secrets)
 
     def close(
-        self, outcome: str, driver_code: int | None, code: int | None, *, signal: int | None = None
+        self, outcome: str, driver_code: int | None, code: int | None = None, *, signal: int | None = None
     ) -> None:
-        """Mask the secrets, then record the outcome even if that fails, such as on a full disk."""
+        """Mask the secrets, then record the outcome even if that fails, such as on a full disk.
+
+        The arguments are those of `end`; the command's exit code is by default the driver's.
+        """
         try:
             self.mask_secrets()
         finally:
-            self.end(outcome, code, driver_code=driver_code, signal=signal)
+            self.end(outcome, driver_code if code is None else code, driver_code=driver_code, signal=signal)
 
     def end(
         self,
