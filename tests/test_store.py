@@ -550,6 +550,23 @@ def test_disk_errors_are_for_people(number: int, what: str) -> None:
     assert caught.value.exit_code == 3
 
 
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES])
+@pytest.mark.parametrize("is_named", [False, True])
+def test_a_store_that_can_not_be_written_is_told_how_to_move(
+    monkeypatch: pytest.MonkeyPatch, number: int, is_named: bool
+) -> None:
+    monkeypatch.setenv("NPU_RL_STORE", "/big/store") if is_named else monkeypatch.delenv(
+        "NPU_RL_STORE", raising=False
+    )
+    place = "/big/store/units" if is_named else "/home/me/.cache/npu-rl/store"
+    with pytest.raises(HostError) as caught, disk_errors(Path(place)):
+        raise OSError(number, os.strerror(number), f"{place}/x")
+    assert "export NPU_RL_STORE=/DIR" in str(caught.value.hint)
+    with pytest.raises(HostError) as elsewhere, disk_errors(Path("/data/out")):
+        raise OSError(number, os.strerror(number), "/data/out/x")
+    assert "NPU_RL_STORE" not in str(elsewhere.value.hint)
+
+
 def test_other_errors_stay_what_they_are() -> None:
     with pytest.raises(FileNotFoundError), disk_errors(Path("/store")):
         raise FileNotFoundError(errno.ENOENT, "no", "x")

@@ -6,6 +6,9 @@ import errno
 import os
 import sys
 
+REHEARSAL_LEVELS = ("imports", "layout", "train", "rollout", "all", "quick")
+"""The values of --rehearse; choose_levels.LEVELS is costly to import."""
+
 _LIMIT = "It ran into a limit of this process (`ulimit -v`) or of this machine."
 
 
@@ -57,9 +60,19 @@ def main() -> None:
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         code = 128 + (came[0] if came else 2)
+        _tell_of_interruption()
     if not streams.flush():
         code = code or 1
     raise SystemExit(code)
+
+
+def _tell_of_interruption() -> None:
+    """Print what the interrupted command does when it is run again, if it has set that."""
+    from npu_rl.cli import streams
+
+    steps = sys.modules.get("npu_rl.cli.next_steps")
+    if steps is not None and (text := steps.after_interruption()):
+        streams.complain(text)
 
 
 def _run() -> int:
@@ -123,17 +136,9 @@ def _words(error: OSError) -> str:
 
 def _with_level(words: list[str]) -> list[str]:
     """Give `--rehearse` without a level the level `all`: the parser has no options with an optional value."""
-    levels = (
-        "imports",
-        "layout",
-        "train",
-        "rollout",
-        "all",
-        "quick",
-    )  # choose_levels.LEVELS is costly to import here
     following = [*words[1:], ""]
     return [
-        "--rehearse=all" if word == "--rehearse" and after not in levels else word
+        "--rehearse=all" if word == "--rehearse" and after not in REHEARSAL_LEVELS else word
         for word, after in zip(words, following, strict=False)
     ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated
 
 import typer
@@ -61,7 +62,7 @@ app = typer.Typer(
             ),
         )
     ),
-    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -77,5 +78,7 @@ def _top(
     if version:
         print(f"npu-rl {npu_rl.__version__}")
         raise typer.Exit
-    if context.invoked_subcommand is None:  # npu-rl -v
-        context.fail("Missing command.")
+    if context.invoked_subcommand is None:
+        if sys.argv[1:]:  # npu-rl -v
+            context.fail("Missing command.")
+        print(context.get_help())

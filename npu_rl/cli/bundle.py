@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.next_steps import STARTS_OVER, command_line, if_interrupted
 from npu_rl.cli.options import Jobs, Json, Offline, Rewrite, VerifyWith, manifest_names, network
 from npu_rl.cli.show import amount, print_json, say, watcher
 
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 app = group(
     "Set up hosts without a network.",
     {"create": "bundle:create", "show": "bundle:show"},
+    "npu-rl bundle create quickstart -o quickstart.tar",
+    "npu-rl bundle show quickstart.tar",
+    "npu-rl setup --bundle quickstart.tar   # on the other host",
 )
 
 
@@ -71,8 +75,8 @@ def create(
 ) -> None:
     """Write stacks into one file.
 
-    It has the manifests with their locks, git objects, sdists and patches, and npu-rl's own wheel with all that it
-    needs. `npu-rl bundle show FILE` prints how a host without a network starts from it.
+    The file has the manifests with their locks, git objects, sdists and patches, and npu-rl's own wheel with all that
+    it needs. `npu-rl bundle show FILE` prints how a host without a network starts from it.
     """
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.bundles.create_bundle import BundleOrder, create_bundle
@@ -85,6 +89,7 @@ def create(
         ordered.append((named, loaded, _targets(loaded, python or [None], platform or [None])))
     key = user_path(sign, "--sign") if sign is not None else None
     order = BundleOrder(ordered, wheels, user_path(output, "--output"), key, jobs)
+    if_interrupted(STARTS_OVER)
     with watcher() as shown:
         made = create_bundle(order, network(rewrite, offline=offline), shown, add_program)
     if json:
@@ -93,7 +98,7 @@ def create(
     for kind, size in made.sizes.items():
         say(f"  {kind:<10} {amount(size):>10}")
     say(f"{order.output}: {amount(made.size)}, id {made.id}")
-    say(f"Next: npu-rl bundle show {order.output}")
+    say(f"Next: {command_line('bundle', 'show', order.output)}")
 
 
 def _targets(

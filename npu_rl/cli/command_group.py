@@ -41,6 +41,10 @@ class Command(TyperCommand):
         super().__init__(*args, **options)
         self.params.append(_verbose())
 
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the usage line's words: RECIPE for an argument that typer writes as {RECIPE}."""
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
     def invoke(self, ctx: Any) -> Any:
         """Run the command between the first and the last entry of the log of git commands."""
         from npu_rl.stack.git import command_log
@@ -82,11 +86,18 @@ def lazy(table: Mapping[str, str]) -> type[LazyGroup]:
     return type("Group", (LazyGroup,), {"table": table})
 
 
-def group(help: str, table: Mapping[str, str]) -> typer.Typer:
-    """Return a group of commands within npu-rl's; see `lazy`."""
+def group(help: str, table: Mapping[str, str], *shown: str) -> typer.Typer:
+    """Return a group of commands within npu-rl's; see `lazy`.
+
+    Args:
+        help: The summary of the group.
+        table: The commands.
+        shown: The examples below its help, as `examples` takes them.
+    """
     return typer.Typer(
         cls=lazy(table),
         help=help,
+        epilog=block("Examples", shown),
         callback=lambda: None,
         no_args_is_help=True,
         add_completion=False,

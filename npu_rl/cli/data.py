@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Json, Python, Tokenizer, Workspace, dataset_names
 from npu_rl.cli.show import LiveWatcher, amount, print_json, say, tell
 from npu_rl.common.errors import UsageError
@@ -26,6 +27,9 @@ app = group(
         "prepare": "data:prepare",
         "check": "data_check:check",
     },
+    "npu-rl data get deepscaler",
+    "npu-rl data prepare deepscaler --input deepscaler.json --output ds",
+    "npu-rl data check ds --recipe deepseek-r1-zero-256die",
 )
 
 
@@ -65,7 +69,9 @@ def prepare(
     ],
     test: Annotated[
         Path | None,
-        typer.Option("--test", metavar="FILE", help="The dataset's own test file, in place of --valid."),
+        typer.Option(
+            "--test", metavar="FILE", help="The dataset's own test file, in place of --test-fraction."
+        ),
     ] = None,
     template: Annotated[
         str | None,
@@ -77,7 +83,13 @@ def prepare(
         ),
     ] = None,
     valid: Annotated[
-        float, typer.Option("--valid", metavar="SHARE", help="Share of the problems for test.parquet.")
+        float,
+        typer.Option(
+            "--test-fraction",
+            "--valid",  # its name until 0.4
+            metavar="SHARE",
+            help="The share of the problems that goes to test.parquet.",
+        ),
     ] = 0.1,
     seed: Annotated[
         int, typer.Option("--seed", min=0, metavar="N", help="Choose other problems for test.parquet.")
@@ -100,14 +112,19 @@ def prepare(
     workspace: Workspace = None,
     python: Python = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Replace what this command has made in DIR before.")
+        bool,
+        typer.Option(
+            "--overwrite",
+            "--again",  # its name until 0.4
+            help="Replace what this command has made in DIR before.",
+        ),
     ] = False,
     json: Json = False,
 ) -> None:
     """Make Parquet files of a dataset.
 
-    As verl loads them. Rows without a problem or an answer and repeated ones are left out, and listed by
-    index in prepared.json.
+    They are what verl loads. Repeated rows and rows without a problem or an answer are left out;
+    prepared.json lists them by index.
     """
     from npu_rl.data.datasets.prepare_dataset import REPORT, prepare_dataset, report
     from npu_rl.data.datasets.staged_folder import staged_folder
@@ -121,6 +138,7 @@ def prepare(
         _refuse_workspace(workspace)
         convert = None
         count_tokens = _token_counter(tokenizer, max_prompt_length, python)
+    if_interrupted(STARTS_OVER)
     with staged_folder(folder, REPORT, again=again) as staging:
         prepared = _with_progress(
             wanted, lambda progress: prepare_dataset(wanted, staging, progress, count_tokens, convert)
@@ -129,6 +147,7 @@ def prepare(
         print_json({"folder": str(folder), **report(wanted, prepared)})
     else:
         _say_prepared(wanted, prepared, folder)
+        tell_next("data", "check", output, "--recipe", "RECIPE", workspace=workspace)
 
 
 def _refuse_workspace(workspace: Path | None) -> None:
@@ -207,7 +226,7 @@ def _wanted(
         )
     if not 0 < valid < 1:
         raise UsageError(
-            f"--valid {valid} is not a share",
+            f"--test-fraction {valid} is not a share",
             hint="Write a number between 0 and 1, such as 0.1.",
         )
     if seed >= 2**64:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Json, Overrides, Python, Tokenizer, Workspace
 from npu_rl.cli.show import error_count, print_json, say, tell
 
@@ -37,9 +38,9 @@ def check(
 ) -> None:
     """Check training data against a recipe.
 
-    Columns, rows, data sources, a dry run of the recipe's reward on right, wrong and empty responses, what
-    the prompts ask for, and their lengths; of MindSpeed-RL's files that they are whole and where the recipe
-    looks. Exit 1 if the training could not use the data.
+    It checks columns, rows, data sources, the instructions in the prompts and their lengths, and runs the
+    recipe's reward on right, wrong and empty responses. MindSpeed-RL's files have to be whole and where the
+    recipe looks for them. The exit code is 1 if the training could not use the data.
     """
     from npu_rl.cli import judged, proving
     from npu_rl.common.user_path import user_path
@@ -56,6 +57,7 @@ def check(
         proving.require_proven(paths, "its reward may not be that of a run")
     named = user_path(tokenizer, "--tokenizer").absolute() if tokenizer else None
     place = user_path(folder, "DIR").absolute()
+    if_interrupted(STARTS_OVER)
     if data_path_key(loaded):
         files, findings = read_packed_files(loaded, place)
         checked = Checked(files, [], unchecked=dict(UNCHECKED))
@@ -86,6 +88,8 @@ def check(
         _say(checked, findings)
     if not ok:
         raise SystemExit(1)
+    if not json:
+        tell_next("plan", recipe, *(overrides or []), workspace=workspace)
 
 
 def _require_same_manifest(loaded: LoadedRecipe, paths: WorkspacePaths) -> None:

@@ -30,7 +30,7 @@ def diff(
 ) -> None:
     """Show local changes as a patch.
 
-    Against the locked tree. Empty if there is none.
+    They are compared with the locked tree. The output is empty if nothing has changed.
     """
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.verification.component_diff import component_changes

@@ -32,8 +32,8 @@ def doctor(
 ) -> None:
     """Check this host before a run.
 
-    Driver, CANN, torch, devices, limits and network, against a recipe and its manifest. Read-only; no device is opened.
-    Exit 3 if a line is red.
+    It compares driver, CANN, torch, devices, limits and network with a recipe and its manifest. Nothing is written, and
+    no device is opened. The exit code is 3 if a line is red.
     """
     from npu_rl.cli.show import print_report
     from npu_rl.training.run.host_check import examine

@@ -33,9 +33,9 @@ def faults(
 ) -> None:
     """List known silent faults.
 
-    What its code computes wrongly, dies or hangs of without a useful message, by the texts of its files; a workspace's,
-    or with MANIFEST a lock's from the store. Exit 1 if a fault with a wrong result is open, a file can't be read, or a
-    witness disagrees.
+    A silent fault makes the code compute something wrong, die or hang without a useful message. The files of a
+    workspace are searched for them, or with MANIFEST those of its lock, from the store. The exit code is 1 if a fault
+    with a wrong result is open, a file can't be read, or a witness disagrees.
     """
     if manifest is not None and (workspace is not None or run):
         conflicting = "--workspace" if workspace is not None else "--run"

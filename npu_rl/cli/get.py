@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_last
 from npu_rl.cli.options import DatasetName, Json
 from npu_rl.cli.show import LiveWatcher, amount, error_count, print_json, say, tell
 from npu_rl.common.printable import counted
@@ -45,7 +46,7 @@ def data(
 ) -> None:
     """Print how to download a dataset.
 
-    Nothing is downloaded. With --verify: each file by the hash that the hub stated, and what else is known.
+    Nothing is downloaded. --verify compares each file with the hash that the hub stated, or with what else is known.
     """
     _get("dataset", dataset, to, revision, mirror, verify, json)
 
@@ -67,7 +68,7 @@ def weights(
 ) -> None:
     """Print how to download weights.
 
-    Nothing is downloaded. With --verify: each file by the hash that the hub stated, and what else is known.
+    Nothing is downloaded. --verify compares each file with the hash that the hub stated, or with what else is known.
     """
     _get("model", model, to, revision, mirror, verify, json)
 
@@ -131,10 +132,13 @@ def _print_commands(one: Download, folder: Path, revision: str | None, mirror: s
 
 
 def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> None:
+    import shlex
     import sys
 
     from npu_rl.data.downloads.verify_download import verify_download
 
+    then = one.then.format(folder=shlex.quote(str(folder)))
+    if_interrupted(STARTS_OVER)
     if sys.stderr.isatty():
         with LiveWatcher() as watching:
             watching.begin(one.name, str(folder))
@@ -165,6 +169,8 @@ def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> No
         _say_verified(found)
     if found.faults:
         raise SystemExit(1)
+    if then and not json:
+        tell_last(f"Next: {then}")
 
 
 def _say_verified(found: VerifiedDownload) -> None:

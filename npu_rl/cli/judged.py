@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.show import print_json, say, tell
+from npu_rl.cli.show import print_json, say, say_labelled, tell
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
@@ -83,11 +83,13 @@ def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def say_findings(findings: Iterable[Finding]) -> None:
-    """One line each, without secrets."""
+    """Print findings, without secrets."""
     from npu_rl.common.masking import masked_text
+    from npu_rl.common.printable import one_line
 
     for found in findings:
-        say(masked_text(found.line()))
+        for line in found.lines():
+            say_labelled(f"{one_line(masked_text(line))}\n")
 
 
 def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted, tell_next
 from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite, network
 from npu_rl.cli.show import say, tell, watcher
 from npu_rl.common.errors import ManifestError, UsageError
@@ -49,19 +50,25 @@ def lock(
 ) -> None:
     """Resolve a manifest to full ids.
 
-    Every ref, pull request, merge, patch and tree, written to NAME.lock.json. Exit 1 if --check finds it stale.
+    It resolves every ref, pull request, merge, patch and tree, and writes NAME.lock.json. The exit code is 1 if --check
+    finds that file stale.
     """
     from npu_rl.stack.resolve import relock
 
     if check and update:
         raise UsageError("--check writes nothing, so there is nothing to --update", hint="Give one of them.")
     _demand_environment(manifest)
+    if_interrupted(KEEPS_DOWNLOADS)
     with watcher() as shown:
         fetching = network(rewrite, offline=offline)
         options = relock.Options(manifest, fetching, shown, tell, jobs, output)
         done, path = relock.check(options) if check else relock.write(options, update or [])
     _print(done)
     say(f"{path} {'is up to date' if check else 'written'}")
+    if output is None:
+        tell_next("setup", "--manifest", manifest)
+    else:
+        tell_next("setup", "--manifest", manifest, "--lock", path)
 
 
 def _demand_environment(manifest: str) -> None:
@@ -76,7 +83,7 @@ def _demand_environment(manifest: str) -> None:
             f"The environment of {loaded.manifest.name} has {counted(len(wrong), 'invalid value')}",
             where=loaded.where("env"),
             why="\n".join(wrong),
-            hint="Correct these lines and run the command again.",
+            hint="Correct these variables under `env:`, then lock again.",
         )
     for line in notes:
         tell(f"note: {line}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json, NamedManifest
-from npu_rl.cli.show import error_count, print_json, say, tell
+from npu_rl.cli.show import error_count, print_json, say, say_entry, say_folded, tell
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.verification_record import VerificationRecord, VerifiedStep
@@ -22,6 +22,9 @@ app = group(
         "diff": "manifests_diff:diff",
         "schema": "manifests:schema",
     },
+    "npu-rl manifests list",
+    "npu-rl manifests show quickstart",
+    "npu-rl manifests check ./my-stack.yaml",
 )
 
 
@@ -33,7 +36,8 @@ app = group(
 def list_manifests(json: Json = False) -> None:
     """List the bundled manifests.
 
-    With what was verified of each against its upstreams, and at which levels its recipes were rehearsed.
+    Below each are the steps that were verified against its upstreams, and the levels at which its recipes were
+    rehearsed.
     """
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.common.errors import LockError
@@ -57,11 +61,11 @@ def list_manifests(json: Json = False) -> None:
         return
     width = max((len(row["name"]) for row, _ in rows), default=0)
     for row, record in rows:
-        say(
-            f"{row['name']:<{width}} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13} {row['title']}"
+        say_entry(
+            f"{row['name']:<{width}} {row['device'] or '-':<5} {short(row['tree'] or '-'):<13}", row["title"]
         )
         for line in _verified_lines(record, row["tree"]):
-            say(f"  {line}")
+            say_folded(f"  {line}", "      ")
 
 
 def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iterator[str]:
@@ -102,8 +106,8 @@ def _steps_line(steps: Sequence[VerifiedStep]) -> str:
 def show(manifest: NamedManifest, json: Json = False) -> None:
     """Show what a manifest locks.
 
-    What its host has to have, its components with their pins, merges and patches, what it requires and the environment
-    that it sets, as the lock beside the manifest has them. `npu-rl requirements` prints the whole set of packages.
+    It prints the lock beside the manifest: requirements on the host, components with their pins, merges and patches,
+    required packages, and environment variables. `npu-rl requirements` prints the whole set of packages.
     """
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.manifest.manifest_kind import find_manifest
@@ -154,9 +158,9 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
 def check(manifest: NamedManifest, json: Json = False) -> None:
     """Check a manifest's keys and versions.
 
-    Also its environment. Versions are compared with the bounds that components declare, from the lock beside: nothing
-    is fetched. `npu-rl lock --check` compares that lock with its manifest. Exit 1 if a value is invalid, two versions
-    conflict, or one breaks a bound that no override names.
+    Its environment variables are checked, too. Versions are compared with the bounds that components declare, as the
+    lock beside it has them: nothing is fetched. `npu-rl lock --check` compares that lock with its manifest. The exit
+    code is 1 if a value is invalid, two versions conflict, or one breaks a bound that no override names.
     """
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.common.masking import masked_text

@@ -36,8 +36,8 @@ def diff(
 ) -> None:
     """Compare two manifests or locks.
 
-    Pins with the number of commits between them, takes, merges, patches, requirements, environment, host. Only commits
-    are fetched for it.
+    It lists pins with the number of commits between them, paths taken, merges, patches, requirements, environment
+    variables and host versions. Only commits are fetched for it.
     """
     from npu_rl.common.masking import masked_data
     from npu_rl.stack.comparison.compared_stack import read_stack

@@ -25,6 +25,19 @@ def _recipe_names() -> list[str]:
     return list(bundled_recipes())
 
 
+def _recipe_keys() -> list[str]:
+    from npu_rl.recipes.recipe.key_map import dotted_keys
+
+    return [f"{key}=" for key in dotted_keys()]
+
+
+def rehearsal_levels() -> list[str]:
+    """Return the values of --rehearse."""
+    from npu_rl.cli import REHEARSAL_LEVELS
+
+    return list(REHEARSAL_LEVELS)
+
+
 def dataset_names() -> list[str]:
     """Return the names of the datasets."""
     from npu_rl.data.datasets.known_datasets import DATASETS
@@ -71,7 +84,11 @@ RecipeIfNamed = Annotated[
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[KEY=VALUE]...", help="Recipe keys to set, such as optimizer.lr=1e-6."),
+    typer.Argument(
+        metavar="[KEY=VALUE]...",
+        help="Recipe keys to set, such as optimizer.lr=1e-6.",
+        autocompletion=_recipe_keys,
+    ),
 ]
 Workspace = Annotated[
     Path | None,

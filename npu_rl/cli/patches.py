@@ -9,7 +9,7 @@ import typer
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json
-from npu_rl.cli.show import print_json, print_report, say, say_text
+from npu_rl.cli.show import print_json, print_report, say_folded, say_text
 
 if TYPE_CHECKING:
     from npu_rl.stack.patches.patch_table import PatchRow
@@ -25,6 +25,9 @@ app = group(
         "lint": "patches_lint:lint",
         "port": "patches_port:port",
     },
+    "npu-rl patches list",
+    "npu-rl patches show 0001-attention-scale",
+    "npu-rl patches export",
 )
 
 
@@ -42,8 +45,9 @@ def _names() -> list[str]:
 def list_patches(json: Json = False) -> None:
     """List the bundled patches.
 
-    Each with what becomes of it in later versions. present: the patchset of that version has it. upstream: the version
-    has its change. gone: what it changes is not there. retired: none of these; the patchset goes without it.
+    Each line has its fate in later versions. present: the patchset of that version has it. upstream: the version
+    has its change. gone: the code that it changes is missing there. retired: the patchset goes without it for another
+    reason.
     """
     from npu_rl.common.bundled import data_root
     from npu_rl.stack.patches.version_columns import read_versions, version_lines
@@ -52,7 +56,7 @@ def list_patches(json: Json = False) -> None:
         print_json(_rows_json())
         return
     for line in version_lines(_rows(), read_versions(data_root() / "patchsets")):
-        say(line)
+        say_folded(line, " " * 6)
 
 
 @examples(

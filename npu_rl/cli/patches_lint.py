@@ -55,7 +55,8 @@ def lint(
 ) -> None:
     """Check patches before they are applied.
 
-    Header, series, numbering, format, white space and line ends; with --against also where they apply.
+    It checks header, series, numbering, format, white space and line ends. With --against it also checks where they
+    apply.
     """
     from npu_rl.common.masking import masked_text
     from npu_rl.common.user_path import user_path

@@ -42,8 +42,8 @@ def new(
 ) -> None:
     """Print a new patch's header.
 
-    It is a commit message.
-    Its trailer `Patch: COMPONENT/SLUG` names the file that `npu-rl patches export` writes for the commit.
+    The header is a commit message. Its trailer `Patch: COMPONENT/SLUG` names the file that
+    `npu-rl patches export` writes for the commit.
     """
     from npu_rl.stack.patches import patch_header
     from npu_rl.stack.patches.message_template import message_template

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import tell_next
 from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
 
 
@@ -54,12 +55,13 @@ def plan(
 ) -> None:
     """Predict whether a recipe fits.
 
-    Rules, layout, memory, disk, load time and tokens, without starting anything. Exit 1 if it does not fit.
+    It judges rules, layout, memory, disk, load time and tokens, and starts nothing. The exit code is 1 if the recipe
+    does not fit.
     """
     import math
 
     from npu_rl.cli import judged
-    from npu_rl.cli.show import print_json, say_text
+    from npu_rl.cli.show import print_json, say_labelled
     from npu_rl.common.errors import UsageError
     from npu_rl.common.masking import masked_text
     from npu_rl.recipes.judgement.plan_report import plan_json, plan_text
@@ -81,10 +83,12 @@ def plan(
     if json:
         print_json({**plan_json(judgement, speed), "findings": judged.rows(judgement.findings)})
     else:
-        say_text(masked_text(plan_text(judgement, speed, every_rule)))
+        say_labelled(masked_text(plan_text(judgement, speed, every_rule)))
         judged.say_faults(loaded, tree)
     if not judgement.ok:
         raise SystemExit(1)
+    if not json:
+        tell_next("train", recipe, *(overrides or []), "--dry-run", workspace=workspace)
 
 
 def _bytes(gb: float | None) -> int | None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.next_steps import tell_next
 from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
-from npu_rl.cli.show import error_count, print_json, print_report, say, tell
+from npu_rl.cli.show import error_count, print_json, print_report, say, say_entry, tell
 
 if TYPE_CHECKING:
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
@@ -24,6 +25,9 @@ app = group(
         "copy": "recipes:copy",
         "schema": "recipes:schema",
     },
+    "npu-rl recipes list",
+    "npu-rl recipes copy quickstart my-recipe.yaml",
+    "npu-rl recipes check ./my-recipe.yaml",
 )
 
 
@@ -56,7 +60,9 @@ def list_recipes(json: Json = False) -> None:
     width = max((len(str(row["name"])) for row in rows), default=0)
     for row in rows:
         dies = f"{row['dies']} {'die' if row['dies'] == 1 else 'dies'}"
-        say(f"{row['name']:<{width}} {row['device']:<4} {dies:<9} {row['manifest']:<18} {row['title']}")
+        head = f"{row['name']:<{width}} {row['device']:<4} {dies:<9}"
+        piped = f"{row['manifest']:<18} {row['title']}"
+        say_entry(head, f"{row['manifest']}: {row['title']}", piped)
 
 
 @examples(
@@ -67,7 +73,8 @@ def list_recipes(json: Json = False) -> None:
 def show(recipe: Recipe, overrides: Overrides = None, json: Json = False) -> None:
     """Print a recipe, fully resolved.
 
-    As one YAML file: what it extends and KEY=VALUE merged, and the file and line that each value is from.
+    The result is one YAML file, with the recipes that it extends and KEY=VALUE merged. A comment on each value names
+    its file and line.
     """
     from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
     from npu_rl.recipes.recipe.load_recipe import load_recipe
@@ -128,7 +135,8 @@ def check(
 ) -> None:
     """Check a recipe against its trainer.
 
-    Its own keys, and each key of the trainer against the code in the workspace. Exit 1 if a value is invalid.
+    It checks the recipe's own keys, and compares each key of the trainer with the code in the workspace. The exit code
+    is 1 if a value is invalid.
     """
     from npu_rl.cli import judged
 
@@ -153,6 +161,8 @@ def check(
         say(f"{loaded.recipe.name}: {verdict}, checked against {against}{without}")
     if not judgement.ok:
         raise SystemExit(1)
+    if not json:
+        tell_next("plan", recipe, *(overrides or []), workspace=workspace)
 
 
 @examples(

@@ -42,8 +42,8 @@ def report(
 ) -> None:
     """Write a run's report as HTML.
 
-    One file without a network: curves, alarms, samples, nodes and the whole
-    provenance. It opens in any browser, also where nothing else does.
+    The report is one file with curves, alarms, samples, nodes and the whole
+    provenance. Any browser opens it without a network.
     """
     from npu_rl.training.report.write_report import watch_report, write_report
 

@@ -48,8 +48,8 @@ def requirements(
 ) -> None:
     """Print the packages a host needs.
 
-    One version of each with its hashes, as locked beside the manifest: what torch needs of the host, and what the tree
-    has, is left out. No index is named: pip and uv take theirs.
+    It prints one version of each with its hashes, as locked beside the manifest. Packages that the host brings for
+    torch and those that are in the tree are left out. No index is named: pip and uv use their own.
     """
     from npu_rl.common.errors import UsageError
     from npu_rl.stack.manifest.load_manifest import load_manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from npu_rl.cli.command_group import group
 
 app = group(
-    "Look at recorded runs; end, remove.",
+    "Inspect, compare and stop recorded runs.",
     {
         "list": "runs_list:list_runs",
         "show": "runs_show:show",
@@ -14,4 +14,7 @@ app = group(
         "stop": "runs_stop:stop",
         "rm": "runs_rm:remove",
     },
+    "npu-rl runs list",
+    "npu-rl runs show quickstart",
+    "npu-rl runs compare quickstart quickstart-2",
 )

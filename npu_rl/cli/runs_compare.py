@@ -27,7 +27,8 @@ def compare(
 ) -> None:
     """Compare two runs.
 
-    Both curves in one plot, and what differs in recipe, tree, pins, merges, patches, environment, packages and host.
+    It prints both curves in one plot, and lists differences in recipe, tree, pins, merges, patches, environment,
+    packages and host.
     """
     from npu_rl.training.browse.run_comparison import RunComparison
 

@@ -47,7 +47,7 @@ def list_runs(
         )
         return
     if shown:
-        say_table(HEADS, [row_cells(run) for run in shown])
+        say_table(HEADS, [row_cells(run) for run in shown], least_needed=("tree", "recipe", "nodes"))
     else:
         tell(f"There is no run in {root}")
     for error in errors:

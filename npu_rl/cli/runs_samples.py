@@ -39,7 +39,8 @@ def samples(
 ) -> None:  # fmt: skip
     """Print prompts, responses and rewards.
 
-    On a terminal in your pager (PAGER, else less). Responses are a model's: control characters are printed as escapes.
+    On a terminal they open in your pager (PAGER, else less). Control characters in a model's response are printed as
+    escapes.
     """
     from npu_rl.training.browse.sample_text import sample_lines, samples_of
 

@@ -16,8 +16,8 @@ from npu_rl.cli.show import print_report
 def show(run: Run, workspace: Workspace = None, json: Json = False) -> None:
     """Print a run, running or not.
 
-    Its curve over all attempts, the seconds of each phase, alarms, why it failed, what it was made of, and what to do
-    next. Nothing is changed.
+    It prints the curve over all attempts, the seconds of each phase, alarms, the reason of a failure, recipe, tree and
+    host, and the next step. Nothing is changed.
     """
     from npu_rl.training.browse.run_page import RunPage
 

@@ -28,8 +28,8 @@ def stop(
 ) -> None:
     """End a run from another shell.
 
-    Its npu-rl ends it as Ctrl-C does. What is left of it on this host after that is killed, also the processes of a
-    run whose npu-rl is gone. Its record is completed.
+    The npu-rl that started it ends it as Ctrl-C does. Processes of the run that remain on this host after that are
+    killed, also if that npu-rl is gone. Its record is completed.
     """
     from npu_rl.training.record.stop_run import stop_run
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, bundled_recipe_for, command_line, if_interrupted
 from npu_rl.cli.options import (
     Jobs,
     Json,
@@ -29,7 +31,8 @@ from npu_rl.cli.setup_install import (
     say_installed,
     say_plan,
 )
-from npu_rl.cli.show import amount, print_json, say, tell, watcher
+from npu_rl.cli.show import amount, print_json, say, say_labelled, tell, watcher
+from npu_rl.common.printable import one_line
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
@@ -152,6 +155,7 @@ def setup(
             store = store_of(held, opened, found)
             shown = held.enter_context(watcher())
             fetching = network(rewrite, offline=offline or opened is not None)
+            if_interrupted(KEEPS_DOWNLOADS)
             request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)
             outcome = run(request, tell)
             digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
@@ -171,6 +175,7 @@ def setup(
         _say_faults(paths)
         if packages is not None:
             say_installed(packages)
+        _say_next(found, paths)
 
 
 def _of_workspace(workspace: Path | None) -> tuple[str, WorkspacePaths]:
@@ -223,7 +228,6 @@ def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> 
         say(f"Local changes were moved to {outcome.kept}")
     _say_ids(lock, digest)
     say(f"{paths.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
-    say(f"Next: npu-rl verify --workspace {paths.root}; source {paths.root}/activate")
 
 
 def _say_faults(paths: WorkspacePaths) -> None:
@@ -232,6 +236,19 @@ def _say_faults(paths: WorkspacePaths) -> None:
     line = faults_line(paths.code)
     if line:
         say(line)
+
+
+def _say_next(lock: Lock, paths: WorkspacePaths) -> None:
+    """Print the commands that prove the workspace, and train in it: on a CPU, or after a plan for other devices."""
+    bundled = (Path(name.removeprefix("bundled:")).stem for name in lock.manifest_files)
+    recipe = bundled_recipe_for([lock.manifest, *bundled]) or "RECIPE"
+    activate = shlex.quote(str(paths.root / "activate"))
+    say_labelled(
+        f"Next: {one_line(command_line('verify', workspace=paths.root))}; source {one_line(activate)}\n"
+    )
+    if lock.device != "cpu":
+        say(f"      {command_line('plan', recipe, workspace=paths.root)}")
+    say(f"      {command_line('train', recipe, workspace=paths.root)}")
 
 
 def _say_ids(lock: Lock, digest: str) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
+from npu_rl.cli.colours import coloured
 from npu_rl.common.printable import counted, one_line, printable
 
 if TYPE_CHECKING:
@@ -40,6 +41,11 @@ def say(line: str) -> None:
     print(one_line(line))
 
 
+def say_labelled(text: str) -> None:
+    """Print lines of a result on standard output, `error`, `advice`, `note` and `fix` at their beginning in colour."""
+    sys.stdout.write(coloured(printable(text), sys.stdout))
+
+
 def say_text(text: str) -> None:
     """A result of several lines, on standard output."""
     sys.stdout.write(printable(text))
@@ -53,14 +59,26 @@ def say_paged(text: str) -> None:
         say_text(text)
 
 
-def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table without lines. On a terminal its cells fold; elsewhere each row is one line."""
+def say_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], *, least_needed: Sequence[str] = ()
+) -> None:
+    """Print a table without lines: on a terminal as wide as that, elsewhere with a line for each row.
+
+    Args:
+        heads: The names of the columns.
+        rows: The cells.
+        least_needed: Columns that a narrow terminal leaves out, in this order, before cells are folded.
+    """
+    import shutil
     from io import StringIO
 
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    rows = list(rows)
+    if sys.stdout.isatty():
+        heads, rows = _narrowed(heads, rows, least_needed, shutil.get_terminal_size().columns)
     table = Table(box=None, pad_edge=False, header_style="")
     for head in heads:
         table.add_column(head, overflow="fold")
@@ -70,6 +88,46 @@ def say_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     width = None if sys.stdout.isatty() else 10_000
     Console(file=out, width=width, color_system=None, highlight=False).print(table)
     say_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))
+
+
+def _narrowed(
+    heads: Sequence[str], rows: list[Sequence[str]], least_needed: Sequence[str], width: int
+) -> tuple[Sequence[str], list[Sequence[str]]]:
+    """Return the columns that fit a width, without some of `least_needed` where the whole table does not."""
+    for name in ("", *least_needed):
+        kept = [index for index, head in enumerate(heads) if head != name]
+        heads, rows = [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
+        if sum(max(map(len, column)) + 1 for column in zip(heads, *rows, strict=True)) - 1 <= width:
+            break
+    return heads, rows
+
+
+def say_entry(head: str, text: str, piped: str | None = None) -> None:
+    """Print an entry of a list: on a terminal its text below its head, folded at the width; elsewhere one line.
+
+    Args:
+        head: Columns, padded as in the other entries.
+        text: What is below it.
+        piped: What follows the head where that is not a terminal; by default the text.
+    """
+    if not sys.stdout.isatty():
+        say(f"{head} {text if piped is None else piped}")
+        return
+    say(head.rstrip())
+    say_folded(f"    {text}", "    ")
+
+
+def say_folded(line: str, indent: str) -> None:
+    """Print a line, on a terminal folded at its width; the lines after the first begin with `indent`."""
+    if not sys.stdout.isatty():
+        say(line)
+        return
+    import shutil
+    import textwrap
+
+    width = shutil.get_terminal_size().columns
+    for part in textwrap.wrap(one_line(line), width, subsequent_indent=indent, break_on_hyphens=False):
+        say(part)
 
 
 _speaking = threading.Lock()
@@ -85,7 +143,7 @@ def tell_text(text: str) -> None:
     from npu_rl.common.masking import masked_text  # not every command has news
 
     with _speaking:
-        sys.stderr.write(printable(masked_text(text)) + "\n")
+        sys.stderr.write(coloured(printable(masked_text(text)), sys.stderr) + "\n")
         sys.stderr.flush()
 
 

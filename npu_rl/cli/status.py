@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def status(workspace: Workspace = None, json: Json = False) -> None:
     """Show what a workspace is.
 
-    Its manifest, ids, components, patches, local changes, and its environment on this host: one id of what decides
-    how a training behaves, which --expect takes.
+    It prints its manifest, ids, components, patches, local changes, and the id of its environment on this host: of all
+    that decides how a training behaves. --expect takes that id.
     """
     import time
 

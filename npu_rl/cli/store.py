@@ -12,6 +12,9 @@ from npu_rl.cli.options import Json
 app = group(
     "Free space in the store.",
     {"gc": "store:gc"},
+    "npu-rl store gc --dry-run   # what would go",
+    "npu-rl store gc",
+    "npu-rl store gc --days 0",
 )
 
 

@@ -25,11 +25,12 @@ def prepare() -> None:
 
 def complain(message: str) -> None:
     """Print the reason of a failed command on standard error."""
+    from npu_rl.cli.colours import coloured
     from npu_rl.common.printable import printable
 
     flush()
     with contextlib.suppress(OSError):  # nobody can be told
-        sys.stderr.write(f"npu-rl: {printable(message)}\n")
+        sys.stderr.write(coloured(f"npu-rl: {printable(message)}\n", sys.stderr))
         sys.stderr.flush()
 
 

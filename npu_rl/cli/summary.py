@@ -39,8 +39,8 @@ def summary(
 ) -> None:
     """Print what patches change in Python.
 
-    Classes, methods, functions, attributes and imports that each patch and pull request adds, removes or replaces,
-    from the code before and after it. Of a workspace, or of a manifest's lock.
+    It lists the classes, methods, functions, attributes and imports that each patch and pull request adds, removes or
+    replaces, from the code before and after it. The patches are those of a workspace, or of a manifest's lock.
     """
     from npu_rl.common.errors import UsageError
     from npu_rl.workspace.summary.stack_summary import stack_summary

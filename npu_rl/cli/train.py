@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace
+from npu_rl.cli.next_steps import STARTS_OVER, command_line, if_interrupted, tell_next
+from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspace, rehearsal_levels
 from npu_rl.cli.show import print_json, print_report, say, say_text, tell, tell_text
 
 if TYPE_CHECKING:
@@ -37,6 +40,7 @@ def train(
             metavar="[LEVEL]",
             help="Rehearse on this CPU: imports, layout, train or rollout; all that apply (without LEVEL); or quick, "
             "three steps of training.",
+            autocompletion=rehearsal_levels,
         ),
     ] = None,
     resume: Annotated[
@@ -59,11 +63,12 @@ def train(
 ) -> None:
     """Train or rehearse a recipe.
 
-    Through Ray on NPUs, or on this CPU: a recipe whose device is cpu, and every rehearsal.
+    It trains through Ray on NPUs. A recipe whose device is cpu, and every rehearsal, runs on this CPU.
     """
     from npu_rl.cli import judged, proving
+    from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.run.free_name import with_free_name
-    from npu_rl.training.run.prepare import RefusedRecipe, prepare, runs_folder
+    from npu_rl.training.run.prepare import prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.verification.expected_digest import parse_expected
 
@@ -73,6 +78,7 @@ def train(
     layout = open_workspace(workspace, tell)
     if not (dry_run or rehearse is not None or resume):
         loaded = with_free_name(loaded, recipe, overrides or [], runs_folder(layout), tell)
+    if_interrupted(STARTS_OVER)
     try:
         with proving.shown() as progress:
             prepared = prepare(
@@ -95,9 +101,38 @@ def train(
     if dry_run:
         _plan(prepared, json)
     elif rehearse is not None:
+        if_interrupted("Stopped; the same command rehearses from the start.")
         _rehearse(prepared, rehearse, json)
-    else:
+    else:  # RunStopped tells more, once the trainer has begun
+        if_interrupted(f"Stopped; `{command_line('runs', 'list', workspace=workspace)}` shows the run.")
         _train(prepared, resume, json)
+    if not json:
+        _tell_next(prepared, workspace, dry_run=dry_run, rehearsed=rehearse is not None)
+
+
+def _tell_next(prepared: Prepared, workspace: Path | None, *, dry_run: bool, rehearsed: bool) -> None:
+    """Print the command after a dry run (the training), a rehearsal (the dry run) or a training (its report)."""
+    import sys
+
+    given = sys.argv[1:]
+    if dry_run:
+        tell_next(*(word for word in given if word != "--dry-run"))
+    elif rehearsed:
+        tell_next(*_without_level(given), "--dry-run")
+    else:
+        tell_next("report", prepared.recipe.name, workspace=workspace)
+
+
+def _without_level(words: Sequence[str]) -> list[str]:
+    """Return a command's words without --rehearse and its level."""
+    from npu_rl.cli import REHEARSAL_LEVELS
+
+    before = ["", *words]
+    return [
+        word
+        for previous, word in zip(before, words, strict=False)
+        if not word.startswith("--rehearse") and not (previous == "--rehearse" and word in REHEARSAL_LEVELS)
+    ]
 
 
 def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:

@@ -44,7 +44,7 @@ def verify(
 ) -> None:
     """Prove a workspace equals its lock.
 
-    Files, folders, modes and every patch, hunk by hunk. Exit 3 if anything differs.
+    It compares files, folders, modes and every patch, hunk by hunk. The exit code is 3 if anything differs.
     """
     from npu_rl.cli import proving
     from npu_rl.workspace.folder.discovery import open_workspace

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples, group
+from npu_rl.cli.next_steps import GOES_ON, if_interrupted, tell_next
 from npu_rl.cli.options import Json, NewFolder, Python, Ray, Workers, Workspace
 from npu_rl.cli.show import print_report, tell
 
@@ -21,10 +22,13 @@ app = group(
         "get": "get:weights",
         "cast": "weights:cast",
         "check": "weights_check:check",
-        "audit": "weights_audit:audit",
         "convert": "weights_convert:convert",
+        "audit": "weights_audit:audit",
         "export": "weights_export:export",
     },
+    "npu-rl weights cast DeepSeek-V3-Base V3-BF16",
+    "npu-rl weights check V3-BF16 --recipe deepseek-r1-zero-256die",
+    "npu-rl weights convert V3-BF16 V3-mcore --layout deepseek-r1-zero-256die",
 )
 
 
@@ -55,8 +59,9 @@ def cast(
 ) -> None:
     """Cast FP8 weights to BF16.
 
-    DeepSeek's FP8, shard by shard, with index and config.json rewritten.
-    Tensors of multi-token prediction are left out.
+    It casts DeepSeek's FP8 shard by shard, and rewrites index and config.json.
+    Tensors of multi-token prediction are left out. Interrupted, the same
+    command continues.
     """
     from npu_rl.cli.weights_progress import watching
     from npu_rl.common.errors import UsageError
@@ -67,11 +72,14 @@ def cast(
     if ray is not None and device is not Device.cpu:
         raise UsageError("--ray casts on CPUs only", hint="Leave out --device, or --ray.")
     pool = pool_of(interpreter(python, workspace), workers, inherit_path=device is Device.npu, ray=ray)
+    if_interrupted(GOES_ON)
     with watching() as watch:
         report = cast_weights(
             user_path(source).absolute(), user_path(target).absolute(), pool, device.value, watch
         )
     print_report(report.to_json(), _cast_text(report), as_json=json)
+    if not json:
+        tell_next("weights", "check", target, workspace=workspace)
 
 
 def interpreter(python: str | None, workspace: Path | None) -> str:

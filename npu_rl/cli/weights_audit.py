@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Ray, Workers, Workspace
 from npu_rl.cli.weights import interpreter
 
@@ -69,11 +70,14 @@ def audit(
         extend,
         shlex.join(["npu-rl", *sys.argv[1:]]),
     )
+    if_interrupted(STARTS_OVER)
     with watching("comparing", "groups of tensors", "to compare") as watch:
         report = audit_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
     print_report(report, audit_text(report), as_json=json)
     if report["result"] != "equal":
         raise typer.Exit(1)
+    if not json:
+        tell_next("weights", "check", b, "--write-hashes", workspace=workspace)
 
 
 def audit_text(content: dict[str, Any]) -> str:

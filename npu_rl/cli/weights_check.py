@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Json, Overrides, Python, Workers, Workspace
 from npu_rl.cli.show import error_count, print_json, say
 
@@ -45,8 +46,8 @@ def check(
 ) -> None:
     """Check the files of a checkpoint.
 
-    config.json, index, shards, and the names and shapes of all tensors against the model of transformers;
-    of a Megatron checkpoint its files.
+    It checks config.json, index and shards, and compares the names and shapes of all tensors with the model of
+    transformers. Of a Megatron checkpoint it checks the files.
     """
     from npu_rl.cli import judged
     from npu_rl.cli.weights import interpreter
@@ -64,6 +65,7 @@ def check(
         )
     place = user_path(checkpoint, "DIR").absolute()
     loaded = None if recipe is None else judged.load(recipe, overrides or [], json)
+    if_interrupted(STARTS_OVER)
     only_hashes = verify or (write and loaded is None and not is_checkpoint(place))
     pool = pool_of(None if only_hashes else interpreter(python, workspace), workers)
     wanted = None if loaded is None else CheckpointOfRecipe(loaded)
@@ -80,6 +82,17 @@ def check(
         _say(report, hashes, write)
     if not ok:
         raise SystemExit(1)
+    if not json:
+        _tell_next(checkpoint, recipe, overrides or [], workspace, has_list=write or verify)
+
+
+def _tell_next(
+    checkpoint: Path, recipe: str | None, overrides: list[str], workspace: Path | None, *, has_list: bool
+) -> None:
+    if recipe is not None:
+        tell_next("plan", recipe, *overrides, workspace=workspace)
+    elif not has_list:
+        tell_next("weights", "check", checkpoint, "--write-hashes", workspace=workspace)
 
 
 def _hashes(folder: Path, count: int, write: bool) -> HashComparison:
@@ -98,7 +111,8 @@ def _say(report: CheckReport | None, hashes: HashComparison | None, write: bool)
         dtypes = ", ".join(f"{count} in {dtype}" for dtype, count in figures["tensors"].items())
         kind = report.checked.megatron
         shards = f"Megatron's {kind}, {figures['shards']} files" if kind else f"{figures['shards']} shards"
-        say(f"{figures['folder']}: {shards}, {figures['bytes'] / 1e9:.1f} GB; tensors: {dtypes or 0}")
+        if figures["bytes"]:
+            say(f"{figures['folder']}: {shards}, {figures['bytes'] / 1e9:.1f} GB; tensors: {dtypes or 0}")
         judged.say_findings(report.checked.findings)
         if report.unchecked:
             say(f"not checked: names and shapes of the tensors: {report.unchecked}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import GOES_ON, if_interrupted, tell_next
 from npu_rl.cli.options import Config, ExpertsOverTensor, Json, NewFolder, Python, Ray, Workers, Workspace
 from npu_rl.cli.weights import interpreter
 
@@ -50,8 +51,8 @@ def convert(
 ) -> None:
     """Convert a checkpoint for a trainer.
 
-    Or back: from and to Hugging Face's format, Megatron's torch_dist and its
-    legacy format, one file at a time. Interrupted, it goes on where it was.
+    It converts between Hugging Face's format, Megatron's torch_dist and its
+    legacy format, one file at a time. Interrupted, the same command continues.
     Run `npu-rl weights audit IN OUT` afterwards.
     """
     from npu_rl.cli.show import print_report
@@ -67,9 +68,14 @@ def convert(
         None if config is None else user_path(config).absolute(),
         extend,
     )
+    if_interrupted(GOES_ON)
     with watching("converting", "files", "to write") as watch:
         report = convert_weights(options, pool_of(interpreter(python, workspace), workers, ray=ray), watch)
     print_report(report, _text(report), as_json=json)
+    if not json:
+        model = () if config is None else ("--model-config", config)
+        dealt = () if extend else ("--no-moe-tp-extend-ep",)
+        tell_next("weights", "audit", original, target, *model, *dealt, workspace=workspace)
 
 
 def _layout(recipe: str | None, to: Target | None) -> OutputLayout:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Workers, Workspace
 from npu_rl.cli.show import print_report, tell
 from npu_rl.cli.weights import interpreter
@@ -62,9 +63,12 @@ def export(
             tell(f"Run {record.name} is going on. Exporting its checkpoint of step {checkpoint.step}")
         command = shlex.join(["npu-rl", *sys.argv[1:]])
         options = ExportOptions(checkpoint, user_path(out).absolute(), extend, command)
+        if_interrupted(STARTS_OVER)
         with watching("exporting") as watch:
             report = export_run(options, pool_of(chosen, workers), watch)
     print_report(report.content, _text(report), as_json=json)
+    if not json:
+        tell_next("weights", "check", out, workspace=workspace)
 
 
 def _text(report: ExportReport) -> str:

@@ -44,7 +44,10 @@ def bundled_manifests() -> dict[str, Path]:
 
 def bundled_recipes() -> dict[str, Path]:
     """Return the files of the bundled recipes by name, sorted."""
-    return {path.stem: path for path in sorted((data_root() / "recipes").glob("*.yaml"))}
+    found = sorted(
+        (data_root() / "recipes").glob("*.yaml"), key=lambda path: path.stem
+    )  # a base before its variants
+    return {path.stem: path for path in found}
 
 
 def bundled_patchset(name: str) -> Path:

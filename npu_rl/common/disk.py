@@ -11,9 +11,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from npu_rl.common.environment_variables import STORE
 from npu_rl.common.errors import HostError, UsageError
 
-_FREE = "Free some space (`npu-rl store gc` may help), then run again."
+_FREE = "Free some space on that disk, then run again."
+_ELSEWHERE = "put the store on another disk: export NPU_RL_STORE=/DIR"
 _OWNER = "Check who owns the folder, or choose another."
 _MORE_FILES = "Raise the limit: ulimit -n 1024"
 # ENOTCONN: the client of a FUSE file system died or lost its server. EBADFD (Linux only): the server restarted
@@ -56,7 +58,24 @@ def disk_errors(place: Path) -> Iterator[None]:
         if known is None or relative:
             raise
         what, hint = known
-        raise HostError(what, where=str(error.filename or place), why=error.strerror, hint=hint) from error
+        where = str(error.filename or place)
+        hint = store_hint(error.errno or 0, where, str(place)) or hint
+        raise HostError(what, where=where, why=error.strerror, hint=hint) from error
+
+
+def store_hint(number: int, *places: str) -> str | None:
+    """Return what helps against an error of the disk with this number if one of the places is in the store."""
+    named = os.environ.get(STORE.name)
+    part = os.path.normpath(named.removeprefix("~")) if named else "npu-rl/store"
+    if not any(part in place for place in places):
+        return None
+    return {
+        errno.ENOSPC: f"Free some space (`npu-rl store gc` may help), or {_ELSEWHERE}",
+        errno.EDQUOT: f"Free some space (`npu-rl store gc` may help), or {_ELSEWHERE}",
+        errno.EROFS: f"P{_ELSEWHERE[1:]}",
+        errno.EACCES: f"Check who owns the folder, or {_ELSEWHERE}",
+        errno.EPERM: f"Check who owns the folder, or {_ELSEWHERE}",
+    }.get(number)
 
 
 def require_open_files(least: int = 32) -> None:

@@ -108,7 +108,8 @@ def test_a_signal_while_a_command_waits(
     if ignored:
         assert process.returncode == 0, errors
     else:
-        assert (process.returncode, errors) == (128 + number, "")
+        said = "npu-rl: Stopped; the same command goes on with what it has fetched.\n"
+        assert (process.returncode, errors) == (128 + number, said)
 
 
 @pytest.mark.parametrize("number", SIGNALS)

@@ -18,7 +18,7 @@ from tests.in_process import run_here
 from tests.support import assert_told, clean_env, ok, run_cli
 
 TOP: Any = get_command(app)
-GROUPS = ("runs", "weights", "manifests", "recipes", "patches", "bundle", "store")
+GROUPS = ("runs", "weights", "manifests", "recipes", "data", "patches", "bundle", "store")
 
 
 def _leaves(group: Any = TOP, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -33,7 +33,11 @@ def _leaves(group: Any = TOP, path: tuple[str, ...] = ()) -> Iterator[tuple[str,
 LEAVES = dict(_leaves())
 EXAMPLES = [
     (name, line.strip())
-    for name, command in [("", TOP), *LEAVES.items()]
+    for name, command in [
+        ("", TOP),
+        *((name, TOP.get_command(None, name)) for name in GROUPS),
+        *LEAVES.items(),
+    ]
     for line in command.epilog.partition("\n\n")[0].splitlines()[2:]
 ]
 
@@ -67,6 +71,13 @@ def test_a_command_has_three_examples_of_its_own(name: str) -> None:
     lines = [line for leaf, line in EXAMPLES if leaf == name]
     assert len(lines) == 3
     assert all(re.match(rf"npu-rl {name}(\s|$)", line) for line in lines), lines
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_a_group_has_three_examples(name: str) -> None:
+    lines = [line for shown, line in EXAMPLES if shown == name]
+    assert len(lines) == len(set(lines)) == 3
+    assert any(re.match(rf"npu-rl {name} ", line) for line in lines), lines
 
 
 @pytest.mark.parametrize("line", [line for _, line in EXAMPLES])
@@ -128,6 +139,32 @@ def test_help_fits_80_columns(tmp_path: Path, name: str) -> None:
     done = ok(run_here([*name.split(), "--help"], {**clean_env(tmp_path), "COLUMNS": "80"}))
     assert "Usage:" in done.stdout
     assert [line for line in done.stdout.splitlines() if len(line) > 80] == []
+
+
+@pytest.mark.parametrize("name", ["", "weights", "weights cast", "plan"])
+def test_short_help_option_prints_the_same(tmp_path: Path, name: str) -> None:
+    env = clean_env(tmp_path)
+    short, full = (run_here([*name.split(), option], env) for option in ("-h", "--help"))
+    assert ok(short).stdout == ok(full).stdout
+
+
+def test_the_bare_program_prints_its_help_and_succeeds(tmp_path: Path) -> None:
+    bare, asked = (run_cli(words, clean_env(tmp_path)) for words in ([], ["--help"]))
+    assert (bare.returncode, bare.stderr) == (0, "")
+    assert bare.stdout == asked.stdout
+
+
+FRAGMENT = re.compile(r"^(?:Also|And|Or|With|Of|As|Against|Through|By|Those|What|Its own) ")
+
+
+@pytest.mark.parametrize("name", LEAVES)
+def test_the_text_of_a_command_is_sentences(name: str) -> None:
+    """The paragraph below the summary stands alone: it neither continues the summary nor lists nouns."""
+    _, _, body = LEAVES[name].help.partition("\n\n")
+    if not body:
+        return
+    assert body.rstrip().endswith(".")
+    assert not FRAGMENT.match(body), body
 
 
 def test_the_groups_have_the_same_verbs() -> None:
@@ -219,6 +256,9 @@ def test_the_completion_script_names_the_program(tmp_path: Path, shell: str) -> 
         ("npu-rl setup --manifest deepseek-v", {"deepseek-v3-cann"}),
         ("npu-rl patches show 0001-attention", {"0001-attention-scale"}),
         ("npu-rl verify --de", {"--deep"}),
+        ("npu-rl train quickstart optimizer.w", {"optimizer.weight_decay=", "optimizer.warmup_steps="}),
+        ("npu-rl plan quickstart rollout.tensor_par", {"rollout.tensor_parallel="}),
+        ("npu-rl train quickstart --rehearse l", {"layout"}),
     ],
 )
 def test_bash_is_offered_what_fits(tmp_path: Path, words: str, offered: set[str]) -> None:

@@ -59,7 +59,7 @@ BAD: dict[str, tuple[bytes, tuple[str, ...]]] = {
     "deep": (b'[{"problem": ' + b"[" * 100_000, ("nested too deeply",)),
     "broken-parquet": (b"PAR1" + b"\0" * 100 + b"PAR1", ("Parquet file is damaged",)),
     "cut-parquet": (b"PAR1" + b"\0" * 100, ("Parquet file is damaged",)),
-    "one-row": (f"[{ROW}]".encode(), ("No row is left for", "--valid")),
+    "one-row": (f"[{ROW}]".encode(), ("No row is left for", "--test-fraction")),
     "no-answers": (b'[{"problem": "p", "answer": NaN}]', ("No row is left", "1 without an answer")),
 }
 

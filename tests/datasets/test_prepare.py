@@ -107,7 +107,7 @@ def test_math_lighteval_from_parquet(tmp_path: Path) -> None:
     ]
     source = tmp_path / "train.parquet"
     pq.write_table(pa.Table.from_pylist(rows), source)
-    report = prepare("math-lighteval", source, tmp_path / "out", "--valid", "0.5")
+    report = prepare("math-lighteval", source, tmp_path / "out", "--test-fraction", "0.5")
     assert report["read"] == {"train.parquet": 2500}
     assert 1100 < report["files"]["test.parquet"]["rows"] < 1400
     row = pq.read_table(tmp_path / "out/train.parquet").to_pylist()[-1]
@@ -221,9 +221,9 @@ def test_again_replaces_only_its_own(source: Path, tmp_path: Path) -> None:
     before = contents(out)
     other = write(tmp_path / "other.json", deepscaler(90))
     done = cli("prepare", "deepscaler", "--input", other, "--output", out)
-    assert done.returncode == 2 and "already prepared" in done.stderr and "--again" in done.stderr
+    assert done.returncode == 2 and "already prepared" in done.stderr and "--overwrite" in done.stderr
     assert contents(out) == before
-    prepare("deepscaler", other, out, "--again")
+    prepare("deepscaler", other, out, "--overwrite")
     assert contents(out) != before
     foreign = tmp_path / "foreign"
     foreign.mkdir()

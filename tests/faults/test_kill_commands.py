@@ -1,7 +1,8 @@
 """kill -9 of what removes, replaces or resumes: the old is whole or the new is, and the next command completes it.
 
-`store gc`, `data prepare --again`, `weights cast`, `convert` and `export`; two of three kills before a change of the
-disk, evenly spread, the third at a random moment and of all processes at once. NPU_RL_FAULTS=500 makes it 500 kills.
+`store gc`, `data prepare --overwrite`, `weights cast`, `convert` and `export`; two of three kills before a change of
+the disk, evenly spread, the third at a random moment and of all processes at once. NPU_RL_FAULTS=500 makes it 500
+kills.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def prepare(stage: Stage, home: Path) -> Command:
         assert run_cli(words, stage.env).returncode == 0
         states[name] = contents(kept / name)
     rows_and_out = ("--input", str(home / "new.jsonl"), "--output", str(out))
-    arguments = ["data", "prepare", "gsm8k", *rows_and_out, "--again"]
+    arguments = ["data", "prepare", "gsm8k", *rows_and_out, "--overwrite"]
 
     def begin() -> None:
         shutil.rmtree(folder, ignore_errors=True)

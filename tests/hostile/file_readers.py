@@ -45,6 +45,7 @@ READERS = {
     "common/byte_code.py": R(
         "the mark of a folder of byte code", OWN, "", "in a cache that only its user can write"
     ),
+    "cli/next_steps.py": R("the bundled recipes", OWN, "", PACKAGED),
     "cli/patches.py": R("a bundled patch", OWN, "", PACKAGED),
     "cli/streams.py": R("standard input and output", OWN, "", "opens the three streams again, in UTF-8"),
     "stack/bundles/bundle_facts.py": R("a bundle's facts", STRANGER, "a_made_bundle"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import time
@@ -16,6 +17,7 @@ from npu_rl.recipes.judgement import reward_function
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.judgement.named_files import named_file_findings
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.recipes.sizing.model_config import differing_sizes
 from tests.code_trees import archive, lay
 
 TREE = {
@@ -483,3 +485,40 @@ def test_what_is_not_sure_is_not_followed(tmp_path: Path, text: str) -> None:
     files = {"a/score.py": "def f(x): ...\n", "a/b/score.py": "def f(x): ...\n", "a/b/own.py": text}
     code = lay(tmp_path, {**TREE, **files})
     assert found(code, "reward.function=a/b/own.py:compute_score") == []
+
+
+# -- the model
+
+
+TOY = {
+    "model_type": "deepseek_v3", "num_attention_heads": 4, "hidden_size": 16, "kv_lora_rank": 8, "q_lora_rank": 8,
+    "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "num_hidden_layers": 2, "intermediate_size": 32,
+    "vocab_size": 128, "max_position_embeddings": 4096,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("here", [False, True])
+def test_model_path_with_another_model_is_an_error(tmp_path: Path, here: bool) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TOY))
+    loaded = load_recipe("deepseek-r1-zero-256die", [f"model.path={tmp_path}"])
+    (one,) = [f for f in named_file_findings(loaded, None, here) if f.rule == "weights-architecture"]
+    assert (one.severity, one.key) == (Severity.ERROR, "model.path")
+    assert "is not model.architecture deepseek-v3: layers 2 and not 61" in one.message
+
+
+def test_a_judged_recipe_has_no_other_finding_on_a_model_that_is_another(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TOY))
+    judgement = judge(load_recipe("deepseek-r1-zero-256die", [f"model.path={tmp_path}"]))
+    assert [one.rule for one in judgement.errors] == ["weights-architecture"]
+
+
+def test_releases_of_one_architecture_may_differ_in_their_positions() -> None:
+    """Qwen3-30B-A3B has 40960 positions, and its release of July 2025 has 262144."""
+    config = {
+        "model_type": "qwen3_moe", "num_hidden_layers": 48, "hidden_size": 2048, "num_attention_heads": 32,
+        "num_key_value_heads": 4, "head_dim": 128, "intermediate_size": 6144, "vocab_size": 151936,
+        "num_experts": 128, "moe_intermediate_size": 768, "num_experts_per_tok": 8,
+        "max_position_embeddings": 262144,
+    }  # fmt: skip
+    assert differing_sizes("qwen3-30b-a3b", config) == []
+    assert differing_sizes("qwen3-30b-a3b", {**config, "num_experts": 64}) == ["experts 64 and not 128"]

@@ -79,7 +79,7 @@ def test_a_null_removes(null: str) -> None:
     assert loaded(f"reward.goal={null}", f"actor.kl_loss={null}").actor.kl_loss is None
     assert loaded(f"model.make={null}", "model.path=/m").model.path == "/m"
     message = invalid(f"rollout.top_p={null}", "overrides.a.b=~")
-    assert f"rollout.top_p={null}: rollout.top_p: the recipe doesn't set it" in message
+    assert f"rollout.top_p={null}: the recipe doesn't set it" in message
     assert "overrides['a.b']: the recipe doesn't set it, so there is nothing to remove; null gives" in message
     assert "overrides['a.b']['x:1']: has no value" in invalid("a.b={x:1}"), "YAML wants a space there"
 
@@ -125,10 +125,21 @@ def test_where_a_value_comes_from() -> None:
 
 def test_faults_cite_the_argument() -> None:
     message = invalid("optimizer.lr=abc", "rollout.engine=vlm", "steps.x=1")
-    assert "3 errors" in message
-    assert "command line: optimizer.lr=abc: optimizer.lr: must be a number" in message
-    assert "command line: rollout.engine=vlm: rollout.engine: must be 'hf' or 'vllm', not 'vlm'" in message
-    assert "command line: steps.x=1: steps: must be a whole number" in message
+    assert message.startswith("3 invalid arguments\n  where: the command line\n")
+    assert " optimizer.lr=abc: must be a number" in message
+    assert " rollout.engine=vlm: must be 'hf' or 'vllm', not 'vlm'" in message
+    assert " steps.x=1: steps: must be a whole number" in message
+    assert "next:" not in message
+
+
+def test_invalid_argument_is_not_called_an_invalid_recipe() -> None:
+    message = invalid("rollout.temprature=1")
+    assert message.splitlines() == [
+        "Invalid argument 'rollout.temprature=1'",
+        "  where: the command line",
+        "  why:   rollout.temprature: unknown key; did you mean 'rollout.temperature'?",
+        "  next:  Write rollout.temperature for rollout.temprature.",
+    ]
 
 
 def test_a_key_that_is_missing_after_an_override_is_missed_where_the_section_is() -> None:
@@ -140,10 +151,10 @@ def test_an_unknown_key_of_a_section_that_the_trainer_has_too() -> None:
     message = invalid(
         "data.train_batch_size=8", "trainer.total_epochs=3", "data.tokenizer=x", "optimizer.l=1"
     )
-    assert "data.train_batch_size: unknown key; did you mean 'data.batch'?" in message
+    assert "data.train_batch_size=8: unknown key; did you mean 'data.batch'?" in message
     assert "set with overrides.trainer.total_epochs=..." in message
     assert "set with overrides.data.tokenizer=..." in message
-    assert "optimizer.l: unknown key; did you mean 'lr'?" in message
+    assert "optimizer.l=1: unknown key; did you mean 'lr'?" in message
 
 
 def test_only_what_the_trainer_may_have_is_offered() -> None:

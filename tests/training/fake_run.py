@@ -69,7 +69,8 @@ class FakeRun:
         paths = WorkspacePaths(self.root)
         paths.hidden.mkdir(exist_ok=True)
         paths.lock.write_bytes((data_root() / "manifests" / "quickstart.lock.json").read_bytes())
-        goal = ["reward.goal=null"] if self.recipe == "quickstart" else []
+        own_goal = any(word.startswith("reward.goal=") for word in overrides)
+        goal = ["reward.goal=null"] if self.recipe == "quickstart" and not own_goal else []
         said = [f"steps={steps}", "name=demo", *goal, *overrides]
         lock = lock_model.read(paths.lock)
         report = Report(lock, lock_model.digest_of(lock), Receipt({}, {}, {}, [], {}, {}), deep=True)

@@ -5,6 +5,7 @@ deaf       the driver ends by no signal     worker     start one that ends by SI
 stubborn   start one that ignores SIGTERM   daemon     start one in a session of its own
 raise      end by an exception
 gate       wait for the file FOLDER/go before the first step
+no-ray=N   the first N starts end as one of Ray that failed; ray-then  the next fails after Ray is up
 logs=N     leave N workers' logs in Ray's folder, as Ray does
 hydra      write and print the configuration and the environment, as verl and Hydra do
 Each process writes FOLDER/NAME.pid when its signal handling is in place; a deaf driver that got a SIGINT
@@ -20,6 +21,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+
+NO_RAY = (
+    "[2025-01-25 08:22:57,421 E 759 759] core_worker.cc:496: Failed to register worker to Raylet: IOError: "
+    "[RayletClient] Unable to register worker with raylet. No such file or directory"
+)
 
 
 def announce(folder: Path, name: str) -> None:
@@ -62,6 +68,17 @@ def say_all(arguments: list[str]) -> None:
         print(f"environment {name} is {value}")
 
 
+def fail_to_start_ray(folder: Path, times: int) -> None:
+    """End as the core worker of Ray 2.42.1 does while fewer starts than `times` have failed."""
+    print("npu-rl: starting Ray", flush=True)
+    failed = len(list(folder.glob("no-ray-*")))
+    if failed < times:
+        (folder / f"no-ray-{failed}").touch()
+        print(NO_RAY, flush=True)
+        os._exit(1)
+    print("npu-rl: comparing the nodes", flush=True)
+
+
 def main() -> None:
     folder, options = Path(sys.argv[1]), sys.argv[2:]
     if options and options[0].startswith("be="):
@@ -80,6 +97,12 @@ def main() -> None:
     logs = next((int(o[5:]) for o in options if o.startswith("logs=")), 0)
     if logs:
         leave_logs(Path(json.loads(os.environ["NPU_RL_RAY"])["_temp_dir"]), logs)
+    refused = next((int(o[7:]) for o in options if o.startswith("no-ray=")), None)
+    if refused is not None:
+        fail_to_start_ray(folder, refused)
+    if "ray-then" in options:
+        print(NO_RAY, flush=True)
+        sys.exit(1)
     if "gate" in options:
         announce(folder, "waiting")
         while not (folder / "go").exists():

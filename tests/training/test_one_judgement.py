@@ -13,11 +13,12 @@ from typer.testing import CliRunner
 
 from npu_rl.cli.app import app
 from npu_rl.recipes.judgement.judge import AssembledTree, judge
+from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.trainer_code import hydra_config
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.training.run import prepare as prepare_module
-from npu_rl.training.run.prepare import RefusedRecipe, prepare
+from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report, verify
 from tests.support import clean_env, index_env, rewrites, run_cli
@@ -182,7 +183,7 @@ def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
     lines = str(refused.value).splitlines()
     assert "quickstart can't be run as it is: 1 error" in lines[0]
     assert any(
-        line.strip().startswith("not for the rehearsal: error: ") and "[mini-batch-share]" in line
+        line.removeprefix("  why:").strip().startswith("not for the rehearsal: error[mini-batch-share] ")
         for line in lines
     )
     assert any("[unknown-key]" in line and "not for" not in line for line in lines)

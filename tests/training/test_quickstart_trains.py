@@ -228,7 +228,7 @@ def test_ctrl_c_ends_everything_and_says_how_to_go_on(stopped: Stopped) -> None:
     assert stopped.code == 130, stopped.stderr
     assert "--resume" in stopped.stderr
     end = json.loads((stopped.record / "attempts" / "1" / "end.json").read_text())
-    assert end["outcome"] == "stopped"
+    assert (end["outcome"], end["code"]) == ("stopped", stopped.code)
     assert processes_of(json.loads((stopped.record / "run.json").read_text())["id"]) == []
 
 

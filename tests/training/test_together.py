@@ -53,6 +53,37 @@ def test_a_run_that_fails_says_why_and_leaves_no_process(tmp_path: Path) -> None
     assert remaining_folders(record.mark) == processes_of(record.mark) == []
 
 
+def ended(place: Path) -> tuple[object, object]:
+    """The command's exit code and the driver's, of the record of the last attempt."""
+    end = json.loads(max(place.glob("runs/demo/attempts/*/end.json")).read_text())
+    return end["code"], end["driver_code"]
+
+
+def test_ray_that_did_not_start_is_started_once_more(tmp_path: Path) -> None:
+    trained, shown = FakeRun(tmp_path).train(["no-ray=1", "steps=5"])
+    assert "Ray did not start. Trying once more" in shown.splitlines()
+    assert trained.points[-1].step == 5 and len(trained.record.attempts) == 1
+    assert ended(tmp_path) == (0, 0)
+
+
+@pytest.mark.parametrize("options", [["no-ray=2"], ["no-ray=0", "ray-then"]])
+def test_ray_is_not_started_a_third_time_nor_once_it_was_up(tmp_path: Path, options: list[str]) -> None:
+    with pytest.raises(RunFailed, match="exit status 1") as caught:
+        FakeRun(tmp_path).train([*options, "steps=5"])
+    assert "raylet of that node exited" in str(caught.value)
+    log = (tmp_path / "runs/demo/attempts/1/driver.log").read_text()
+    assert log.count("Failed to register worker") == (2 if options == ["no-ray=2"] else 1)
+    assert ended(tmp_path) == (1, 1)
+
+
+def test_the_record_has_the_exit_code_of_a_goal_that_was_missed(tmp_path: Path) -> None:
+    with pytest.raises(RunFailed, match="below the goal"):
+        FakeRun(tmp_path).train(["steps=5"], ["reward.goal=0.9"])
+    assert ended(tmp_path) == (1, 0)
+    (attempt,) = RunRecord.open(tmp_path / "runs", "demo").attempts
+    assert (attempt.outcome, attempt.code) == ("done", 1)
+
+
 def test_a_trainer_that_ends_early_has_not_done_its_steps(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="after step 3 of 5"):
         FakeRun(tmp_path).train(["steps=3"])

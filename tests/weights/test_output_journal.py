@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
+from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
+from npu_rl.weights.checkpoints.choose_workers import pool_of
 from npu_rl.weights.checkpoints.other_files import OtherFiles
 from npu_rl.weights.checkpoints.output_folder import require_space
-from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal, finished_sizes, is_unfinished
+from npu_rl.weights.checkpoints.output_journal import (
+    CONVERT_NAME,
+    NAME,
+    OutputJournal,
+    finished_sizes,
+    is_unfinished,
+)
 from npu_rl.weights.checkpoints.unfinished_files import remove_unfinished
 from npu_rl.weights.tensors.npu_rl_tensors.part_file import SampledSum
 
@@ -170,3 +179,17 @@ def test_no_file_is_written_through_a_link(tmp_path: Path) -> None:
     assert victim.read_text() == "mine" and not (target / "tokenizer.json").is_symlink()
     assert (target / "tokenizer.json").read_text() == "{}"
     assert sorted(path.name for path in target.iterdir()) == ["tokenizer.json", "tokenizer.json.part"]
+
+
+@pytest.mark.parametrize(("journal", "command"), [(NAME, "cast"), (CONVERT_NAME, "convert")])
+def test_an_audit_of_an_unfinished_checkpoint_names_the_command(
+    tmp_path: Path, journal: str, command: str
+) -> None:
+    whole, part = tmp_path / "a", tmp_path / "b"
+    for folder in (whole, part):
+        folder.mkdir()
+    (part / journal).write_text("{}\n")
+    workers = pool_of(sys.executable, 1)
+    with pytest.raises(WeightsError, match=f"`weights {command}` was interrupted") as caught:
+        audit_weights(AuditOptions(whole, part, None, True, "npu-rl"), workers)
+    assert f"npu-rl weights {command}" in str(caught.value.hint)

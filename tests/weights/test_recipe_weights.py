@@ -30,7 +30,7 @@ SIZES = {  # of DeepSeek-V3, with fewer layers
 
 
 def sized_fp8(folder: Path) -> Path:
-    """Return tiny weights in FP8 whose config.json has the sizes of a model."""
+    """Return tiny weights in FP8 whose config.json has the sizes of a model, for a recipe without an architecture."""
     source = tiny_fp8(folder)
     change_json(source / "config.json", **SIZES)
     return source
@@ -70,7 +70,7 @@ def test_what_is_not_here_is_not_judged(path: str) -> None:
 def test_weights_from_another_checkpoint_are_not_judged_here(tmp_path: Path) -> None:
     source = sized_fp8(tmp_path / "fp8")
     (tmp_path / "dist").mkdir()
-    paths = [f"model.path={source}", f"model.checkpoint={tmp_path / 'dist'}"]
+    paths = [f"model.path={source}", f"model.checkpoint={tmp_path / 'dist'}", "model.architecture=~"]
     after = judged("deepseek-r1-zero-256die", *paths)
     assert not [found for found in after.key_findings if found.rule.startswith("weights-")]
     (unclean,) = (found for found in after.plan_findings if found.rule == "clean-model-config")
@@ -85,7 +85,7 @@ def test_where_bridges_build_the_actor_only_vllm_refuses_fp8(
 ) -> None:
     """mbridge reads FP8 and verl sets num_nextn_predict_layers to 0; vllm-ascend 0.18 refuses a model in FP8."""
     source = sized_fp8(tmp_path / "fp8")
-    words = [f"model.path={source}", f"manifest={manifest}"]
+    words = [f"model.path={source}", f"manifest={manifest}", "model.architecture=~"]
     if manifest == "newest":
         words.append("overrides.actor_rollout_ref.actor.megatron.vanilla_mbridge=true")
     found = {one.rule: one.fix for one in judged("today-dapo-deepseek-v3", *words).errors}
@@ -104,7 +104,7 @@ def fix_of(rule: str, name: str, *words: str, here: bool = True, speed: float | 
 def test_a_checkpoint_that_is_not_there_comes_with_the_command_that_makes_it(tmp_path: Path) -> None:
     source, target = sized_fp8(tmp_path / "bf16"), tmp_path / "dist"
     paths = (f"model.path={source}", f"model.checkpoint={target}")
-    fix = fix_of("model-checkpoint", "deepseek-r1-zero-256die", *paths)
+    fix = fix_of("model-checkpoint", "deepseek-r1-zero-256die", *paths, "model.architecture=~")
     command = f"npu-rl weights convert {source} {target} --layout deepseek-r1-zero-256die (reads "
     assert fix.startswith(command)
     at_home = fix_of("model-checkpoint", "deepseek-r1-zero-256die", paths[1], here=False, speed=2e9)

@@ -206,6 +206,6 @@ def test_the_text_shows_errors_first_and_cuts_what_repeats() -> None:
     findings += [file_finding("e", Severity.ERROR, "there", f"fault\n{n}") for n in range(10)]
     report = InterpreterReport("/p", 3, None, {}, (), tuple(findings))
     lines = report.lines()
-    assert lines[0] == one_line("error: there: fault\n0 [e]")
-    assert lines[8] == "2 more [e] (--json lists all)"
+    assert lines[:2] == [one_line("error[e] fault\n0"), "  at there"]
+    assert lines[16] == "2 more [e] (--json lists all)"
     assert lines[-1] == "imports: 10 errors"

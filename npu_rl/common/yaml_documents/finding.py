@@ -19,7 +19,7 @@ class Severity(str, Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One error, advice or note about a recipe, reported once and on one line.
+    """One error, advice or note about a recipe, reported once.
 
     Attributes:
         rule: Stable id in kebab-case.
@@ -51,9 +51,14 @@ class Finding:
         fix = f"; fix: {self.fix}" if self.fix else ""
         return f"{self.where}: {key}{self.message}{fix} [{self.rule}]"
 
-    def line(self) -> str:
-        """The finding with its severity, as every command prints it."""
-        return f"{self.severity.value}: {self}"
+    def lines(self) -> tuple[str, ...]:
+        """Return the finding as every command prints it: id, key and fact; place; fix, if there is one."""
+        key = f"{self.key}: " if self.key and not self.message.startswith(f"{self.key}: ") else ""
+        return (
+            f"{self.severity.value}[{self.rule}] {key}{self.message}",
+            f"  at {self.where}",
+            *((f"  fix: {self.fix}",) if self.fix else ()),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for programs."""

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from npu_rl.common.errors import NpuRlError
+from npu_rl.common.printable import counted
+
+COMMAND_LINE = "command line: "
+"""The prefix of the place of a value that an argument sets."""
+COMMAND_LINE_PLACE = "the command line"
 
 KeyPath = tuple[str | int, ...]
 
@@ -31,7 +36,15 @@ class Problem:
     suggestions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
+        if self.argument:
+            is_key = self.argument.startswith(f"{dotted(self.path)}=")
+            return f"{self.argument}: {self.message if is_key else self.without_place()}"
         return f"{place(self.file, self.line)}: {self.without_place()}"
+
+    @property
+    def argument(self) -> str:
+        """KEY=VALUE of the command line that the value is from, "" for one in a file."""
+        return self.file.removeprefix(COMMAND_LINE) if self.file.startswith(COMMAND_LINE) else ""
 
     def without_place(self) -> str:
         """Return the key and the message alone."""
@@ -45,13 +58,24 @@ class Invalid(NpuRlError):
 
     def __init__(self, name: str, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        first, is_one = self.problems[0], len(self.problems) == 1
-        super().__init__(
-            f"{name} is not a valid {self.noun}: {'1 error' if is_one else f'{len(self.problems)} errors'}",
-            where=place(first.file, first.line),
-            why=first.without_place() if is_one else "\n".join(map(str, self.problems)),
-            hint="Correct these lines and run the command again.",
-        )
+        first, count = self.problems[0], len(self.problems)
+        where: str | None = place(first.file, first.line)
+        if not all(one.argument for one in self.problems):
+            what = f"{name} is not a valid {self.noun}: {counted(count, 'error')}"
+            where = where if count == 1 else None  # each line of `why` has its place
+        else:
+            what = f"Invalid argument '{first.argument}'" if count == 1 else f"{count} invalid arguments"
+            where = COMMAND_LINE_PLACE
+        why = first.without_place() if count == 1 else "\n".join(map(str, self.problems))
+        super().__init__(what, where=where, why=why, hint=_fixes(self.problems))
+
+
+def _fixes(problems: Sequence[Problem]) -> str | None:
+    """Return what to write for the unknown keys that have a likely spelling; None without any."""
+    found = [
+        f"Write {' or '.join(one.suggestions)} for {dotted(one.path)}." for one in problems if one.suggestions
+    ]
+    return "\n".join(found) or None
 
 
 def place(file: str, line: int) -> str:

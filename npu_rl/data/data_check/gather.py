@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -75,10 +76,14 @@ def _keys(loaded: LoadedRecipe) -> tuple[str, str]:
     return str(prompt.value if prompt else "prompt"), str(source.value if source else "data_source")
 
 
+def _make(folder: Path) -> str:
+    return f"Make its files: npu-rl data prepare DATASET --input FILE --output {shlex.quote(str(folder))}"
+
+
 def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the files for training and validation: those that the recipe names, by their names in the folder."""
     if not folder.is_dir():
-        raise DataError("There is no such folder", where=str(folder), hint="Make it: npu-rl data prepare")
+        raise DataError("There is no such folder", where=str(folder), hint=_make(folder))
     found = []
     for named, default in ((loaded.recipe.data.train, TRAIN), (loaded.recipe.data.test, TEST)):
         names = dict.fromkeys(Path(path).name for path in named or ())
@@ -91,7 +96,7 @@ def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
                 f"The folder has no {' and no '.join(names or [default])}",
                 where=str(folder),
                 why=f"It has {listed}.",
-                hint="Make them: npu-rl data prepare",
+                hint=_make(folder),
             )
         found.append(there)
     return found[0], found[1]

@@ -251,7 +251,9 @@ def _require_rows(wanted: Wanted, prepared: PreparedFiles) -> None:
             f"No row is left for {name}",
             where=str(wanted.test_input if wanted.test_input and name in (TEST, _PLAIN[1]) else wanted.input),
             why=f"{read} rows read" + (f"; {counts}" if counts else ""),
-            hint="Pass another --valid." if sum(prepared.rows.values()) else "Pass the dataset's own file.",
+            hint="Pass another --test-fraction."
+            if sum(prepared.rows.values())
+            else "Pass the dataset's own file.",
         )
 
 

@@ -78,7 +78,7 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
             "The output folder is already prepared",
             where=str(target),
             why=f"It has a {mark}, which says from what.",
-            hint="Choose another folder, or pass --again to replace it.",
+            hint="Choose another folder, or pass --overwrite to replace it.",
         )
     with disk_errors(target):
         changed = [name for name in sorted(set(names) & set(listed)) if _differs(target / name, listed[name])]

@@ -57,7 +57,9 @@ def read_trainer_file(path: Path, prompt_key: str, source_key: str) -> TrainerFi
             opened = open_file(path)
         except FileNotFoundError:
             raise DataError(
-                "There is no such file", where=str(path), hint="Make it: npu-rl data prepare"
+                "There is no such file",
+                where=str(path),
+                hint="Make it: npu-rl data prepare DATASET --input FILE --output DIR",
             ) from None
     try:
         with disk_errors(path), opened as file:

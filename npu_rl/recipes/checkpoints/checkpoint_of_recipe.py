@@ -10,7 +10,7 @@ from npu_rl.common.errors import RecipeError
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.checkpoints.recipe_layout import recipe_layout
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.recipes.sizing.model_config import PUBLISHED, read_shape
+from npu_rl.recipes.sizing.model_config import differing_sizes
 from npu_rl.weights.checkpoints.checkpoint_findings import CheckedFolder
 from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, listed
 
@@ -31,18 +31,12 @@ class CheckpointOfRecipe:
             return
         place = checked.folder / CONFIG
         try:
-            found = vars(read_shape(checked.checkpoint.config))
+            other = differing_sizes(name, checked.checkpoint.config)
         except (KeyError, TypeError, ValueError, ArithmeticError) as error:
             checked.add(
                 "weights-config-shape", Severity.ERROR, place, f"the model's sizes can't be read: {error!r}"
             )
             return
-        published = vars(PUBLISHED[name])
-        other = [
-            f"{field} {found[field]} and not {value}"
-            for field, value in published.items()
-            if field not in ("kind", "unsupported") and found[field] != value
-        ]
         if other:
             message = f"it is not model.architecture {name} of {loaded.recipe.name}: {listed(other)}"
             fix = "check the folder of that model, or set model.architecture"

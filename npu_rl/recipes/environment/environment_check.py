@@ -173,8 +173,10 @@ class _EnvironmentCheck:
             message = f"nothing reads {name}; did you mean {near}?"
             yield EnvironmentFault("environment-name", name, message, f"write env.{near} for env.{name}")
         elif of_tree:
-            message = f"nothing in this tree reads {name}"
-            yield EnvironmentFault("environment-name", name, message, f"remove env.{name}", advice=True)
+            meant = self._reads and name_with_digits(name, self._reads.names)
+            message = f"nothing in this tree reads {name}" + (f"; did you mean {meant}?" if meant else "")
+            fix = f"write env.{meant} for env.{name}" if meant else f"remove env.{name}"
+            yield EnvironmentFault("environment-name", name, message, fix, advice=True)
 
 
 def _to_json(faults: list[EnvironmentFault]) -> Any:
@@ -194,6 +196,12 @@ def near_name(name: str, known: Collection[str]) -> str | None:
     if len(name) < _SHORTEST_NAME or name in known:
         return None
     return next((candidate for candidate in sorted(known) if _is_near(name, candidate)), None)
+
+
+def name_with_digits(name: str, known: Collection[str]) -> str | None:
+    """Return the one known name that is `name` with its missing digits: VLLM_USE_V1 for VLLM_USE_V."""
+    found = [other for other in known if other != name and re.sub(r"[0-9]", "", other) == name]
+    return found[0] if len(found) == 1 else None
 
 
 def _is_near(name: str, other: str) -> bool:

@@ -33,7 +33,10 @@ from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 
 _CLUSTER_ADDRESS = "cluster-address"
-_VALUE_RULES = ("invalid-value", "unknown-key", "environment-value", "model-path", "model-checkpoint")
+_VALUE_RULES = (
+    *("invalid-value", "unknown-key", "environment-value"),
+    *("model-path", "weights-architecture", "model-checkpoint"),
+)
 # What else fails because of an invalid value: part of its key -> prefixes of the ids of the rules that fail with it.
 _IMPLIED_BY_KEY: Mapping[str, tuple[str, ...]] = {
     "env.VLLM_DP_SIZE": ("rollout-", "memory-", "kv-cache-"),
@@ -41,8 +44,49 @@ _IMPLIED_BY_KEY: Mapping[str, tuple[str, ...]] = {
     ".activations_checkpoint_": ("recompute-", "memory-update"),
 }
 _EXPLAINING_RULES = ("megatron-needs-vllm",)  # rules that say why a value is not an accepted one
+# Rules on the sizes of the model, which are those of model.path.
+_OF_THE_MODEL = (
+    *(
+        "memory-",
+        "kv-cache-",
+        "pipeline-layers",
+        "mla-",
+        "clean-model-config",
+        "recompute-",
+        "quantized-model",
+    ),
+    *("tensor-parallel-divides-", "rollout-tensor-parallel-", "expert-parallel-divides-experts"),
+    *(
+        "rollout-parallel-divides-experts",
+        "rollout-experts-",
+        "checkpoint-disk",
+        "model-positions",
+        "router-",
+    ),
+)
 # What else fails because of a broken rule: its id -> prefixes of the ids of the rules that fail with it.
 _IMPLIED_BY_RULE: Mapping[str, tuple[str, ...]] = {
+    "weights-architecture": _OF_THE_MODEL,
+    "model-parallel-divides-world": (
+        "expert-parallel-divides-world",
+        "pipeline-layers",
+        "batch-divisible-by-dp",
+        "mini-batch-divisible-by-dp",
+        "micro-batch-divides-share",
+        "memory-",
+    ),
+    "mla-tensor-parallel": ("tensor-parallel-divides-heads", "model-parallel-divides-world"),
+    "expert-parallel-divides-experts": ("expert-parallel-divides-world", "rollout-experts-match-training"),
+    "rollout-parallel-divides-world": (
+        "rollout-tensor-parallel-divides-",
+        "rollout-parallel-divides-experts",
+        "rollout-experts-",
+        "batch-divisible-by-rollout-dp",
+        "graph-batch-sizes",
+        "max-sequences-",
+        "memory-",
+        "kv-cache-",
+    ),
     "rollout-dp-size": ("rollout-parallel-", "rollout-experts-", "memory-", "kv-cache-"),
     "responses-per-prompt": ("batch-", "mini-batch-", "memory-", "kv-cache-"),
     "batch-divisible-by-dp": ("micro-batch-divides-share",),
@@ -283,6 +327,8 @@ def _drop_implied(
         if part in one.key or part in one.trainer_key
         for rule in rules
     ]
+    for one in refused:
+        implied += _IMPLIED_BY_RULE.get(one.rule, ())
     for one in found:
         if one.severity is Severity.ERROR and one.rule not in excepted:
             implied += _IMPLIED_BY_RULE.get(one.rule, ())

@@ -21,6 +21,7 @@ from npu_rl.recipes.judgement import reward_function
 from npu_rl.recipes.judgement.missing_files import is_expected_here, prepare_command
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute, function_file, is_outside, split_function
+from npu_rl.recipes.sizing.model_config import differing_sizes_in
 from npu_rl.recipes.trainer_code.source_index import Module, SourceIndex
 
 RULES = (
@@ -31,6 +32,7 @@ RULES = (
     "named-class",
     "chat-template",
     "model-path",
+    "weights-architecture",
     "model-checkpoint",
     "data-file",
     "reward-manager",
@@ -44,6 +46,7 @@ _CLASS_KEYS = {
     "data.datagen.path": "data.datagen.name",
 }
 _TEMPLATE = "actor_rollout_ref.model.custom_chat_template"
+_SHOWN_SIZES = 3
 _SHOWN_LENGTH = 160  # characters of a path in a message
 _REWARD_KWARGS, _MANAGER = "reward_model.reward_kwargs", "reward_model.reward_manager"
 
@@ -259,10 +262,20 @@ class _NamedFileCheck:
         elif place is not None and self._here and not _path_test((place / "config.json").is_file):
             fix = "name a folder in Hugging Face's layout"
             yield self._error("model-path", ("model", "path"), f"{_shown(place)} has no config.json", fix)
+        elif place is not None and model.architecture:
+            yield from self._another_model(place / "config.json", model.architecture)
         place = self._local_path(model.checkpoint) if self._recipe.megatron else None
         if place is not None and not _path_test(place.is_dir):
             key = ("model", "checkpoint")
             yield from self._missing("model-checkpoint", key, model.checkpoint, place, "folder ")
+
+    def _another_model(self, place: Path, architecture: str) -> Iterator[Finding]:
+        """Yield an error if a config.json has other sizes than the recipe's architecture, for which it is planned."""
+        if other := differing_sizes_in(place, architecture):
+            shown_sizes = ", ".join(other[:_SHOWN_SIZES]) + (", ..." if len(other) > _SHOWN_SIZES else "")
+            message = f"{_shown(place)} is not model.architecture {architecture}: {shown_sizes}"
+            fix = "set model.path to the folder of that model, or model.architecture to the one in the folder"
+            yield self._error("weights-architecture", ("model", "path"), message, fix)
 
     def check_data(self) -> Iterator[Finding]:
         for part, files in (("train", self._recipe.data.train), ("test", self._recipe.data.test)):

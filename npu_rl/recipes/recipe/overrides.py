@@ -25,7 +25,7 @@ from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import masked_argument
 from npu_rl.common.yaml_documents.document import DEPTH_LIMIT, Document, Plain
 from npu_rl.common.yaml_documents.layers import Node, overlay
-from npu_rl.common.yaml_documents.problems import KeyPath, Problem, shown
+from npu_rl.common.yaml_documents.problems import COMMAND_LINE, COMMAND_LINE_PLACE, KeyPath, Problem, shown
 from npu_rl.common.yaml_documents.quoted_text import Quoted
 from npu_rl.common.yaml_documents.suggest import nearest, question
 from npu_rl.common.yaml_documents.validation_errors import KeyFault, unknown_key
@@ -86,7 +86,7 @@ class CommandLineOverride:
     @property
     def origin(self) -> str:
         """The argument as messages name it."""
-        return f"command line: {_short(self.text)}"
+        return f"{COMMAND_LINE}{_short(self.text)}"
 
     def document(self) -> Document:
         """Return a document that sets only this key."""
@@ -274,10 +274,10 @@ def _usage_error(faults: Sequence[_InvalidArgument]) -> UsageError:
     first = faults[0]
     if len(faults) == 1:
         what = f"Invalid argument '{_short(first.text)}'"
-        return UsageError(what, where="the command line", why=first.why, hint=first.hint)
+        return UsageError(what, where=COMMAND_LINE_PLACE, why=first.why, hint=first.hint)
     why = "\n".join(f"{_short(fault.text)}: {fault.why}" for fault in faults)
     return UsageError(
-        f"{len(faults)} invalid arguments", where="the command line", why=why, hint=_SYNTAX_HINT
+        f"{len(faults)} invalid arguments", where=COMMAND_LINE_PLACE, why=why, hint=_SYNTAX_HINT
     )
 
 

@@ -159,7 +159,7 @@ class Recipe(Strict):
             if name in SECTIONS_OF_VERL:
                 raise AbsentSection(
                     f"recipe {self.name}: {name} {_NO_MEANING}",
-                    hint="Sections that need this one accept recipes for verl's trainers only.",
+                    why="Commands that need this section accept recipes for verl's trainers only.",
                 )
             return super().__getattr__(name)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import read_json
@@ -249,6 +250,31 @@ def shape_of(loaded: LoadedRecipe) -> ModelConfig:
             why=f"{place} can't be read: {error!r}",
             hint=f"Put the model's config.json there, or set model.architecture: {', '.join(PUBLISHED)}",
         ) from error
+
+
+_OF_A_RELEASE = ("unsupported", "positions", "rope_factor")  # releases of one architecture differ in them
+
+
+def differing_sizes(architecture: str, values: Mapping[str, Any]) -> list[str]:
+    """Return the sizes in a config.json that are not a published architecture's, such as "layers 2 and not 61".
+
+    Raises KeyError, TypeError or ValueError if the sizes can't be read.
+    """
+    found, published = read_shape(values), PUBLISHED[architecture]
+    names = (one.name for one in fields(ModelConfig) if one.compare and one.name not in _OF_A_RELEASE)
+    return [
+        f"{name} {getattr(found, name)} and not {getattr(published, name)}"
+        for name in names
+        if getattr(found, name) != getattr(published, name)
+    ]
+
+
+def differing_sizes_in(place: Path, architecture: str) -> list[str]:
+    """Return `differing_sizes` of a file; none if it is missing on this machine, or can't be read."""
+    try:
+        return differing_sizes(architecture, read_json(place))
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError):
+        return []  # `shape_of` reports it where the plan needs it
 
 
 def _require_possible(shape: ModelConfig) -> ModelConfig:

@@ -56,7 +56,7 @@ class InterpreterReport:
         lines: list[str] = []
         for rule, group in groupby(found, key=lambda one: one.rule):
             every = list(group)
-            lines += [one_line(one.line()) for one in every[:_SHOWN]]
+            lines += [one_line(line) for one in every[:_SHOWN] for line in one.lines()]
             if len(every) > _SHOWN:
                 lines.append(f"{len(every) - _SHOWN} more [{rule}] (--json lists all)")
         count = sum(self.places.values())

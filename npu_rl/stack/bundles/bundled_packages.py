@@ -36,7 +36,7 @@ def download_packages(pylock: Pylock, folder: Path) -> None:
         raise SourceError(
             f"pip can't download the packages of {pylock.manifest} for Python {target.python} on {target.machine}",
             why=without_passwords(done.stderr.strip())[-_SHOWN:] or None,
-            hint="It uses pip's configuration: `pip config list`.",
+            hint="Check the index of pip's configuration: pip config list",
         )
     for package in pylock.from_source():
         assert package.sdist is not None
@@ -60,7 +60,7 @@ def add_build_tools(pylock: Pylock, folder: Path) -> None:
             raise SourceError(
                 "pip can't download setuptools and wheel, with which packages without a wheel are built",
                 why=without_passwords(done.stderr.strip())[-_SHOWN:] or None,
-                hint="It uses pip's configuration: `pip config list`.",
+                hint="Check the index of pip's configuration: pip config list",
             )
 
 

@@ -87,7 +87,7 @@ class _Needs:
             raise SourceError(
                 f"pip can't download npu-rl's packages for Python {self.target.python} on {self.target.machine}",
                 why=without_passwords(done.stderr.strip())[-2000:] or None,
-                hint="It uses pip's configuration: `pip config list`.",
+                hint="Check the index of pip's configuration: pip config list",
             )
         for name, extras in unread.items():
             self.add(_requires(_wheel_of(self.folder, name)), [extra for extra in extras if extra])

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from npu_rl.common.disk import store_hint
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.printable import printable
 
@@ -77,9 +78,13 @@ def check_disk(stderr: str, place: Path) -> None:
     lines = (line for line in stderr.splitlines() if not line.startswith("remote:"))
     line = next((line for line in lines if _DISK_FULL.search(line)), None)
     if line is not None:
-        what, hint = "The disk is full", "Free some space, then run again."
+        what, hint = (
+            "The disk is full",
+            store_hint(errno.ENOSPC, str(place)) or "Free some space, then run again.",
+        )
         if "read-only" in line.lower():
-            what, hint = "The file system is read-only", "Choose another folder."
+            what = "The file system is read-only"
+            hint = store_hint(errno.EROFS, str(place)) or "Choose another folder."
         elif "too large" in line:
             what, hint = "A file is too large for this disk, or for `ulimit -f`", "Choose another folder."
         elif "unable to" in line and "No space" not in line:  # git does not say why

@@ -185,7 +185,7 @@ def _check_expected_tree(name: str, expected: str, found: str) -> None:
         raise LockError(
             f"The repository of {name} does not have the expected tree after its merges",
             why=f"Expected {expected}, found {found}.",
-            hint="A pull request may have moved since. Review it before you change `expect:`.",
+            hint="Review what has changed in its pull requests, then change `expect:`.",
         )
 
 

@@ -74,7 +74,7 @@ class RunPage:
             what, where, why, hint = (str(refused.get(key, "")) for key in ("what", "where", "why", "hint"))
             return FailureCause(f"{what}. {why}".strip(), where, hint)
         logs = [last.driver_log, *sorted((last.folder / "workers").rglob("*.err"))]
-        found = explain(logs, 1 if last.code is None else last.code)
+        found = explain(logs, 1 if last.driver_code is None else last.driver_code)
         return None if found is None else FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)
 
     @cached_property

@@ -39,6 +39,10 @@ _LOST_HINT = (
 NODE_MARKED_DEAD = re.compile(
     rf"node with node id: \w+ and address: {_ADDRESS} and node name: \S+ has been marked dead"
 )
+# How Ray 2.42.1 ends a driver whose local Ray did not come up in time (core_worker.cc:496, _private/node.py:352).
+RAY_NOT_STARTED = re.compile(
+    r"Failed to register worker (?:\w+ )?to Raylet|The current node timed out during startup"
+)
 
 
 def _symptom(pattern: str, cause: str, hint: str, source: str, printed: str) -> Symptom:

@@ -32,6 +32,7 @@ class Attempt:
     number: int
     outcome: str | None = None
     code: int | None = None
+    driver_code: int | None = None
     first_step: int | None = None
     last_step: int | None = None
     secrets: Secrets = field(default=Secrets(), repr=False, compare=False)
@@ -122,12 +123,17 @@ class Attempt:
         with disk_errors(self.folder):
             mask_files(self.folder, self.secrets if secrets is None else secrets)
 
-    def close(self, outcome: str, code: int | None, *, signal: int | None = None) -> None:
-        """Mask the secrets, then record the outcome even if that fails, such as on a full disk."""
+    def close(
+        self, outcome: str, driver_code: int | None, code: int | None = None, *, signal: int | None = None
+    ) -> None:
+        """Mask the secrets, then record the outcome even if that fails, such as on a full disk.
+
+        The arguments are those of `end`; the command's exit code is by default the driver's.
+        """
         try:
             self.mask_secrets()
         finally:
-            self.end(outcome, code, signal=signal)
+            self.end(outcome, driver_code if code is None else code, driver_code=driver_code, signal=signal)
 
     def end(
         self,
@@ -136,6 +142,7 @@ class Attempt:
         first_step: int | None = None,
         last_step: int | None = None,
         *,
+        driver_code: int | None = None,
         signal: int | None = None,
         ended: float | None = None,
     ) -> None:
@@ -144,7 +151,8 @@ class Attempt:
         Args:
             outcome: Done, failed, stopped (by the user or an alarm) or killed (npu-rl was; its driver may have
                 continued).
-            code: The driver's exit status.
+            code: The exit code of the command that ran the attempt; None if it was killed.
+            driver_code: The driver's exit status.
             first_step, last_step: By default those of metrics.jsonl.
             signal: The signal that npu-rl received.
             ended: Seconds since the epoch, by default now.
@@ -156,16 +164,24 @@ class Attempt:
                 steps = [point.step for point in read_metrics(self.metrics)]
                 self.first_step = min(steps, default=None) if first_step is None else first_step
                 self.last_step = max(steps, default=None) if last_step is None else last_step
-                self.outcome, self.code = outcome, code
+                self.outcome, self.code, self.driver_code = outcome, code, driver_code
                 name = {} if signal is None else {"signal": Signals(signal).name}
                 write_json(self.folder / "end.json", {**self._end(), **name, "ended": now(ended)})
         finally:
             self._run_lock.close()
 
+    def correct_code(self, code: int) -> None:
+        """Record another exit code of the command: its result was judged after the attempt's end."""
+        if self.code != code:
+            self.code = code
+            path = self.folder / "end.json"
+            write_json(path, {**read_json(path), "code": code})
+
     def _end(self) -> dict[str, Any]:
         return {
             "outcome": self.outcome,
             "code": self.code,
+            "driver_code": self.driver_code,
             "first_step": self.first_step,
             "last_step": self.last_step,
         }
@@ -187,6 +203,7 @@ def _attempt(folder: Path, number: int) -> Attempt:
                 return attempt
             raise
         attempt.code, attempt.first_step = end.get("code"), end.get("first_step")
+        attempt.driver_code = end.get("driver_code", attempt.code)  # 0.1.0 recorded the driver's alone
         attempt.last_step, attempt.outcome = end.get("last_step"), end.get("outcome")
     return attempt
 

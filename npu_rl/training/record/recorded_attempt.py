@@ -65,6 +65,7 @@ class RecordedAttempt:
     ended: float | None
     outcome: str | None
     code: int | None
+    driver_code: int | None
     signal: str | None
     command: tuple[str, ...]
     launcher: int | None
@@ -133,6 +134,7 @@ def recorded_attempt(attempt: Attempt, missing: list[str]) -> RecordedAttempt:
         seconds_of(end.get("ended")),
         attempt.outcome if isinstance(attempt.outcome, str) else None,
         attempt.code if isinstance(attempt.code, int) else None,
+        attempt.driver_code if isinstance(attempt.driver_code, int) else None,
         signal if isinstance(signal, str) else None,
         tuple(map(str, words)) if isinstance(words, list) else (),
         attempt.launcher,

@@ -82,7 +82,7 @@ def run_checkpoint(record: RunRecord, step: int | None, model: Path | None = Non
             f"Run {record.name} has no checkpoint",
             where=str(record.checkpoints),
             why="No step of it was saved to the end." if saved else "The folder is empty.",
-            hint="checkpoint.every of the recipe says after how many steps one is saved.",
+            hint="Set checkpoint.every=N: the next run saves a checkpoint every N steps.",
         )
     there = ", ".join(map(str, sorted(saved))) or "none"
     if step not in saved:

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from types import FrameType
 
+from npu_rl.common.errors import HostError
 from npu_rl.common.process import Child, processes_of, start, stop
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.explain_failure import Explanation, explain
@@ -49,6 +50,15 @@ class AttemptResult:
             return "stopped"
         return "done" if self.code == 0 else "failed"
 
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command, as far as the attempt decides it: a goal may be missed, too."""
+        if self.signal is not None:
+            return 128 + self.signal
+        if self.fatal is not None or self.planned:
+            return 1 if self.fatal is not None else 0
+        return self.code if self.code in (0, HostError.exit_code) else 1
+
 
 def attempt_once(
     attempt: Attempt,
@@ -76,13 +86,21 @@ def attempt_once(
         stop_after: Step after which the attempt is stopped, as by a user.
     """
     began = time.monotonic()
+    begin = partial(start, argv, env=environment, cwd=attempt.folder, output=attempt.driver_log)
     with _signals() as received, MetricsWriter(attempt.metrics) as writer:
-        child = start(argv, env=environment, cwd=attempt.folder, output=attempt.driver_log)
+        child = begin()
         collect = partial(StackCollector, attempt, argv[0], environment)
         follower = Follower(attempt, writer, watch, clock, screen, total, lines, stop_after, collect)
         try:
             attempt.record_driver(child.pid)
             ended = _until_end(follower, child, received, screen)
+            if follower.ray_failed and ended.signal is None and child.poll() != 0:  # nothing has begun
+                screen.note("Ray did not start. Trying once more")
+                stop(child, run_id, grace)
+                follower.ray_failed = False
+                child = begin()
+                attempt.record_driver(child.pid)
+                ended = _until_end(follower, child, received, screen)
         finally:
             # An exited driver may have left workers; a running one is terminated first.
             killed = stop(child, run_id, grace) if child.poll() is None or processes_of(run_id) else []

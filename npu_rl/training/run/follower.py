@@ -14,7 +14,7 @@ from npu_rl.training.monitor.metrics import MetricsWriter, seconds
 from npu_rl.training.monitor.phase_clock import PhaseClock, PhaseWait, parse_phase
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
-from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD
+from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, RAY_NOT_STARTED
 from npu_rl.training.monitor.tail import follow
 from npu_rl.training.monitor.watch import Watch
 from npu_rl.training.record.attempt import Attempt
@@ -29,6 +29,7 @@ _STAGES = (
     ("Total training steps:", "building the workers"),
     ("Training Progress:", "first step"),
 )
+_RAY_IS_UP = "npu-rl: comparing the nodes"
 _LAST_STAGE = "ending the run"
 
 
@@ -63,6 +64,7 @@ class Follower:
         self._step: int | None = None
         self._counts: Counter[tuple[str, str]] = Counter()
         self.stopping = False
+        self.ray_failed = self._ray_is_up = False
         self.alarms: list[Alarm] = []
         self.steps = 0
         clock.stage("starting the driver", time.monotonic())
@@ -131,6 +133,8 @@ class Follower:
             self._note([lost_node_alarm(lost["address"], self._step, log, run=run)])
         if self.steps:
             return
+        self._ray_is_up = self._ray_is_up or _RAY_IS_UP in message
+        self.ray_failed = not self._ray_is_up and (self.ray_failed or bool(RAY_NOT_STARTED.search(message)))
         for sign, stage in _STAGES:
             if sign in message:
                 self._screen.stage(stage)

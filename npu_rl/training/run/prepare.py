@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from npu_rl.common import byte_code, host_facts, python_roots
 from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
-from npu_rl.common.errors import HostError, NpuRlError, RecipeError, UsageError
+from npu_rl.common.errors import HostError, NpuRlError, UsageError
 from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
-from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
+from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe, refusal_lines
 from npu_rl.recipes.recipe.derived_recipe import derive_recipe
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.schema import Recipe
@@ -317,22 +318,6 @@ def _require_no_links(paths: WorkspacePaths, name: str) -> None:
                 raise LinkOnTheWay(link)
 
 
-class RefusedRecipe(RecipeError):
-    """A recipe that can't be run as it is; `findings` has all findings, errors first."""
-
-    def __init__(self, recipe: Recipe, findings: Sequence[Finding], refusing: Sequence[Finding]) -> None:
-        """Describe the refusal; `refusing` are the findings that count, for a rehearsal without those of `plan`."""
-        errors = [found for found in refusing if found.severity is Severity.ERROR]
-        count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
-        super().__init__(
-            f"{recipe.name} can't be run as it is: {count}",
-            where=errors[0].where,
-            why="\n".join(_finding_line(found, refusing) for found in findings),
-            hint="Correct these lines and run the command again.",
-        )
-        self.findings = tuple(findings)
-
-
 def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
     """Report the findings. Raises RefusedRecipe for an error that counts.
 
@@ -343,7 +328,8 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
     if any(found.severity is Severity.ERROR for found in refusing):
         raise RefusedRecipe(judgement.recipe, judgement.findings, refusing)
     for found in judgement.findings:
-        notify(_finding_line(found, refusing))
+        for line in refusal_lines(found, refusing):
+            notify(line)
 
 
 def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
@@ -354,11 +340,6 @@ def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[],
         refusal.hint = "\n".join(filter(None, (refusal.hint, f"{lacking.what}.", lacking.hint)))
     except NpuRlError:
         return  # reported once the recipe is right
-
-
-def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:
-    beside = found.severity is Severity.ERROR and found not in refusing
-    return f"not for the rehearsal: {found.line()}" if beside else found.line()
 
 
 def _this_machine(paths: WorkspacePaths, root: Path) -> Machine:

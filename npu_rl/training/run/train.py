@@ -54,15 +54,14 @@ class RunStopped(NpuRlError):
         every = recipe.checkpoint.every
         step = record.latest_checkpoint if can_resume(recipe) else None
         if step is not None:
-            why, hint = None, f"Go on from its checkpoint of step {step}: the same command with --resume"
-            hint += f" and name={record.name}" if free_name else ""
+            why, named = None, f" and name={record.name}" if free_name else ""
+            hint = f"Go on from its checkpoint of step {step}: the same command with --resume{named}"
         else:
             why = f"It has no checkpoint to resume from: {_no_checkpoint_reason(record, recipe)}"
             hint = "Run it again under another name: name=…"
             hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
-        super().__init__(
-            "Stopped. No process of this run is left", where=str(record.folder), why=why, hint=hint
-        )
+        what = "Stopped. No process of this run is left"
+        super().__init__(what, where=str(record.folder), why=why, hint=hint)
         self.exit_code = 128 + number
 
 
@@ -211,16 +210,17 @@ def run_attempt(
                 stop_after=stop_after,
             )
     except KeyboardInterrupt:
-        attempt.close("stopped", None)
+        attempt.close("stopped", None, 130)
         raise
-    except (NpuRlError, OSError):
-        attempt.close("failed", None)
+    except (NpuRlError, OSError) as error:
+        attempt.close("failed", None, getattr(error, "exit_code", 1))
         raise
-    attempt.close(ended.outcome, ended.code, signal=ended.signal)
+    attempt.close(ended.outcome, ended.code, ended.exit_code, signal=ended.signal)
     try:
         return _result(prepared, record, attempt, ended)
     except RunFailed as failed:
         failed.points = tuple(record.curve())
+        attempt.correct_code(failed.exit_code)
         raise
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.errors import UsageError
+from npu_rl.common.errors import UsageError, WeightsError
+from npu_rl.weights.checkpoints.output_journal import CONVERT_NAME, NAME, is_unfinished
 from npu_rl.weights.checkpoints.resumable_output import WorkProgress, made_by
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 
@@ -41,12 +42,14 @@ def audit_weights(
 
     Raises:
         UsageError: If they are one folder.
-        WeightsError: If one of them can't be read.
+        WeightsError: If one of them can't be read, or is unfinished.
         HostError: If the interpreter has no torch, or a worker ends.
     """
     watch = watch or WorkProgress()
     if options.a.resolve() == options.b.resolve():
         raise UsageError("Both checkpoints are the same folder", where=str(options.a))
+    for folder in (options.a, options.b):
+        _require_finished(folder)
     started = time.monotonic()
     arguments = {
         "a": str(options.a),
@@ -79,6 +82,17 @@ def audit_weights(
     workers.run(tasks, finished, watch.advance)
     seconds = time.monotonic() - started
     return _report(options, plan, counts, differences, not_finite, seconds) | workers.describe()
+
+
+def _require_finished(folder: Path) -> None:
+    """Raise WeightsError for a folder that an interrupted command has not filled."""
+    for journal, command in ((NAME, "cast"), (CONVERT_NAME, "convert")):
+        if is_unfinished(folder, journal):
+            raise WeightsError(
+                f"The checkpoint is unfinished: `weights {command}` was interrupted",
+                where=str(folder),
+                hint=f"Run the same `npu-rl weights {command}` again: it goes on where it was.",
+            )
 
 
 def _report(

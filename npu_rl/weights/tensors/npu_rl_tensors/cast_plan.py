@@ -104,8 +104,7 @@ class CastRules:
                 raise TensorError(
                     f"A tensor in {entry.dtype} has no scales",
                     where=f"{checkpoint.folder / shard}: {entry.name}",
-                    why=f"The index lists no {scale}.",
-                    hint="The checkpoint is incomplete, or in an FP8 format other than DeepSeek's.",
+                    why=f"The index lists no {scale}: the checkpoint is incomplete, or its FP8 is not DeepSeek's.",
                 )
             return PlannedTensor(entry, entry.dtype, None)
         if entry.dtype != FP8:

@@ -1,0 +1,77 @@
+"""On a terminal: colour, unless the user refuses it, and lists as wide as it is. In a pipe: neither."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from npu_rl.cli.colours import coloured
+from npu_rl.cli.show import _narrowed
+from tests.in_process import run_here
+from tests.support import clean_env, run_program
+
+_SGR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def on_a_terminal(words: list[str], env: dict[str, str], folder: Path, columns: int = 80) -> str:
+    """What a command prints on a terminal of its own, both streams, with escape sequences."""
+    env = {**env, "TERM": "xterm", "COLUMNS": str(columns)}
+    run = "import pty, sys; pty.spawn([sys.executable, '-m', 'npu_rl', *sys.argv[1:]])"
+    return run_program([sys.executable, "-c", run, *words], env=env, cwd=folder).stdout.replace("\r\n", "\n")
+
+
+def test_an_error_has_colour_on_a_terminal_alone(tmp_path: Path) -> None:
+    env = clean_env(tmp_path)
+    words = ["recipes", "check", "quickstart", "steps=a"]
+    shown = on_a_terminal(words, env, tmp_path)
+    assert "\x1b[1;31mnpu-rl:\x1b[0m Invalid argument 'steps=a'\n" in shown
+    assert "  \x1b[1mwhere:\x1b[0m the command line\n" in shown
+    plain = run_program([sys.executable, "-m", "npu_rl", *words], env=env, cwd=tmp_path).stderr
+    assert _SGR.sub("", shown) == plain
+
+
+@pytest.mark.parametrize(
+    "words", [["recipes", "list"], ["manifests", "list"], ["patches", "list"]], ids=" ".join
+)
+def test_a_list_fits_80_columns_and_is_one_line_an_entry_in_a_pipe(tmp_path: Path, words: list[str]) -> None:
+    env = clean_env(tmp_path)
+    shown = on_a_terminal(words, env, tmp_path).splitlines()
+    assert shown and max(map(len, shown)) <= 80
+    piped = run_here(words, env).stdout
+    assert " ".join(piped.replace(":", "").split()) == " ".join(" ".join(shown).replace(":", "").split())
+    assert len(piped.splitlines()) < len(shown)
+
+
+def test_a_base_is_listed_before_its_variants(tmp_path: Path) -> None:
+    lines = run_here(["recipes", "list"], clean_env(tmp_path)).stdout.splitlines()
+    names = [line.split()[0] for line in lines]
+    assert names == sorted(names)
+    assert names.index("deepseek-r1-zero-256die") < names.index("deepseek-r1-zero-256die-published")
+
+
+def test_a_narrow_terminal_gets_a_table_without_the_columns_least_needed() -> None:
+    heads, row = ("run", "recipe", "tree", "note"), ("r" * 30, "c" * 30, "t" * 12, "n" * 20)
+    assert _narrowed(heads, [row], ("tree", "recipe"), 95)[0] == list(heads)
+    assert _narrowed(heads, [row], ("tree", "recipe"), 94)[0] == ["run", "recipe", "note"]
+    assert _narrowed(heads, [row], ("tree", "recipe"), 80) == (["run", "note"], [["r" * 30, "n" * 20]])
+    assert _narrowed(heads, [row], ("tree", "recipe"), 20)[0] == ["run", "note"], "its cells are folded"
+
+
+@pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
+def test_the_user_can_refuse_colour(variable: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    try:
+        with os.fdopen(theirs, "w") as terminal:
+            assert coloured("error: x\n", terminal) == "\x1b[1;31merror:\x1b[0m x\n"
+            for name, value in variable.items():
+                monkeypatch.setenv(name, value)
+            assert coloured("error: x\n", terminal) == "error: x\n"
+    finally:
+        os.close(ours)
