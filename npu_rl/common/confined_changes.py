@@ -100,8 +100,8 @@ class Confined:
         """Write a file atomically: readers see the old or the new content, never a part.
 
         Args:
-            by: The path under which it is written first, so that a write that is killed leaves nothing elsewhere; what
-                one has left there is replaced.
+            by: The temporary path, so that a killed write leaves nothing elsewhere; a file that an earlier one left
+                there is replaced.
         """
         unseen = by or path.with_name(f".{path.name}.{os.urandom(6).hex()}")
         with self._parent(unseen) as (beside, temporary), self._parent(path) as (folder, name):
