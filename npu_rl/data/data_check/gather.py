@@ -36,7 +36,7 @@ def gather(
 
     Raises:
         UsageError: For a recipe whose trainer reads other files.
-        DataError: If the folder has none of the files, or one is not whole.
+        DataError: If the folder has none of the files, or one is incomplete.
         HostError: Without pyarrow.
     """
     if loaded.recipe.has_own_keys:
@@ -76,7 +76,7 @@ def _keys(loaded: LoadedRecipe) -> tuple[str, str]:
 
 
 def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files for training and validation: those that the recipe names, by their names in the folder."""
+    """Return the files for training and validation: the recipe's file names, located in the folder."""
     if not folder.is_dir():
         raise DataError("There is no such folder", where=str(folder), hint="Make it: npu-rl data prepare")
     found = []
