@@ -25,8 +25,8 @@ def export(
 ) -> None:
     """Write your commits as patches.
 
-    Those in code/ and src/NAME, beside the manifest and entered into it; by default the one that the workspace was set
-    up from. Nothing is written unless the patches give the tree of your last commit.
+    The commits in code/ and src/NAME become patches beside the manifest, and entries in it; by default the manifest is
+    the workspace's. Nothing is written unless the patches produce the tree of your last commit.
     """
     from npu_rl.stack.manifest.load_manifest import load_manifest
     from npu_rl.workspace.export.export_commits import export_commits, manifest_of
