@@ -95,7 +95,7 @@ def _require_own_kind(path: Path, *, folder: bool) -> None:
         return
     kind = "symbolic link" if stat.S_ISLNK(mode) else "file" if folder else "folder or device"
     raise HostError(
-        f"A {kind} stands where the store has a {'folder' if folder else 'file'}",
+        f"There is a {kind} where the store has a {'folder' if folder else 'file'}",
         where=str(path),
         why="npu-rl removes files in its store and follows no link to do so.",
         hint=_another(path.parent),

@@ -233,7 +233,7 @@ class Scanner:
             if line.strip():
                 raise self.error(
                     "Text follows the end of the patch",
-                    why=f"After the `-- ` trailer stands {_shown(line)}.",
+                    why=f"{_shown(line)} follows the `-- ` trailer.",
                     hint="Keep one commit per patch file (`git format-patch` without --stdout).",
                 )
             self.at += 1

@@ -88,7 +88,7 @@ class HunkJudge:
         if standing:
             why = self._why_elsewhere(standing[0] + changes[0].at - hunk.old_index, changes[0])
             return HunkJudgement(
-                "conflict", standing[0], inside, f"its lines stand at line {standing[0] + 1}, {why}"
+                "conflict", standing[0], inside, f"its lines are at line {standing[0] + 1}, {why}"
             )
         return HunkJudgement("target gone", None, inside, f"{gone} is no longer in the file")
 
@@ -182,7 +182,7 @@ class HunkJudge:
     def _is_gone(self, name: str) -> bool:
         return bool(name and self._new.scopes is not None and name not in self._new.names)
 
-    # -- its old lines stand there -----------------------------------------------------------------
+    # -- its old lines are there -------------------------------------------------------------------
 
     def _verbatim(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> HunkJudgement:
         inside = changes[0].inside
@@ -190,8 +190,8 @@ class HunkJudge:
         index = own[0] if len(own) == len(twins) == 1 else self._own_of_twins(hunk, changes, own, twins)
         if index is None:
             lines = ", ".join(str(i + 1) for i in own)
-            many = f"{counted(len(own), 'place')} of {_place_name(inside)}, and stood at {len(twins)}"
-            why = f"its lines stand at {many}: {lines}"
+            many = f"{counted(len(own), 'place')} of {_place_name(inside)}, and were at {len(twins)}"
+            why = f"its lines are at {many}: {lines}"
             return HunkJudgement("conflict", own[0], inside, why)
         reason = self._why_not_there(hunk, changes, index)
         if reason is not None:
@@ -243,7 +243,7 @@ class HunkJudge:
                 return elsewhere
         return self._repeated.standing_again(changes) or self._repeated.came_already(changes, _MOST_OF)
 
-    # -- its new lines stand there -----------------------------------------------------------------
+    # -- its new lines are there -------------------------------------------------------------------
 
     def _upstream(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement | None:
         """Return the judgement of a hunk that the new version has wholly or in part; None if it has none of it."""
@@ -258,14 +258,12 @@ class HunkJudge:
         if len(places) == len(changes):
             self._upstream_lines = taken
             index = max(0, first - (changes[0].at - hunk.old_index))
-            why = f"its new lines stand at line {first + 1}"
+            why = f"its new lines are at line {first + 1}"
             return HunkJudgement("already upstream", index, inside, why)
-        why = (
-            f"{len(places)} of its {len(changes)} changes stand there already, the first at line {first + 1}"
-        )
+        why = f"{len(places)} of its {len(changes)} changes are there already, the first at line {first + 1}"
         return HunkJudgement("conflict", first, inside, why)
 
-    # -- what it changes stands there, among other lines -------------------------------------------
+    # -- what it changes is there, among other lines -----------------------------------------------
 
     def _merged(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement:
         inside = changes[0].inside

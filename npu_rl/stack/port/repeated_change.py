@@ -39,7 +39,7 @@ class RepeatedChanges:
             if not change.removed and any(map(is_telling, change.added)):
                 places = self._new.places(change.added, change.inside)
                 if len(places) > len(self._old.places(change.added, change.inside)):
-                    return f"what it adds stands at line {places[-1] + 1} already, and was not there before"
+                    return f"the new version has the lines that it adds, at line {places[-1] + 1}"
         return None
 
     def came_already(self, changes: Sequence[PlacedChange], share: float) -> str | None:

@@ -174,7 +174,7 @@ class Port:
             raise PatchError(
                 "The repository of this port is gone",
                 where=str(self.work.git_dir),
-                hint="What was ported is lost with it. Copy what you edited, then begin anew: first the same command "
+                hint="The ported patches are lost with it. Copy your edits, then start again: run the same command "
                 "with --abort, then with --to REF.",
             )
         with Trees(Git(self.work.git_dir)) as trees:
