@@ -68,7 +68,7 @@ class LazyGroup(TyperGroup):
         return _command(cmd_name, self.table[cmd_name]) if cmd_name in self.table else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands by their summaries, without building their options, a sixth of the time of `--help`."""
+        """List the commands by their summaries, without building their options (a sixth of `--help`'s time)."""
         listed: dict[str, Any] = {
             name: TyperCommand(name, help=_summary(place))
             for name, place in self.table.items()

@@ -167,7 +167,7 @@ VerifyWith = Annotated[
     typer.Option(
         "--verify-with",
         metavar="SIGNERS",
-        help="Refuse a bundle without a signature of one of these: a file of allowed signers for ssh-keygen.",
+        help="Refuse a bundle that is not signed by one of these: a file of allowed signers for ssh-keygen.",
     ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]

@@ -40,7 +40,7 @@ def interrupt(came: list[int]) -> None:
         raise KeyboardInterrupt
 
     def again(lost: UnraisableHookArgs) -> None:
-        """Raise the exception again after a finalizer, such as the import system's, which no exception can leave."""
+        """Raise the interruption again after a finalizer has swallowed it; the import system has such finalizers."""
         if lost.exc_type is KeyboardInterrupt and came:
             signal.signal(signal.SIGALRM, lambda _number, frame: note(came[0], frame))
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)

@@ -30,7 +30,7 @@ def watching(doing: str = "casting", units: str = "shards", goal: str = "to writ
 
 @contextlib.contextmanager
 def reading(total: int) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how much of the files has been read; yield a function for several threads to call."""
+    """Show on a terminal how much of the files has been read; yield a thread-safe function that counts bytes."""
     lock = threading.Lock()
     bar = _Bar("hashing", "files", "to read") if sys.stderr.isatty() else None
     if bar is not None:

@@ -31,7 +31,7 @@ _FORM_NAMES = {BOXED: r"\boxed{}", HASHES: '"####"', "": "no form of answer"}
 
 @dataclass
 class Checked:
-    """The checks that were done, and those that were not.
+    """The results of the checks, and the checks that were skipped.
 
     Attributes:
         unchecked: What could not be checked on this machine, and why.

@@ -41,7 +41,7 @@ def gather(
     """
     if loaded.recipe.has_own_keys:
         raise UsageError(
-            f"{loaded.recipe.name} is for a trainer that reads no Parquet files",
+            f"{loaded.recipe.name} is for a trainer that does not read Parquet files",
             where=loaded.where("trainer", "keys"),
             why="data check reads the files of verl's trainers, and of MindSpeed-RL's.",
         )

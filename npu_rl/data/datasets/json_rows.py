@@ -57,7 +57,7 @@ class _Text:
         self.ended = False
 
     def more(self, row: int) -> bool:
-        """Read at least as much text again as is pending; return False at the end of the file."""
+        """Read more, at least doubling the pending text; return False at the end of the file."""
         if self.ended:
             return False
         self.text, self.at = self.text[self.at :], 0

@@ -29,7 +29,7 @@ class ComparedFiles(Protocol):
         """Return a file's content; None if it is missing. Raises PatchError if it is not a file."""
 
     def releases(self, path: str, blob: str) -> Sequence[str]:
-        """Return the releases in which the file is this blob, newest first. The id may be abbreviated."""
+        """Return the releases whose file is this blob, newest first. The id may be abbreviated."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class PlaceSearch:
         return tuple(found[:_MOST])
 
     def copy_of(self, content: bytes, path: str) -> str | None:
-        """Return the path of a file of the same kind and content; None if there is none."""
+        """Return the path of another file with the same kind and content, if any."""
         files = self._files(PurePosixPath(path).suffix)
         return next((name for name, other in files if other == content and content.strip()), None)
 

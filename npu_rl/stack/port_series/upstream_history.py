@@ -62,7 +62,7 @@ class UpstreamHistory:
     _open: list[Trees] = field(default_factory=list)
 
     def deleted(self, path: str) -> str | None:
-        """Return the commit that deleted or renamed a file; None if no such commit is among these."""
+        """Return the commit that deleted or renamed a file; None if no commit of the history did."""
         found = self._changes.get(path, [])
         return found[-1].commit if found and found[-1].blob is None else None
 

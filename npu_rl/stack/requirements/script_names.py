@@ -13,7 +13,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Unknown(Exception):
-    """A value that is known only by running the script, with the node that can't be evaluated."""
+    """A value that can't be known without running the script, with the node that can't be evaluated."""
 
     def __init__(self, node: ast.AST) -> None:
         super().__init__()
