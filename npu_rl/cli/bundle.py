@@ -118,7 +118,7 @@ def show(
 ) -> None:
     """Show a bundle and its use.
 
-    The whole bundle is read and checked against its list of hashes. The last two lines set it up on a host with only
+    The whole bundle is read and checked against its list of hashes. Two printed lines set it up on a host with only
     Python and git.
     """
     from npu_rl.common.user_path import user_path
