@@ -436,7 +436,7 @@ def test_a_link_among_its_own_places_is_refused(tmp_path: Path, name: str, marke
         (root / MARK).write_text("")
     (root / name).symlink_to(victim if name in ("tmp", "units", "files") else victim / "not-there")
     before = tree(tmp_path)
-    with pytest.raises(HostError, match="A symbolic link stands where the store has a"):
+    with pytest.raises(HostError, match="There is a symbolic link where the store has a"):
         Store(root)
     assert tree(tmp_path) == before
 

@@ -1,4 +1,4 @@
-"""The command line: parse, call, print. Heavy imports wait inside the commands."""
+"""The command line: parse, call, print. Heavy imports happen inside the commands."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _LIMIT = "It ran into a limit of this process (`ulimit -v`) or of this machine."
 def program() -> None:
     """Run `main` as the process `npu-rl`, and end it without Python's own shutdown.
 
-    During that shutdown Python gives signals back to the system: one that arrived then would end a finished command
-    as killed.
+    During that shutdown Python restores the default signal handlers: a signal that arrived then would report a finished
+    command as killed.
     """
     import gc
 
@@ -35,7 +35,7 @@ def program() -> None:
 def main() -> None:
     """Run the command and exit with its code.
 
-    Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not what it should be; 130, 143 and 129: ended by
+    Exit codes: 0 done, 1 failed, 2 usage, 3 the workspace or host is not as required; 130, 143 and 129: ended by
     SIGINT (Ctrl-C), SIGTERM or SIGHUP.
     """
     if not sys.flags.ignore_environment:  # as the installed command sets it
@@ -76,7 +76,7 @@ def _tell_of_interruption() -> None:
 
 
 def _run() -> int:
-    """Run the command; its exit code."""
+    """Run the command, and return its exit code."""
     from npu_rl.cli import streams
     from npu_rl.cli.app import app
     from npu_rl.common.errors import NpuRlError
@@ -103,7 +103,7 @@ def _run() -> int:
 
 
 def _log_of(error: BaseException) -> str:
-    """Where the git commands are logged, if one of them is why this error came."""
+    """Return where the git commands are logged, if one of them caused this error."""
     if not sys.modules.get("npu_rl.stack.git.command"):
         return ""
     from npu_rl.common.errors import SourceError
@@ -121,7 +121,7 @@ def _log_of(error: BaseException) -> str:
 
 
 def _words(error: OSError) -> str:
-    """Return the system's own reason and its subject; a current folder that was removed has no name to print."""
+    """Return the system's reason and its subject; a removed current folder has no name to print."""
     name = error.filename
     if isinstance(error, FileNotFoundError) and not (isinstance(name, str) and os.path.isabs(name)):
         try:

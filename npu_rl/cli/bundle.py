@@ -66,7 +66,7 @@ def create(
     ] = None,
     sign: Annotated[
         Path | None,
-        typer.Option("--sign", metavar="KEY", help="Sign it with this key of SSH, by ssh-keygen."),
+        typer.Option("--sign", metavar="KEY", help="Sign it with this SSH key, by ssh-keygen."),
     ] = None,
     jobs: Jobs = 8,
     offline: Offline = False,
@@ -121,9 +121,10 @@ def show(
     verify_with: VerifyWith = None,
     json: Json = False,
 ) -> None:
-    """Show a bundle, and its use.
+    """Show a bundle and its use.
 
-    All of it is read and held against its list of hashes. Two lines start from it where there are only Python and git.
+    The whole bundle is read and checked against its list of hashes. Two printed lines set it up on a host with only
+    Python and git.
     """
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.bundles.create_bundle import sizes_by_kind

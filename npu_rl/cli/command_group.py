@@ -20,7 +20,7 @@ HIDDEN = "hidden "
 
 
 def examples(*lines: str) -> Callable[[_Function], _Function]:
-    """Show these command lines below the help of a command. `  # ` begins what one of them does."""
+    """Show these command lines below the help of a command. `  # ` starts a comment on a line."""
 
     def note(function: _Function) -> _Function:
         _EXAMPLES[function] = lines
@@ -30,12 +30,12 @@ def examples(*lines: str) -> Callable[[_Function], _Function]:
 
 
 def block(title: str, lines: tuple[str, ...]) -> str:
-    """An epilog whose lines stay as they are."""
+    """Return an epilog whose lines are not reflowed."""
     return "\b\n" + "\n".join([f"{title}:", *(f"  {line}" for line in lines)])
 
 
 class Command(TyperCommand):
-    """A command that takes -v, and whose git commands are logged."""
+    """A command that accepts -v and logs its git commands."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -46,7 +46,7 @@ class Command(TyperCommand):
         return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command between the first and the last entry of the log of git commands."""
+        """Run the command between the first and the last entry in the log of git commands."""
         from npu_rl.stack.git import command_log
 
         command_log.begin(sys.argv[1:])
@@ -68,11 +68,11 @@ class LazyGroup(TyperGroup):
         self.params.append(_verbose())
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
-        """Return the command, whose file is imported now; None for an unknown name."""
+        """Import a command's file and return the command; None for an unknown name."""
         return _command(cmd_name, self.table[cmd_name]) if cmd_name in self.table else None
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """List the commands by their summaries. Building their options, too, takes a sixth of `--help`."""
+        """List the commands by their summaries, without building their options (a sixth of `--help`'s time)."""
         listed: dict[str, Any] = {
             name: TyperCommand(name, help=_summary(place))
             for name, place in self.table.items()
@@ -118,7 +118,7 @@ def _summary(place: str) -> str | None:
 
 @cache
 def _command(name: str, place: str) -> Any:
-    """Return a command, made once for all groups of a process: the tests call some thousand in one."""
+    """Return a command, built once per process: the tests call some thousand in one process."""
     hidden = place.startswith(HIDDEN)
     found = _found(place)
     if isinstance(found, typer.Typer):

@@ -163,7 +163,7 @@ def _refuse_workspace(workspace: Path | None) -> None:
 def _token_counter(
     tokenizer: Path | None, limit: int, python: str | None
 ) -> Callable[[list[Path]], dict[str, Any]] | None:
-    """Return what counts the prompts' tokens; None without a tokenizer."""
+    """Return a function that counts the prompts' tokens; None without a tokenizer."""
     from npu_rl.data.data_check.prompt_lengths import prompt_lengths
 
     if tokenizer is None and not (limit or python):
@@ -175,7 +175,7 @@ def _token_counter(
 def _converter(
     template: str | None, tokenizer: Path | None, limit: int, workspace: Path | None, python: str | None
 ) -> Callable[[list[Path]], dict[str, int]]:
-    """Return what makes MindSpeed-RL's files, with the preprocessor of the workspace's tree."""
+    """Return a function that makes MindSpeed-RL's files with the preprocessor of the workspace's tree."""
     from npu_rl.cli import proving
     from npu_rl.data.data_check.mindspeed_rl_files import preprocess, template_of
     from npu_rl.workspace.folder.chosen_interpreter import choose
@@ -197,7 +197,7 @@ def _converter(
 
 
 def _tokenizer_folder(tokenizer: Path | None, option: str) -> Path:
-    """Return the folder of --tokenizer, which has one. Raises UsageError where it is missing, for the option's sake."""
+    """Return the folder of --tokenizer, which must have one. Raises UsageError if the option is missing."""
     from npu_rl.data.data_check.prompt_lengths import require_tokenizer
 
     if tokenizer is None:
@@ -244,7 +244,7 @@ def _wanted(
 
 
 def _with_progress(wanted: Wanted, work: Callable[[Callable[[float], None]], PreparedFiles]) -> PreparedFiles:
-    """Do the work with a bar on a terminal, and with a line per quarter elsewhere."""
+    """Do the work with a progress bar on a terminal, and with a line per quarter elsewhere."""
     name, said = wanted.dataset.name, [0]
 
     def tell_quarter(done: float) -> None:

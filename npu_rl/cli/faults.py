@@ -93,7 +93,7 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
 
 
 def _run(paths: WorkspacePaths, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
-    """Return what the witnesses show, by the ids of the faults whose code the tree has."""
+    """Return the witnesses' results, by the ids of the faults whose code the tree has."""
     from npu_rl.recipes.faults.verdict import ABSENT, UNKNOWN
     from npu_rl.training.run.witness_run import run_witness
     from npu_rl.workspace.folder.chosen_interpreter import choose
@@ -116,7 +116,7 @@ def _is_well(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> bool
 
 
 def _disagreeing(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> list[str]:
-    """Return the ids of the faults whose witness shows otherwise than the texts."""
+    """Return the ids of the faults whose witness contradicts the texts."""
     from npu_rl.training.run.witness_run import HAS_FAULT, HAS_NONE
 
     contrary = {one.fault.id: HAS_NONE if one.is_open else HAS_FAULT for one in verdicts}

@@ -1,8 +1,8 @@
 """`python -m npu_rl`: continue without the entries that PYTHONPATH and the current folder add to sys.path.
 
-The installed command needs none of it (npu_rl/cli/launcher). Here Python is up already, and what it imported so far may
-be a stray file of the tree that is to be judged. One that only shadows a module is left behind by starting
-again; one that is written to deceive is not, since it has run.
+The installed command does not need this (npu_rl/cli/launcher). Here Python is already running, and may have imported a
+stray file of the tree to be judged. Starting again leaves a file that only shadows a module behind, but not a file that
+is written to deceive, since it has run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import sys
 def isolate() -> None:
     """Start again with `python -E` if Python could have imported, or did import, a stray file.
 
-    That is so if PYTHONPATH names a folder other than our own, or a module came from the current folder. Else only
-    that folder is removed from sys.path.
+    It starts again if PYTHONPATH names a folder other than our own, or a module came from the current folder. Otherwise
+    only that folder is removed from sys.path.
 
     Imports nothing that Python has not loaded at its start: it could be a stray file.
     """
@@ -34,7 +34,7 @@ def isolate() -> None:
 
 
 def _has_loaded_from(folder: str) -> bool:
-    """Whether a top-level module was found in this folder of sys.path."""
+    """Return whether a top-level module was found in this folder of sys.path."""
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
         if file and "." not in name and name != "__main__":

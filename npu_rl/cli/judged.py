@@ -1,4 +1,4 @@
-"""A recipe as every command that judges one loads it, and the findings as each of them prints them."""
+"""Loading of a recipe, and printing of findings, for all commands that judge a recipe."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
-    """The recipe. as_json: print what is invalid in it as findings, and exit, instead of raising InvalidRecipe."""
+    """Load a recipe. as_json: print its errors as findings and exit, instead of raising InvalidRecipe."""
     from npu_rl.recipes.recipe.load_recipe import load_recipe
     from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 
@@ -37,7 +37,7 @@ def judge_in(
     machine: Machine | None = None,
     storage_speed: float | None = None,
 ) -> tuple[Judgement, AssembledTree | None]:
-    """Judge a recipe by the tree of the workspace named, or of the one that is found, if there is one."""
+    """Judge a recipe by the tree of the named workspace, or of the one that is found, if any."""
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.recipes.judgement.judge import judge
     from npu_rl.recipes.judgement.judgement import AssembledTree
@@ -60,7 +60,7 @@ def judge_in(
 
 
 def _training_python(paths: WorkspacePaths) -> str:
-    """Return the training interpreter of a workspace that equals its lock. Raises NotValidated for another."""
+    """Return the training interpreter of a workspace that equals its lock. Raises NotValidated if it differs."""
     from npu_rl.common.errors import NpuRlError
     from npu_rl.recipes.judgement.trainer_validation import NotValidated
     from npu_rl.workspace.folder.chosen_interpreter import choose
@@ -75,7 +75,7 @@ def _training_python(paths: WorkspacePaths) -> str:
 
 
 def rows(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """Findings for programs, without secrets."""
+    """Return findings for programs, without secrets."""
     from npu_rl.common.masking import masked_text
 
     shown = [found.to_json() for found in findings]
@@ -93,7 +93,7 @@ def say_findings(findings: Iterable[Finding]) -> None:
 
 
 def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
-    """One line on the known faults of the tree, if there is one; for a recipe of another manifest none."""
+    """Print one line on the known faults of the tree, if there is one, unless the recipe is for another manifest."""
     if tree is None or tree.stack is None:
         return
     here = loaded.in_stack(tree.stack)
@@ -103,7 +103,7 @@ def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
 
 
 def faults_of(loaded: LoadedRecipe, code: Path) -> str:
-    """The line on the known faults of a tree under a recipe's switches and strategy."""
+    """Return the line on the known faults of a tree under a recipe's switches and strategy."""
     from npu_rl.recipes.faults.fault_counts import faults_line
     from npu_rl.recipes.judgement.fault_findings import strategy_of, switched_off
     from npu_rl.recipes.sizing.plan_inputs import run_environment

@@ -72,7 +72,7 @@ def lock(
 
 
 def _demand_environment(manifest: str) -> None:
-    """Raise ManifestError for a variable that no run can have; print a note on a likely typing error."""
+    """Raise ManifestError for a variable that no run may have; print a note on a likely typo."""
     from npu_rl.cli.manifest_environment import notes_and_errors
     from npu_rl.stack.manifest.load_manifest import load_manifest
 

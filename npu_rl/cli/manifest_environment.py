@@ -1,4 +1,4 @@
-"""The environment that a manifest sets, judged as far as no tree is needed."""
+"""Checks of the environment that a manifest sets, as far as they need no tree."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
 
 def notes_and_errors(loaded: LoadedManifest) -> tuple[list[str], list[str]]:
-    """Return lines on variables that are likely a typing error, and on those that no run could have.
+    """Return lines on variables that are likely typos, and on variables that no run may have.
 
-    What only the tree's code reads is judged with a recipe, when there is a tree.
+    Variables that only the tree's code reads are checked with a recipe, once there is a tree.
     """
     notes: list[str] = []
     errors: list[str] = []

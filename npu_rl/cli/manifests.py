@@ -69,7 +69,7 @@ def list_manifests(json: Json = False) -> None:
 
 
 def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iterator[str]:
-    """Yield what was verified, a line for the manifest and one for each recipe."""
+    """Yield the verified steps, with a line for the manifest and one for each recipe."""
     from npu_rl.stack.git.objects import short
 
     if record is None:
@@ -83,7 +83,7 @@ def _verified_lines(record: VerificationRecord | None, tree: str | None) -> Iter
 
 
 def _steps_line(steps: Sequence[VerifiedStep]) -> str:
-    """Return the last date and the names of the steps: passed, rehearsed at a level, failed."""
+    """Return the last date and the names of the steps that passed, were rehearsed or failed."""
     from npu_rl.stack.lock.verification_record import REHEARSAL
 
     levels = [
@@ -197,7 +197,7 @@ def check(manifest: NamedManifest, json: Json = False) -> None:
 
 
 def _compared_bounds(loaded: LoadedManifest, notes: list[str], errors: list[str]) -> int | None:
-    """Add what a comparison with the lock beside a manifest finds; return how many bounds it compared."""
+    """Add the findings of a comparison with the lock beside a manifest; return the number of compared bounds."""
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.requirements.bound_check import compare_bounds
 

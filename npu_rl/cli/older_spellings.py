@@ -1,4 +1,4 @@
-"""Commands by the names they had before `manifests`, `recipes` and `patches`: they work and are not listed."""
+"""Commands under their names before `manifests`, `recipes` and `patches`: they still work but are not listed."""
 
 from __future__ import annotations
 

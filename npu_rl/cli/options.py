@@ -1,4 +1,4 @@
-"""The options and arguments that several commands have, each described once."""
+"""The options and arguments shared by several commands, each described once."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ VerifyWith = Annotated[
     typer.Option(
         "--verify-with",
         metavar="SIGNERS",
-        help="Refuse a bundle that none of these signed: a file of allowed signers, as ssh-keygen has it.",
+        help="Refuse a bundle that is not signed by one of these: a file of allowed signers for ssh-keygen.",
     ),
 ]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]
@@ -192,7 +192,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for 
 
 
 def network(rewrite: list[str] | None = None, *, offline: bool) -> Network:
-    """Return what sources are fetched with: --rewrite, --offline, and the environment."""
+    """Return the network settings from --rewrite, --offline and the environment."""
     from npu_rl.stack.sources.git_remote import Network
     from npu_rl.stack.sources.url_rewriting import load_rewrites
 

@@ -78,7 +78,7 @@ def lint(
 
 @contextmanager
 def _against(name: str | None) -> Iterator[Against | None]:
-    """Provide what patches are held against: a folder where there is one of that name, else a manifest's lock."""
+    """Provide the target of the check: a folder if there is one of that name, else a manifest's lock."""
     from npu_rl.common.user_path import user_path
 
     if name is None:

@@ -41,9 +41,9 @@ def port(
     manifest: ManifestOrWorkspace = None,
     go_on: Annotated[
         bool,
-        typer.Option("--continue", help="Take the work tree as the result of the patch at the stop."),
+        typer.Option("--continue", help="Take the work tree as the result of the stopped patch."),
     ] = False,
-    skip: Annotated[bool, typer.Option("--skip", help="Leave the patch at the stop out.")] = False,
+    skip: Annotated[bool, typer.Option("--skip", help="Leave out the stopped patch.")] = False,
     abort: Annotated[bool, typer.Option("--abort", help="Remove the port and its work tree.")] = False,
     no_history: Annotated[
         bool,
@@ -63,7 +63,7 @@ def port(
             "--output",
             "-o",
             metavar="DIR",
-            help="Where the new patchset is written.  [default: patches/COMPONENT/VERSION beside the manifest]",
+            help="The folder for the new patchset.  [default: patches/COMPONENT/VERSION beside the manifest]",
         ),
     ] = None,
     verify: Annotated[
@@ -143,7 +143,7 @@ def _port(
 
 
 def _manifest(named: str | None, place: PortFolder) -> LoadedManifest:
-    """Return the manifest that is named, else the port's own, else that of the workspace around this folder."""
+    """Return the named manifest, else the port's own, else that of the workspace around this folder."""
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     if named is None and place.is_there:

@@ -46,7 +46,7 @@ def plan(
     ] = None,
     storage: Annotated[
         float | None,
-        typer.Option("--storage-gbs", metavar="GB/S", help="Speed of the storage that holds the weights."),
+        typer.Option("--storage-gbs", metavar="GB/S", help="Speed of the storage with the weights."),
     ] = None,
     every_rule: Annotated[
         bool, typer.Option("--all", help="List every rule that holds, and why others don't apply.")

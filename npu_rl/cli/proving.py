@@ -1,4 +1,4 @@
-"""Progress while every file is read: nothing for the first second, then the share that is done."""
+"""Progress while every file is read: nothing for the first second, then the completed share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAUSE = 5.0  # seconds between two lines where there is no terminal
 
 @contextlib.contextmanager
 def shown() -> Iterator[Callable[[int, int], None]]:
-    """A `progress` for `verify`: a bar on a terminal, a line now and then elsewhere, on standard error."""
+    """Provide `progress` for `verify`: a bar on a terminal, an occasional line elsewhere, on standard error."""
     progress = _Bar() if sys.stderr.isatty() else _Lines()
     try:
         yield progress

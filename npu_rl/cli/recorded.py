@@ -41,7 +41,7 @@ def runs_root(workspace: Path | None) -> Path | None:
 
 
 def read_run(run: str, workspace: Path | None) -> RecordedRun:
-    """Return a run as it is recorded now."""
+    """Return a run as currently recorded."""
     from npu_rl.training.record.locate_run import locate_run
     from npu_rl.training.record.recorded_run import recorded_run
 
@@ -49,7 +49,7 @@ def read_run(run: str, workspace: Path | None) -> RecordedRun:
 
 
 def find_record(run: str, workspace: Path | None) -> RunRecord:
-    """Return the record of a run, to be changed."""
+    """Return the record of a run, for changes."""
     from npu_rl.training.record.locate_run import run_record
 
     return run_record(run, runs_root(workspace))

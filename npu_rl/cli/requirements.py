@@ -89,7 +89,7 @@ def _resolved(loaded: LoadedManifest, target: Target) -> Pylock:
 
 
 def _explain(loaded: LoadedManifest) -> None:
-    """Print each contradiction as a sentence, then what packages themselves contradict, and what was not read."""
+    """Print each contradiction as a sentence, then the packages' own contradictions, and what was not read."""
     from npu_rl.common.printable import counted
     from npu_rl.stack.lock import lock_model
     from npu_rl.stack.pylocks.explanation import explanation

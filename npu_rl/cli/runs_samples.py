@@ -23,17 +23,17 @@ def samples(
         int | None,
         typer.Option(
             "--step", min=0, metavar="N",
-            help="Those of this step.  [default: the last; all, with another order than written]",
+            help="The samples of this step.  [default: the last; all, with another order than written]",
         ),
     ] = None,
     order: Annotated[
         str, typer.Option("--order", metavar="ORDER", help="written, best, worst (by reward) or random.")
     ] = "written",
-    count: Annotated[int, typer.Option("--count", min=1, max=1000, metavar="N", help="At most so many.")] = 10,
+    count: Annotated[int, typer.Option("--count", min=1, max=1000, metavar="N", help="Show at most N samples.")] = 10,
     validation: Annotated[
-        bool, typer.Option("--validation", help="Those of validations, not of training steps.")
+        bool, typer.Option("--validation", help="Samples of validations, not of training steps.")
     ] = False,
-    seed: Annotated[int, typer.Option("--draw", metavar="N", help="Another number, other random samples.")] = 0,
+    seed: Annotated[int, typer.Option("--draw", metavar="N", help="Seed of the random samples.")] = 0,
     workspace: Workspace = None,
     json: Json = False,
 ) -> None:  # fmt: skip

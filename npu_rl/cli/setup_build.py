@@ -1,4 +1,4 @@
-"""`npu-rl setup --build`: the build commands of a manifest, and what is printed of them."""
+"""`npu-rl setup --build`: the build commands of a manifest, and their output."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def built_components(paths: WorkspacePaths, lock: Lock, python: str | None) -> l
 
 
 def built_json(built: list[BuildOutcome] | None) -> dict[str, Any]:
-    """Return the part of the JSON document that is about builds; empty without --build."""
+    """Return the builds' part of the JSON document; empty without --build."""
     return {} if built is None else {"built": [_outcome_json(one) for one in built]}
 
 
@@ -36,7 +36,7 @@ def _outcome_json(outcome: BuildOutcome) -> dict[str, object]:
 
 
 def say_built(lock: Lock, built: list[BuildOutcome] | None) -> None:
-    """Print what was built; nothing without --build."""
+    """Print the built components; nothing without --build."""
     if built is None:
         return
     for outcome in built:

@@ -1,4 +1,4 @@
-"""`npu-rl setup --bundle`: its options put together."""
+"""The options of `npu-rl setup --bundle`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def opened_bundle(held: ExitStack, bundle: Path | None, verify_with: Path | None) -> OpenBundle | None:
-    """Return the bundle that is named, open until `held` ends; None if none is."""
+    """Return the named bundle, open until `held` ends; None without a name."""
     if bundle is None and verify_with is not None:
         raise UsageError("--verify-with needs --bundle", hint="Name the bundle, too: --bundle FILE")
     if bundle is None:
@@ -36,7 +36,7 @@ def require_bundled_lock(bundle: OpenBundle | None, lock: Lock) -> None:
 
 
 def store_of(held: ExitStack, bundle: OpenBundle | None, lock: Lock) -> Store:
-    """Return the user's store, or the one that is in a bundle, until `held` ends."""
+    """Return the user's store, or until `held` ends a bundle's store."""
     if bundle is None:
         from npu_rl.stack.store import Store
 
@@ -58,7 +58,7 @@ def wheels_of(held: ExitStack, bundle: OpenBundle | None) -> list[Path]:
 
 
 def manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
-    """Return the manifest's file: the one that is named, else the one that the bundle has."""
+    """Return the file of the named manifest, or else of the bundle's."""
     from npu_rl.stack.manifest.manifest_kind import find_manifest
 
     if manifest is None and bundle is not None:

@@ -1,4 +1,4 @@
-"""`npu-rl setup --install`: its options put together, and what is printed of it."""
+"""The options and the output of `npu-rl setup --install`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def planned_installation(
     offline: bool,
     dry_run: bool,
 ) -> tuple[InstallRequest, InstallPlan]:
-    """Return what is to be installed. What can't work is raised here, before anything is fetched."""
+    """Return the planned installation. An installation that can't work raises here, before anything is fetched."""
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.installation.install import finish_interrupted, plan, requested
@@ -68,7 +68,7 @@ def say_plan(plan: InstallPlan) -> None:
 
 
 def say_installed(plan: InstallPlan) -> None:
-    """Print what was installed."""
+    """Print the installed packages."""
     from npu_rl.stack.installation.install_plan import done_lines
 
     for line in done_lines(plan):
@@ -76,14 +76,14 @@ def say_installed(plan: InstallPlan) -> None:
 
 
 def install_planned(request: InstallRequest, planned: InstallPlan) -> InstallPlan:
-    """Install, and return what was done."""
+    """Install the packages, and return the completed plan."""
     from npu_rl.stack.installation.install import install
 
     return install(request, planned, tell)
 
 
 def installed_json(plan: InstallPlan | None) -> dict[str, Any]:
-    """Return the part of the JSON document that is about packages."""
+    """Return the packages' part of the JSON document."""
     from npu_rl.stack.installation.install_plan import plan_json
 
     return {} if plan is None else {"packages": plan_json(plan)}

@@ -1,7 +1,7 @@
-"""Results for people: progress on standard error, results on standard output, plain when piped.
+"""Output for people: progress on standard error, results on standard output, plain when piped.
 
-All that a command prints goes through here (ruff's T201 holds the others to it): names, titles and messages come from
-anybody, and must neither steer a terminal nor pass for a line of ours.
+All output of commands goes through here (enforced by ruff's T201): names, titles and messages come from anybody, and
+must neither control a terminal nor pass for a line of npu-rl's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def print_json(value: Any) -> None:
-    """One document, stable order, on standard output."""
+    """Print one document with keys in stable order on standard output."""
     import json
 
     utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
@@ -29,7 +29,7 @@ def print_json(value: Any) -> None:
 
 
 def print_report(document: Any, text: str, *, as_json: bool) -> None:
-    """The document of --json, or the same as text of several lines."""
+    """Print the document of --json, or the same as text of several lines."""
     if as_json:
         print_json(document)
     else:
@@ -37,7 +37,7 @@ def print_report(document: Any, text: str, *, as_json: bool) -> None:
 
 
 def say(line: str) -> None:
-    """One line of a result, on standard output."""
+    """Print one line of a result on standard output."""
     print(one_line(line))
 
 
@@ -47,12 +47,12 @@ def say_labelled(text: str) -> None:
 
 
 def say_text(text: str) -> None:
-    """A result of several lines, on standard output."""
+    """Print a result of several lines on standard output."""
     sys.stdout.write(printable(text))
 
 
 def say_paged(text: str) -> None:
-    """A long result, on a terminal in the user's pager."""
+    """Print a long result, in the user's pager on a terminal."""
     from npu_rl.common.pager import page
 
     if not page(printable(text)):
@@ -134,12 +134,12 @@ _speaking = threading.Lock()
 
 
 def tell(message: str) -> None:
-    """One line of news that is not the result. Secrets are masked."""
+    """Print one line on standard error that is not part of the result. Secrets are masked."""
     tell_text(one_line(message))
 
 
 def tell_text(text: str) -> None:
-    """News of several lines: whole, from whichever thread, where `print` writes their ends on their own."""
+    """Print several lines on standard error in one write, from any thread; `print` writes the line end separately."""
     from npu_rl.common.masking import masked_text  # not every command has news
 
     with _speaking:
@@ -148,17 +148,17 @@ def tell_text(text: str) -> None:
 
 
 def error_count(count: int) -> str:
-    """The number of errors, as the last line of a check has it."""
+    """Return the number of errors as the last line of a check."""
     return counted(count, "error") if count else "no error"
 
 
 def amount(size: int) -> str:
-    """Bytes for people: decimal units."""
+    """Return a number of bytes for people, in decimal units."""
     return f"{size / 1e6:.1f} MB" if size >= 100_000 else f"{size / 1e3:.1f} kB"
 
 
 def rich_progress(*columns: Any) -> Any:
-    """A display of rich's on standard error, begun; it leaves nothing behind."""
+    """Start a progress display of rich on standard error that leaves nothing behind."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -168,7 +168,7 @@ def rich_progress(*columns: Any) -> Any:
 
 
 class PlainWatcher(AbstractContextManager["PlainWatcher"]):
-    """A line per event, for logs and pipes."""
+    """A watcher that prints a line per event, for logs and pipes."""
 
     def __init__(self) -> None:
         self._asked: set[str] = set()
@@ -190,12 +190,12 @@ class PlainWatcher(AbstractContextManager["PlainWatcher"]):
         tell(f"{component}: {message}")
 
     def end(self, component: str, size: int) -> None:
-        """Print how much was received."""
+        """Print the received bytes."""
         if size:
             tell(f"{component}: {amount(size)}")
 
     def __exit__(self, *_: object) -> None:
-        """Leave what was printed."""
+        """Leave the printed lines."""
 
 
 class LiveWatcher(AbstractContextManager["LiveWatcher"]):
@@ -236,7 +236,7 @@ class LiveWatcher(AbstractContextManager["LiveWatcher"]):
         self._progress.console.print(printable(f"{component}: {message}"), markup=False, highlight=False)
 
     def end(self, component: str, size: int) -> None:
-        """Fill the bar and show how much was received."""
+        """Fill the bar and show the received bytes."""
         if size:
             self._progress_update(component, completed=1.0, description=amount(size))
 
@@ -250,5 +250,5 @@ class LiveWatcher(AbstractContextManager["LiveWatcher"]):
 
 
 def watcher() -> AbstractContextManager[Watcher]:
-    """Bars on a terminal, lines elsewhere."""
+    """Return a watcher with bars on a terminal, and with lines elsewhere."""
     return LiveWatcher() if sys.stderr.isatty() else PlainWatcher()

@@ -1,6 +1,6 @@
 """Handling of SIGINT (Ctrl-C), SIGTERM and SIGHUP: a command ends quietly, with 128 and the signal's number.
 
-One that the caller ignores stays ignored: nohup ignores SIGHUP, a shell SIGINT for what it starts with `&`.
+A signal that the caller ignores stays ignored: nohup ignores SIGHUP, and a shell SIGINT for commands with `&`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,17 @@ AGAIN_S = 0.01  # until what a finalizer swallowed is raised again
 def end_at_once() -> None:
     """Make a signal end the process immediately, without an exception.
 
-    For times at which nothing has been started: an exception that is raised amid an import, or while Python ends,
-    is printed or lost.
+    For times before any work is started: an exception during an import, or while Python exits, is printed or lost.
     """
     signal.setitimer(signal.ITIMER_REAL, 0)
     _handle(lambda number, _frame: os._exit(128 + number))
 
 
 def interrupt(came: list[int]) -> None:
-    """Make a signal raise KeyboardInterrupt in the main thread, so that what is staged is removed.
+    """Make a signal raise KeyboardInterrupt in the main thread, so that staged files are removed.
 
     Args:
-        came: Where the signal's number is added first.
+        came: The list that the signal's number is first added to.
     """
 
     def note(number: int, _frame: FrameType | None) -> None:
@@ -41,7 +40,7 @@ def interrupt(came: list[int]) -> None:
         raise KeyboardInterrupt
 
     def again(lost: UnraisableHookArgs) -> None:
-        """An exception cannot leave a finalizer (the import system has some): raise it after that."""
+        """Raise the interruption again after a finalizer has swallowed it; the import system has such finalizers."""
         if lost.exc_type is KeyboardInterrupt and came:
             signal.signal(signal.SIGALRM, lambda _number, frame: note(came[0], frame))
             signal.setitimer(signal.ITIMER_REAL, AGAIN_S)

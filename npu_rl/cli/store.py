@@ -28,7 +28,7 @@ def gc(
         float, typer.Option("--days", min=0.0, metavar="N", help="Drop units unused for N days.")
     ] = 30.0,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what would go, and drop nothing.")
+        bool, typer.Option("--dry-run", help="Print what would be dropped, and drop nothing.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Standard input, output and error: closed, broken or on a full disk, they change the exit code to 1 at most."""
+"""Standard input, output and error; if closed, broken or on a full disk, they change the exit code to 1 at most."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import sys
 
 
 def prepare() -> None:
-    """Open streams that the caller closed on /dev/null.
+    """Open /dev/null for the streams that the caller closed.
 
-    The next file opened would get their number, and what any library prints would go into it.
+    Otherwise the next opened file would get their number, and any library's output.
     """
     for number, (name, mode) in enumerate((("stdin", "r"), ("stdout", "w"), ("stderr", "w"))):
         stream = getattr(sys, name)
@@ -37,8 +37,8 @@ def complain(message: str) -> None:
 def flush() -> bool:
     """Flush the output, and return whether all of it was written.
 
-    A stream that fails is reported and redirected to /dev/null, so that Python's own end doesn't fail on it once more,
-    with exit code 120. A closed pipe isn't reported: its reader had enough.
+    A stream that fails is reported and redirected to /dev/null, so that Python doesn't fail on it again at exit, with
+    exit code 120. A closed pipe isn't reported: its reader needs no more.
     """
     whole = True
     for name, stream in ("standard output", sys.__stdout__), ("standard error", sys.__stderr__):

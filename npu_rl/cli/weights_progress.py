@@ -17,9 +17,9 @@ def watching(doing: str = "casting", units: str = "shards", goal: str = "to writ
     """Show the progress of work on weights on standard error.
 
     Args:
-        doing: What is done.
-        units: What is finished one by one.
-        goal: What is said of the bytes in all.
+        doing: The action, such as casting.
+        units: The items to count, such as shards.
+        goal: The text after the total size, such as "to write".
     """
     watch = _Bar(doing, units, goal) if sys.stderr.isatty() else _Lines(doing, units, goal)
     try:
@@ -30,7 +30,7 @@ def watching(doing: str = "casting", units: str = "shards", goal: str = "to writ
 
 @contextlib.contextmanager
 def reading(total: int) -> Iterator[Callable[[int], None]]:
-    """Show on a terminal how much of the files is read; what is yielded is called by several threads."""
+    """Show on a terminal how much of the files has been read; yield a thread-safe function that counts bytes."""
     lock = threading.Lock()
     bar = _Bar("hashing", "files", "to read") if sys.stderr.isatty() else None
     if bar is not None:
@@ -49,7 +49,7 @@ def reading(total: int) -> Iterator[Callable[[int], None]]:
 
 
 def last_lines(hosts: list[dict[str, Any]] | None, seconds: float, kept: int, units: str) -> list[str]:
-    """Return the end of a report: what each host of a Ray cluster has done, how long it took, what was there before."""
+    """Return the end of a report: each Ray host's share of the work, the duration, and units from before."""
     listed = ", ".join(f"{host['tasks']} on {host['host']} ({host['ip']})" for host in hosts or ())
     lines = [f"  hosts:    {listed}"] if hosts else []
     there = f"; {kept} {units} were there from before" if kept else ""
@@ -78,7 +78,7 @@ class _Lines(WorkProgress):
         tell(f"[{done}/{total}] {name}")
 
     def end(self) -> None:
-        """Remove what is shown."""
+        """Remove the display."""
 
 
 class _Bar(_Lines):

@@ -70,10 +70,9 @@ def read_if_file(path: Path, most: int = LARGEST) -> bytes | None:
 
 
 def chunks(file: BufferedReader, largest: int = 1 << 20) -> Iterator[memoryview]:
-    """Yield what follows in an open file, in one buffer that is used again.
+    """Yield the rest of an open file in chunks, which share one buffer.
 
-    Raises OSError for more than the size of the file when this began: of /proc/self/pagemap that is 0, and its content
-    has no end.
+    Raises OSError beyond the file's size at the start: /proc/self/pagemap has size 0 and endless content.
     """
     left = os.fstat(file.fileno()).st_size - file.tell()
     buffer = memoryview(bytearray(min(largest, max(left, 0) + 1)))
@@ -88,7 +87,7 @@ def hash_file(path: Path, digest: Any = None, progress: Callable[[int], object] 
     """Return the hash of a file in hexadecimal. Raises OSError.
 
     Args:
-        digest: Of hashlib; None for SHA-256.
+        digest: A digest of hashlib; None for SHA-256.
         progress: Called with the number of bytes, as they are read.
     """
     import hashlib
@@ -104,7 +103,7 @@ def hash_file(path: Path, digest: Any = None, progress: Callable[[int], object] 
 
 @contextlib.contextmanager
 def _within_bounds() -> Iterator[None]:
-    """Turn what a parser raises of nesting or of too little memory into ValueError."""
+    """Turn a parser's errors for deep nesting or too little memory into ValueError."""
     try:
         yield
     except RecursionError:
@@ -132,14 +131,14 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def _require_bounded_json(text: str | bytes) -> None:
-    """Raise ValueError for more values than fit into a gigabyte: 64 MiB of `{},` took 1.7."""
+    """Raise ValueError for more values than fit into a gigabyte: 64 MiB of `{},` took 1.7 GB."""
     signs: tuple[Any, ...] = ("[", "{", ",", ":") if isinstance(text, str) else (b"[", b"{", b",", b":")
     if sum(map(text.count, signs)) > JSON_VALUES:
         raise ValueError(f"it contains more than {JSON_VALUES:,} values")
 
 
 def parse_python(content: bytes) -> ast.Module:
-    """Return the syntax tree of Python source, warning of nothing. Raises ValueError for any other bytes."""
+    """Return the syntax tree of Python source, without warnings. Raises ValueError for any other bytes."""
     import ast
     import warnings
 
@@ -170,13 +169,13 @@ def syntax_tree(content: bytes) -> ast.Module | None:
 
 
 def python_cost(content: bytes) -> int:
-    """Return what parsing costs, about one for each token: 100,000 take a second and 0.2 GB at most."""
+    """Return the cost of parsing, about one for each token: 100,000 take a second and 0.2 GB at most."""
     signs = len(content) - len(content.translate(None, _PYTHON_SIGNS))
     return signs + content.count(b"{") * len(content) // _BYTES_OF_A_BRACE
 
 
 def _require_shallow(tree: ast.AST) -> None:
-    """Raise ValueError for a tree that functions which recurse over it might run out of stack for."""
+    """Raise ValueError for a tree so deep that recursive functions might exhaust the stack."""
     import ast
 
     leaves = (ast.Name, ast.Constant, ast.Load, ast.Store)
@@ -227,9 +226,9 @@ class UnboundedYaml(ValueError):
 
 
 def require_bounded_yaml(text: str | bytes, loader: Any) -> None:
-    """Raise UnboundedYaml for text that a composer would take too much memory, time or stack for.
+    """Raise UnboundedYaml for text that would cost a composer too much memory, time or stack.
 
-    Only its events are read, which takes neither. Raises yaml.YAMLError for text that is not YAML.
+    Only its events are read, which takes none of these. Raises yaml.YAMLError for text that is not YAML.
     """
     import yaml
 

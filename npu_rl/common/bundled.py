@@ -32,7 +32,7 @@ def data_root() -> Path:
 
 
 def is_checkout() -> bool:
-    """Return whether the shipped files are those of a checkout, where they may be added to."""
+    """Return whether the shipped files are in a checkout, where files may be added."""
     return not (_PACKAGE / "_data").is_dir()
 
 

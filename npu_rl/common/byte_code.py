@@ -74,7 +74,7 @@ def run_key(receipt: str, interpreter: str, state: str) -> str:
 
 
 def keep_only(key: str, state: Callable[[], str]) -> None:
-    """Empty the folder for `key` unless its byte code is of files in this `state`; errors are ignored.
+    """Empty the folder for `key` unless its byte code belongs to files in this `state`; errors are ignored.
 
     `state` is called only if the folder exists.
     """

@@ -1,7 +1,7 @@
 """PYTHONPATH of the shell that npu-rl was started from, for the processes that it starts.
 
-CANN's set_env.sh adds its packages to it, and `activate` a workspace's code, which may be another workspace's than the
-command has proven.
+CANN's set_env.sh adds its packages to it, and `activate` adds a workspace's code, perhaps of another workspace than
+the proven one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LAID = ("code", "src")
 
 
 def callers_path(proven: Iterable[str | Path] = ()) -> list[str]:
-    """Return the entries without the code of workspaces, but for that of the workspaces that hold a `proven` folder.
+    """Return the entries without the code of workspaces, except workspaces that hold a `proven` folder.
 
     Empty entries are dropped: they mean the working folder.
     """
@@ -27,7 +27,7 @@ def callers_path(proven: Iterable[str | Path] = ()) -> list[str]:
 
 
 def _workspace_of(folder: str | Path) -> str | None:
-    """Return the root of the workspace among whose laid files a folder is; None for any other folder."""
+    """Return the root of the workspace whose laid files include a folder; None for any other folder."""
     real = Path(os.path.realpath(folder))
     for path in (real, *real.parents):
         if path.name in _LAID and (path.parent / _RECEIPT).exists():

@@ -100,8 +100,8 @@ class Confined:
         """Write a file atomically: readers see the old or the new content, never a part.
 
         Args:
-            by: The path under which it is written first, so that a write that is killed leaves nothing elsewhere; what
-                one has left there is replaced.
+            by: The temporary path, so that a killed write leaves nothing elsewhere; a file that an earlier one left
+                there is replaced.
         """
         unseen = by or path.with_name(f".{path.name}.{os.urandom(6).hex()}")
         with self._parent(unseen) as (beside, temporary), self._parent(path) as (folder, name):
@@ -165,7 +165,7 @@ class Confined:
 
 
 def first_link(folder: Path, depth: int) -> Path | None:
-    """Return a symbolic link at `folder` or up to `depth` levels below it; None without one."""
+    """Return a symbolic link at `folder` or up to `depth` levels below it; None if there is no link."""
     if folder.is_symlink():
         return folder
     if depth < 0 or not folder.is_dir():

@@ -105,7 +105,7 @@ def remove_tree(path: Path) -> None:
 
 
 def put_in_place(staged: Path, target: Path) -> None:
-    """Give a finished folder its name. Raises OSError where anything but an empty folder has it."""
+    """Give a finished folder its final name. Raises OSError if anything but an empty folder has that name."""
     staged.rename(target)
 
 
@@ -289,7 +289,7 @@ def alive(lock_file: Path) -> Iterator[None]:
 def _create_locked(lock_file: Path) -> int:
     """Create a lock file, locked; return its handle.
 
-    It has no other name before, which a kill would leave in the folder, but where the file system needs one.
+    It gets no temporary name, which a kill would leave in the folder, unless the file system needs one.
     """
     with contextlib.suppress(OSError, AttributeError):
         return _create_unnamed(lock_file)
@@ -326,7 +326,7 @@ def _create_unnamed(lock_file: Path) -> int:
 def take_over(lock_file: Path) -> int | None:
     """Lock the lock file of a process that has ended; return its handle, to be closed, or None if it still runs.
 
-    None also for what is not such a file: those are regular and empty, and have one name.
+    None also for any other file: lock files are regular and empty, and have one name.
     """
     try:
         handle = os.open(lock_file, os.O_RDWR | os.O_NOFOLLOW)

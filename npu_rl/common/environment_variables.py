@@ -1,4 +1,4 @@
-"""Every environment variable of npu-rl's own: who sets it, its default, what it does. docs/environment.md lists them.
+"""All environment variables of npu-rl, with their setter, default and meaning. docs/environment.md lists them.
 
 Processes of a run that can't import npu-rl (its stand-ins, the runtime in a tree) spell the names themselves; a test
 holds that each is here.
@@ -18,11 +18,11 @@ class Variable(NamedTuple):
     """One variable.
 
     Attributes:
-        name: As it stands in the environment.
+        name: Its name in the environment.
         set_by: Who sets it: a person, npu-rl, or a person who runs the tests.
-        default: What holds where it is not set, as the page shows it.
+        default: The value if it is not set, as the page shows it.
         meaning: What it does, in a sentence or two.
-        instead: What `env:` of a recipe is told that names it; {name} is the name. Empty if a recipe may set it.
+        instead: The advice for a recipe whose `env:` sets it; {name} is the name. Empty if a recipe may set it.
     """
 
     name: str
@@ -165,5 +165,5 @@ VARIABLES: tuple[Variable, ...] = (
 
 
 def reserved() -> dict[str, str]:
-    """Return the variables that a recipe's `env:` can't set -> what to do instead."""
+    """Return the variables that a recipe's `env:` can't set, each with the advice for it."""
     return {variable.name: variable.instead for variable in VARIABLES if variable.instead}

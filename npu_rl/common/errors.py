@@ -1,4 +1,4 @@
-"""The one family of errors npu-rl raises, and the exit codes they map to.
+"""The errors that npu-rl raises, and the exit codes they map to.
 
 Every message answers four questions: what failed, where, why, and what to do next.
 """
@@ -69,7 +69,7 @@ class WeightsError(NpuRlError):
 
 
 class BundleError(NpuRlError):
-    """A bundle is damaged, not signed as demanded, or made for another lock."""
+    """A bundle is damaged, not signed as required, or made for another lock."""
 
 
 class SourceError(NpuRlError):
@@ -91,7 +91,7 @@ class HostError(NpuRlError):
 
 
 class DataError(NpuRlError):
-    """A dataset, or a file of one, is not what it should be."""
+    """A dataset, or one of its files, is invalid."""
 
 
 class WorkspaceError(NpuRlError):

@@ -14,7 +14,7 @@ _DEVICES = {"npu": re.compile(r"davinci[0-9]+"), "cuda": re.compile(r"nvidia[0-9
 
 
 def facts(root: Path = Path("/")) -> dict[str, Any]:
-    """Return the facts of this machine, sizes in bytes; None for what is not known.
+    """Return the facts of this machine, sizes in bytes; None for unknown facts.
 
     Args:
         root: Folder below which devices, limits and the distribution are read.

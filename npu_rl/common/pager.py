@@ -14,10 +14,10 @@ from collections.abc import Iterator
 
 
 def page(text: str) -> bool:
-    """Show a text in a pager; return whether that was done. The text is untrusted unless its caller has escaped it.
+    """Show a text in a pager; return whether it was shown. The text is untrusted unless its caller has escaped it.
 
-    It is not done where standard input or output is not a terminal, or without a pager; PAGER=cat or an empty PAGER
-    turns it off.
+    It is shown only if standard input and output are terminals and there is a pager; PAGER=cat or an empty PAGER turns
+    this off.
     """
     argv = _pager()
     if argv is None:

@@ -1,4 +1,4 @@
-r"""Untrusted text for a terminal, which it can't control.
+r"""Escaping of untrusted text, so that it can't control a terminal.
 
 File names, titles and messages of git, indexes and servers are untrusted. Escape sequences (C0, C1), bidirectional
 overrides and other invisible characters are written as in Python's source: ESC becomes \x1b.

@@ -1,7 +1,7 @@
-"""A log of this user's alone, bounded in size, in the user's state folder.
+"""A private log of this user, bounded in size, in the user's state folder.
 
-A log is there to help: where it can't be written it isn't, and nothing else fails. The folder and its files have to be
-this user's own and no links, so that nobody can lead what is written elsewhere.
+A log is only a help: if it can't be written, nothing else fails. The folder and its files must belong to this user and
+must not be links, so that nobody can redirect what is written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PrivateLog:
         self._refused = False
 
     def write(self, text: str) -> bool:
-        """Append the text in one write; whether that was possible."""
+        """Append the text in one write; return whether that succeeded."""
         data = text.encode("utf-8", "backslashreplace")
         if self._refused or len(data) > LARGEST:
             return False
@@ -50,7 +50,7 @@ class PrivateLog:
         return True
 
     def close(self) -> None:
-        """Give the files back to the system."""
+        """Close the files."""
         for handle in (self._file, self._folder):
             if handle is not None:
                 with contextlib.suppress(OSError):
@@ -58,7 +58,7 @@ class PrivateLog:
         self._file = self._folder = None
 
     def _open(self, size: int) -> int:
-        """The file, with room for `size` bytes: what another process rotated away is left."""
+        """Return the current log file with room for `size` bytes, reopened if another process has rotated it."""
         if self._folder is None:
             self._folder = own_folder(self.path.parent)
         if self._file is not None and self._is_current(self._file) and _room(self._file, size):
@@ -84,7 +84,7 @@ class PrivateLog:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid() or found.st_nlink != 1:
             os.close(handle)
-            raise PermissionError(f"{self.path} is not a file of this user's alone")
+            raise PermissionError(f"{self.path} is not a private file of this user")
         os.fchmod(handle, 0o600)
         return handle
 
@@ -107,17 +107,17 @@ def _room(handle: int, size: int) -> bool:
 
 
 def own_folder(folder: Path) -> int:
-    """Open the folder, made if its nearest parent is this user's. Raises OSError for one that is not ours alone."""
+    """Open the folder, creating it if its nearest parent is this user's. Raises OSError unless it is private."""
     if not os.path.lexists(folder):
         above = folder.parent
         while not os.path.lexists(above):
             above = above.parent
         if above.stat().st_uid != os.geteuid():  # such as the home of another user, under sudo
-            raise PermissionError(f"{above} is another user's")
+            raise PermissionError(f"{above} belongs to another user")
         os.makedirs(folder, mode=0o700, exist_ok=True)
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     found = os.fstat(handle)
     if found.st_uid != os.geteuid() or found.st_mode & 0o022:
         os.close(handle)
-        raise PermissionError(f"{folder} is not this user's alone")
+        raise PermissionError(f"{folder} is not private to this user")
     return handle

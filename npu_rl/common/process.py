@@ -166,12 +166,12 @@ def _signal_all(child: Child | None, pids: list[int], run_id: str, number: int) 
 
 
 def signal_member(pid: int, run_id: str, number: int) -> bool:
-    """Send a signal to a process if it belongs to the run now; return whether it was sent."""
+    """Send a signal to a process if it still belongs to the run; return whether it was sent."""
     return signal_if(pid, lambda process: _belongs_to_run(process, run_id), number)
 
 
 def signal_if(pid: int, is_meant: Callable[[Process], bool], number: int) -> bool:
-    """Send a signal to a process if it is the one that is meant now; return whether it was sent.
+    """Send a signal to a process if it is still the intended one; return whether it was sent.
 
     A pidfd refers to the process itself, so the signal fails if the process id was reused. psutil compares start times
     and then calls `kill`, and the id can be reused in between; it is used only if the kernel (before 5.3) or this
@@ -226,7 +226,7 @@ def _belongs_to_run(process: Process, run_id: str, user: int | None = None) -> b
 
 
 def _wait_until(done: Callable[[], bool], seconds: float) -> None:
-    """Wait until the condition holds, for at most so many seconds."""
+    """Wait until the condition holds, for at most `seconds`."""
     deadline = time.monotonic() + seconds
     pause = 0.01
     while not done() and time.monotonic() < deadline:
@@ -238,7 +238,7 @@ def _unkillable_error(pids: list[int]) -> HostError:
     return HostError(
         "Processes of this run can't be ended",
         where="pid " + ", ".join(map(str, pids)),
-        why=f"They live {_KILL_TIMEOUT:g} seconds after SIGKILL, so they wait inside a call of the kernel or a driver.",
+        why=f"{_KILL_TIMEOUT:g} seconds after SIGKILL they are still alive: they wait in a kernel or driver call.",
         hint="Look at `npu-smi info` and the system's log; a restart of the machine may be needed.",
     )
 
@@ -263,9 +263,9 @@ def _default_sigint() -> Iterator[None]:
 
 
 class WorkerProcess:
-    """A process that answers lines on its standard input with lines on its standard output.
+    """A process that replies to lines on its standard input with lines on its standard output.
 
-    It is in a session of its own, so that Ctrl-C reaches only npu-rl. When npu-rl ends its input ends, too.
+    It is in a session of its own, so that Ctrl-C reaches only npu-rl. When npu-rl ends, its input is closed, too.
     """
 
     def __init__(self, argv: list[str], env: Mapping[str, str]) -> None:
@@ -279,7 +279,7 @@ class WorkerProcess:
             raise
 
     def send(self, line: str) -> None:
-        """Write a line; one that has ended receives nothing, which `receive` then shows."""
+        """Write a line; if the process has ended, the line is lost, and `receive` returns None."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode() + b"\n")
@@ -292,13 +292,13 @@ class WorkerProcess:
         return line.decode("utf-8", "replace") if line.endswith(b"\n") else None
 
     def last_words(self) -> str:
-        """Return how it ended and the last lines of its standard error."""
+        """Return its exit status and the last lines of its standard error, as text."""
         code = self._process.wait()
         how = f"signal {-code}" if code < 0 else f"exit status {code}"
         return "\n".join(filter(None, (how, _last_lines(_content(self._errors)))))
 
     def end(self, seconds: float) -> None:
-        """End its input and wait for it to end; kill it after so many seconds, or at an interruption meanwhile."""
+        """Close its input and wait for it to exit; kill it after `seconds`, or if this is interrupted."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):
             self._process.stdin.close()
@@ -311,7 +311,7 @@ class WorkerProcess:
             raise
 
     def kill(self) -> None:
-        """End it at once, and wait for that."""
+        """Kill it, and wait for it to exit."""
         self._process.kill()
         self._process.wait()
 

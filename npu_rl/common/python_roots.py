@@ -1,7 +1,7 @@
 """PYTHONPATH entries for the processes of a run: helpers, and stand-ins for hardware.
 
-Each folder is one root and no package of npu-rl: what is in it runs in the training interpreter, without npu-rl. Its
-README says what is real in it and what is not.
+Each folder is a root and not a package of npu-rl: its modules run in the training interpreter, without npu-rl. Its
+README lists the parts that are real and those that are not.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Facts on a path that a user has decided or made, kept in the user's state folder: no workspace can bring its own.
+"""Facts about the user's paths, kept in the user's state folder so that no workspace can forge them.
 
-A file is found by the path that it is about, so a copy of a workspace starts without any.
+A file is named after the path that it is about, so a copy of a workspace starts without any.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def kept_facts(kind: str, subject: str, path: Path) -> Mapping[str, Any] | None:
-    """Return what is kept about a path; None without anything that can be read.
+    """Return the facts about a path; None if there are none that can be read.
 
     Args:
-        kind: How the file's name begins.
+        kind: The beginning of the file's name.
         subject: The key that holds the path.
     """
     root = os.path.realpath(path)

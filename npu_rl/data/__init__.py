@@ -1,1 +1,1 @@
-"""Datasets: downloaded, prepared, and checked against a recipe."""
+"""Download, preparation and checks of datasets."""

@@ -67,7 +67,7 @@ class Unit:
         return sorted(self.objects.glob("pack/*.pack"))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts recorded at publication; empty without any. Raises ValueError if they were changed.
+        """Return the facts recorded at publication; empty if there are none. Raises ValueError if they were changed.
 
         The digest detects damage, not forgery: a name among them is checked before it becomes part of a path.
         """
@@ -98,9 +98,9 @@ class Freed(NamedTuple):
     """The result of `gc`.
 
     Attributes:
-        units: Those that it removed.
-        bytes: What that frees.
-        foreign: A file of somebody else in each unit that it left for it.
+        units: The removed units.
+        bytes: The bytes that this frees.
+        foreign: For each unit that was kept because of it, a file that is not npu-rl's.
     """
 
     units: list[Unit]
@@ -138,7 +138,7 @@ class Store:
     def discard(self, unit: Unit) -> None:
         """Remove a unit; processes that have its files open can continue to read them.
 
-        Raises HostError if it has a file of somebody else.
+        Raises HostError if it has a file that npu-rl did not write.
         """
         foreign = first_foreign_in_unit(unit.path)
         if foreign is not None:
@@ -211,7 +211,7 @@ class Store:
     def sweep(self) -> int:
         """Remove leftovers of killed processes from `tmp` and return their number.
 
-        What npu-rl did not name is left, and what can't be removed (another user's, a read-only store).
+        Files that npu-rl did not name are left, and files that can't be removed (another user's, a read-only store).
         """
         removed = 0
         for lock_file in sorted(self.temporary.glob("*.lock")):
@@ -238,7 +238,7 @@ class Store:
         return removed
 
     def gc(self, *, days: float, dry_run: bool = False) -> Freed:
-        """Remove units that were unused for `days`, but none with files of somebody else.
+        """Remove units that were unused for `days`, except those with files that npu-rl did not write.
 
         Raises:
             HostError: If another process is using the store.

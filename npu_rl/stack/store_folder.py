@@ -1,4 +1,4 @@
-"""The store's folder: made, adopted or refused before anything in it changes.
+"""The store's folder, which is created, adopted or refused before anything in it changes.
 
 `NPU_RL_STORE` is a path that a user types, so it may name a folder with files of theirs. Only a folder that bears the
 mark is a store; the mark is written into an empty folder, or into an older store that has nothing else.
@@ -38,18 +38,18 @@ _IN_A_UNIT = re.compile(
 
 
 def is_own_name(folder: str, name: str) -> bool:
-    """Return whether npu-rl gives names of this form to what it puts into a folder of the store."""
+    """Return whether a name has the form of npu-rl's own names in this folder of the store."""
     return _FORMS[folder].fullmatch(name) is not None
 
 
 def first_foreign_in_unit(unit: Path) -> Path | None:
-    """Return a path in a unit's folder that has neither npu-rl's nor git's own form; None without one."""
+    """Return a path in a unit's folder that is neither npu-rl's nor git's; None if there is none."""
     paths = unit.rglob("*") if unit.is_dir() and not unit.is_symlink() else ()
     return next((path for path in paths if not _IN_A_UNIT.fullmatch(path.relative_to(unit).as_posix())), None)
 
 
 def make_store_folder(root: Path) -> None:
-    """Make the folder of a store, or prove that it is one.
+    """Create the folder of a store, or verify that it is one.
 
     Raises:
         HostError: If it has other files, or links among its own places, or is another user's and `safe_stores` does
@@ -95,7 +95,7 @@ def _require_own_kind(path: Path, *, folder: bool) -> None:
         return
     kind = "symbolic link" if stat.S_ISLNK(mode) else "file" if folder else "folder or device"
     raise HostError(
-        f"A {kind} stands where the store has a {'folder' if folder else 'file'}",
+        f"There is a {kind} where the store has a {'folder' if folder else 'file'}",
         where=str(path),
         why="npu-rl removes files in its store and follows no link to do so.",
         hint=_another(path.parent),
@@ -125,7 +125,7 @@ def _mark(root: Path) -> None:
 
 
 def _first_foreign(root: Path) -> str | None:
-    """Return the first path in a folder that a store without a mark would not have; None without one."""
+    """Return the first path that does not belong in a store without a mark; None if there is none."""
     for name in sorted(path.name for path in root.iterdir()):
         if name == MARK:
             return None  # another process made it meanwhile

@@ -30,7 +30,7 @@ def test_names_that_are_one_elsewhere(paths: list[str], collide: str) -> None:
     if not collide:
         check_collisions(paths, "x")
         return
-    with pytest.raises(ComposeError, match="x has two paths that are one on some file systems") as error:
+    with pytest.raises(ComposeError, match="x has two paths that collide on some file systems") as error:
         check_collisions(paths, "x")
     assert collide in str(error.value)
 
@@ -58,7 +58,7 @@ def test_files_that_python_runs_by_itself(path: str, runs: bool) -> None:
     if not runs:
         check_started_by_python([path])
         return
-    with pytest.raises(ComposeError, match="The code tree has a file that Python runs by itself") as error:
+    with pytest.raises(ComposeError, match="The code tree has a file that Python runs at start-up") as error:
         check_started_by_python(["a.py", path])
     assert f"where: {path}\n" in str(error.value)
 

@@ -202,7 +202,7 @@ def test_a_folder_that_is_none(make: Any, word: str, tmp_path: Path, quickstart_
 
 def test_a_recipe_whose_trainer_reads_other_files(prepared: Path, tmp_path: Path) -> None:
     done = cli("check", prepared, "--recipe", str(write_recipe(tmp_path, "")))
-    assert done.returncode == 2 and "reads no Parquet files" in done.stderr, done.stderr
+    assert done.returncode == 2 and "does not read Parquet files" in done.stderr, done.stderr
 
 
 def packed(folder: Path, rows: int = 3) -> Path:

@@ -57,7 +57,7 @@ def at_the_limit(path: Path) -> Path:
 
 BOMBS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "large-cells": (large_cells, "bytes at once"),
-    "many-rows": (many_rows, "unpacks to far more than it has"),
+    "many-rows": (many_rows, "unpacks to far more than its size"),
     "many-columns": (many_columns, "30,002 columns"),
     "spaces": (spaces, "The input ends too early"),
     "at-the-limit": (at_the_limit, "Row 0 has a text of more than"),

@@ -72,7 +72,7 @@ def test_a_twin_of_another_class_is_a_conflict() -> None:
     new = OLD.replace("        result = self.engine.run(batch)\n", "", 1)
     hunk = only(judged(OLD, HINTED, new))
     assert hunk.state == "conflict"
-    assert hunk.why == "its lines stand at line 22, Reference.generate; it is for Rollout.generate"
+    assert hunk.why == "its lines are at line 22, Reference.generate; it is for Rollout.generate"
 
 
 def test_a_renamed_function_is_a_conflict_that_says_so() -> None:
@@ -175,7 +175,7 @@ def test_what_it_adds_came_elsewhere_in_its_function() -> None:
     )
     hunk = only(judged(OLD, LOGGED, new))
     assert hunk.state == "conflict"
-    assert hunk.why == "what it adds stands at line 6 already, and was not there before"
+    assert hunk.why == "the new version has the lines that it adds, at line 6"
 
 
 def test_two_places_of_one_function() -> None:

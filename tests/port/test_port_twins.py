@@ -28,7 +28,7 @@ def test_the_first_of_two_loops_is_gone() -> None:
     new = "def f(rows):\n" + LOOP.format("b")
     hunk = only(judged(LOOPS, FIRST, new))
     assert hunk.state == "conflict"
-    assert hunk.why == "its lines stand at line 3, in `for b in rows:`; it is for `for a in rows:`"
+    assert hunk.why == "its lines are at line 3, in `for b in rows:`; it is for `for a in rows:`"
     assert only(judged(LOOPS, FIRST, new.replace("v = 1", "v = 2"))).state == "conflict"
 
 

@@ -71,7 +71,7 @@ def test_only_a_tar_gz_is_an_sdist(tmp_path: Path, name: str) -> None:
     """Refused by its name: nothing looks inside, whatever it is in truth."""
     path = write_tar(tmp_path, *PLAIN).rename(tmp_path / name)
     message = refusal(path)
-    assert "Not an sdist format that is read" in message
+    assert "Unsupported sdist format" in message
     assert "An sdist is a .tar.gz (PEP 625)" in message
 
 

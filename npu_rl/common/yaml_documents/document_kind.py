@@ -19,8 +19,8 @@ class DocumentKind:
         bundled: Returns the bundled files by name.
         error: Raised for a file that can't be read.
         invalid: Raised for invalid content, with all errors.
-        kept: Whether the parsed text of bundled files is kept for the next command. What is proven rests on manifests,
-            so theirs is not.
+        kept: Whether the parsed text of bundled files is kept for the next command. Proofs rest on manifests, so
+            their text is not.
     """
 
     noun: str

@@ -18,7 +18,7 @@ BUNDLED = "bundled:"
 
 
 def read_bounded(path: Path) -> bytes:
-    """The bytes of a regular file, at most SIZE_LIMIT + 1 of them.
+    """Return the bytes of a regular file, at most SIZE_LIMIT + 1 of them.
 
     Raises OSError; a device or a pipe is refused, because reading it might never end.
     """

@@ -23,7 +23,7 @@ _PART = "Part"
 
 
 def export_schema(root: type[BaseModel], title: str, *, appends: bool = False) -> str:
-    """The schema of `root` as JSON text: keys sorted, indent 2, one newline at the end.
+    """Return the schema of `root` as JSON text: keys sorted, indent 2, one newline at the end.
 
     Args:
         appends: Whether lists of a file that extends another may be `{append: [...]}`.

@@ -163,7 +163,7 @@ class _Overlay:
 
 
 def _lists_in(node: Node, path: KeyPath) -> Iterator[tuple[KeyPath, list[Node]]]:
-    """Every list of a tree of mappings, with its place."""
+    """Yield every list of a tree of mappings, with its key path."""
     if isinstance(node.value, list):
         yield path, node.value
     elif isinstance(node.value, dict):

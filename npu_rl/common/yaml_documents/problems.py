@@ -26,7 +26,7 @@ class Problem:
 
     Attributes:
         line: 0 if the value is not in a file.
-        suggestions: Keys in full that an unknown key may stand for, the likeliest first.
+        suggestions: Full keys that an unknown key may mean, the likeliest first.
     """
 
     file: str
@@ -47,7 +47,7 @@ class Problem:
         return self.file.removeprefix(COMMAND_LINE) if self.file.startswith(COMMAND_LINE) else ""
 
     def without_place(self) -> str:
-        """Return the key and the message alone."""
+        """Return the key and the message, without the place."""
         return f"{dotted(self.path)}: {self.message}" if self.path else self.message
 
 

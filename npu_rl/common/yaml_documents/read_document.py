@@ -1,4 +1,4 @@
-"""Reading of one YAML file into a document: parsed, or as kept from an earlier command."""
+"""Reading of one YAML file into a document, parsed now or cached by an earlier command."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from npu_rl.common.yaml_documents.quoted_text import Quoted
 def read_document(raw: bytes, name: str, kind: DocumentKind, bundled: bool) -> Document:
     """Read one YAML mapping.
 
-    A bundled recipe is parsed once: to import PyYAML and parse the flagship's takes 30 ms. What is parsed of other
-    files is not kept, since it may hold secrets.
+    A bundled recipe is parsed once: importing PyYAML and parsing the flagship's recipe takes 30 ms. Other files are not
+    cached, since they may hold secrets.
 
     Raises:
         NpuRlError: The kind's error, with file and line, for anything else.

@@ -1,7 +1,7 @@
-"""Cache of what was read from configuration files, for the next command.
+"""Cache of parsed configuration files for the next command.
 
-It lies beside byte code, in a folder that only its user can write; without such a folder nothing is kept. It holds as
-long as the code that reads the files, npu-rl's own and the installed packages, does not change.
+It is stored beside byte code, in a folder that only its user can write to; without such a folder nothing is kept. It is
+valid as long as the code that reads the files, npu-rl's own and the installed packages, does not change.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OWN = re.compile(r"[a-z]+-[0-9a-f]+\.json")
 
 
 def recall(kind: str, key: str) -> Any:
-    """Return what was kept, as JSON values; None if there is nothing or it is damaged."""
+    """Return the kept JSON values; None if there are none or they are damaged."""
     path = _file(kind, key)
     try:
         kept = read_json(path, _LARGEST) if path else None

@@ -48,7 +48,7 @@ class Strict(BaseModel):
 
 
 def _unquoted(data: Any) -> Any:
-    """A field's type is known, so its quotes mean nothing; a Literal of older pydantic refuses a subclass."""
+    """Return a mapping with plain texts for quoted ones: older pydantic's Literal refuses a subclass."""
     if isinstance(data, Mapping) and any(isinstance(value, Quoted) for value in data.values()):
         return {key: str(value) if isinstance(value, Quoted) else value for key, value in data.items()}
     return data

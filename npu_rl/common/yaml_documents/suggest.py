@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
-    """The known name that was most likely meant: another spelling, the same words, or a few letters off.
+    """Return the most likely known name: another spelling, the same words, or a few letters off.
 
     cutoff: how alike the letters must be, from 0 to 1, as difflib measures it.
     """
@@ -15,7 +15,7 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
 
 
 def nearest_names(name: str, known: Iterable[str], count: int, cutoff: float = 0.6) -> list[str]:
-    """As `nearest`, but up to `count` names, the likeliest first."""
+    """Return up to `count` names as `nearest` does, the likeliest first."""
     from difflib import get_close_matches  # nobody pays for it who made no mistake
 
     names = sorted(set(known))
@@ -24,12 +24,12 @@ def nearest_names(name: str, known: Iterable[str], count: int, cutoff: float = 0
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """`; did you mean 'x'?` if a known name is near enough, else an empty string."""
+    """Return `; did you mean 'x'?` if a known name is near enough, else an empty string."""
     return question(nearest_names(name, known, 1))
 
 
 def question(names: Sequence[str]) -> str:
-    """`; did you mean 'x' or 'y'?`, or an empty string without names."""
+    """Return `; did you mean 'x' or 'y'?`, or an empty string without names."""
     return f"; did you mean {' or '.join(map(repr, names))}?" if names else ""
 
 

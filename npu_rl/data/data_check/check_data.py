@@ -1,4 +1,4 @@
-"""The check of training files: every finding about them, in one list."""
+"""The checks of training files, with all findings in one list."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _FORM_NAMES = {BOXED: r"\boxed{}", HASHES: '"####"', "": "no form of answer"}
 
 @dataclass
 class Checked:
-    """The checks that were done, and those that were not.
+    """The results of the checks, and the checks that were skipped.
 
     Attributes:
         unchecked: What could not be checked on this machine, and why.
-        cut_left: Where the workspace's trainer cuts longer prompts at their left; empty for one that raises.
+        cut_left: Where the workspace's trainer truncates longer prompts on the left; empty if it raises instead.
     """
 
     train: list[TrainerFile]
@@ -127,7 +127,7 @@ def _reward_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding
 
 
 def _template_findings(checked: Checked) -> Iterator[Finding]:
-    """Yield places where the prompts want another answer format than the reward scores."""
+    """Yield findings on prompts that request another answer format than the reward scores."""
     for file in checked.files:
         if file.doubled:
             message = rf"{file.doubled} prompts spell \boxed with two backslashes, which a model may repeat"

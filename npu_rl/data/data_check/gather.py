@@ -37,12 +37,12 @@ def gather(
 
     Raises:
         UsageError: For a recipe whose trainer reads other files.
-        DataError: If the folder has none of the files, or one is not whole.
+        DataError: If the folder has none of the files, or one is incomplete.
         HostError: Without pyarrow.
     """
     if loaded.recipe.has_own_keys:
         raise UsageError(
-            f"{loaded.recipe.name} is for a trainer that reads no Parquet files",
+            f"{loaded.recipe.name} is for a trainer that does not read Parquet files",
             where=loaded.where("trainer", "keys"),
             why="data check reads the files of verl's trainers, and of MindSpeed-RL's.",
         )
@@ -81,7 +81,7 @@ def _make(folder: Path) -> str:
 
 
 def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files for training and validation: those that the recipe names, by their names in the folder."""
+    """Return the files for training and validation: the recipe's file names, located in the folder."""
     if not folder.is_dir():
         raise DataError("There is no such folder", where=str(folder), hint=_make(folder))
     found = []

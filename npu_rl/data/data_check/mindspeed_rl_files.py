@@ -34,7 +34,7 @@ def template_of(code: Path) -> str:
             "The workspace's tree has no MindSpeed-RL",
             where=str(code),
             why=f"It has no {_SCRIPT} with configs/datasets/{CONFIG}.yaml.",
-            hint="Name one that has: --workspace DIR, set up with --manifest mindspeed-rl-grpo",
+            hint="Name a workspace that has it: --workspace DIR, set up with --manifest mindspeed-rl-grpo",
         )
     try:
         return str(parse_yaml(read_file(file)).get("prompt_type"))

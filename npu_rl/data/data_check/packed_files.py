@@ -40,7 +40,7 @@ def read_packed_files(loaded: LoadedRecipe, folder: Path) -> tuple[list[TrainerF
     """Return the files that the trainer would find in a folder, and the findings on them.
 
     Raises:
-        DataError: If there is no such folder, or nothing in it whose name begins as `data_path` ends.
+        DataError: If there is no such folder, or no file in it whose name begins with the last part of `data_path`.
     """
     key = data_path_key(loaded)
     settings = loaded.settings
@@ -73,7 +73,7 @@ _FIX = "make them with npu-rl data prepare --for mindspeed-rl"
 
 
 def _read(index: Path) -> TrainerFile:
-    """Read an index's header and last sequence, and hold the data's size against them."""
+    """Read an index's header and last sequence, and check the data's size against them."""
     found = TrainerFile(index)
     with disk_errors(index), open_file(index) as file:
         head = read_head(file)
@@ -120,7 +120,7 @@ def _file_findings(files: list[TrainerFile]) -> Iterator[Finding]:
 
 
 def _path_findings(loaded: LoadedRecipe, key: str, named: object, made: Path) -> Iterator[Finding]:
-    """Yield that `data_path` names another folder than the one that is checked."""
+    """Yield a finding if `data_path` names another folder than the checked one."""
     if not isinstance(named, str) or not named or Path(absolute(named, loaded.path.parent)) != made:
         message = f"{key} names {named or 'nothing'}"
         yield file_finding("data-path", Severity.ADVICE, made.parent, message, f"set overrides.{key}={made}")

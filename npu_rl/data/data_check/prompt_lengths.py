@@ -35,7 +35,7 @@ def prompt_lengths(
 
     Args:
         python: An interpreter with transformers and pyarrow.
-        limit: Most tokens of a prompt; 0 for no limit.
+        limit: Maximum tokens of a prompt; 0 for no limit.
 
     Raises:
         HostError: If the interpreter lacks a package, or the tokenizer can't be loaded.

@@ -1,4 +1,4 @@
-"""Parquet files read in bounded memory and time, however much a few bytes of one expand to."""
+"""Reading of Parquet files in bounded memory and time, however much a few of their bytes expand to."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class BoundedParquet:
     """A Parquet file whose rows are unpacked only as far as its size justifies.
 
     Attributes:
-        schema: Of Arrow.
+        schema: The Arrow schema.
         rows: Number of rows, by the footer.
     """
 
@@ -38,7 +38,7 @@ class BoundedParquet:
         """Read the footer.
 
         Raises:
-            DataError: For one that is too large, or has too many columns or one of them twice.
+            DataError: For a footer that is too large, too many columns, or a duplicate column.
             pyarrow.ArrowException, OSError: For a damaged file.
         """
         _, parquet = pyarrow()
@@ -59,10 +59,10 @@ class BoundedParquet:
         """Yield the rows of some columns, without dictionaries.
 
         Args:
-            most: Rows of a batch; it has fewer where they may be large.
+            most: Maximum rows of a batch; it has fewer if rows may be large.
 
         Raises:
-            DataError: Before it unpacks what is too large, and once the rows are too large for the file.
+            DataError: Before it unpacks pages that are too large, and once the rows are too large for the file.
             pyarrow.ArrowException, InvalidPage, OSError: For a damaged file.
         """
         indexes = self._indexes(columns)
@@ -74,7 +74,7 @@ class BoundedParquet:
             if largest > _LARGEST_PAGES:
                 raise self._refused(
                     f"unpacks to {largest:,} bytes at once",
-                    f"The largest page of each column may have {_LARGEST_PAGES:,} bytes, all together.",
+                    f"The largest pages of all columns may have {_LARGEST_PAGES:,} bytes together.",
                 )
             size = max(1, min(most, _HELD // (largest + 1)))
             for packed in self._table.iter_batches(batch_size=size, row_groups=[number], columns=columns):
@@ -86,7 +86,7 @@ class BoundedParquet:
                 done += batch.num_rows
 
     def _indexes(self, columns: Collection[str]) -> list[int]:
-        """Return the indexes of the stored columns of some columns; each field of a struct is stored separately."""
+        """Return the indexes of the stored columns behind these columns; a struct's fields are stored separately."""
         wanted, schema = set(columns), self._table.schema
         paths = [schema.column(index).path for index in range(self._metadata.num_columns)]
         return [
@@ -116,8 +116,8 @@ class BoundedParquet:
         self._left -= cost
         if self._left < 0:
             raise self._refused(
-                "unpacks to far more than it has",
-                f"Its rows have more than {_COST_PER_BYTE} bytes for each byte of it.",
+                "unpacks to far more than its size",
+                f"Its rows have more than {_COST_PER_BYTE} bytes for each byte of the file.",
             )
 
     def _require_small_footer(self, size: int) -> None:

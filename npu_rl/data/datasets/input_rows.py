@@ -1,4 +1,4 @@
-"""The rows of a downloaded file, whichever of the three formats it has: a JSON array, JSON lines or Parquet."""
+"""The rows of a downloaded file in any of three formats: a JSON array, JSON lines or Parquet."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class InputRows:
     """The rows of one file, in order, to be iterated over once.
 
     Attributes:
-        sha256: Of the whole file; known after the last row.
+        sha256: SHA-256 of the whole file; known after the last row.
     """
 
     def __init__(self, path: Path, progress: Progress, fields: Collection[str] | None = None) -> None:
@@ -120,7 +120,7 @@ class InputRows:
 
 
 def _is_plain(arrow: Any, kind: Any) -> bool:
-    """Return whether a column has texts or numbers; no other is read: it has no answer, and dates out of range."""
+    """Return whether a column has texts or numbers. Others are skipped: they hold no answer, but dates out of range."""
     types = arrow.types
     if types.is_dictionary(kind):
         kind = kind.value_type

@@ -1,6 +1,6 @@
 """Rows of a JSON array or of JSON lines, read in bounded memory.
 
-A number becomes the text that it is written as: 0.10 stays 0.10, and no integer is too long for Python. NaN and
+A number is kept as its text: 0.10 stays 0.10, and no integer is too long for Python. NaN and
 infinities, which JSON does not have and Python writes for missing values, become None.
 """
 
@@ -45,7 +45,7 @@ _decoder = json.JSONDecoder(
 
 
 class _Text:
-    """The text of a UTF-8 file from some point on, as much of it as is needed."""
+    """The text of a UTF-8 file from the current row on, as far as it was needed."""
 
     def __init__(self, file: IO[bytes], path: Path) -> None:
         self._file = file
@@ -57,7 +57,7 @@ class _Text:
         self.ended = False
 
     def more(self, row: int) -> bool:
-        """Read at least as much again as there is; return False at the end of the file."""
+        """Read more, at least doubling the pending text; return False at the end of the file."""
         if self.ended:
             return False
         self.text, self.at = self.text[self.at :], 0

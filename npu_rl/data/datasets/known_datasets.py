@@ -1,4 +1,4 @@
-r"""The three datasets: which fields a downloaded row has, and what of it is the problem and the right answer."""
+r"""The three known datasets: the fields of a downloaded row, and those with the problem and the right answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Dataset:
     r"""A dataset and its rows.
 
     Attributes:
-        data_source: What the reward finds its scoring rule by.
+        data_source: The reward's key for its scoring rule.
         question, solution: Names of the fields with the problem, and with the worked solution.
         answer: Name of the field with the right answer; may be that of the solution, from which it is then taken.
         right_answer: Takes the right answer from the text of the field `answer`; None if there is none in it.
@@ -42,7 +42,7 @@ class Dataset:
 
 
 def text_of(row: Mapping[str, Any], field: str) -> str | None:
-    """Return a field's text without white space around it; None for an absent or blank one, and for no text."""
+    """Return a field's text without surrounding white space; None if it is absent, blank or not text."""
     value = row.get(field)
     if isinstance(value, (int, float)) and not isinstance(value, bool):  # of a Parquet column
         value = None if value != value else str(value)

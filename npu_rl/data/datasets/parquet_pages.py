@@ -1,4 +1,4 @@
-"""Headers of the pages of a Parquet file: what its columns unpack to, read before anything is unpacked.
+"""Page headers of a Parquet file, which give a column's unpacked size before anything is unpacked.
 
 The file's metadata gives sizes, too, but the decoder allocates what each page's own header says
 (parquet-format, src/main/thrift/parquet.thrift, PageHeader; thrift's doc/specs/thrift-compact-protocol.md).
@@ -31,7 +31,7 @@ class Page:
     Attributes:
         size: Bytes that the decoder allocates for it: the larger of packed and unpacked.
         values: Number of values; 0 for a dictionary.
-        encoding: Of its values, by parquet.thrift's number.
+        encoding: Encoding of its values, by parquet.thrift's number.
     """
 
     size: int
@@ -67,7 +67,7 @@ def _number_in(fields: dict[int, Any], field: int) -> int:
 
 
 def _header(file: IO[bytes], at: int) -> tuple[dict[int, Any], int]:
-    """Return the fields of the page header at a place, and where its page begins."""
+    """Return the fields of the page header at an offset, and the offset of its page."""
     most = 1 << 8
     while True:
         file.seek(at)

@@ -1,4 +1,4 @@
-"""pyarrow, which the extra `data` brings: imported when it is needed."""
+"""Import of pyarrow, which the extra `data` installs, when it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""JSON lines with a problem and its right answer: what other trainers' preprocessors read."""
+"""JSON lines with a problem and its right answer, for other trainers' preprocessors."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Make train.parquet and test.parquet of a downloaded dataset, with a report of every row that is left out.
+"""Preparation of train.parquet and test.parquet from a downloaded dataset, with a report of every dropped row.
 
-The memory it takes is that of a batch of rows, and of 16 bytes and a checksum for each distinct problem.
+It takes the memory of one batch of rows, plus 16 bytes and a checksum for each distinct problem.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Wanted:
     Attributes:
         test_input: The dataset's own test file; None splits the input.
         valid: Share of the input's problems that is put into test.parquet.
-        seed: Another seed chooses others.
+        seed: Seed of the choice of these problems.
     """
 
     dataset: Dataset
@@ -83,7 +83,7 @@ class PreparedFiles:
         return sum(map(len, self.dropped.get(reason, {}).values()))
 
     def drop(self, reason: str, file: str, index: int) -> None:
-        """Note a row that is left out."""
+        """Record a dropped row."""
         self.dropped.setdefault(reason, {}).setdefault(file, []).append(index)
 
 
@@ -154,12 +154,12 @@ def report(wanted: Wanted, prepared: PreparedFiles) -> dict[str, Any]:
 
 
 def problem_key(question: str) -> bytes:
-    """Return what two problems have in common that differ in white space only."""
+    """Return a key that is the same for problems that differ in white space only."""
     return hashlib.blake2b(_SPACES.sub(" ", question.strip()).encode(), digest_size=16).digest()
 
 
 def _is_test(key: bytes, seed: int, share: float) -> bool:
-    """Return whether a problem goes to test.parquet: decided by it and the seed alone, not by its neighbours."""
+    """Return whether a problem goes to test.parquet, which depends on the problem and the seed alone."""
     drawn = hashlib.blake2b(key, digest_size=8, key=seed.to_bytes(8, "big")).digest()
     return int.from_bytes(drawn, "big") < share * 2**64
 

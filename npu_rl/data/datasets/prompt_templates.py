@@ -1,4 +1,4 @@
-r"""Prompt templates: the chat that a model gets for a problem, and the answer format that it is asked for.
+r"""Prompt templates: the chat for a problem, and the answer format that it requests.
 
 The three are upstream's, word by word: `boxed` and `hashes` of verl's examples/data_preprocess (math_dataset.py,
 gsm8k.py @55e3c5b), `r1-zero` of recipe/r1_ascend/json_to_parquet.py @448c6c3, where `\\boxed{}` has two backslashes by
@@ -27,7 +27,7 @@ class Template:
     Attributes:
         asks_for: The form of the final answer that the prompt asks for; "" for none.
         system: Text of the system message; "" for none.
-        suffix: What follows the problem in the user's message.
+        suffix: The text after the problem in the user's message.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A folder that appears whole or not at all, and never in place of another's."""
+"""Creation of a folder that appears complete or not at all, and never replaces a foreign one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _PARTIAL, _REPLACED, _LOCK = ".partial", ".replaced", ".lock"
 def staged_folder(target: Path, mark: str, *, again: bool) -> Iterator[Path]:
     """Yield a new folder beside `target`, which takes its name when the block ends without an error.
 
-    What an earlier process left there when it was killed is removed.
+    Leftovers of killed processes are removed.
 
     Args:
         mark: Name of a JSON file that every folder made like this has; its `files` are the others by name.
-        again: Whether to replace a folder that has it, and nothing that it does not name, or no longer as it was made.
+        again: Whether to replace a folder with the mark, if it has only the files that the mark names, unchanged.
 
     Raises:
         UsageError: If the folder has other files, or files at all without `again`.
@@ -77,7 +77,7 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
         raise UsageError(
             "The output folder is already prepared",
             where=str(target),
-            why=f"It has a {mark}, which says from what.",
+            why=f"It has a {mark}, which records its input.",
             hint="Choose another folder, or pass --overwrite to replace it.",
         )
     with disk_errors(target):
@@ -86,7 +86,7 @@ def _require_free(target: Path, mark: str, again: bool) -> None:
         raise UsageError(
             "The output folder has files that were changed after they were prepared",
             where=str(target),
-            why=f"{', '.join(changed)}: the SHA-256 in {mark} is another.",
+            why=f"{', '.join(changed)}: the SHA-256 differs from the one in {mark}.",
             hint="Choose another folder, or move these files away. Nothing was changed.",
         )
 
@@ -101,7 +101,7 @@ def _is_regular(path: Path) -> bool:
 
 
 def _listed(folder: Path, mark: str) -> dict[str, Any]:
-    """Return the facts of the files that the mark lists, by name; of a damaged mark, none."""
+    """Return the facts of the files that the mark lists, by name; empty for a damaged mark."""
     try:
         files = read_json(folder / mark)["files"]
         return {name: facts for name, facts in files.items() if isinstance(name, str)}
@@ -110,7 +110,7 @@ def _listed(folder: Path, mark: str) -> dict[str, Any]:
 
 
 def _remove_own(folder: Path, mark: str) -> None:
-    """Remove a folder that was replaced; what came into it meanwhile is left, and the folder with it."""
+    """Remove a replaced folder, unless files were added to it meanwhile: those are kept, and the folder with them."""
     with contextlib.suppress(OSError):
         there = {path.name for path in folder.iterdir() if not folder.is_symlink()}
         own = there & {mark, *_listed(folder, mark)}
@@ -120,7 +120,7 @@ def _remove_own(folder: Path, mark: str) -> None:
 
 
 def _take_place(staging: Path, target: Path, mark: str) -> None:
-    """Rename the folder; one that is replaced is put aside first, and put back if that fails."""
+    """Rename the folder into place; a folder to replace is moved aside first, and moved back if that fails."""
     target = Path(os.path.realpath(target))
     if not target.exists() or not os.listdir(target):  # noqa: PTH208
         staging.rename(target)
@@ -136,7 +136,7 @@ def _take_place(staging: Path, target: Path, mark: str) -> None:
 
 
 def _remove_left_over(target: Path, mark: str) -> None:
-    """Remove what killed processes left; a folder that was being replaced then gets its name back."""
+    """Remove leftovers of killed processes; a folder that was being replaced gets its name back."""
     form = re.compile(re.escape(f".{target.name}.") + "[0-9a-f]{12}" + re.escape(_LOCK))
     for lock in [path for path in target.parent.iterdir() if form.fullmatch(path.name)]:
         handle = take_over(lock)

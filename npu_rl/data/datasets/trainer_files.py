@@ -26,14 +26,14 @@ class TrainerFile:
     r"""The facts of one file.
 
     Attributes:
-        faults: What its columns lack; the rows are read only if there is none.
+        faults: Faults of its columns; the rows are read only if there are none.
         sources: Rows by data source.
         forms: Rows by data source and the form of answer that the prompt asks for.
         doubled: Rows whose prompt spells `\\boxed` with two backslashes.
         samples: Some rows of each data source: ground_truth and extra_info.
         incomplete: Indexes of rows without a prompt, a data source or a ground truth; the first hundred.
         keys: A hash of each prompt.
-        repeated: Rows whose prompt an earlier one has.
+        repeated: Rows with the same prompt as an earlier row.
     """
 
     path: Path

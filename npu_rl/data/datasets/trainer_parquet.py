@@ -38,7 +38,7 @@ def schema() -> Any:
 
 
 class TrainerParquet:
-    """A Parquet file being written, row by row. A context manager; the file is whole after it."""
+    """A Parquet file being written, row by row. A context manager; the file is complete after it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,1 +1,1 @@
-"""Downloads of datasets and weights: the commands that fetch them, and the proof that they are whole."""
+"""Downloads of datasets and weights: the commands that fetch them, and the proof that they are complete."""

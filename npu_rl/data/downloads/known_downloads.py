@@ -1,7 +1,7 @@
-"""The datasets and models of the bundled recipes: where they are, as far as the upstreams' own documents name it.
+"""Locations of the bundled recipes' datasets and models, as far as upstream documents name them.
 
-No document names a commit, so none is pinned here: `--revision` pins one, and what is verified is what the hub said of
-each file when it was downloaded.
+No document names a commit, so none is pinned here: `--revision` pins one, and files are verified against the hub's
+metadata from the download.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Download:
         modelscope: Its name on ModelScope; "" if no document names one.
         files: The files that are needed; empty for all.
         source: The documents that name it.
-        then: The command that takes it from there.
+        then: The command to run next.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""The proof that a download is whole, from what is on the disk: no network.
+"""Verification that a download is complete, from the disk alone, without a network.
 
-The hub's client keeps beside the files what the hub said of each: the commit, and a hash of the content
-(huggingface_hub/_local_folder.py@0.36: SHA-256 of a large file, git's blob id of a small one). Without that, as of
-ModelScope or wget, files are counted and safetensors files are held against the length that their header states.
+The hub's client stores the hub's metadata beside the files: each file's commit, and a hash of its content
+(huggingface_hub/_local_folder.py@0.36: SHA-256 of a large file, git's blob id of a small one). Without it, as for files
+from ModelScope or wget, files are counted, and the length of safetensors files is checked against their header.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class VerifiedDownload:
 
     Attributes:
         hashed: Files whose content has the hash that the hub stated.
-        whole: Files that no hash is known of, and whose length is as their own header states.
-        unknown: Other files that nothing is known of.
-        faults: What is wrong, one line each, with the file.
+        whole: Files without a known hash, whose length matches their own header.
+        unknown: Other files, which can't be verified.
+        faults: The faults, one line each, with the file.
         commits: The hub's commits that the files are from.
     """
 
@@ -52,8 +52,8 @@ def verify_download(
     """Verify the files of a folder.
 
     Args:
-        needed: Files that have to be there.
-        revision: The commit that they have to be from.
+        needed: Files that must exist.
+        revision: The commit that they must be from.
         progress: Called with the number of bytes that were hashed, and of all.
 
     Raises:
@@ -150,7 +150,7 @@ def _hash_all(
 
 
 def _look_at(found: VerifiedDownload, name: str, path: Path) -> None:
-    """Note a file that no hash is known of."""
+    """Record a file without a known hash."""
     size = path.stat().st_size
     if size == 0:
         found.faults.append(f"{name}: empty")

@@ -1,7 +1,7 @@
 """A bundle's own facts (`bundle.json`), its list of hashes, and its id.
 
-The id is a SHA-256 over what the bundle has, not over how it is packed: of a unit of the store the key counts, which is
-made of the ids of the git objects that were asked for. Two versions of git pack them differently, and give one id.
+The id is a SHA-256 over a bundle's content, not over how it is packed. A unit of the store counts by its key, which is
+computed from the ids of the requested git objects: two versions of git pack them differently, but the id is the same.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class BundledStack:
     """One manifest of a bundle.
 
     Attributes:
-        name: The manifest's own.
-        path: The member with its file; its lock is beside.
-        lock: The digest of its lock.
-        shipped: Whether npu-rl of the bundle has this manifest itself.
+        name: The manifest's name.
+        path: The member with the manifest's file; its lock is the member beside it.
+        lock: Digest of its lock.
+        shipped: Whether the npu-rl in the bundle ships this manifest.
     """
 
     name: str
@@ -51,7 +51,7 @@ class BundledStack:
 
 @dataclass(frozen=True)
 class BundledHost:
-    """A host that the packages in a bundle are for."""
+    """A host for the packages in a bundle."""
 
     python: str
     machine: str
@@ -63,7 +63,7 @@ class BundleFacts:
 
     Attributes:
         npu_rl: The version of npu-rl that made the bundle, and is in it.
-        sizes: Size in bytes of each member but the list, its signature and this one.
+        sizes: Size in bytes of each member except the list, its signature and `bundle.json`.
     """
 
     id: str
@@ -97,7 +97,7 @@ def dump_list(hashes: Mapping[str, str]) -> bytes:
 
 
 def parse_list(data: bytes) -> dict[str, str]:
-    """Return name -> SHA-256 of a list. Raises ValueError for any other text than `dump_list` gives."""
+    """Parse a list of hashes into name -> SHA-256. Raises ValueError for a text that `dump_list` would not write."""
     found: dict[str, str] = {}
     for line in data.decode("ascii").splitlines():
         match = _LINE.fullmatch(line)
@@ -110,7 +110,7 @@ def parse_list(data: bytes) -> dict[str, str]:
 
 
 def parse_facts(data: bytes) -> BundleFacts:
-    """Return the facts of a text. Raises ValueError."""
+    """Parse the text of `bundle.json`. Raises ValueError."""
     body = parse_json(data)
     if not isinstance(body, dict):
         raise ValueError("it is not a JSON object")

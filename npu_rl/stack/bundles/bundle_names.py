@@ -1,4 +1,4 @@
-"""Names of members: any other is refused, and none of these leads out of a folder."""
+"""The names that members of a bundle may have: no other is accepted, and none of them leads out of a folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def kind_of(name: str) -> str:
 
 
 def unit_key_of(name: str) -> str:
-    """Return the key of the unit whose pack a member is."""
+    """Return the store key of the unit that a member is a pack of."""
     return name.split("/")[1]
 
 

@@ -43,13 +43,13 @@ def sign(data: bytes, key: Path) -> bytes:
 
 
 def verify(data: bytes, signature: bytes, allowed_signers: Path) -> str:
-    """Return who signed `data`, as the file of allowed signers names them.
+    """Return the name of the signer of `data` in the file of allowed signers.
 
     Args:
         allowed_signers: In the form of ssh-keygen(1), ALLOWED SIGNERS.
 
     Raises:
-        BundleError: If none of them did.
+        BundleError: If no allowed signer signed it.
         HostError: If there is no ssh-keygen.
     """
     signers = str(allowed_signers.absolute())

@@ -1,7 +1,7 @@
-"""The one form of tar that bundles have: regular files in order, with headers that depend on name and size alone.
+"""The only form of tar that bundles use: regular files in order, with headers that depend on name and size alone.
 
-Any tar program reads it. The reader accepts no other: a header has to be, byte for byte, the one that the writer gives
-to that name and size, so that no link, device, mode, owner or extension of the format has to be judged.
+Any tar program can read it. The reader here accepts no other form: a header must be, byte for byte, the one that the
+writer makes for that name and size, so that no link, device, mode, owner or extension of the format has to be judged.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAME = re.compile(r"[!-~]+")
 
 
 class TarFault(ValueError):
-    """The reason why a file is not such a tar."""
+    """The reason why a file is not a bundle's tar."""
 
 
 @dataclass(frozen=True)
 class TarMember:
-    """One file in a tar; `offset` is that of its first byte."""
+    """One file in a tar; its content starts at `offset`."""
 
     name: str
     size: int
@@ -63,7 +63,7 @@ class Bytes:
 
 @dataclass(frozen=True)
 class FileContent:
-    """Content of a file, which must not change meanwhile: its size is written before it."""
+    """Content of a file that must not change while it is written: its size is written first."""
 
     path: Path
 
@@ -81,7 +81,7 @@ class FileContent:
 
 
 def header(name: str, size: int) -> bytes:
-    """Return the blocks before the content of a member. Raises TarFault for a name or size that none has."""
+    """Return the header blocks of a member. Raises TarFault for a name or size that a member can't have."""
     if not _NAME.fullmatch(name) or len(name) > _LONGEST_NAME:
         raise TarFault(f"{name[:300]!a} can't be the name of a member")
     if not 0 <= size <= LARGEST_MEMBER:
@@ -133,7 +133,7 @@ def write_tar(file: BinaryIO, members: Sequence[tuple[str, Content]]) -> int:
 
 
 def read_tar(file: BinaryIO) -> Iterator[TarMember]:
-    """Yield the members in order, with the file at the content of each. Raises TarFault, OSError."""
+    """Yield the members in order, with the file positioned at the content of each. Raises TarFault, OSError."""
     end = os.fstat(file.fileno()).st_size
     seen: set[str] = set()
     last = ""
@@ -165,7 +165,7 @@ def _read(file: BinaryIO, size: int) -> bytes:
 
 
 def _parse(file: BinaryIO, block: bytes) -> tuple[str, int]:
-    """Return name and size of the member whose header begins with a block."""
+    """Return the name and size of the member whose header starts with `block`."""
     kind, size = block[156:157], _stated_size(block)
     if kind == b"x":
         if not 0 < size <= BLOCK:

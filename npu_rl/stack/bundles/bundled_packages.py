@@ -1,4 +1,4 @@
-"""The packages that are locked beside a manifest, as files: wheels, and sdists of those that have no wheel."""
+"""Files of the packages locked beside a manifest: wheels, and sdists of packages without a wheel."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def download_packages(pylock: Pylock, folder: Path) -> None:
 
 
 def add_build_tools(pylock: Pylock, folder: Path) -> None:
-    """Download what pip builds sdists with, if some of the packages have no wheel.
+    """Download pip's build requirements for sdists, if some of the packages have no wheel.
 
     Raises SourceError, HostError.
     """
@@ -65,7 +65,7 @@ def add_build_tools(pylock: Pylock, folder: Path) -> None:
 
 
 def require_locked(pylocks: list[Pylock], folder: Path) -> None:
-    """Raise SourceError for a file whose hash no lock has: a constraint or a link of pip's may have brought it."""
+    """Raise SourceError for a file whose hash is in no lock: constraints or links of pip may have added it."""
     locked = {file.sha256 for pylock in pylocks for package in pylock.packages for file in package.files}
     for path in sorted(folder.iterdir()):
         if hash_file(path) not in locked:

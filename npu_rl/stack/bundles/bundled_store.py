@@ -1,4 +1,4 @@
-"""A temporary store with what a bundle has of one lock."""
+"""A temporary store with a bundle's content for one lock."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SEAL = 20  # bytes at the end of a pack: the SHA-1 of what is before
 
 @contextlib.contextmanager
 def bundled_store(bundle: OpenBundle, lock: Lock) -> Iterator[Store]:
-    """Provide a store that has the lock's units and patches, until the end.
+    """Provide a temporary store with the lock's units and patches.
 
-    Of a unit only the packs come from the bundle. git makes their indexes from the objects themselves: an index of a
-    stranger could give an object the name of another.
+    Only a unit's packs come from the bundle. git builds their indexes from the objects themselves: an index from
+    elsewhere could give an object the id of another.
 
     Raises:
         BundleError: If the bundle is made for another lock, or a unit lacks objects.
@@ -78,10 +78,10 @@ def bundled_wheels(bundle: OpenBundle) -> Iterator[Path | None]:
 
 
 def shipped_manifest(bundle: OpenBundle) -> str:
-    """Return the name of the bundle's only manifest, which npu-rl ships.
+    """Return the name of the bundle's only manifest, if npu-rl ships it.
 
     Raises:
-        UsageError: If there are several, or it is somebody's own.
+        UsageError: If the bundle has several manifests, or npu-rl does not ship its only one.
     """
     stacks = bundle.facts.stacks
     if len(stacks) == 1 and stacks[0].shipped:
@@ -115,7 +115,7 @@ def _lay_unit(store: Store, bundle: OpenBundle, key: str, component: str, wants:
 
 
 def _lay_pack(bundle: OpenBundle, member: str, folder: Path) -> Path:
-    """Write a pack under the name that git gives packs: the SHA-1 at its end."""
+    """Write a pack under the name that git would give it: the SHA-1 at its end."""
     written = folder / "incoming"
     last = b""
     with written.open("wb") as file:

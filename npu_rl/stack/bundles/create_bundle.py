@@ -1,4 +1,4 @@
-"""Making of a bundle: everything is brought into a staging folder, and one file is written from it."""
+"""Creation of a bundle: everything is gathered in a staging folder, then written to one file."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ Program = Callable[[Sequence[Target], Path], None]
 
 @dataclass(frozen=True)
 class BundleOrder:
-    """The wanted content of a bundle.
+    """The requested content of a bundle.
 
     Attributes:
         manifests: Each with the name that the user gave, and the hosts that its packages are for.
-        wheels: Whether the packages that are locked beside the manifests are to be in it.
+        wheels: Whether to include the packages locked beside the manifests.
         output: The file, which must not exist.
-        key: What its list of hashes is signed with; None for no signature.
+        key: The key that signs its list of hashes; None for no signature.
     """
 
     manifests: Sequence[tuple[str, LoadedManifest, Sequence[Target]]]
@@ -47,7 +47,7 @@ class BundleOrder:
 
 @dataclass(frozen=True)
 class MadeBundle:
-    """A bundle that was made: its id, size in bytes, and what each kind of its files takes."""
+    """A finished bundle: its id, its size in bytes, and the bytes of each kind of file."""
 
     id: str
     size: int
@@ -55,7 +55,7 @@ class MadeBundle:
 
 
 def create_bundle(order: BundleOrder, network: Network, watcher: Watcher, program: Program) -> MadeBundle:
-    """Make a bundle. The store gets what it lacks, and each stack is composed once, which proves it.
+    """Make a bundle. Missing objects are fetched into the store, and each stack is composed once to prove it.
 
     Raises:
         UsageError: If the file exists, or two manifests have one name.
@@ -111,7 +111,7 @@ def _merged(stacks: Sequence[StackFiles]) -> dict[str, Content]:
 
 
 def _program_targets(order: BundleOrder) -> list[Target]:
-    """Return the hosts of all manifests, each Python and machine with the oldest glibc that one of them has."""
+    """Return one target for each Python and machine among the manifests' hosts, with the oldest glibc among them."""
     found: dict[tuple[str, str], Target] = {}
     for _, _, targets in order.manifests:
         for target in targets:
@@ -183,7 +183,7 @@ def _write(
 
 
 def _publish(whole: Path, output: Path) -> None:
-    """Give a finished file its name, which no other file may have got meanwhile."""
+    """Give a finished file its final name, unless another file has taken it meanwhile."""
     try:
         os.link(whole, output)
     except FileExistsError:

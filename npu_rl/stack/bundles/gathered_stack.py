@@ -1,4 +1,4 @@
-"""The files of one manifest for a bundle: from the store, which gets what it lacks, and from beside the manifest."""
+"""The files of one manifest for a bundle, from the store (missing objects are fetched) and the manifest's folder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StackFiles:
     """One manifest's part of a bundle.
 
     Attributes:
-        digest: The lock's.
+        digest: The lock's digest.
         path: The member with the manifest's file.
         shipped: Whether npu-rl ships the manifest.
     """
@@ -47,7 +47,7 @@ class StackFiles:
 def gather(
     store: Store, loaded: LoadedManifest, network: Network, watcher: Watcher, staging: Path, *, jobs: int
 ) -> StackFiles:
-    """Bring all that a manifest's lock names into the store, compose it, and return the files of a bundle.
+    """Fetch everything that a manifest's lock names into the store, compose it, and return the files for a bundle.
 
     Args:
         staging: A folder for sdists, which stay there until the bundle is written.
@@ -110,7 +110,7 @@ def _patch(text: str, sha256: str) -> bytes:
 
 
 def _manifest_files(loaded: LoadedManifest, lock: str) -> Iterator[tuple[str, bytes]]:
-    """Yield the members with the manifest, its lock and its other parents, at their places to one another."""
+    """Yield the members with the manifest, its lock and its parents, at the same relative paths as on disk."""
     folder = loaded.path.parent
     parents = [
         Path(os.path.normpath(folder / name))

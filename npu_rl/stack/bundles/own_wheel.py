@@ -1,4 +1,4 @@
-"""npu-rl's own wheel, made again from what is installed: a bundle brings the npu-rl that made it.
+"""npu-rl's own wheel, rebuilt from the installation: a bundle contains the npu-rl that made it.
 
 An installation has every file of its wheel, with its hash in RECORD. Only the first line of a script differs, into
 which the installer wrote an interpreter. A checkout, or an editable installation, is built by `pip wheel` instead.
@@ -32,7 +32,7 @@ _AGAIN = "Install npu-rl again, from its wheel or checkout."
 
 
 def make_own_wheel(folder: Path) -> Path:
-    """Write the wheel of the npu-rl that runs into a folder, and return its path.
+    """Write the wheel of the running npu-rl into a folder, and return its path.
 
     Raises:
         HostError: If its installation was changed, or pip can't build the checkout.
@@ -81,7 +81,7 @@ def _installed_files(installed: Distribution) -> Iterator[tuple[str, bytes]]:
 
 
 def _built() -> dict[str, bytes]:
-    """Return the files of the wheel that pip builds of the checkout."""
+    """Return the files of the wheel that pip builds from the checkout."""
     with tempfile.TemporaryDirectory(prefix="npu-rl-wheel-") as name:
         folder = Path(name)
         done = run_pip(["wheel", "--no-deps", "--wheel-dir", str(folder), str(data_root())], folder)
@@ -102,7 +102,7 @@ def _built() -> dict[str, bytes]:
 
 
 def _is_of_installer(file: PurePosixPath) -> bool:
-    """Return whether an installer writes a file, or npu-rl does when it packs the wheel."""
+    """Return whether a file is written by an installer, or by npu-rl when it packs the wheel."""
     return len(file.parts) == 2 and file.parts[0].endswith(".dist-info") and file.name in _OF_INSTALLERS
 
 
@@ -122,5 +122,5 @@ def _pack(files: Mapping[str, bytes], path: Path) -> None:
 
 
 def _hash(data: bytes) -> str:
-    """Return the SHA-256 as RECORD has it."""
+    """Return the SHA-256 in RECORD's form."""
     return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()

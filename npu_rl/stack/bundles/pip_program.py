@@ -1,4 +1,4 @@
-"""pip of npu-rl's own interpreter, with the caller's configuration: what downloads the packages of a bundle."""
+"""pip of npu-rl's own interpreter, with the caller's configuration, to download the packages of a bundle."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def run_pip(words: Sequence[str], folder: Path) -> CompletedCommand:
 
 
 def download_words(target: Target, folder: Path) -> list[str]:
-    """Return pip's arguments for a download of wheels for a target, without running anything of them."""
+    """Return pip's arguments to download wheels for a target without running any of their code."""
     version = target.python
     words = ["download", "--no-deps", "--only-binary", ":all:", "--dest", str(folder)]
     words += ["--python-version", version, "--implementation", "cp"]

@@ -26,7 +26,7 @@ _LARGEST_METADATA = 4 << 20  # bytes
 
 
 def add_program(targets: Sequence[Target], folder: Path) -> None:
-    """Write npu-rl's wheel into a folder, and download what it needs on each target, and pip.
+    """Write npu-rl's wheel into a folder, and download pip and npu-rl's requirements for each target.
 
     Raises:
         SourceError: If pip finds no wheel of a package for a target.
@@ -42,7 +42,7 @@ def add_program(targets: Sequence[Target], folder: Path) -> None:
 
 
 class _Needs:
-    """The packages that one target needs, as they become known."""
+    """The packages that one target needs, collected while requirements are read."""
 
     def __init__(self, target: Target, folder: Path) -> None:
         self.target, self.folder = target, folder
@@ -51,7 +51,7 @@ class _Needs:
         self._unread: dict[str, set[str]] = {}
 
     def add(self, lines: Iterable[str], extras: Iterable[str] = ()) -> None:
-        """Add the requirements that hold on the target, and those of packages that are installed here."""
+        """Add the requirements that hold on the target and, for packages installed here, their own requirements."""
         for requirement in map(Requirement, lines):
             if self._holds(requirement, extras):
                 name = canonicalize_name(requirement.name)
@@ -78,7 +78,7 @@ class _Needs:
             self._unread.setdefault(name, set()).add(extra)
 
     def download(self) -> None:
-        """Download what is wanted, and add what those need that are not installed here."""
+        """Download the wanted packages, and add the requirements of those that are not installed here."""
         wanted, self.wanted = self.wanted, {}
         unread, self._unread = self._unread, {}
         words = [*download_words(self.target, self.folder), *(str(one) for one in wanted.values())]

@@ -28,14 +28,14 @@ _LARGEST_TEXT = 16 << 20  # bytes of the list, and of the facts
 
 @dataclass(frozen=True)
 class OpenBundle:
-    """A bundle that was proven, and is open.
+    """An open bundle whose content was verified.
 
     Attributes:
         locks: The lock of each of its manifests, by the manifest's name.
-        hashes: SHA-256 of each member, but the list and its signature.
-        list_hash: SHA-256 of the list, and so of all that the bundle has.
+        hashes: SHA-256 of each member except the list and its signature.
+        list_hash: SHA-256 of the list, and so of the whole content.
         signer: Who signed it, if that was verified.
-        size: The file's, in bytes.
+        size: Size of the file in bytes.
     """
 
     path: Path
@@ -54,7 +54,7 @@ class OpenBundle:
         return b"".join(self.chunks(name))
 
     def chunks(self, name: str) -> Iterator[bytes]:
-        """Yield the content of a member, and hold it against its hash once more, as `read` does."""
+        """Yield the content of a member, and check its hash once more, as `read` does."""
         with disk_errors(self.path), _faults(self.path):
             yield from _hashed(self._file, self._members[name], self.hashes[name])
 
@@ -65,13 +65,13 @@ class OpenBundle:
 
 @contextlib.contextmanager
 def open_bundle(path: Path, allowed_signers: Path | None = None) -> Iterator[OpenBundle]:
-    """Prove a bundle, and keep it open.
+    """Verify a bundle, and keep it open.
 
-    Its signature comes first, where one is demanded; then the form of the file, each member's name, size and hash, the
+    Its signature comes first, if one is required; then the form of the file, each member's name, size and hash, the
     id, and that its units are those of its locks. Nothing is written.
 
     Args:
-        allowed_signers: One of them has to have signed it; None if it need not be signed.
+        allowed_signers: The file of signers, one of whom must have signed it; None if no signature is required.
 
     Raises:
         BundleError: If anything is not as it should be.
@@ -163,7 +163,7 @@ def _parsed(name: str, parse: Callable[[bytes], T], data: bytes) -> T:
 def _checked(
     file: BinaryIO, tar: Iterator[TarMember], facts: BundleFacts, hashes: Mapping[str, str]
 ) -> Iterator[TarMember]:
-    """Yield the further members, each once its name, size and hash have been checked."""
+    """Yield the remaining members, each after its name, size and hash have been checked."""
     for member in tar:
         if not is_member_name(member.name) or member.name not in facts.sizes:
             raise TarFault(f"{member.name[:300]!a} is not a member that its list has")
@@ -191,7 +191,7 @@ def _locks(
     facts: BundleFacts,
     hashes: Mapping[str, str],
 ) -> dict[str, Lock]:
-    """Return the locks by the names of their manifests; what the bundle has is exactly what they name."""
+    """Return the locks by manifest name, after checking that the bundle has exactly the content that they name."""
     locks: dict[str, Lock] = {}
     for stack in facts.stacks:
         place = str(lock_model.lock_path(Path(stack.path)))

@@ -1,1 +1,1 @@
-"""`manifests diff`: two stacks compared, by their locks or as their manifests are written."""
+"""Comparison of two stacks for `manifests diff`, by their locks or by their manifests alone."""

@@ -34,13 +34,13 @@ class CommitBetween:
 
 @dataclass(frozen=True)
 class CommitsBetween:
-    """The commits that the later pin has and the earlier one has not.
+    """The commits that the later pin has and the earlier one lacks.
 
     Attributes:
-        count: How many; None if they were not counted.
-        gone: How many the earlier pin has and the later one has not; it is not an ancestor if there are any.
-        touching: Those that change a path which is taken, newest first; None if they were not asked for.
-        why: Why they were not counted.
+        count: Their number; None if they were not counted.
+        gone: Number of commits that only the earlier pin has; if there are any, it is not an ancestor of the later one.
+        touching: The commits that change a taken path, newest first; None if they were not requested.
+        why: The reason why they were not counted.
     """
 
     count: int | None = None
@@ -142,7 +142,7 @@ def _graph(history: Git, tip: str, without: str) -> _Graph:
 
 
 def _depth(graph: _Graph, tip: str) -> int:
-    """Return how deep a fetch of the tip has to be for every commit of the graph and its parents."""
+    """Return the depth of a fetch of the tip that includes every commit of the graph and its parents."""
     distance = {tip: 1}
     level = [tip]
     while level:

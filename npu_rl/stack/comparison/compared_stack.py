@@ -30,7 +30,7 @@ class ComparedPatch:
 
     Attributes:
         file: Where its text is, as a lock has it.
-        sha256: Digest of its bytes; None of one in a component's tree that nothing has locked.
+        sha256: Digest of its bytes; None for an unlocked patch in a component's tree.
         options: How it is applied, apart from the defaults.
     """
 
@@ -45,9 +45,9 @@ class ComparedComponent:
     """One component.
 
     Attributes:
-        pin: A commit id, or a release; None of a ref that nothing has resolved.
+        pin: A commit id, or a release; None for an unresolved ref.
         is_commit: Whether the pin is a commit id.
-        merges: By ref, how it is applied, and its head, None of a ref that nothing has resolved.
+        merges: By ref, how it is applied, and its head, which is None for an unresolved ref.
         takes: "FROM -> TO".
         paths: The paths that are taken, in the component.
         others: Everything else that a lock would have, by name.
@@ -70,10 +70,10 @@ class ComparedStack:
 
     Attributes:
         path: The lock or manifest that was read.
-        folder: What the paths of bundles are relative to.
-        digest: The lock's; None of a manifest without a lock.
-        tree, runtime: The ids of the code tree, and of npu_rl_runtime in it; None of a manifest without a lock.
-        requirements: By the package's normalized name.
+        folder: The folder that the paths of bundles are relative to.
+        digest: The lock's digest; None for a manifest without a lock.
+        tree, runtime: The ids of the code tree, and of npu_rl_runtime in it; None for a manifest without a lock.
+        requirements: Requirements by the package's normalized name.
     """
 
     name: str

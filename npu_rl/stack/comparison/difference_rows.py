@@ -1,4 +1,4 @@
-"""The rows of the tables that `manifests diff` prints: what differs, and not what is the same."""
+"""The rows of the tables that `manifests diff` prints, for differences only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REF = re.compile("^refs/((tags|heads)/)?")
 
 
 def component_rows(found: StackDifferences) -> Iterator[tuple[str, str, str, str]]:
-    """Yield name, old pin, new pin and the commits between, of each component whose pin differs."""
+    """Yield the name, old pin, new pin and commits in between for each component whose pin differs."""
     for one in found.components:
         if one.pin is not None:
             before, after = (_short_pin(pin) for pin in (one.pin.before, one.pin.after))
@@ -29,7 +29,7 @@ def component_rows(found: StackDifferences) -> Iterator[tuple[str, str, str, str
 
 
 def value_rows(found: StackDifferences) -> Iterator[tuple[str, str, str, str, str]]:
-    """Yield everything else that differs: whose it is, its kind or name, the change, both values."""
+    """Yield a row for every other difference: its owner, its kind or name, the change, and both values."""
     yield from _rows("stack", found.stack)
     for one in found.components:
         if one.state in (ADDED, REMOVED):

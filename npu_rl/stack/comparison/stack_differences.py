@@ -16,7 +16,7 @@ ADDED, REMOVED, CHANGED, SAME = "added", "removed", "changed", "same"
 
 @dataclass(frozen=True)
 class ChangedValue:
-    """A value by its name; `before` or `after` is None where only one side has it."""
+    """A named value; `before` or `after` is None if only one side has it."""
 
     name: str
     before: str | None
@@ -34,7 +34,7 @@ class ChangedValue:
 
 @dataclass(frozen=True)
 class ComparedPatches:
-    """A patch of one side or both; `why` names the parts of a changed one that differ."""
+    """A patch of one side or both; for a changed patch, `why` names the parts that differ."""
 
     name: str
     state: str
@@ -61,8 +61,8 @@ class ComponentDifference:
         state: Added and removed where only one side has it.
         pin: None if it is the same.
         commits: None if the pin is the same, or only one side has the component.
-        takes: Paths that are taken, "FROM -> TO", by what became of them.
-        patches: Those that are the same, too.
+        takes: Taken paths that differ, "FROM -> TO".
+        patches: All patches, including unchanged ones.
         others: Sources, submodules, dist-info and the like.
     """
 
@@ -88,7 +88,7 @@ class ComponentDifference:
 
 @dataclass
 class StackDifferences:
-    """Two stacks and what differs; a component that is the same is listed with its state only."""
+    """Two stacks and their differences; an unchanged component is listed with its state only."""
 
     before: ComparedStack
     after: ComparedStack
@@ -146,7 +146,7 @@ def compare_stacks(
 
 
 def moved_components(before: ComparedStack, after: ComparedStack) -> list[str]:
-    """Return the names of the components whose pin is another."""
+    """Return the names of the components whose pin changed."""
     both = [name for name in after.components if name in before.components]
     return [name for name in both if _pin(before.components[name], after.components[name]) is not None]
 
@@ -196,7 +196,7 @@ def _takes(before: Sequence[str], after: Sequence[str]) -> list[ChangedValue]:
 
 
 def _merges(before: ComparedComponent, after: ComparedComponent) -> list[ChangedValue]:
-    """Return the merges that differ. A head that nothing has resolved is not held against the other one."""
+    """Return the merges that differ. An unresolved head is not compared with the other one."""
     shared = before.merges.keys() & after.merges.keys()
     unknown = {ref for ref in shared if None in (before.merges[ref][1], after.merges[ref][1])}
     sides = [
@@ -216,7 +216,7 @@ def _values(before: Mapping[str, str], after: Mapping[str, str]) -> list[Changed
 
 
 def _masked(one: ChangedValue) -> ChangedValue:
-    """Return a variable whose values may be printed."""
+    """Return a variable with its secret values masked."""
     before, after = (None if v is None else masked_value(one.name, v) for v in (one.before, one.after))
     return ChangedValue(one.name, before, after)
 
@@ -225,9 +225,9 @@ def _masked(one: ChangedValue) -> ChangedValue:
 
 
 def _patches(before: Sequence[ComparedPatch], after: Sequence[ComparedPatch]) -> list[ComparedPatches]:
-    """Return the patches of both sides in the later order, then those that were removed.
+    """Return the patches of both sides in the later stack's order, then the removed ones.
 
-    Partners have one name; else one slug, where only the number has changed.
+    Patches are paired by name, or else by slug if only the number has changed.
     """
     left = {patch.name: patch for patch in before}
     partners: dict[str, ComparedPatch] = {p.name: left.pop(p.name) for p in after if p.name in left}

@@ -30,7 +30,7 @@ _REAL_FILE = "Patch the file that the link points to. Nothing was changed."
 
 @dataclass(frozen=True)
 class Tolerance:
-    """Where a hunk may apply.
+    """Limits on where a hunk may apply.
 
     Attributes:
         offset: By how many lines it may move (0: none, None: any number).
@@ -47,7 +47,7 @@ AS_LOCKED = Tolerance(None, headings=False)
 
 @dataclass(frozen=True)
 class Applied:
-    """The new tree, and by hunk number the lines that hunks moved."""
+    """The new tree, and the offset in lines of each moved hunk, by hunk number."""
 
     tree: str
     offsets: dict[str, int] = field(default_factory=dict)

@@ -52,7 +52,7 @@ def upstream_paths(component: LockedComponent, path: str) -> list[str]:
 
 
 def code_paths(component: LockedComponent, path: str) -> list[str]:
-    """Return the paths in the code tree of a path of a component."""
+    """Return the paths in the code tree that a component's path is copied to."""
     return [found for t in component.take if (found := _rebased(path, t.path, t.to)) is not None]
 
 

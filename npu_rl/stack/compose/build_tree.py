@@ -1,4 +1,4 @@
-"""Composing a lock and its objects to one tree; `lock` and `setup` run the same code."""
+"""Composition of one tree from a lock and its objects; `lock` and `setup` run the same code."""
 
 from __future__ import annotations
 

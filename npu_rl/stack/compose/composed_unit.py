@@ -90,7 +90,7 @@ def _check(composition: Composition, lock: Lock) -> None:
 
 
 def runtime_key(tree: str) -> str:
-    """Return the key of the unit with a version of the runtime."""
+    """Return the store key of a version of the runtime."""
     return unit_key("runtime", [tree])
 
 

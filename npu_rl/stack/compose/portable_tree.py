@@ -27,7 +27,7 @@ _MODULES = (".py", ".pyc", ".so")
 
 
 def check_collisions(paths: Iterable[str], what: str) -> None:
-    """Raise ComposeError for two names that are one name where case or Unicode normalization does not count."""
+    """Raise ComposeError for two paths that differ only in case or Unicode normalization."""
     folded: dict[str, str] = {}
     known: dict[str, str] = {"": ""}  # by folded path
     folders = {"": ""}  # folded, by path
@@ -43,7 +43,7 @@ def check_collisions(paths: Iterable[str], what: str) -> None:
                 first = known.setdefault(key, at)
                 if first != at:
                     raise ComposeError(
-                        f"{what} has two paths that are one on some file systems",
+                        f"{what} has two paths that collide on some file systems",
                         where=f"{first!a} and {at!a}",
                         why="They differ in case or Unicode normalization only: macOS and Windows keep one.",
                         hint=_REMOVE,
@@ -63,7 +63,7 @@ def check_started_by_python(paths: Iterable[str]) -> None:
         shadows = name in _IMPORTED_AT_START and _is_module(root, below)
         if shadows or name in _STARTED_BY_PYTHON or (not below and root.lower().endswith(".pth")):
             raise ComposeError(
-                "The code tree has a file that Python runs by itself",
+                "The code tree has a file that Python runs at start-up",
                 where=path,
                 why=f"code/ is on PYTHONPATH, and {root} at its root would run in every Python that starts there.",
                 hint=_REMOVE,
@@ -71,7 +71,7 @@ def check_started_by_python(paths: Iterable[str]) -> None:
 
 
 def _is_module(root: str, below: str) -> bool:
-    """Return whether a path makes a module of its root: a folder `site` without `__init__` shadows nothing."""
+    """Return whether a path turns its root into a module: a folder `site` without `__init__` shadows nothing."""
     if below:
         return below.startswith("__init__.")
     return "." not in root or root.endswith(_MODULES)  # without a dot it may be a link to a folder

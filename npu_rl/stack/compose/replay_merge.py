@@ -1,4 +1,4 @@
-"""Replaying of recorded merges, path by path.
+"""Replay of recorded merges, path by path.
 
 Replaying records instead of calling `git merge` gives one result with every git from 2.34 on
 (`read-tree -m` and `apply --3way` differ from merge-tree on renames) and needs no history.

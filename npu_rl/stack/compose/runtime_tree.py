@@ -1,4 +1,4 @@
-"""The runtime package as a tree, part of the code tree as `npu_rl_runtime`, which the bundled patches call."""
+"""The runtime package as a tree: the code tree's `npu_rl_runtime`, which the bundled patches call."""
 
 from __future__ import annotations
 

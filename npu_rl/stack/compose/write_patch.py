@@ -47,7 +47,7 @@ def header_of(text: bytes) -> bytes:
 
 
 def tree_after(trees: Trees, tree: str, text: bytes, name: str, component: str, options: PatchOptions) -> str:
-    """Return the tree that a patch gives, applied exactly. Raises PatchError."""
+    """Apply a patch exactly, and return the resulting tree. Raises PatchError."""
     locked = LockedPatch(
         name=name, file=name, sha256="", tree="", hunks=0, files=(), strip=options.strip,
         directory=options.directory,
@@ -56,7 +56,7 @@ def tree_after(trees: Trees, tree: str, text: bytes, name: str, component: str, 
 
 
 def _with_key_paths(trees: Trees, tree: str, part: bytes) -> bytes:
-    """Return one file's part with key paths for headings, if it is a configuration file of the tree."""
+    """Return one file's diff with key paths as headings, if it is a configuration file in the tree."""
     name = _OLD_NAME.search(part.partition(b"\n@@ ")[0])
     entry = trees.find(tree, name[1].decode()) if name is not None else None
     return (
@@ -67,7 +67,7 @@ def _with_key_paths(trees: Trees, tree: str, part: bytes) -> bytes:
 
 
 def _moved(part: bytes, options: PatchOptions) -> bytes:
-    """Return one file's part with names for another `strip` and `directory`."""
+    """Return one file's diff with its names rewritten for the options' `strip` and `directory`."""
     head, mark, body = part.partition(b"\n@@ ")
     folder = f"{options.directory.rstrip('/')}/".encode() if options.directory else b""
     prefix = {b"a/": b"", b"b/": b""}

@@ -95,7 +95,7 @@ class Git:
         return [line for line in self.run(*args).stdout.split(b"\0") if line]
 
     def batch_check(self, fact: str, oids: Iterable[str]) -> dict[str, str]:
-        """Return a fact of each object, such as its `objecttype`; "missing" if it does not exist."""
+        """Return one property of each object, such as its `objecttype`; "missing" if it does not exist."""
         ids = "".join(f"{oid}\n" for oid in oids).encode()
         listing = self.run("cat-file", f"--batch-check=%(objectname) %({fact})", input=ids).text()
         return dict(line.split(" ", 1) for line in listing.splitlines())

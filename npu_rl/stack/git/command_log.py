@@ -1,6 +1,6 @@
-"""The log of git commands: what ran where, how long it took, how it ended. Written only where a command began one.
+"""The log of git commands, with folder, duration and outcome. It is written only after `begin`.
 
-Secrets are masked: those of URLs, of names that say so, of the environment, and the credentials of a fetch.
+Secrets are masked: in URLs, in values whose name marks a secret, in the environment, and the credentials of a fetch.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _known: Secrets | None = None
 
 
 class CommandOutcome:
-    """The end of a git process, as far as it is known. code: None if it never ended."""
+    """The outcome of a git process, as far as it is known. code: None if it has not exited."""
 
     code: int | None = None
     stderr = ""
@@ -48,7 +48,7 @@ def begin(arguments: Sequence[str]) -> None:
 
 
 def end(seconds: float) -> None:
-    """Notify, and log if a git command was logged, how long the whole command took."""
+    """Print how long the whole command took, and log it if there is a log."""
     global echo
     if echo is not None:
         echo(f"npu-rl: {seconds:.3f} s in all")
@@ -147,7 +147,7 @@ def _indented(text: str) -> str:
 
 
 def _safe(text: str, credentials: Credentials | None = None) -> str:
-    """The text without secrets and control characters."""
+    """Return the text without secrets and control characters."""
     from npu_rl.common.masking import Secrets, masked_text
 
     if credentials is not None:
@@ -157,7 +157,7 @@ def _safe(text: str, credentials: Credentials | None = None) -> str:
 
 
 def _without_known(text: str) -> str:
-    """The text without control characters and the secrets of the environment."""
+    """Return the text without control characters and the secrets of the environment."""
     from npu_rl.common.masking import Secrets
     from npu_rl.common.printable import printable
 

@@ -1,6 +1,6 @@
-"""Settings of git that editors write into a repository unasked: they stop no setup, and are carried over.
+"""Git settings that editors add to a repository on their own: setup accepts them and carries them over.
 
-Only notes that name no program and change no file, with values that end on their line.
+Only settings that run no program and change no file, with values on a single line.
 """
 
 from __future__ import annotations

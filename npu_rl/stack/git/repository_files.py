@@ -1,8 +1,8 @@
-"""Files that git itself writes into a repository's folder, distinguished from files of others.
+"""Recognition of the files that git itself writes into a repository's folder.
 
-A name that holds a hash or random letters is git's, and one that each repository has. A user's text may have any other,
-so that those are judged by what git writes there: a thesis named `shallow` was removed with an old workspace
-(2026-11-25). An empty file has nothing to lose.
+Names with a hash or random letters are git's, and so are names that every repository has. A user's file may have any
+other name, so files with those names are judged by their content: a thesis named `shallow` was removed with an old
+workspace (2026-11-25). An empty file has nothing to lose.
 """
 
 from __future__ import annotations
@@ -60,12 +60,12 @@ _SAMPLE = re.compile(r"hooks/[a-z-]+\.sample")
 
 
 def has_gits_name(inner: str) -> bool:
-    """Return whether a path in a repository is one that only git gives."""
+    """Return whether a path in a repository is one that only git uses."""
     return _BY_NAME.fullmatch(inner) is not None
 
 
 def has_gits_content(path: Path, inner: str) -> bool:
-    """Return whether a file has a name that git gives, and what git writes there.
+    """Return whether a file has a name that git uses, and content as git writes it there.
 
     Args:
         inner: Its path in the repository. A pipe or device is not read.
@@ -83,7 +83,7 @@ def has_gits_content(path: Path, inner: str) -> bool:
 
 
 def _is_gits_sample(path: Path) -> bool:
-    """Return whether a sample of a hook is that of the git on PATH; an edited one is a draft."""
+    """Return whether a sample hook is the one shipped with the git on PATH; an edited sample is a user's draft."""
     import shutil  # samples are rare, and it takes 5 ms
 
     prefix = Path(shutil.which("git") or "/").resolve().parent.parent

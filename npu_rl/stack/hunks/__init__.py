@@ -1,1 +1,1 @@
-"""Where hunks are in files: exact matches, headings, and what became of each one later."""
+"""Locations of hunks in files: exact matches, headings, and each hunk's later state."""

@@ -61,7 +61,7 @@ def trace_hunks(
     *,
     offsets: Mapping[tuple[str, int], int] | None = None,
 ) -> list[HunkRecord]:
-    """Replay patches in order and record what each hunk is in the result, in the order of the stack.
+    """Replay patches in order, and return the record of each hunk in the result, in the order of the stack.
 
     Args:
         stack: Each patch with its key, the name that records carry.
@@ -117,7 +117,7 @@ def _replay(
 
 
 def _carry(change: _Change, first: int, last: int, added: int) -> None:
-    """Move a change's place through the replacement of lines [first, last) by `added` lines."""
+    """Update a change's place after lines [first, last) are replaced by `added` lines."""
     if first < change.at < last:
         change.swallowed = True
         change.at = first
@@ -182,9 +182,9 @@ def _with_lines(head: HunkRecord, file: _TracedFile, live: list[_Change], own_li
 
 
 def _distinct_context(old: list[str], new: list[str], around: list[Edge]) -> int:
-    """Return how many lines to keep on one side so that hunk and preimage can't both fit one place.
+    """Return how many context lines to keep on one side so that hunk and preimage can't both fit at one place.
 
-    Among equal lines three are not enough: a line added to a run of equal ones can only be told at the run's end.
+    Three are not enough among equal lines: a line added to a run of equal lines shows only at the end of the run.
     """
     new_side, old_side = [*new, *around], [*old, *around]
     common = next(

@@ -60,12 +60,12 @@ class PythonDefinition(NamedTuple):
         return self.name.rpartition(".")[2]
 
     def distance(self, line: int) -> int:
-        """Return the lines between it and a line; 0 for a line inside."""
+        """Return the number of lines between the definition and a line; 0 for a line inside it."""
         return max(self.first - line, line - self.last, 0)
 
 
 def misplaced(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:
-    """Return why a hunk that fits at a line belongs into another function or section by its heading, or None.
+    """Return why the heading of a hunk that fits at a line names another function or section; None if it does not.
 
     A heading that is no longer in the file shows nothing, unless it names a Python function.
     """
@@ -112,7 +112,7 @@ def _between_functions(content: bytes, hunk: Hunk, line: int, name: str) -> bool
 
 
 def moved_to_twin(content: bytes, hunk: Hunk, offset: int, path: str) -> str | None:
-    """Return why a moved hunk may be in a twin of its function or section, with one nearer to its line; or None."""
+    """Return why a moved hunk may be in the wrong function or section, with a twin nearer to its line; or None."""
     if path.endswith(SUFFIXES):
         return moved_to_other_section(content, hunk, offset, path)
     definitions = definitions_of(content) if path.endswith(_PYTHON) else None
@@ -155,7 +155,7 @@ def _may_match_one_pattern(one: str, other: str) -> bool:
 
 
 def _describe_place(content: bytes, lines: Sequence[str], heading: int | None, line: int, path: str) -> str:
-    """Return where a place is, for people."""
+    """Describe a place for people: its function, or the heading above it."""
     definitions = definitions_of(content) if path.endswith(_PYTHON) else None
     found = enclosing_definition(definitions, line) if definitions else None
     if found is not None:
@@ -174,7 +174,7 @@ def _describe_heading(lines: Sequence[str], wanted: re.Match[str] | None, headin
 
 
 def definitions_of(content: bytes) -> list[PythonDefinition] | None:
-    """Return every function and class of a Python file; None if it has no syntax tree that is bounded."""
+    """Return every function and class of a Python file; None if the file has no syntax tree within the limits."""
     tree = syntax_tree(content)
     return None if tree is None else list(_walk_definitions(tree))
 

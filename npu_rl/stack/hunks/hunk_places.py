@@ -1,4 +1,4 @@
-"""Search of a recorded hunk in a text: with all of its context, then with as much as remains.
+"""Search for a recorded hunk in a text: with all of its context, then with as much as remains.
 
 Texts are lists of lines with their ends, and None above the first and below the last one, so that a line's number is
 its index, and the edge of a file can be matched like a line.
@@ -49,7 +49,7 @@ class Found(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A place of some lines.
+    """A place in a text that matches some lines.
 
     Attributes:
         line: Its first line.

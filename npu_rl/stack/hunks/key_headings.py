@@ -24,9 +24,10 @@ _OPENING = re.compile(r"\s*(?:[^\s#].*[:{\[]|\[.*\])\s*(?:#.*)?")  # `actor:`, `
 
 
 def with_key_paths(patch: bytes, content: bytes, path: str) -> bytes:
-    """Return git's patch of one file, before it `content`, with key paths for headings that can't distinguish twins.
+    """Return git's patch of one file, with key paths in place of headings that can't distinguish twins.
 
-    git's is a key of the first column, so `actor` and `ref` below one key have the same; in JSON there is none.
+    git's heading is a key of the first column, so `actor` and `ref` below one key share it, and JSON has none.
+    `content` is the file before the patch.
     """
     keys = read_keys(content, path) if path.endswith(SUFFIXES) and _HUNK_LINE.search(patch) else None
     if not keys:
@@ -47,7 +48,7 @@ def with_key_paths(patch: bytes, content: bytes, path: str) -> bytes:
 
 
 def in_other_section(content: bytes, hunk: Hunk, line: int, path: str) -> str | None:
-    """Return why a hunk that fits at a line belongs into another section by its heading, or None.
+    """Return why the heading of a hunk that fits at a line names another section; None if it does not.
 
     A heading whose key is no longer in the file shows nothing.
     """
@@ -75,7 +76,7 @@ def in_other_section(content: bytes, hunk: Hunk, line: int, path: str) -> str | 
 
 
 def moved_to_other_section(content: bytes, hunk: Hunk, offset: int, path: str) -> str | None:
-    """Return why a moved hunk may be in a twin of its section, with another one nearer to its line; or None.
+    """Return why a moved hunk may be in the wrong section, with a twin nearer to its line; or None.
 
     A twin has one of the keys that the hunk has in its own section.
     """
@@ -109,7 +110,7 @@ def moved_to_other_section(content: bytes, hunk: Hunk, offset: int, path: str) -
 
 
 def _places(heading: str, lines: Sequence[str]) -> list[int]:
-    """Return the numbers of the lines that a heading may be: with its indentation, its text, or at least its key."""
+    """Return the numbers of the lines that match a heading: by indentation and text, by text, or at least by key."""
     wanted = heading.strip()
     places = [number for number, text in enumerate(lines, 1) if text.strip() == wanted]
     if not places and len(wanted) >= SHORTEST_CUT:
@@ -179,7 +180,7 @@ def _spans(keys: Sequence[KeyPlace], sections: set[Names]) -> dict[Names, tuple[
 
 
 def _by_text(lines: Sequence[str], line: int, heading: str, places: Sequence[int]) -> str | None:
-    """Return why a hunk is below another opening line than its heading; None if nothing shows it."""
+    """Return why the opening line above a hunk is not the one of its heading; None without evidence."""
     if not places or not _OPENING.fullmatch(heading):
         return None
     level = indent(lines[places[0] - 1])
@@ -193,7 +194,7 @@ def _by_text(lines: Sequence[str], line: int, heading: str, places: Sequence[int
 
 
 def describe_heading(heading: str, places: Sequence[int]) -> str:
-    """Return a heading with the numbers of the lines that it may be."""
+    """Describe a heading, with the numbers of the lines that match it."""
     more = f" and {len(places) - 5} more" if len(places) > 5 else ""
     return f"its heading is `{heading.strip()}` (line {', '.join(map(str, places[:5]))}{more})"
 
@@ -204,5 +205,5 @@ def last_match(matches: Callable[[str], object], lines: Sequence[str], before: i
 
 
 def indent(text: str) -> str:
-    """Return the blanks that a line begins with."""
+    """Return the leading blanks of a line."""
     return text[: len(text) - len(text.lstrip())]

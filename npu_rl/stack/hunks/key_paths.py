@@ -76,7 +76,7 @@ class _Open:
 
 
 def _yaml_keys(text: str) -> list[KeyPlace] | None:
-    """Read by parse events, which need no recursion and expand no alias."""
+    """Return the keys from YAML's parse events, which need no recursion and expand no alias."""
     import yaml
 
     loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)

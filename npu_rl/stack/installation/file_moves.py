@@ -21,7 +21,7 @@ _Tree = dict[str, Any]  # a folder's names; of a file, None
 
 
 def recorded_files(record: str, site: str) -> Iterator[str]:
-    """Yield the files of a RECORD as normal paths below the root; what is outside of it is left out.
+    """Yield the files of a RECORD as normalized paths below the root, without those outside of it.
 
     Args:
         site: The folder of packages, relative to the root.
@@ -42,7 +42,7 @@ def files_of(target: TargetPython, package: InstalledPackage) -> set[str]:
 
 
 def outgoing(target: TargetPython, files: Collection[str]) -> list[str]:
-    """Return what is moved out, so that none of these files remains.
+    """Return the paths to move out so that none of these files remains.
 
     Byte code goes with its source: Python compares the two only by time and size. A folder in which something else is
     stays.
@@ -67,7 +67,7 @@ def _above(path: Path) -> Iterator[Path]:
 def _leaving(
     root: Path, folder: str, tree: Mapping[str, Any], shared: Collection[str]
 ) -> tuple[list[str], bool]:
-    """Return what leaves a folder, and whether that is all that is in it."""
+    """Return the paths that leave a folder, and whether the folder has nothing else."""
     leaving, complete = [], True
     for entry in sorted(os.scandir(root / folder), key=lambda one: one.name):
         path = f"{folder}/{entry.name}" if folder else entry.name
@@ -92,7 +92,7 @@ def _leaving(
 
 
 def _byte_code(cache: Path, sources: Mapping[str, Any]) -> _Tree:
-    """Return the files of a cache whose sources leave: of module.py that is module.cpython-311.pyc."""
+    """Return the byte code in a cache whose sources leave, such as module.cpython-311.pyc for module.py."""
     return {
         path.name: None
         for path in cache.iterdir()
@@ -101,7 +101,7 @@ def _byte_code(cache: Path, sources: Mapping[str, Any]) -> _Tree:
 
 
 def incoming(root: Path, staging: Path, leaving: Collection[str]) -> tuple[list[str], list[str]]:
-    """Return the moves from a staging folder, and the files in their way that no move takes away."""
+    """Return the moves from a staging folder, and the files in their way that are not moved out."""
     gone = set(leaving)
     coming: list[str] = []
     in_the_way: list[str] = []

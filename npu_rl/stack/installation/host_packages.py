@@ -34,14 +34,14 @@ _CANN_FOLDERS = ("usr/local/Ascend/ascend-toolkit", "usr/local/Ascend/cann")
 
 @dataclass(frozen=True)
 class HostPackage:
-    """A package of the host, and what becomes of it.
+    """A package that belongs to the host, and how it is provided.
 
     Attributes:
-        wanted: The manifest's version; "" where it names none.
+        wanted: The manifest's version; "" if it names no version.
         present: The version that is kept.
-        wheel: The file that it comes from.
-        found: What it is in an index.
-        left: Why it is not installed.
+        wheel: The file to install it from.
+        found: The package as an index lists it.
+        left: The reason why it is not installed.
     """
 
     name: str
@@ -58,7 +58,7 @@ class HostPackage:
 
     @property
     def version(self) -> str:
-        """The version that is kept or comes."""
+        """The version that is kept or installed."""
         return self.present or (self.found.version if self.found else self.wanted)
 
     def requirement(self) -> str:
@@ -83,8 +83,8 @@ def host_packages(
         root: Folder below which CANN is looked for.
 
     Raises:
-        HostError: With all that are absent and can't come from anywhere.
-        SourceError: If an index can't be asked.
+        HostError: For all packages that are absent and have no source.
+        SourceError: If an index can't be queried.
     """
     wanted = dict(_wanted(loaded))
     by_file = dict(_only_from_files(loaded))
@@ -119,7 +119,7 @@ def host_packages(
 
 
 def host_notes(packages: Sequence[HostPackage]) -> Iterator[str]:
-    """Yield what a user should know of the host's packages."""
+    """Yield notes for the user on the host's packages."""
     for one in packages:
         if one.left:
             yield f"{one.name} {one.wanted}".strip() + f" is not installed: {one.left}"
@@ -144,7 +144,7 @@ def _wanted(loaded: LoadedManifest) -> Iterator[tuple[str, str]]:
 
 
 def _only_from_files(loaded: LoadedManifest) -> Iterator[tuple[str, str]]:
-    """Yield packages that no index may bring: PyPI has another apex, and some have an address of their own."""
+    """Yield packages that must not come from an index: PyPI's apex is another project, and some have their own URL."""
     if loaded.manifest.host.apex:
         yield "apex", loaded.manifest.host.apex
     for text in loaded.manifest.requirements:
@@ -157,7 +157,7 @@ def _only_from_files(loaded: LoadedManifest) -> Iterator[tuple[str, str]]:
 def _of_index(
     name: str, version: str, device: str, indexes: PackageIndexes
 ) -> tuple[LockedPackage | None, str]:
-    """Return what an index has of a package, or why that would not work."""
+    """Return a package as an index lists it, or the reason why it can't be used."""
     places = (
         ", ".join(map(strip_credentials, indexes.settings.index_urls)) or "no index, as pip is configured"
     )
@@ -186,7 +186,7 @@ def _without_file(name: str, version: str, wheels: Sequence[NamedWheel]) -> str:
 
 
 def _other_wheels(name: str, version: str, wheels: Sequence[NamedWheel]) -> str:
-    """Return why wheels of that name don't do."""
+    """Return why the wheels of that name are unsuitable."""
     others = [one for one in wheels if one.name == name]
     if not others:
         return ""

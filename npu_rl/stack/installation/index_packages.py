@@ -1,4 +1,4 @@
-"""Host packages of an index: torch and its like, looked up before anything is downloaded."""
+"""Host packages from an index, such as torch, looked up before anything is downloaded."""
 
 from __future__ import annotations
 

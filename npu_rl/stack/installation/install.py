@@ -1,6 +1,6 @@
-"""`setup --install`: the packages of a manifest's host brought into an interpreter, completely or not at all.
+"""`setup --install`: the packages of a manifest's host installed into an interpreter, completely or not at all.
 
-They are installed into a staging folder beside the environment first; only what is whole is moved in.
+They are first installed into a staging folder beside the environment, and moved in only when all are there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class InstallRequest:
         python: The interpreter, unless `venv` is given.
         venv: Folder of a virtual environment, which is made if it is missing.
         wheels: Folders and files that the user names.
-        offline: Whether no index is asked.
+        offline: Whether to query no index.
     """
 
     loaded: LoadedManifest
@@ -92,7 +92,7 @@ def plan(request: InstallRequest, root: Path = Path("/")) -> InstallPlan:
 
     Raises:
         HostError: If it can't work, or if an earlier one was interrupted and is to be finished first.
-        SourceError: If an index can't be asked.
+        SourceError: If an index can't be queried.
     """
     target = _target(request)
     if InstallationFolder(target.root).is_interrupted():
@@ -194,7 +194,7 @@ def _stage(
     settings: PipSettings,
     notify: Callable[[str], None],
 ) -> None:
-    """Install everything into a folder that has the same folders as the environment. Raises SourceError."""
+    """Install everything into a staging folder with the environment's layout. Raises SourceError."""
     (staging / "lib").mkdir(parents=True)
     if (target.root / "lib64").is_symlink():
         (staging / "lib64").symlink_to("lib")
@@ -242,7 +242,7 @@ def _check_staged(planned: InstallPlan, target: TargetPython, staging: Path) -> 
 
 
 def _variables(request: InstallRequest, settings: PipSettings) -> dict[str, str]:
-    """Return uv's environment: pip's settings, and the folders of wheels, where every file is held against its hash."""
+    """Return uv's environment: pip's settings, and the folders of wheels, where uv checks the hash of every file."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     found = uv_environment(settings, environ)
     folders = [str(place.absolute()) for place in request.wheels if place.is_dir()]
@@ -254,7 +254,7 @@ def _variables(request: InstallRequest, settings: PipSettings) -> dict[str, str]
 
 
 def _cached(variables: dict[str, str], settings: PipSettings, folder: InstallationFolder) -> dict[str, str]:
-    """Return the variables with a cache that goes with the folder, where a private index's address would stay in it."""
+    """Return the variables; with a private index, whose address uv caches, the cache is removed with the folder."""
     if only_pypi(settings):
         return variables
     cache = folder.path / "cache"

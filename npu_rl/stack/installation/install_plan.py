@@ -33,14 +33,14 @@ _UNPACKED = 4.7
 
 @dataclass(frozen=True)
 class InstallPlan:
-    """An installation before it happens.
+    """A planned installation.
 
     Attributes:
         kept: Packages of the lock that the interpreter has.
         coming: Packages of the lock that it lacks, or has in another version.
         replaced: Those of another version, with the version that comes.
         host: The host's packages.
-        notes: What else a user should know.
+        notes: Further notes for the user.
     """
 
     target: TargetPython
@@ -52,7 +52,7 @@ class InstallPlan:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of all packages that come."""
+        """Versions of all packages to install."""
         found = {one.name: one.version for one in self.coming}
         return found | {one.name: one.version for one in self.host if one.comes}
 
@@ -62,7 +62,7 @@ class InstallPlan:
         return not self.versions and not self.target.absent
 
     def size(self) -> int:
-        """Return the bytes that are to be downloaded at most, as far as the sizes are known."""
+        """Return the maximum number of bytes to download, as far as the sizes are known."""
         found = [*self.coming, *(one.found for one in self.host if one.found is not None)]
         return sum(max((file.size or 0 for file in one.wheels or one.files), default=0) for one in found)
 
@@ -81,7 +81,7 @@ def plan_installation(
     indexes: PackageIndexes,
     root: Path = Path("/"),
 ) -> InstallPlan:
-    """Return what an installation would do. Nothing is downloaded but what an index has of torch's kind.
+    """Return what an installation would do. Only the index is queried, for packages such as torch.
 
     Args:
         root: Folder below which CANN is looked for.
@@ -89,7 +89,7 @@ def plan_installation(
     Raises:
         HostError: If it can't work: another Python, no permission, no room, a package of the host that comes from
             nowhere, one that can't be replaced.
-        SourceError: If an index can't be asked.
+        SourceError: If an index can't be queried.
     """
     check_target(target, pylock)
     coming = [package for package, _ in differing_packages(pylock, target.versions)]
@@ -136,7 +136,7 @@ def plan_lines(plan: InstallPlan) -> Iterator[str]:
 
 
 def done_lines(plan: InstallPlan) -> Iterator[str]:
-    """Yield lines on what was installed."""
+    """Yield lines about the installed packages."""
     replaced = f", {len(plan.replaced)} of them in place of another version" if plan.replaced else ""
     if plan.versions:
         yield f"{counted(len(plan.versions), 'package')} installed into {plan.target.path}{replaced}."

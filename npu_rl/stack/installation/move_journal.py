@@ -1,6 +1,6 @@
-"""Moving packages out of an environment and others in, with renames that a journal makes recoverable.
+"""Replacement of an environment's packages by renames that a journal makes recoverable.
 
-Until the journal is written, the environment is as it was; from then on whoever comes next can finish. What exists
+Until the journal is written, the environment is as it was; from then on the next npu-rl can finish. What exists
 shows which renames are done, in both directions, so a kill at any moment is recovered by doing the same again.
 """
 
@@ -58,7 +58,7 @@ class InstallationFolder:
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Use the environment alone. The folder goes at the end, unless moves are still to be finished.
+        """Hold the environment exclusively. The folder is removed at the end, unless moves are unfinished.
 
         Raises:
             HostError: If another npu-rl installs here.
@@ -233,7 +233,7 @@ def _move_back(folder: InstallationFolder, journal: MoveJournal) -> None:
 
 
 def _prune(folder: InstallationFolder, leaving: tuple[str, ...]) -> None:
-    """Remove the folders that are empty since something has left them."""
+    """Remove the folders that the moves have left empty."""
     for path in sorted({parent for one in leaving for parent in PurePosixPath(one).parents}, reverse=True):
         place = folder.root / path
         if len(path.parts) < 2 or place.name == "site-packages":

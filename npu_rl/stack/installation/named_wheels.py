@@ -20,7 +20,7 @@ class NamedWheel:
     """A wheel on this host.
 
     Attributes:
-        rank: Its place among what the interpreter takes, best first; None if it doesn't take it.
+        rank: Its position among the tags that the interpreter accepts, best first; None if it accepts none of its tags.
         alone: Whether the user named the file itself, not only its folder.
     """
 
@@ -32,7 +32,7 @@ class NamedWheel:
 
 
 def named_wheels(places: Sequence[Path], target: TargetPython) -> tuple[NamedWheel, ...]:
-    """Return the wheels in folders and of files. Raises UsageError for anything else, and for names of no wheel."""
+    """Return the wheels in these folders and files. Raises UsageError for anything that is not a wheel."""
     order = {tag: number for number, tag in enumerate(_tags(target))}
     found = []
     for place in places:
@@ -56,7 +56,7 @@ def named_wheels(places: Sequence[Path], target: TargetPython) -> tuple[NamedWhe
 
 
 def choose_wheel(wheels: Iterable[NamedWheel], name: str, version: str) -> NamedWheel | None:
-    """Return the wheel of a package that the interpreter takes, of any version if none is wanted."""
+    """Return the best wheel of a package that the interpreter accepts; an empty version accepts any."""
     fitting = [
         one
         for one in wheels
@@ -77,7 +77,7 @@ def _parsed(path: Path, order: dict[Tag, int], *, alone: bool) -> NamedWheel | N
 
 
 def _tags(target: TargetPython) -> Iterable[Tag]:
-    """Yield what the interpreter takes, best first. It is on this host, so the C library is npu-rl's own."""
+    """Yield the tags that the interpreter accepts, best first. It runs on this host, so its C library is npu-rl's."""
     version = tuple(map(int, target.short.split(".")))
     platforms = list(platform_tags())
     yield from cpython_tags(version, platforms=platforms)

@@ -87,7 +87,7 @@ def made_environment(target: TargetPython, base: str, variables: Mapping[str, st
 
 
 def _clear(folder: InstallationFolder) -> None:
-    """Remove what is in an environment that has npu-rl's mark of a new one."""
+    """Remove the content of an environment that has npu-rl's mark of a new one."""
     for path in folder.root.iterdir():
         if path != folder.path:
             folder.inside.remove(path)

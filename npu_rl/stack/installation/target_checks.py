@@ -1,4 +1,4 @@
-"""Checks for what can't work in an interpreter, before anything is downloaded."""
+"""Checks of an interpreter before anything is downloaded for it."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _check_folders(target: TargetPython) -> None:
 
 
 def check_room(target: TargetPython, needed: int) -> None:
-    """Raise HostError if the disk has less than so many bytes free."""
+    """Raise HostError if the disk has less than `needed` bytes free."""
     folder = next(path for path in (target.root, *target.root.parents) if path.is_dir())
     free = shutil.disk_usage(folder).free
     if free < needed:
@@ -94,7 +94,7 @@ def check_room(target: TargetPython, needed: int) -> None:
 
 
 def check_replaced(target: TargetPython, replaced: list[tuple[InstalledPackage, str]]) -> None:
-    """Raise HostError for packages that are in another version and can't be replaced."""
+    """Raise HostError for packages of another version that can't be replaced."""
     ahead = [one for one, _ in replaced if target.search.index(one.site) < target.search.index(target.site)]
     if ahead:
         raise HostError(
@@ -116,7 +116,7 @@ def check_replaced(target: TargetPython, replaced: list[tuple[InstalledPackage, 
 
 
 def check_own_needs(target: TargetPython, coming: dict[str, str]) -> None:
-    """Raise HostError if npu-rl is in this interpreter, too, and couldn't work with the packages that come."""
+    """Raise HostError if npu-rl itself is installed in this interpreter and would not work with the new packages."""
     own = target.packages.get("npu-rl")
     if own is None:
         return
@@ -136,7 +136,7 @@ def check_own_needs(target: TargetPython, coming: dict[str, str]) -> None:
 
 
 def broken_bounds(target: TargetPython, coming: dict[str, str]) -> Iterator[str]:
-    """Yield a note on packages that stay, and whose bounds a coming package breaks."""
+    """Yield a note for each remaining package whose version bounds a new package breaks."""
     found = []
     for one in target.packages.values():
         if one.name in coming or one.site != target.site:

@@ -56,14 +56,14 @@ class TargetPython:
     """An interpreter and its packages.
 
     Attributes:
-        path: Of its program.
+        path: The path of its program.
         root: Its prefix, with links resolved.
         site: Its own folder of packages, with links resolved.
         scripts: Its folder of programs, with links resolved.
         libc: Name and version of the C library.
         search: Folders of packages, in the order in which Python looks for them.
-        packages: What it imports, by canonical name.
-        absent: Whether it is that of a virtual environment that is made first.
+        packages: The packages that it imports, by canonical name.
+        absent: Whether it belongs to a virtual environment that is still to be made.
     """
 
     path: str
@@ -165,7 +165,7 @@ def _probe(python: str) -> dict[str, Any]:
 
 
 def _packages(search: Sequence[Path]) -> dict[str, InstalledPackage]:
-    """Return what is found first, since Python imports that."""
+    """Return the first package of each name, since Python imports that one."""
     found: dict[str, InstalledPackage] = {}
     for site in search:
         if not site.is_dir():

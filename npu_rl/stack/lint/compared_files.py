@@ -1,4 +1,4 @@
-"""The files that patches are held against: those of a folder, or of a git tree."""
+"""The files that patches are checked against: those of a folder, or of a git tree."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _LARGEST_POINTER = 4096  # bytes of a `.git` file
 
 
 class ComparedFiles(Protocol):
-    """Files by their paths, and the releases that are known of them."""
+    """Files by path, and the known releases that contain them."""
 
     def read(self, path: str) -> bytes | None:
         """Return a file's content; None if it is missing. Raises PatchError if it is not a file."""
 
     def releases(self, path: str, blob: str) -> Sequence[str]:
-        """Return the releases in which the file is this blob, newest first. The id may be abbreviated."""
+        """Return the releases whose file is this blob, newest first. The id may be abbreviated."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _has(trees: Trees, root: str, path: str, blob: str) -> bool:
 
 @contextmanager
 def _borrowing(objects: Path) -> Iterator[Trees]:
-    """Provide an empty repository that borrows objects: nothing is written, nor fetched, where they are."""
+    """Provide an empty repository that borrows objects, so that nothing is written or fetched into their own."""
     with tempfile.TemporaryDirectory(prefix="npu-rl-lint-") as folder:
         init_bare(Path(folder))
         with Trees(Git(Path(folder), alternates=(objects,))) as trees:

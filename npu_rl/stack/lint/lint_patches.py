@@ -1,4 +1,4 @@
-"""The check of patches that `npu-rl patches lint` does."""
+"""The checks of `npu-rl patches lint`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Against(Protocol):
     """The target of a check."""
 
     def locked(self, source: PatchSource) -> LockedPatch | None:
-        """Return a patch as a lock has it; None if none has it."""
+        """Return a patch as a lock has it; None if no lock has it."""
 
     def state(self, source: PatchSource, patch: Patch) -> SeriesState:
-        """Return the files as the patches before it have left them. Raises PatchError."""
+        """Return the files as the patches before this one leave them. Raises PatchError."""
 
 
 class AgainstFolder:
@@ -63,11 +63,11 @@ def lint_patches(
         place: A patch, a folder of patches, or the name of a bundled patchset.
         strip: Leading folders to drop from names; None for that of the lock, else 1.
         fix: Whether to write what is mechanical into the files.
-        against: What the patches are for; None to look at the patches alone.
+        against: The target of the patches; None to check the patches alone.
         against_name: Its name, for the report.
 
     Raises:
-        UsageError, PatchError: For what can't be read, and for bundled patches, which nobody may fix.
+        UsageError, PatchError: For a file that can't be read, and for bundled patches, which can't be fixed in place.
     """
     sources, findings = find_patches(place)
     report = LintReport(str(place), against_name, series=findings)
@@ -134,7 +134,7 @@ def _lint_patch(
 
 
 def _new_file(file: FilePatch) -> AppliedFile:
-    """Return the change that makes a file, which needs no file to be known."""
+    """Return the change that creates a file, which requires no existing file."""
     return AppliedFile(file, None, b"".join(line for hunk in file.hunks for line in hunk.new_lines), {})
 
 

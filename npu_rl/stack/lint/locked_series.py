@@ -23,11 +23,11 @@ _TREE = "tree"
 class LockedSeries:
     """A lock and the objects of its trees.
 
-    A patch that the lock has is applied to the tree before it; one that it has not, after all patches of the component
-    that has the files.
+    A patch of the lock is applied to the tree before it; any other patch, after all patches of the component that has
+    the files.
 
     Args:
-        releases: The tags of components, for files that are not those of an `index` line.
+        releases: The tags of components, for files whose blob differs from the `index` line.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class LockedSeries:
                 before = patch.tree
 
     def locked(self, source: PatchSource) -> LockedPatch | None:
-        """Return a patch as the lock has it; None if it has not."""
+        """Return a patch as the lock has it; None if the lock does not have it."""
         found = self._place(source)
         return None if found is None else found[1]
 
     def state(self, source: PatchSource, patch: Patch) -> SeriesState:
-        """Return the files that a patch is for, as the patches before it have left them.
+        """Return the files that a patch changes, as the patches before it leave them.
 
         Raises PatchError if no component has all files of a patch that the lock does not have.
         """
@@ -78,7 +78,7 @@ class LockedSeries:
         return self._lock.tree if name == _TREE else self._lock.components[name].result
 
     def _component_of(self, patch: Patch) -> str:
-        """Return the component, or the code tree, that has every file which a patch changes."""
+        """Return the component, or the code tree, that has every file that a patch changes."""
         paths = [file.path for file in patch.files if file.old_path is not None]
         names = [*self._states, *self._lock.components, _TREE]
         counts: dict[str, int] = {}

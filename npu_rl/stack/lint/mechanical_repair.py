@@ -1,7 +1,7 @@
-"""Damage to a patch that can be undone without knowing the patched files.
+"""Repair of damage to a patch that can be undone without knowing the patched files.
 
-Editors and mail convert line ends, drop the newline at the end and the space of an empty context line, and whoever
-changes a hunk by hand forgets its header. No repair moves a line, so that the parser's lines stay those of the file.
+Editors and mail convert line ends, drop the newline at the end and the space of an empty context line, and people
+who edit a hunk by hand forget its header. No repair moves a line, so that line numbers in messages stay valid.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Repair:
         self.findings.append(LintFinding(rule, severity, self._name, line, message, fix="--fix"))
 
     def _with_line_feeds(self, data: bytes) -> bytes:
-        """Return the patch without the CRLF that belong to it, and not to the patched files."""
+        """Return the patch with LF for each CRLF that belongs to the patch and not to the patched files."""
         if b"\r" not in data:
             return data
         names = _NEW_NAME.findall(data)
@@ -94,7 +94,7 @@ class Repair:
         return self._lines[at].startswith(b"--- ") and self._lines[at + 1].startswith(b"+++ ")
 
     def _repair_hunk(self, at: int, header: re.Match[bytes], shift: int) -> tuple[int, int]:
-        """Correct one hunk; return the line after it, and how many lines the new side is longer so far."""
+        """Correct one hunk; return the line after it, and by how many lines the new side is longer so far."""
         old_start, old, new_start, new = (1 if text is None else int(text) for text in header.groups())
         end = self._stated_end(at + 1, old, new)
         if end is None:
@@ -139,7 +139,7 @@ class Repair:
         self._lines[at] = b" ".join((b"@@", left, middle, rest))
 
     def _stated_end(self, at: int, old: int, new: int) -> int | None:
-        """Return the line after a hunk that is as its header states; None for another."""
+        """Return the line after a hunk that matches its header; None if it does not match."""
         while at < self._count and (old or new or self._lines[at].startswith(b"\\")):
             tag = self._lines[at][:1] or b" "
             if tag not in (b" ", b"-", b"+", b"\\"):
@@ -152,7 +152,7 @@ class Repair:
         return None if old or new or not self._may_end(at) else at
 
     def _last_line(self, at: int) -> int:
-        """Return the last line of a hunk whose header is wrong. Empty lines at its end are not taken for its own."""
+        """Return the last line of a hunk whose header is wrong. Empty lines at its end don't count as part of it."""
         last = at - 1
         while at < self._count and not (self._ends_here(at)):
             if self._lines[at]:
@@ -170,7 +170,7 @@ class Repair:
         return self._lines[at] in (b"-- ", b"--") and self._count - at <= _SIGNATURE
 
     def _may_end(self, at: int) -> bool:
-        """Return whether a hunk may end before a line: what follows belongs to no hunk."""
+        """Return whether a hunk may end before a line, because the text from there on belongs to no hunk."""
         if at >= self._count or self._at_names(at) or self._at_signature(at):
             return True
         return _BETWEEN.match(self._lines[at]) is not None

@@ -93,7 +93,7 @@ def _read(folder: Path, path: str) -> bytes:
 
 
 def _numbering(names: Sequence[str]) -> Iterator[LintFinding]:
-    """Yield what the numbers of names contradict: each other, or the order of the series."""
+    """Yield findings on numbers in names that contradict each other or the order of the series."""
     seen: dict[tuple[str, int], str] = {}
     last: dict[str, int] = {}
     for name in names:

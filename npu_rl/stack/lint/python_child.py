@@ -1,7 +1,7 @@
 """Findings of a separate process in Python before and after a patch: compile errors and undefined names, by pyflakes.
 
-It runs nothing of that Python. Each answer is bounded in CPU time by the kernel: some files of 100 kB take CPython's
-compiler or pyflakes seconds, and neither can be stopped otherwise (8,000 functions that say `global a`: 1.5 and 3.6 s).
+It runs nothing of that Python. The kernel bounds the CPU time of each reply: some files of 100 kB take CPython's
+compiler or pyflakes seconds, and neither can be stopped otherwise (8,000 functions with `global a`: 1.5 and 3.6 s).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOT_PYTHON = "it is not Python"  # as parse_python begins
 
 
 class _NotCompiled(Exception):
-    """Python that does not compile here, or that is too large to try; `is_fault` for the former."""
+    """Python that does not compile here (`is_fault`), or that is too large to try."""
 
     def __init__(self, why: str, *, is_fault: bool) -> None:
         super().__init__(why)
@@ -29,7 +29,7 @@ class _NotCompiled(Exception):
 
 
 def main() -> None:
-    """Answer lines of standard input with lines on standard output. SIGPROF ends the process in the middle of one."""
+    """Reply to each line of standard input with a line on standard output, unless SIGPROF ends the process first."""
     from pyflakes import checker, messages  # noqa: F401  before the time of the first file begins
 
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -44,7 +44,7 @@ def main() -> None:
 
 
 def examine(before: bytes | None, after: bytes) -> dict[str, Any]:
-    """Return what is found on each side, None where nothing had to be looked at.
+    """Return the findings for each side; None for a side that did not need to be examined.
 
     A side is `{"names": {NAME: [LINE]}}`, or `{"error": WHY, "is_fault": BOOL}` if it does not compile.
     """
@@ -104,7 +104,7 @@ def _undefined_names(content: bytes) -> dict[str, list[int]]:
 
 
 def _forget_parents(tree: ast.AST) -> None:
-    """Remove what pyflakes up to 4.0 keeps in nodes: an operator is one node in all trees, and led into this one."""
+    """Remove the parents that pyflakes up to 4.0 sets: operators, shared by all trees, led back into this one."""
     for node in ast.walk(tree):
         for name in [name for name in vars(node) if name.startswith("_pyflakes")]:
             delattr(node, name)

@@ -1,4 +1,4 @@
-"""Python before and after a patch: whether it compiles, and names that nothing defines any more, by pyflakes."""
+"""Checks of Python before and after a patch: whether it compiles, and, by pyflakes, names no longer defined."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _START = "import sys; sys.path[:] = sys.argv[1:]; from npu_rl.stack.lint.python_
 
 
 class PythonChecker:
-    """Looks at changed Python files in a process of its own, which begins with the first one. Close it after use."""
+    """Checker of changed Python files, in a process that starts with the first file. Close it after use."""
 
     def __init__(self) -> None:
         self._process: WorkerProcess | None = None
@@ -35,7 +35,7 @@ class PythonChecker:
             self._process = None
 
     def findings(self, patch: str, change: AppliedFile) -> Iterator[LintFinding]:
-        """Yield what a patch breaks in a Python file. What was broken before it is only noted."""
+        """Yield the faults that a patch adds to a Python file. Faults from before the patch are only notes."""
         file = change.file
         if not file.path.endswith(_SUFFIXES) or change.after is None:
             return
@@ -54,7 +54,7 @@ class PythonChecker:
             yield from _new_names(patch, change, before["names"], after["names"])
 
     def _examined(self, before: bytes | None, after: bytes) -> dict[str, Any] | str:
-        """Return the answer of `python_child.examine`, or the reason for its absence."""
+        """Return the result of `python_child.examine`, or the reason why there is no result."""
         if self._process is None:
             path = [folder for folder in sys.path if folder]
             self._process = WorkerProcess([sys.executable, "-I", "-S", "-c", _START, *path], {})
@@ -77,7 +77,7 @@ class PythonChecker:
 def _new_names(
     patch: str, change: AppliedFile, before: dict[str, list[int]], after: dict[str, list[int]]
 ) -> Iterator[LintFinding]:
-    """Yield the names that nothing defines after the patch, and that were not used so before it."""
+    """Yield the names that are undefined after the patch and were not already used undefined before it."""
     file, added = change.file, _added_lines(change)
     for name in sorted(after.keys() - before.keys(), key=lambda name: after[name][0]):
         lines = after[name]
@@ -91,7 +91,7 @@ def _new_names(
 
 
 def _broken(patch: str, change: AppliedFile, before: dict[str, Any], after: dict[str, Any]) -> LintFinding:
-    """Return that a file does not compile: an error, unless it did not before, or is too large to try."""
+    """Return the finding for a file that does not compile: an error, unless the fault is old or the file too large."""
     file = change.file
     if "error" in before:
         message = f"{file.path} was not checked: before the patch {before['error']}"
@@ -102,7 +102,7 @@ def _broken(patch: str, change: AppliedFile, before: dict[str, Any], after: dict
 
 
 def _added_lines(change: AppliedFile) -> dict[int, int]:
-    """Return the lines that a patch adds, by their numbers after it, with their lines in the patch."""
+    """Return the lines that a patch adds, as line number in the new file -> line number in the patch."""
     added = {}
     for hunk in change.file.hunks:
         number = hunk.new_index + change.offsets.get(hunk.number, 0)

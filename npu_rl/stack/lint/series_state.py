@@ -1,4 +1,4 @@
-"""The files as a series of patches reaches them, and what is wrong with the next patch there."""
+"""The state of files along a series of patches, and the faults of the next patch in that state."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PLACES = 5  # named in one finding
 
 
 class _Refused(Enum):
-    """The mark of a file that is not what the patch is for; None is an absent one."""
+    """The mark of a file that is not the one the patch was made for; None is an absent file."""
 
     REFUSED = 0
 
 
 @dataclass(frozen=True)
 class AppliedFile:
-    """One file before and after a patch; None is an absent file. `offsets` has the lines that hunks moved."""
+    """One file before and after a patch; None is an absent file. `offsets` has the offsets of moved hunks."""
 
     file: FilePatch
     before: bytes | None
@@ -39,12 +39,12 @@ class AppliedFile:
 
 @dataclass
 class PatchOutcome:
-    """One patch where the series has come.
+    """The outcome of one patch at its position in the series.
 
     Attributes:
         changes: The files that it applies to.
-        proven: Those whose content is that of their `index` line, before and after.
-        findings: Why it doesn't apply, or not where it should.
+        proven: Number of files whose content matches their `index` line, before and after.
+        findings: The reasons why it doesn't apply, or applies at a wrong place.
     """
 
     changes: list[AppliedFile] = field(default_factory=list)
@@ -53,7 +53,7 @@ class PatchOutcome:
 
 
 class SeriesState:
-    """Files under change by one patch after the other."""
+    """Files to which patches are applied one after the other."""
 
     def __init__(self, files: ComparedFiles) -> None:
         self._files = files
@@ -68,7 +68,7 @@ class SeriesState:
             return True
 
     def apply(self, patch: Patch) -> PatchOutcome:
-        """Apply a patch where it applies, and return what is wrong with it."""
+        """Apply a patch to the files that it fits, and return the outcome with its faults."""
         outcome = PatchOutcome()
         for file in patch.files:
             if file.path in self._unknown:
@@ -95,7 +95,7 @@ class SeriesState:
         return self._changed[path] if path in self._changed else self._files.read(path)
 
     def _before(self, name: str, file: FilePatch, findings: list[LintFinding]) -> bytes | _Refused | None:
-        """Return the file before the patch, or that it can't be the one that the patch is for."""
+        """Return the file before the patch; `_Refused` if it can't be the one that the patch was made for."""
         try:
             before = self._content(file.path)
         except PatchError as error:
@@ -114,7 +114,7 @@ class SeriesState:
     def _holds_old_id(
         self, name: str, file: FilePatch, before: bytes | None, findings: list[LintFinding]
     ) -> bool:
-        """Return whether the file is the one of the index line; if not, name the releases that have that one."""
+        """Return whether the file matches the index line; if not, add a finding with the releases whose file does."""
         if file.ids is None:
             return False
         oid = file.ids[0]
@@ -154,7 +154,7 @@ def _change(
 
 
 def _holds_new_id(name: str, change: AppliedFile, findings: list[LintFinding]) -> bool:
-    """Return whether the patch makes the file of the index line, given that the one before is."""
+    """Return whether the patch produces the file of the index line, given that the file before it matches."""
     assert change.file.ids is not None
     oid = change.file.ids[1]
     if _is_id(change.after, oid):
@@ -182,9 +182,9 @@ def _is_id(content: bytes | None, oid: str) -> bool:
 def _hunk_findings(
     name: str, file: FilePatch, before: bytes, most: int, offsets: dict[int, int]
 ) -> Iterator[LintFinding]:
-    """Yield why hunks don't belong where they are, and collect the offsets of those that fit elsewhere.
+    """Yield findings on hunks that don't fit at their line, and collect the offsets of those that fit elsewhere.
 
-    Of `most` hunks that fit nowhere, each comes with its closest place.
+    Up to `most` hunks that fit nowhere are each reported with the closest place.
     """
     unexplained = 0
     for hunk in file.hunks:
@@ -215,7 +215,7 @@ def _hunk_findings(
 
 
 def _twins(name: str, file: FilePatch, hunk: Hunk, before: bytes) -> Iterator[LintFinding]:
-    """Yield a hunk in another function than its heading names, or one whose place only its line number determines."""
+    """Yield a finding if a hunk is not in its heading's function, or if only its line number determines its place."""
     at = hunk.old_index + 1
     elsewhere = misplaced(before, hunk, at, file.path)
     if elsewhere is not None:

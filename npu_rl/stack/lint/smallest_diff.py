@@ -22,7 +22,7 @@ from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
 
 @dataclass(frozen=True)
 class ChangedText:
-    """A text before and after a patch, which changes so many of its lines: a file, or one hunk of it."""
+    """A file, or one hunk of it, before and after a patch, with the number of changed lines."""
 
     patch: str
     line: int
@@ -60,7 +60,7 @@ def _changed(hunks: Iterable[Hunk]) -> int:
 
 
 def smaller_diffs(texts: list[ChangedText]) -> Iterator[LintFinding]:
-    """Yield a finding for each text that git changes with fewer lines."""
+    """Yield a finding for each text whose diff by git has fewer lines."""
     if not texts:
         return
     for text, needed in zip(texts, _needed(texts), strict=True):
@@ -71,7 +71,7 @@ def smaller_diffs(texts: list[ChangedText]) -> Iterator[LintFinding]:
 
 
 def _needed(texts: list[ChangedText]) -> list[int]:
-    """Return how many lines git changes in each text: one process for all."""
+    """Return how many lines git's diff of each text changes, from one process for all of them."""
     with tempfile.TemporaryDirectory(prefix="npu-rl-lint-") as folder:
         init_bare(Path(folder))
         repository = Git(Path(folder))

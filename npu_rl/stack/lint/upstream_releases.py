@@ -1,4 +1,4 @@
-"""The releases of a component's repository that have a certain blob as a file: its tags, fetched without files.
+"""Search for the releases of a component whose file is a given blob, in its tags fetched without files.
 
 All tags of vLLM, Megatron-LM, vllm-ascend or verl are at most 1.2 MB of commits and trees, from one request.
 """
@@ -35,7 +35,7 @@ class UpstreamReleases:
         self._opened.close()
 
     def having(self, path: str, blob: str) -> list[str]:
-        """Return the tags in which a file is a blob, newest first. The id may be abbreviated."""
+        """Return the tags where a file is this blob, newest first. The id may be abbreviated."""
         if self._roots is None:
             self._roots = self._fetched()
         found = []

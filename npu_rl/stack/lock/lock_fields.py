@@ -1,4 +1,4 @@
-"""Types of the text fields of a lock, which become paths, refs and arguments of git and are therefore checked.
+"""Types of a lock's text fields. They are checked because they become paths, refs and arguments of git.
 
 They are stricter than a manifest's where possible, since a program writes the lock.
 """

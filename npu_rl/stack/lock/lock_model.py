@@ -139,8 +139,8 @@ class LockedPatch:
         sha256: Digest of the bytes of that file.
         offsets: Hunk number to the accepted offset in lines.
         eol: "lf" if CRLF line ends are converted to LF before the patch is applied.
-        repair: "final-newline" if the newline that its end lacks is added before.
-        replaces: The patch that it is used instead of, as "COMPONENT:path"; empty for none.
+        repair: "final-newline" if the missing newline at its end is added first.
+        replaces: The patch that it replaces, as "COMPONENT:path"; empty for none.
     """
 
     name: str
@@ -200,11 +200,11 @@ class LockedComponent:
 
     Attributes:
         tree: Tree id of the taken paths, submodules included.
-        result: The same after merges and patches.
-        held: Paths that are not taken but part of these trees: they have patches, or are submodules of which a part
-            is taken.
+        result: The id of the same tree after merges and patches.
+        held: Paths that are not taken but part of these trees: they have patches, or are submodules that are taken in
+            part.
         skipped: Gitlinks in the taken paths that are left out.
-        root: With `checkout: full`, the pin's root tree, which has to be delivered.
+        root: With `checkout: full`, the pin's root tree, which must be delivered.
         repository: Tree id of the whole repository after the merges, if the manifest sets `expect`.
         declares: The version bounds that files of the component declare at the pin, by file, as they are written; under
             setup.py[EXTRA] those of an extra. None in a lock of an npu-rl that did not read them.
@@ -386,7 +386,7 @@ def parse_with_digest(text: str, where: str, restore: str = _RESTORE) -> tuple[L
 
 
 def begins_as_lock(path: Path) -> bool:
-    """Return whether a file begins as `dump` begins: so does a damaged lock, or one with git's conflict markers."""
+    """Return whether a file starts like a lock; it may be damaged or have git's conflict markers."""
     with open_file(path) as file:
         return _BEGINNING.match(file.read(256)) is not None
 

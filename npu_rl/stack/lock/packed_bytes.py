@@ -1,4 +1,4 @@
-"""Bytes as text of a lock (zlib, base64), with bounds on the unpacked size."""
+"""Encoding of bytes as text of a lock (zlib, base64), with limits on the unpacked size."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ MiB = 1024 * 1024
 
 
 class Allowance:
-    """Limit on what a lock unpacks to, in bytes: 32 MB of text can contain 24 GB of zeros.
+    """Limit on a lock's unpacked size in bytes: 32 MB of text can contain 24 GB of zeros.
 
-    each: of one text. total: of all that are unpacked under one allowance.
+    each: of one text. total: of all texts that are unpacked under one allowance.
     """
 
     def __init__(self, *, each: int, total: int) -> None:
         self._each, self._total, self._left = each, total, total
 
     def unpack(self, text: str) -> bytes:
-        """Unpack the text of `pack_bytes`. Raises ValueError for invalid text, or text that unpacks to too much."""
+        """Unpack the text of `pack_bytes`. Raises ValueError for invalid text, or beyond the allowance."""
         unpacking = zlib.decompressobj()
         try:
             data = unpacking.decompress(base64.b64decode(text), self._each)

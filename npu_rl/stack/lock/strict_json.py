@@ -17,7 +17,7 @@ _HINTS: dict[type, dict[str, Any]] = {}
 
 
 class UnexpectedShape(Exception):
-    """JSON that does not match the dataclass; the message has the path in it."""
+    """JSON that does not match the dataclass; the message contains the path."""
 
 
 def plain(value: Any) -> Any:

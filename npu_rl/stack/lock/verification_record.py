@@ -1,4 +1,4 @@
-"""The verification of a bundled manifest: each step that really ran against the upstreams, and its tree.
+"""The verification record of a bundled manifest: its tree, and each step that was run against the upstreams.
 
 `.ci/verify_stack NAME` writes NAME.verified.json beside the lock, and `manifests list` shows it.
 """
@@ -30,7 +30,7 @@ class VerifiedStep:
     Attributes:
         name: Such as "verify --deep"; of a rehearsal REHEARSAL and its level.
         date: UTC.
-        reason: Why it failed, in one line.
+        reason: Reason of its failure, in one line.
     """
 
     name: t.Text
@@ -41,7 +41,7 @@ class VerifiedStep:
 
     @property
     def passed(self) -> bool:
-        """Whether the command ended with 0."""
+        """Whether the command exited with 0."""
         return self.outcome == "passed"
 
     def to_json(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class VerificationRecord:
     recipes: dict[t.Name, VerifiedRecipe] = field(default_factory=dict)
 
     def to_json(self, tree: str | None) -> dict[str, Any]:
-        """Return the documented JSON. tree: The lock's, which the record has to match."""
+        """Return the documented JSON. tree: The lock's tree, which the record must match."""
         return {
             "tree": self.tree,
             "current": self.tree == tree,

@@ -21,9 +21,9 @@ class ManifestFacts:
 
     Attributes:
         path: The absolute path of the file.
-        name: The manifest's own name.
-        env: The environment it gives every run.
-        patches: Paths of the patches of components and of the tree, without those that a component brings.
+        name: The manifest's name.
+        env: The environment variables that it sets for every run.
+        patches: Paths of the patches of components and of the tree, without patches from a component's own files.
         pins: The ref or release of each component.
         files: SHA-256 of the file and of each that it extends, by portable name, its own first.
         headers: Texts of the patches' headers, where a workspace has the patches and not their files.
@@ -53,8 +53,8 @@ class ManifestFacts:
 def manifest_facts(name_or_path: str) -> ManifestFacts:
     """Return the facts of a manifest, from its name or path.
 
-    To load the flagship's manifest takes 80 ms, most of it for PyYAML, pydantic's models and `packaging`; to see that
-    its bytes are those of the last time takes 1 ms.
+    Loading the flagship's manifest takes 80 ms, most of it for PyYAML, pydantic's models and `packaging`; checking that
+    its bytes have not changed since the last time takes 1 ms.
 
     Raises:
         ManifestError: If it is not valid.
@@ -94,6 +94,6 @@ def _load(name_or_path: str) -> tuple[ManifestFacts, Mapping[str, str]]:
 
 
 def from_json(kept: Any) -> ManifestFacts:
-    """Return facts from JSON values. Raises TypeError or KeyError for others."""
+    """Return facts from the JSON values of `to_json`. Raises TypeError or KeyError for invalid ones."""
     lists = {name: tuple(kept[name]) for name in ("patches", "pins", "headers")}
     return ManifestFacts(**{**kept, **lists})

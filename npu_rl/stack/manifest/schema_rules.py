@@ -1,4 +1,4 @@
-"""Rules across the fields of one mapping as JSON Schema, as far as it can express the models' `rules`."""
+"""Rules across the fields of one mapping as JSON Schema, where JSON Schema can express the models' `rules`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names that a patch gives one file, and the one path that they have to agree on."""
+"""The names that a patch has for one file, and the single path that they must agree on."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class FileNames:
     """The names of one file, as the patch has them.
 
     Attributes:
-        pair: Those of the `diff --git` line.
-        old: That of the `---` line.
-        new: That of the `+++` line.
+        pair: The names in the `diff --git` line.
+        old: The name in the `---` line.
+        new: The name in the `+++` line.
     """
 
     def __init__(self, raw: RawFile, strip: int, directory: str, where: str) -> None:

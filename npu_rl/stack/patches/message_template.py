@@ -14,11 +14,11 @@ _COMPONENT = re.compile(r"[\w.-]+")
 
 
 def message_template(name: str, subject: str, fields: Mapping[str, str]) -> str:
-    """Return a commit message with every field of a header; those without a value are left to fill in.
+    """Return a commit message with every field of a header; fields without a value are left to be filled in.
 
     Args:
         name: COMPONENT/slug.
-        subject: One sentence; empty for one that is made of the slug.
+        subject: One sentence; empty to derive it from the slug.
 
     Raises:
         UsageError: If the name is not COMPONENT/slug.

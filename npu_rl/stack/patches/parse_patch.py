@@ -1,4 +1,4 @@
-"""Parsing of a patch to its files and hunks, or a refusal that names the line.
+"""Parsing of a patch into its files and hunks; an invalid patch is rejected with the line.
 
 The structure and the counts of hunks have been checked by `scan_hunks`; here names, modes and kinds of change are
 checked. A patch may not leave the tree, reach into `.git`, change binaries, symlinks, submodules or only modes,
@@ -116,7 +116,7 @@ def _file(raw: RawFile, names: FileNames, name: str, number: int) -> FilePatch:
 
 
 def _check_modes(raw: RawFile, path: str, where: str) -> None:
-    """Require that every mode named is a plain file's."""
+    """Require that every mode in the patch is that of a plain file."""
     named = {k: v.decode("ascii", "replace") for k, v in raw.extended.items() if k.endswith(b"mode ")}
     index = raw.extended.get(b"index ")
     if index is not None:
@@ -140,7 +140,7 @@ def _check_modes(raw: RawFile, path: str, where: str) -> None:
 def _check_sides(
     raw: RawFile, names: FileNames, is_new: bool, is_deleted: bool, path: str, where: str
 ) -> None:
-    """Require that a new file has no old side, a deleted one no new side, and that something changes."""
+    """Require that a new file has no old side, that a deleted file has no new side, and that something changes."""
     if is_new and is_deleted:
         raise malformed(f"{path} is both new and deleted", where)
     if not raw.hunks:

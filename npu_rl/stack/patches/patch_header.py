@@ -47,9 +47,9 @@ class Header:
     Attributes:
         subject: The subject without `[PATCH 1/2]`.
         fields: The known fields by name; values have no line breaks at their ends.
-        repeated: Names that are given twice.
-        others: Names that are not those of fields.
-        lines: The line of each name, from 1; of a repeated one the last.
+        repeated: Names that occur twice.
+        others: Names that are not a known field's.
+        lines: The line of each name, from 1; the last line of a repeated name.
     """
 
     subject: str
@@ -66,7 +66,7 @@ class Header:
 
     @property
     def misspelled(self) -> Mapping[str, str]:
-        """The names that resemble the name of a field, with that field; any name may resemble one that is there."""
+        """The names that resemble a field's name, with that field; the field may also be present."""
         found = {}
         for name in self.others:
             for known, cutoff in ((self._missing, 0.6), (FIELDS, 0.85)):
@@ -87,7 +87,7 @@ class Header:
 
 
 class HeaderFault(NamedTuple):
-    """One fault, and its line from 1; what is missing has the first line."""
+    """One fault, and its line from 1; a missing field is reported at line 1."""
 
     line: int
     message: str
@@ -113,7 +113,7 @@ def parse_header(text: str) -> Header:
 
 
 def is_test_id(text: str) -> bool:
-    """Return whether a text is the id of a test of npu-rl's form, tests/x.py::test."""
+    """Return whether a text is the id of a test in npu-rl's form, tests/x.py::test."""
     return _TEST.fullmatch(text) is not None
 
 
@@ -124,11 +124,11 @@ def is_command(value: str) -> bool:
 
 
 def lint_header(text: str, *, commands: bool = False) -> list[HeaderFault]:
-    """Return the faults in the header of a patch, by their lines; each message is a sentence.
+    """Return the faults in a patch header, by line; each message is a sentence.
 
     Args:
-        text: What is above the first diff.
-        commands: Whether Verified-By may be a command in place of tests.
+        text: The text above the first diff.
+        commands: Whether Verified-By may have a command instead of tests.
     """
     header = parse_header(text)
     faults = [] if header.subject else ["There is no subject: begin with `Subject: ` and one sentence."]

@@ -124,7 +124,7 @@ def target(name: bytes, *, strip: int, directory: str, where: str) -> str:
 
 
 def guarded(path: str) -> str | None:
-    """Return the guarded name that the path has, if it has one."""
+    """Return the guarded name in a path; None if it has none."""
     return _GUARDED.get(_folded(path.rsplit("/", 1)[-1]))
 
 

@@ -1,4 +1,4 @@
-"""The table of all bundled patches: what each adapts, its tests on a CPU, and what only an NPU can show."""
+"""The table of all bundled patches, each with its purpose, its tests on a CPU, and the claims that need an NPU."""
 
 from __future__ import annotations
 

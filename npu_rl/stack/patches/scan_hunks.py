@@ -36,12 +36,12 @@ _BINARY = re.compile(rb"GIT binary patch$|Binary files? .* (?:differ|has changed
 
 
 def malformed(what: str, where: str, why: str | None = None, hint: str = REGENERATE) -> PatchError:
-    """Return the error for a patch that has to be made again."""
+    """Return the error for a patch that must be regenerated."""
     return PatchError(what, where=where, why=why, hint=hint)
 
 
 class CrlfPatchError(PatchError):
-    """The headers of a patch end in CRLF: it was converted as a whole, or written so."""
+    """A patch whose own headers end in CRLF, because it was written or converted that way as a whole."""
 
 
 @dataclass
@@ -233,7 +233,7 @@ class Scanner:
             if line.strip():
                 raise self.error(
                     "Text follows the end of the patch",
-                    why=f"After the `-- ` trailer stands {_shown(line)}.",
+                    why=f"{_shown(line)} follows the `-- ` trailer.",
                     hint="Keep one commit per patch file (`git format-patch` without --stdout).",
                 )
             self.at += 1

@@ -1,7 +1,7 @@
-"""Patchsets: which patches they have, and their order.
+"""Patchsets: their patches, and the order of application.
 
 A bundled patchset is a folder of `NNNN-slug.patch` files and a `series` file that names each of them once, in the
-order to apply; `#` starts a comment. Patches inside a component's own tree keep their upstream names, and may lie in
+order to apply; `#` starts a comment. Patches inside a component's own tree keep their upstream names, and may be in
 subfolders. No patch is skipped silently: an unlisted one is refused in a bundled patchset, and reported in a
 component's folder, which can't be changed here.
 """
@@ -28,7 +28,7 @@ _MOST_NAMES = 20  # names in one message
 
 @dataclass(frozen=True)
 class PatchSource:
-    """A patch file and its bytes, which are read once: what is hashed is what is applied.
+    """A patch file and its bytes, which are read once so that the hashed bytes are those applied.
 
     Attributes:
         name: Its name.
@@ -149,7 +149,7 @@ _Paths = Mapping[tuple[str, ...], str]  # the parts of a path below some folder,
 
 
 def _in_order(paths: _Paths, read: Callable[[str], bytes], where: str) -> list[str]:
-    """Return the patches to apply of those below the folder `where`."""
+    """Return the patches to apply among the paths below the folder `where`."""
     series = paths.get((SERIES,))
     if series is not None:
         return _order_of_series(read(series), paths, f"{where}/{SERIES}" if where else SERIES)
@@ -179,7 +179,7 @@ def _order_of_series(data: bytes, paths: _Paths, where: str) -> list[str]:
 
 
 def _read_series(data: bytes, where: str) -> dict[int, str]:
-    """Return names by line number. An empty series is valid: a component may need no patch any more."""
+    """Return names by line number. An empty series is valid: a component may no longer need patches."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -204,7 +204,7 @@ def _read_series(data: bytes, where: str) -> dict[int, str]:
 
 
 def _inside(path: Path, folder: Path) -> Path:
-    """Return the path of a file that is really in the folder. Raises PatchError for others."""
+    """Return the path of a file in the folder. Raises PatchError if a link leads out of the folder."""
     if path.resolve().parent != folder.resolve():
         raise PatchError(
             f"{path.name} is a symlink that leaves its patchset",

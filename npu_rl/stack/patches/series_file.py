@@ -9,7 +9,7 @@ from collections.abc import Sequence
 def with_names(text: str, names: Sequence[str]) -> str:
     """Return the text of a `series` with these names in this order.
 
-    A name keeps its line and the comments above it; what is above the first name and below the last one stays there.
+    A name keeps its line and the comments above it; text above the first name and below the last one stays in place.
     """
     blocks, tail = _blocks(text)
     if [name for name, _ in blocks] == list(names):

@@ -1,4 +1,4 @@
-"""The versions of a component as columns: what becomes of each bundled patch in each, from patchsets/versions.json."""
+"""A component's versions as columns, with the state of each bundled patch in them, from patchsets/versions.json."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class ComponentVersions:
     """A component's patchsets.
 
     Attributes:
-        versions: Their names, in the order of the commits that they are for.
-        patches: By slug what becomes of a patch in a version: `present`, `upstream`, `gone` or `retired`; versions
-            older than the first with the patch are left out.
+        versions: Their names, in the order of their commits.
+        patches: By slug, the state of a patch in a version: `present`, `upstream`, `gone` or `retired`; versions
+            before the first one with the patch are left out.
     """
 
     versions: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""The files of an export, written together: an error puts back what was there."""
+"""Writing of an export's files, all or none: after an error, the old content is restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def differing(files: Mapping[Path, bytes | None]) -> dict[Path, bytes | None]:
 
 
 def write_files(files: Mapping[Path, bytes | None]) -> None:
-    """Write files in order, and remove those without content. Raises HostError, with the old content put back."""
+    """Write files in order, and remove those without content. Raises HostError after restoring the old content."""
     old = {path: read_if_file(path, LARGEST) for path in files}
     made = _make_folders(files)
     done: list[Path] = []

@@ -1,1 +1,1 @@
-"""`patches port`: a component's patches carried to another version."""
+"""Porting of a component's patches to another version, for `patches port`."""

@@ -1,4 +1,4 @@
-"""Comparison of the blocks around a place of the new version with those that a change was in."""
+"""Comparison of the blocks around a place in the new version with the blocks around a change in the old one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npu_rl.stack.port.line_alignment import ScopeAlignment
 
 
 class BlockMatch:
-    """Tells whether blocks of two versions are the same ones, though a condition or an argument may have changed."""
+    """Comparison of blocks between two versions, where a condition or an argument may have changed."""
 
     def __init__(self, aligned: ScopeAlignment) -> None:
         self._aligned = aligned
@@ -18,13 +18,13 @@ class BlockMatch:
     def are_same(
         self, old: Sequence[BlockHead], new: Sequence[BlockHead], frame: str, *, strict: bool = False
     ) -> bool:
-        """Return whether the blocks around a place are those around a change.
+        """Return whether the blocks around a place are the same as those around a change.
 
         Args:
             old: The heads around the change; a line that the patch adds has the index -1.
             new: The heads around the place, with indexes of the new version, and -1 likewise.
             frame: The scope of the change, by which both versions are aligned.
-            strict: Whether a block with another head is another one: where the same lines are in several blocks.
+            strict: Whether a changed head means another block; set if the same lines are in several blocks.
         """
         return len(old) == len(new) and all(
             self._is_same(one, other, frame, strict) for one, other in zip(old, new, strict=True)
@@ -47,7 +47,7 @@ class BlockMatch:
         return pairs.get(old.line) == new.line
 
     def _is_changed_head(self, old: BlockHead, new: BlockHead, frame: str) -> bool:
-        """Return whether a head stands where the other stood, and neither version has both."""
+        """Return whether the new head is at the old head's place, and neither version has both."""
         if new.whole in self._lines[0] or old.whole in self._lines[1]:
             return False
         first, end = self._aligned.between(old.line, old.line + 1, frame)

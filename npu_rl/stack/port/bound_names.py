@@ -1,4 +1,4 @@
-"""The names that a Python file binds for others: in its module and its classes, not within functions."""
+"""The names that a Python file defines for others: in its module and its classes, not inside functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def bound_names(content: bytes) -> frozenset[str]:
-    """Return the names, those of a class behind its own (`Attention.forward`); none for an invalid file."""
+    """Return the names, qualified by their class (`Attention.forward`); an empty set for an invalid file."""
     tree = syntax_tree(content)
     return frozenset(_bound(tree, "")) if tree is not None else frozenset()
 

@@ -31,11 +31,11 @@ _LARGEST = 64 << 20  # bytes of a lock's proofs
 
 @dataclass
 class PatchsetAtPin:
-    """A bundled patchset on the tree that it is for.
+    """A bundled patchset on its own tree.
 
     Attributes:
-        date: When its version was committed, in seconds; 0 for a release without a commit.
-        tree: The tree before its first patch; `folder` is where the component's files are in it.
+        date: The commit date of its version, in seconds; 0 for a release without a commit.
+        tree: The tree before its first patch; `folder` has the component's files in it.
         patches: By slug, the patch and the tree before it.
     """
 
@@ -85,7 +85,7 @@ def _date(component: LockedComponent, patch: LockedPatch) -> int:
 
 
 def patch_versions(patchsets: Sequence[PatchsetAtPin]) -> dict[str, Any]:
-    """Return, by component, its versions in the order of their commits and what becomes of each patch in each."""
+    """Return, by component, its versions in commit order, and the state of each patch in each version."""
     by_component: dict[str, dict[str, PatchsetAtPin]] = {}
     for patchset in sorted(patchsets, key=lambda p: (p.component, p.date, p.version)):
         by_component.setdefault(patchset.component, {}).setdefault(patchset.version, patchset)

@@ -23,10 +23,10 @@ _FENCE = re.compile(rb"[ \t]*(?:```|~~~)")
 
 
 class BlockHead(NamedTuple):
-    """The line that a block begins with.
+    """The first line of a block.
 
     Attributes:
-        text: What tells the block from others: without what may change, such as a function's arguments.
+        text: The part that identifies the block, without parts that may change, such as a function's arguments.
         line: Its index.
         whole: The whole line.
         is_scope: Whether it is a class or function of Python.
@@ -41,7 +41,7 @@ class BlockHead(NamedTuple):
 def blocks_around(lines: Sequence[bytes], index: int, path: str) -> tuple[BlockHead, ...]:
     """Return the heads of the blocks around a line, the innermost first.
 
-    The head of an `else` has that of its `if` with it, and that of a call over several lines its first argument.
+    The head of an `else` includes the one of its `if`; the head of a call over several lines, its first argument.
     """
     name = PurePosixPath(path).name
     if name.endswith((".md", ".rst")):
@@ -55,7 +55,7 @@ def blocks_around(lines: Sequence[bytes], index: int, path: str) -> tuple[BlockH
 
 
 def indent(line: bytes) -> int:
-    """Return the number of blanks before the first letter of a line."""
+    """Return the number of leading blanks of a line."""
     return len(line) - len(line.lstrip(b" \t"))
 
 
@@ -74,7 +74,7 @@ def _indented_blocks(lines: Sequence[bytes], index: int, *, python: bool) -> Ite
 
 
 def _line_above(lines: Sequence[bytes], index: int, most: int) -> int | None:
-    """Return the next line above that is indented by at most so much, without comments and blank lines."""
+    """Return the next line above that is indented by at most `most`, skipping comments and blank lines."""
     above = range(index - 1, -1, -1)
     return next(
         (i for i in above if lines[i].strip() and not _REMARK.match(lines[i]) and indent(lines[i]) <= most),
@@ -83,7 +83,7 @@ def _line_above(lines: Sequence[bytes], index: int, most: int) -> int | None:
 
 
 def _first_branch(lines: Sequence[bytes], index: int) -> int:
-    """Return the line of the `if` or `try` that a line goes on; the line itself if it goes on none."""
+    """Return the line of the `if` or `try` that a line continues; the line itself if it continues none."""
     margin = indent(lines[index])
     first = index
     while _CONTINUES.match(lines[first]):

@@ -1,4 +1,4 @@
-"""A file as lines, with what is around each of them: class and function, or the keys of a configuration."""
+"""A file as lines, each with its scope: class and function, or the keys of a configuration."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FileScope(NamedTuple):
 
 
 class FileScopes:
-    """A file. Indexes count from 0, and a range has its first and the index after its last line.
+    """The scopes of a file. Indexes count from 0; a range ends after its last line.
 
     Attributes:
         lines: Its lines, with their ends.
@@ -45,7 +45,7 @@ class FileScopes:
 
     @cached_property
     def scopes(self) -> list[FileScope] | None:
-        """Its classes and functions, or mappings; None where they are not known, as in a file that is invalid."""
+        """Its classes and functions, or mappings; None if they are unknown, as in an invalid file."""
         if self.path.endswith(PYTHON):
             found = definitions_of(self.content)
             return None if found is None else [FileScope(d.first, d.last, d.name) for d in found]
@@ -60,16 +60,16 @@ class FileScopes:
         return frozenset(scope.name for scope in self.scopes or ())
 
     def inside(self, first: int, end: int) -> str:
-        """Return the qualified name of the innermost scope around lines; empty for none.
+        """Return the qualified name of the innermost scope around lines; empty if there is none.
 
-        A scope that is whole within the lines is not around them. Blank lines at their ends don't count: they may
-        stand between two functions where the others are in the first one.
+        A scope that is entirely within the lines is not around them. Blank lines at their ends don't count: they may
+        be between two functions while the others are in the first one.
         """
         solid = [i for i in range(first, min(end, len(self.lines))) if self.lines[i].strip()]
         return self.frame(solid[0], solid[-1] + 1) if solid else self.frame(first, end)
 
     def frame(self, first: int, end: int) -> str:
-        """Return the innermost scope around lines, blank ones too."""
+        """Return the innermost scope around lines, including blank lines at their ends."""
         around = [
             scope
             for scope in self.scopes or ()
@@ -80,7 +80,7 @@ class FileScopes:
         return min(around, key=lambda scope: scope.last - scope.first).name if around else ""
 
     def times(self, name: str) -> int:
-        """Return how many scopes have a name: a property and its setter have one."""
+        """Return how many scopes have this name, which a property and its setter share."""
         return sum(scope.name == name for scope in self.scopes or ())
 
     def head(self, name: str) -> list[bytes]:
@@ -89,7 +89,7 @@ class FileScopes:
         return [] if lines is None else self.lines[lines[0] : min(lines[0] + 2, lines[1])]
 
     def items_around(self, name: str) -> list[str]:
-        """Return the names of the items of lists that a scope is in, or is, the outermost first."""
+        """Return the names of the list items that contain a scope or are the scope, the outermost first."""
         return [name[: found.end()] for found in _ITEM.finditer(name)]
 
     def items_beside(self, item: str) -> list[str]:
@@ -100,7 +100,7 @@ class FileScopes:
         ]
 
     def own_lines(self, item: str, others: Sequence[str]) -> set[bytes]:
-        """Return the bare lines of an item that none of some other items has."""
+        """Return the bare lines of an item that are in none of the other items."""
         ranges = {name: self.range_of(name) for name in (item, *others)}
         texts = {
             name: {bare(line) for line in self.lines[slice(*lines)]}
@@ -111,7 +111,7 @@ class FileScopes:
 
     @cached_property
     def faults(self) -> frozenset[str]:
-        """What is wrong with it though it can be read: Python that does not compile, keys that are there twice."""
+        """The faults of a file that can still be read: Python that does not compile, duplicate keys."""
         if self.path.endswith(SUFFIXES):
             found = Counter(key.path for key in read_keys(self.content, self.path) or ())
             return frozenset(".".join(path) for path, times in found.items() if times > 1)
@@ -125,14 +125,14 @@ class FileScopes:
         return frozenset()
 
     def range_of(self, name: str) -> tuple[int, int] | None:
-        """Return the lines of a scope; those of the file for no name; None if it is there twice or never."""
+        """Return the range of a scope, or of the file for an empty name; None unless exactly one scope has the name."""
         if not name:
             return 0, len(self.lines)
         found = [scope for scope in self.scopes or () if scope.name == name]
         return (found[0].first - 1, found[0].last) if len(found) == 1 else None
 
     def places(self, lines: Sequence[bytes], name: str) -> list[int]:
-        """Return the places of lines directly in a scope, or outside of all scopes for an empty name."""
+        """Return the indexes where these lines are directly in a scope; an empty name means outside of all scopes."""
         if not lines:
             return []
         wanted, count = list(lines), len(lines)
@@ -150,11 +150,11 @@ class FileScopes:
         return found
 
     def count(self, text: bytes, name: str) -> int:
-        """Return how often a bare line, or what one assigns to, is directly in a scope."""
+        """Return how often a bare line, or an assignment's target, occurs directly in a scope."""
         return sum(self.name_at(i) == name for i in self._by_text.get(text, ()))
 
     def scopes_with(self, text: bytes) -> set[str]:
-        """Return the names of the innermost scopes that have a bare line; empty for outside of all."""
+        """Return the names of the innermost scopes that have a bare line; an empty name is the top level."""
         return {self.name_at(i) for i in self._by_text.get(text, ())}
 
     def blocks(self, index: int) -> tuple[BlockHead, ...]:
@@ -163,7 +163,7 @@ class FileScopes:
 
     @cached_property
     def has_keys(self) -> bool:
-        """Whether it is a configuration, whose scopes are all its blocks."""
+        """Whether the file is a configuration, where scopes are the only blocks."""
         return self.path.endswith(SUFFIXES)
 
     def name_at(self, index: int) -> str:
@@ -173,7 +173,7 @@ class FileScopes:
 
 
 def _mappings(keys: Sequence[KeyPlace], lines: int) -> list[FileScope]:
-    """Return the mappings and lists of a configuration; each ends above the next key that is not within it."""
+    """Return the mappings and lists of a configuration; each ends above the next key outside of it."""
     found = []
     for number, key in enumerate(keys):
         if key.opens:
@@ -183,7 +183,7 @@ def _mappings(keys: Sequence[KeyPlace], lines: int) -> list[FileScope]:
 
 
 def _below_signatures(lines: Sequence[bytes]) -> list[FileScope]:
-    """Return the functions of other languages: each ends above the next line at the margin that looks like one."""
+    """Return the functions of other languages; each ends above the next line at the margin that looks like one."""
     texts = [(i, line.decode("utf-8", "replace")) for i, line in enumerate(lines, 1)]
     found = [(i, text) for i, text in texts if "(" in text]
     heads = [(i, text.partition("(")[0].strip()) for i, text in found if SIGNATURE.match(text)]
@@ -194,17 +194,17 @@ def _below_signatures(lines: Sequence[bytes]) -> list[FileScope]:
 
 
 def is_telling(line: bytes) -> bool:
-    """Return whether a line identifies its place: it is not blank, a bracket, `else:` and the like."""
+    """Return whether a line identifies its place, unlike blank lines, brackets, `else:` and the like."""
     text = line.decode("utf-8", "replace").strip()
     return len(text) >= _SHORTEST and text not in _FILLER and sum(c.isalnum() for c in text) >= _SHORTEST - 2
 
 
 def bare(line: bytes) -> bytes:
-    """Return a line without its indent, and without the comma at its end, which the last of several may lack."""
+    """Return a line without its indentation and its trailing comma, which the last of several items may lack."""
     return line.strip().removesuffix(b",")
 
 
 def assigned(text: bytes) -> bytes:
-    """Return what a bare line assigns to; empty for nothing."""
+    """Return the target of a bare line's assignment; empty if it assigns nothing."""
     found = _ASSIGNED.match(text)
     return found[1] + b" =" if found else b""

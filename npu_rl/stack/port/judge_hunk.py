@@ -1,7 +1,7 @@
-"""The judgement of one hunk in the new version of its file: where it belongs, and whether it still has to be applied.
+"""The judgement of one hunk in the new version of its file: its place, and whether it still needs to be applied.
 
-A hunk belongs into the class and function that it changes: the same lines elsewhere are another place. What can't be
-told apart is a conflict, for a person decides that in a minute, and nobody sees a patch in the wrong place.
+A hunk belongs in the class and function that it changes: the same lines elsewhere are another place. An ambiguous
+place is a conflict: a person decides it in a minute, but would not notice a patch in the wrong place.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _MOST_OF = 0.5  # of the lines added, came already: too many for a hunk whose ol
 
 @dataclass(frozen=True)
 class HunkJudgement:
-    """The fate of a hunk.
+    """The outcome for one hunk.
 
     Attributes:
-        index: The lines above its place in the new version; None for no place.
-        edits: What it changes there.
+        index: The number of lines above its place in the new version; None if it has no place.
+        edits: The edits that apply it there.
     """
 
     state: HunkFate
@@ -51,7 +51,7 @@ class HunkJudgement:
 
 
 class HunkJudge:
-    """Judges the hunks of one file.
+    """The judge of one file's hunks.
 
     Args:
         old: The file of the old version, which each hunk fits exactly.
@@ -68,7 +68,7 @@ class HunkJudge:
         self._upstream_lines: set[int] = set()  # of the new version: each stands for one change only
 
     def judge(self, hunk: Hunk) -> HunkJudgement:
-        """Return what becomes of a hunk."""
+        """Return the judgement of a hunk."""
         changes = list(placed_changes(self._old, hunk))
         inside = changes[0].inside
         doubt = next((why for change in changes if (why := self._why_another_scope(change))), None)
@@ -88,12 +88,12 @@ class HunkJudge:
         if standing:
             why = self._why_elsewhere(standing[0] + changes[0].at - hunk.old_index, changes[0])
             return HunkJudgement(
-                "conflict", standing[0], inside, f"its lines stand at line {standing[0] + 1}, {why}"
+                "conflict", standing[0], inside, f"its lines are at line {standing[0] + 1}, {why}"
             )
         return HunkJudgement("target gone", None, inside, f"{gone} is no longer in the file")
 
     def scope_of(self, hunk: Hunk) -> str:
-        """Return the class and function, or the keys, around what a hunk changes in the old version."""
+        """Return the class and function, or the keys, around a hunk's first change in the old version."""
         return next(placed_changes(self._old, hunk)).inside
 
     def _is_same_place(
@@ -112,7 +112,7 @@ class HunkJudge:
         return self._first_other_block(changes, edits, strict=strict) is None
 
     def _first_elsewhere(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
-        """Return what the first change is inside of that is inside of something else now; None if none is."""
+        """Return the new scope of the first change that is no longer in its old scope; None if all are."""
         added = self._new if all(c.removed for c in changes) else self._with(edits)
         shift = 0
         for change, edit in zip(changes, edits, strict=True):
@@ -126,7 +126,7 @@ class HunkJudge:
         return None
 
     def _why_elsewhere(self, index: int, change: PlacedChange) -> str:
-        """Return what a line of the new version is in, and what the change is for."""
+        """Return the scope or block of a line in the new version, and the one that the change is for."""
         there = self._new.name_at(index)
         if there != change.inside:
             return f"{_place_name(there)}; it is for {_place_name(change.inside)}"
@@ -142,7 +142,7 @@ class HunkJudge:
     def _first_other_block(
         self, changes: Sequence[PlacedChange], edits: Sequence[Edit], *, strict: bool = False
     ) -> str | None:
-        """Return the block that an edit is in, if its change is in others in the old version; None if all agree."""
+        """Return the block around the first edit whose change was in another block; None if all blocks agree."""
         if self._new.has_keys:
             return None
         merged, shift = self._with(edits), 0
@@ -156,7 +156,7 @@ class HunkJudge:
         return None
 
     def _why_another_scope(self, change: PlacedChange) -> str | None:
-        """Return why the scope of a change may be another one now; None if it is the same, or gone."""
+        """Return why the scope of a change may be a different one now; None if it is the same, or gone."""
         name = change.inside
         before, now = self._old.times(name), self._new.times(name)
         if now and now != before:
@@ -166,9 +166,9 @@ class HunkJudge:
         return None
 
     def _is_another_item(self, change: PlacedChange) -> bool:
-        """Return whether the new version may have another item of a list there.
+        """Return whether the new version may have a different list item there.
 
-        An item is told from the others by its own lines, of which the change may remove some.
+        Items are distinguished by their own lines, some of which the change may remove.
         """
         removed = {bare(line) for line in change.removed}
         for item in self._old.items_around(change.inside):
@@ -182,7 +182,7 @@ class HunkJudge:
     def _is_gone(self, name: str) -> bool:
         return bool(name and self._new.scopes is not None and name not in self._new.names)
 
-    # -- its old lines stand there -----------------------------------------------------------------
+    # -- its old lines are there -------------------------------------------------------------------
 
     def _verbatim(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> HunkJudgement:
         inside = changes[0].inside
@@ -190,8 +190,8 @@ class HunkJudge:
         index = own[0] if len(own) == len(twins) == 1 else self._own_of_twins(hunk, changes, own, twins)
         if index is None:
             lines = ", ".join(str(i + 1) for i in own)
-            many = f"{counted(len(own), 'place')} of {_place_name(inside)}, and stood at {len(twins)}"
-            why = f"its lines stand at {many}: {lines}"
+            many = f"{counted(len(own), 'place')} of {_place_name(inside)}, and were at {len(twins)}"
+            why = f"its lines are at {many}: {lines}"
             return HunkJudgement("conflict", own[0], inside, why)
         reason = self._why_not_there(hunk, changes, index)
         if reason is not None:
@@ -205,9 +205,9 @@ class HunkJudge:
     def _own_of_twins(
         self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int], twins: list[int]
     ) -> int | None:
-        """Return the place of a hunk whose lines stood or stand at several places; None if it is ambiguous.
+        """Return the place of a hunk whose lines occur at several places in either version; None if it is ambiguous.
 
-        They are told by their blocks, and within one block by their order, unless the lines around say otherwise.
+        Places are distinguished by their blocks, and within one block by order, unless the context contradicts it.
         """
         own = [i for i in own if self._is_same_place(hunk, changes, i, strict=True)]
         offset = changes[0].at - hunk.old_index
@@ -222,31 +222,31 @@ class HunkJudge:
         return ordered if paired in (None, ordered) else None
 
     def _twins(self, hunk: Hunk, inside: str) -> list[int]:
-        """Return the places of the hunk's old lines in its scope of the old version, its own included."""
+        """Return all places of the hunk's old lines in its scope of the old version, including its own place."""
         offset = next(hunk.changes()).at
         here = self._old.name_at(hunk.old_index + offset)
         found = [i for i in find_all(self._old.lines, hunk.old_lines) if _fits(self._old, hunk, i)]
         return [i for i in found if i == hunk.old_index or self._old.name_at(i + offset) in (inside, here)]
 
     def _paired(self, hunk: Hunk, changes: Sequence[PlacedChange], own: list[int]) -> int | None:
-        """Return which of several places of one function is the hunk's; None if it is ambiguous."""
+        """Return the hunk's place among several in one function; None if it is ambiguous."""
         pairs = self._aligned.pairs(changes[0].inside)
         paired = {pairs[i] - (i - hunk.old_index) for i in context_lines(hunk) if i in pairs}
         found = [i for i in own if i in paired]
         return found[0] if len(found) == 1 else None
 
     def _why_not_there(self, hunk: Hunk, changes: Sequence[PlacedChange], index: int) -> str | None:
-        """Return why the hunk should not be applied at the place of its old lines; None if it should."""
+        """Return why the hunk must not be applied at the place of its old lines; None if it may."""
         if self._new.scopes is None:
             elsewhere = misplaced(self._new.content, hunk, index + 1, self._new.path)
             if elsewhere is not None:
                 return elsewhere
         return self._repeated.standing_again(changes) or self._repeated.came_already(changes, _MOST_OF)
 
-    # -- its new lines stand there -----------------------------------------------------------------
+    # -- its new lines are there -------------------------------------------------------------------
 
     def _upstream(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement | None:
-        """Return that the new version has it, or a part of it; None if it has nothing."""
+        """Return the judgement of a hunk that the new version has wholly or in part; None if it has none of it."""
         if len(self._twins(hunk, changes[0].inside)) > 1:
             return None
         taken = set(self._upstream_lines)
@@ -258,14 +258,12 @@ class HunkJudge:
         if len(places) == len(changes):
             self._upstream_lines = taken
             index = max(0, first - (changes[0].at - hunk.old_index))
-            why = f"its new lines stand at line {first + 1}"
+            why = f"its new lines are at line {first + 1}"
             return HunkJudgement("already upstream", index, inside, why)
-        why = (
-            f"{len(places)} of its {len(changes)} changes stand there already, the first at line {first + 1}"
-        )
+        why = f"{len(places)} of its {len(changes)} changes are there already, the first at line {first + 1}"
         return HunkJudgement("conflict", first, inside, why)
 
-    # -- what it changes stands there, among other lines -------------------------------------------
+    # -- what it changes is there, among other lines -----------------------------------------------
 
     def _merged(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement:
         inside = changes[0].inside
@@ -294,7 +292,7 @@ class HunkJudge:
         return HunkJudgement("merged", index, inside, max((one.why for one in merged), key=len), tuple(edits))
 
     def _compiles(self, edits: Sequence[Edit]) -> bool:
-        """Return whether a file is still valid with edits: an addition may be inside of a bracket now."""
+        """Return whether the file is still valid with edits: an addition may now be inside a bracket."""
         if self._new.scopes is None:
             return True
         merged = self._with(edits)
@@ -305,7 +303,7 @@ class HunkJudge:
 
 
 def _fits(file: FileScopes, hunk: Hunk, index: int) -> bool:
-    """Return whether a hunk's old lines are at an index; a hunk without a line above the change belongs at the top."""
+    """Return whether a hunk's old lines are at an index; a hunk without leading context at line 1 fits only there."""
     is_at_top = hunk.old_index == 0 and hunk.lines[0].tag != " "
     return fits(file.lines, hunk, index) and (index == 0 or not is_at_top)
 

@@ -1,4 +1,4 @@
-"""A search of the whole new tree for what a hunk changed, when its file, class or function is gone."""
+"""A search of the whole new tree for the code that a hunk changed, if its file, class or function is gone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFINED = rb"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+%s\b"
 
 
 class PlaceSearch:
-    """Searches a version. Files are read once for all hunks of a patch."""
+    """A search of one version. Files are read once for all hunks of a patch."""
 
     def __init__(self, version: NewVersion) -> None:
         self._version = version
@@ -35,7 +35,7 @@ class PlaceSearch:
         Args:
             inside: The class and function that the hunk changed.
             path: Its file in the old version; only files of the same kind are searched.
-            renamed: The name of that file now, if git tells one: it comes first.
+            renamed: The new path of that file, if git detects a rename: it is searched first.
         """
         wanted = _Wanted(hunk, inside, path)
         found = [
@@ -54,7 +54,7 @@ class PlaceSearch:
         return tuple(found[:_MOST])
 
     def copy_of(self, content: bytes, path: str) -> str | None:
-        """Return the path of a file of the same kind and content; None without one."""
+        """Return the path of another file with the same kind and content, if any."""
         files = self._files(PurePosixPath(path).suffix)
         return next((name for name, other in files if other == content and content.strip()), None)
 
@@ -72,7 +72,7 @@ def _is_searched(line: bytes) -> bool:
 
 
 class _Wanted:
-    """The search terms of a hunk: its class, its function, and the lines that it removes or is between."""
+    """The search terms of a hunk: its class, its function, and the lines that it removes, or else its context."""
 
     def __init__(self, hunk: Hunk, inside: str, path: str) -> None:
         names = inside.split(".") if inside else []
@@ -85,7 +85,7 @@ class _Wanted:
         self._words = {word for line in self._lines for word in _WORD.findall(line)}
 
     def look(self, path: str, content: bytes) -> LikelyPlace | None:
-        """Return the best place of a file; None if too little of the hunk is there."""
+        """Return the best place in a file; None if it has too little of the hunk."""
         holder = self._defined(self._holder, content)
         function = self._defined(self._function, content)
         if self._is_common and holder is None:
@@ -127,14 +127,14 @@ class _Wanted:
         return self._function is not None and self._function.startswith(b"__")
 
     def _nearness(self, path: str) -> float:
-        """Return how many of the leading folders of the hunk's file a file shares, 0 to 1."""
+        """Return the share of leading folders that a file has in common with the hunk's file, 0 to 1."""
         folders = PurePosixPath(path).parts[:-1]
         shared = sum(1 for one, other in zip(self._folders, folders, strict=False) if one == other)
         return shared / max(len(self._folders), len(folders), 1)
 
     @staticmethod
     def _defined(name: bytes | None, content: bytes) -> int | None:
-        """Return the index of the line that defines a name; None if none does."""
+        """Return the index of the line that defines a name; None if it is not defined."""
         if name is None or name not in content:
             return None
         found = re.search(_DEFINED % re.escape(name), content, re.M)

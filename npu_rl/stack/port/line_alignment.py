@@ -11,9 +11,9 @@ _MOST = 5_000  # lines between the equal ends that are compared, on each side
 
 
 def align_lines(old: Sequence[bytes], new: Sequence[bytes]) -> dict[int, int]:
-    """Return the index in `new` of each line of `old` that is still there, in order; others are left out.
+    """Return a map from the index of each line in `old` that is still there to its index in `new`, in order.
 
-    Lines that both have at their beginning and end are paired first. Where more than 5,000 lines are left, only those.
+    Common lines at the beginning and the end are paired first. If more than 5,000 lines remain, no others are paired.
     """
     shortest = min(len(old), len(new))
     head = 0
@@ -40,7 +40,7 @@ class ScopeAlignment:
         self._pairs: dict[str, dict[int, int]] = {}
 
     def pairs(self, name: str) -> dict[int, int]:
-        """Return the index in the new version of each line of a scope that is still there."""
+        """Return a map from the index of each line of a scope that is still there to its index in the new version."""
         if name not in self._pairs:
             old, new = self.ranges(name)
             found = align_lines(self.old.lines[slice(*old)], self.new.lines[slice(*new)])
@@ -48,21 +48,21 @@ class ScopeAlignment:
         return self._pairs[name]
 
     def ranges(self, name: str) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return the lines of a scope in both versions; those of the files where it is not in both once."""
+        """Return the range of a scope in both versions; the whole files unless each has it exactly once."""
         old, new = self.old.range_of(name), self.new.range_of(name)
         if old is None or new is None:
             return (0, len(self.old.lines)), (0, len(self.new.lines))
         return old, new
 
     def between(self, at: int, end: int, name: str) -> tuple[int, int]:
-        """Return the range of the new version between the lines that are left above and below a range of the old."""
+        """Return the range in the new version between the aligned lines above and below a range of the old version."""
         pairs, (first, last) = self.pairs(name), self.ranges(name)[1]
         above = max((new for old, new in pairs.items() if old < at), default=first - 1)
         below = min((new for old, new in pairs.items() if old >= end), default=last)
         return above + 1, below
 
     def nearest(self, first: int, lines: range, name: str) -> int:
-        """Return the line of the new version that is nearest to a hunk's first one."""
+        """Return the line of the new version that is nearest to a hunk's first line."""
         pairs = self.pairs(name)
         known = [(i, new) for i, new in pairs.items() if i in lines]
         known = known or [max(((i, new) for i, new in pairs.items() if i < first), default=(first, -1))]

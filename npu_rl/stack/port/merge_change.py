@@ -19,24 +19,24 @@ BESIDE = "the new version adds lines at this place, too; both are kept, the patc
 
 
 class Unmergeable(Exception):
-    """A change has no place in the new version."""
+    """A change without a place in the new version."""
 
 
 class MergedChange(NamedTuple):
-    """A change in the new version, and what is different there."""
+    """A change placed in the new version, and a description of the differences around it."""
 
     edit: Edit
     why: str
 
 
 class ChangeMerger:
-    """Merges changes into a new version. A line that was changed on both sides is never merged."""
+    """A merger of changes into a new version. A line that was changed on both sides is never merged."""
 
     def __init__(self, aligned: ScopeAlignment) -> None:
         self._aligned, self._old, self._new = aligned, aligned.old, aligned.new
 
     def merge(self, hunk: Hunk, change: PlacedChange) -> MergedChange:
-        """Return a change in the new version. Raises Unmergeable."""
+        """Return the change placed in the new version. Raises Unmergeable."""
         pairs = self._aligned.pairs(change.frame)
         if change.removed:
             start = self._removed_place(hunk, change, pairs)
@@ -72,7 +72,7 @@ class ChangeMerger:
         return any(is_telling(self._old.lines[i]) for i in kept)
 
     def _import_place(self, hunk: Hunk, change: PlacedChange, pairs: dict[int, int]) -> int | None:
-        """Return the index for imports, whose order is free: below an import of the hunk's context, or above one."""
+        """Return the index for imports, whose order is free: next to an import in the hunk's context."""
         if change.inside or not all(map(_is_import, change.added)):
             return None
         there = next((line for line in change.added if line in self._new.lines), None)
@@ -102,7 +102,7 @@ class ChangeMerger:
         raise Unmergeable(f"the new version has other lines where it adds some{where}")
 
     def _is_beside(self, change: PlacedChange, first: int, end: int) -> bool:
-        """Return whether lines of the new version are an addition in the change's block, and don't leave it."""
+        """Return whether these lines of the new version are added within the change's block, without leaving it."""
         between = [line for line in self._new.lines[first:end] if line.strip()]
         if not between or end - first > _MOST_BESIDE:
             return first < end and not between
@@ -111,7 +111,7 @@ class ChangeMerger:
         return is_one_block and not any(_LEAVES.match(line) for line in between)
 
     def _follows(self, index: int) -> bool:
-        """Return whether a line identifies its place, and the next one is in the same block."""
+        """Return whether a line identifies its place, and the next line is in the same block."""
         lines = self._new.lines[index : index + 2]
         return len(lines) == 2 and is_telling(lines[0]) and _indent(lines[0]) == _indent(lines[1])
 
@@ -132,5 +132,5 @@ def _indent(line: bytes) -> int:
 
 
 def _is_import(line: bytes) -> bool:
-    """Return whether a line is an import at the margin, whole in itself."""
+    """Return whether a line is a complete import at the margin."""
     return _IMPORT.fullmatch(line.rstrip(b"\r\n")) is not None

@@ -11,7 +11,7 @@ from npu_rl.stack.port.file_scopes import FileScopes, bare
 
 
 class Edit(NamedTuple):
-    """Replaced lines of the new version: from `start` up to `end`, which may be none."""
+    """Replacement of lines in the new version, from `start` up to `end`; the range may be empty."""
 
     start: int
     end: int
@@ -22,13 +22,13 @@ class PlacedChange(NamedTuple):
     """A change of a hunk in the old version.
 
     Attributes:
-        at: The lines above it.
-        inside: The scope around what it removes, else around what it adds.
-        made_inside: The scope around what it adds, which may have another name by then.
-        frame: The scope in which its place is looked for: it has the blank lines at the ends of the change, too.
+        at: The number of lines above it.
+        inside: The scope around the removed lines, or else around the added lines.
+        made_inside: The scope around the added lines, whose name the hunk may have changed.
+        frame: The scope to search for its place: it includes the blank lines at the ends of the change.
         made: The lines that it adds, bare, each with its innermost scope.
-        blocks: The heads of the blocks around what it adds, or removes if it adds nothing; see `blocks_around`. A line
-            that the hunk itself adds has the index -1, any other that of the old version.
+        blocks: The heads of the blocks around the added lines, or the removed ones if none are added; see
+            `blocks_around`. A line that the hunk itself adds has the index -1; others have that of the old version.
     """
 
     at: int
@@ -42,7 +42,7 @@ class PlacedChange(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The index after what it removes."""
+        """The index after the removed lines."""
         return self.at + len(self.removed)
 
 
@@ -67,7 +67,7 @@ def placed_changes(old: FileScopes, hunk: Hunk) -> Iterator[PlacedChange]:
 
 
 def unedited_heads(heads: Sequence[BlockHead], edits: Sequence[Edit]) -> tuple[BlockHead, ...]:
-    """Return heads of blocks of an edited text with their indexes before the edits; -1 for a line of an edit."""
+    """Return the block heads of an edited text with their indexes before the edits; -1 for a line from an edit."""
     return tuple(head._replace(line=_unedited(head.line, edits)) for head in heads)
 
 
@@ -88,12 +88,12 @@ def first_text(lines: Sequence[bytes]) -> int:
 
 
 def context_lines(hunk: Hunk) -> range:
-    """Return the indexes of the old lines of a hunk, which are its context and what it removes."""
+    """Return the indexes of a hunk's old lines: its context and the removed lines."""
     return range(hunk.old_index, hunk.old_index + hunk.old_count)
 
 
 def edited_text(lines: Sequence[bytes], edits: Sequence[Edit]) -> bytes:
-    """Return a text with edits, which are in order and apart."""
+    """Return the text after edits, which must be in order and not overlap."""
     result: list[bytes] = []
     done = 0
     for edit in edits:

@@ -1,4 +1,4 @@
-"""The fate of a patch in another version: the state, place and reason of each hunk."""
+"""The outcome of porting a patch to another version: the state, place and reason of each hunk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNSOLVED: tuple[HunkFate, ...] = ("conflict", "target gone")
 
 @dataclass(frozen=True)
 class LikelyPlace:
-    """A place where what a hunk changes may be now.
+    """A place where the code that a hunk changes may be now.
 
     Attributes:
         line: From 1.
@@ -30,19 +30,19 @@ class LikelyPlace:
 
 @dataclass(frozen=True)
 class PortedHunk:
-    """The fate of one hunk.
+    """The outcome for one hunk.
 
     Attributes:
-        number: Its number in the whole patch, from 1; 0 stands for an empty file, which has no hunk.
-        state: `exact`: its old lines stand at their line; `moved`: at another line of the same class and function;
-            `merged`: what it changes stands there, among other lines; `already upstream`: its new lines stand at the
-            place, and the old ones do not; `target gone`: the file, or the class or function, is not there; `conflict`.
+        number: Its number in the whole patch, from 1; 0 for an empty file, which has no hunk.
+        state: `exact`: its old lines are at their line; `moved`: at another line of the same class and function;
+            `merged`: the lines that it changes are there, among other lines; `already upstream`: its new lines are at
+            the place, and the old ones are not; `target gone`: the file, class or function is missing; `conflict`.
         old_line: Its first line in the old version.
         new_line: Its first line in the new version before the patch; None if it has none.
         inside: The class and function that it changes; empty for none.
         why: A sentence for people; empty for an exact hunk.
-        commit: The commit that brought the new lines, or took the target away; None if it is not known.
-        places: Where a target may be that is gone, the most likely first.
+        commit: The commit that added the new lines or removed the target; None if it is unknown.
+        places: The likely places of a missing target, the most likely first.
     """
 
     path: str
@@ -58,11 +58,11 @@ class PortedHunk:
 
 @dataclass(frozen=True)
 class PortedFile:
-    """The fate of one file of a patch.
+    """The outcome for one file of a patch.
 
     Attributes:
         before: The file of the new version before the patch; None if there is none.
-        after: The file with what could be carried over, and conflict markers for what could not; None for no file.
+        after: The file with the changes that could be ported, and conflict markers for the others; None for no file.
     """
 
     path: str
@@ -73,7 +73,7 @@ class PortedFile:
 
 @dataclass(frozen=True)
 class PortedPatch:
-    """The fate of a patch."""
+    """The outcome for one patch."""
 
     name: str
     files: tuple[PortedFile, ...]
@@ -85,38 +85,38 @@ class PortedPatch:
 
     @property
     def is_clean(self) -> bool:
-        """Whether no person has to look at it: without conflicts and missing targets."""
+        """Whether it has no conflicts and no missing targets, and so needs no attention."""
         return all(hunk.state not in UNSOLVED for hunk in self.hunks)
 
     @property
     def is_upstream(self) -> bool:
-        """Whether the new version has all of it."""
+        """Whether the new version already has the whole patch."""
         return all(hunk.state == "already upstream" for hunk in self.hunks)
 
 
 @dataclass(frozen=True)
 class MarkerNames:
-    """The names behind the conflict markers: of the new version, and of the patch."""
+    """The names on the conflict markers: of the new version, and of the patch."""
 
     ours: str
     theirs: str
 
 
 class NewVersion(Protocol):
-    """The new version, as the patches that were ported before have left it."""
+    """The new version, as the previously ported patches leave it."""
 
     def read(self, path: str) -> bytes | None:
-        """Return a file; None if it is missing."""
+        """Return the content of a file; None if it is missing."""
 
     def obstacle(self, path: str) -> str:
-        """Return what is at a path that is not a file, or at a folder of it; "" for nothing."""
+        """Describe a non-file at a path, or a non-folder at one of its parents; "" if there is none."""
 
     def files(self) -> Iterable[str]:
         """Return the path of every file of the tree."""
 
 
 class History(Protocol):
-    """The commits between the two versions. Each answer is a commit id, or None if no commit of them is it."""
+    """The commits between the two versions. Most methods return a commit id, or None if no commit matches."""
 
     def deleted(self, path: str) -> str | None:
         """Return the commit that deleted or renamed a file."""

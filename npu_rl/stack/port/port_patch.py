@@ -1,4 +1,4 @@
-"""The port of one patch: each of its hunks judged in the new version, and the resulting files."""
+"""Porting of one patch: each hunk is judged in the new version, which yields the resulting files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def port_patch(
     """Judge a patch in a new version.
 
     Args:
-        before: Returns a file of the old version as the patches before this one left it. Each hunk fits there exactly.
-        version: The new version, as the patches that were ported before left it.
+        before: Returns a file of the old version as the patches before this one leave it. Each hunk fits it exactly.
+        version: The new version, as the previously ported patches leave it.
         history: The commits between both versions; None to leave commits unnamed.
-        names: What stands behind conflict markers.
+        names: The names on the conflict markers.
     """
     search = PlaceSearch(version)
     files = [_FilePort(file, before(file.path), version, history, names, search) for file in patch.files]
@@ -61,7 +61,7 @@ class _FilePort:
         self._obstacle = "" if self._new is not None else version.obstacle(patch.path)
 
     def ported(self) -> PortedFile:
-        """Return what becomes of the file."""
+        """Return the outcome for the file."""
         if self._patch.old_path is None:
             return self._created()
         if self._new is None:
@@ -167,7 +167,7 @@ class _FilePort:
         return self._history.lost(self._path, changes[0].removed, changes[0].inside)
 
     def _losing_commit(self, name: str) -> str | None:
-        """Return the commit after which the first line of a class or function is not in the file."""
+        """Return the commit that removed the first line of a class or function from the file."""
         old = FileScopes(self._old or b"", self._path)
         lines = old.range_of(name)
         if self._history is None or lines is None:
@@ -180,7 +180,7 @@ class _FilePort:
 
 
 def _without_overlaps(judged: list[tuple[Hunk, HunkJudgement]]) -> list[tuple[Hunk, HunkJudgement]]:
-    """Turn hunks into conflicts if they overlap the hunk above or would precede it."""
+    """Turn hunks that overlap the hunk above, or would precede it, into conflicts."""
     done, result = 0, []
     for hunk, found in judged:
         edits = found.edits
@@ -195,7 +195,7 @@ def _without_overlaps(judged: list[tuple[Hunk, HunkJudgement]]) -> list[tuple[Hu
 def _edited(
     lines: Sequence[bytes], judged: Sequence[tuple[Hunk, HunkJudgement]], names: MarkerNames
 ) -> bytes:
-    """Return the new version with the edits, and with both sides where there is a conflict."""
+    """Return the new version with the edits, and with both sides of each conflict."""
     edits = sorted(edit for _, found in judged for edit in found.edits)
     for hunk, found in judged:
         if found.state == "conflict":
@@ -208,7 +208,7 @@ def _edited(
 def _conflict(
     lines: Sequence[bytes], start: int, hunk: Hunk, edits: Sequence[Edit], names: MarkerNames
 ) -> Edit:
-    """Return the edit that puts both sides of a conflict into the file, beside other edits and not over them."""
+    """Return the edit that writes both sides of a conflict into the file without overlapping other edits."""
     start = max([start, *(edit.end for edit in edits if edit.start <= start < edit.end)])
     end = min([start + hunk.old_count, len(lines), *(edit.start for edit in edits if edit.start >= start)])
     return Edit(start, max(start, end), tuple(_markers(names, lines[start:end], hunk.new_lines)))

@@ -1,6 +1,6 @@
 """Reasons to think that the new version has a change, or a part of it, at another place or in another form.
 
-Such a change would be there twice, which nobody sees.
+Such a change would be there twice without anybody noticing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _LONGEST = 200  # letters that are compared
 
 
 class RepeatedChanges:
-    """Looks for changes in the new version of a file. Each method returns a reason, or None."""
+    """Search for changes that the new version of a file already has. Each method returns a reason, or None."""
 
     def __init__(self, old: FileScopes, new: FileScopes) -> None:
         self._old, self._new = old, new
 
     def reason(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
-        """Return the first reason against edits that make a hunk's changes in the new version."""
+        """Return the first reason not to make a hunk's changes in the new version by these edits."""
         return (
             self.standing_again(changes)
             or self.came_already(changes, 0)
@@ -37,19 +37,19 @@ class RepeatedChanges:
         )
 
     def standing_again(self, changes: Sequence[PlacedChange]) -> str | None:
-        """Return that lines which the hunk only adds came with the new version; None if they did not."""
+        """Return a reason if the new version brought the lines of a change that only adds; else None."""
         for change in changes:
             if not change.removed and any(map(is_telling, change.added)):
                 places = self._new.places(change.added, change.inside)
                 if len(places) > len(self._old.places(change.added, change.inside)):
-                    return f"what it adds stands at line {places[-1] + 1} already, and was not there before"
+                    return f"the new version has the lines that it adds, at line {places[-1] + 1}"
         return None
 
     def came_already(self, changes: Sequence[PlacedChange], share: float) -> str | None:
-        """Return that a class or function, or more than a share of the lines added, came with the new version; or None.
+        """Return a reason if the new version brought a class, a function, or more than a share of the added lines.
 
-        A line counts where it stands in the same class and function, whatever its indent: upstream may have made the
-        same change in another form, which would then be there twice.
+        A line counts if it is in the same class and function, at any indentation: upstream may have made the same
+        change in another form, which would then be there twice.
         """
         made = list(dict.fromkeys(one for change in changes for one in change.made))
         for _, name in made:
@@ -65,7 +65,7 @@ class RepeatedChanges:
         return None
 
     def _bound_by(self, changes: Sequence[PlacedChange]) -> frozenset[str]:
-        """Return the names that the hunk binds, and that the old version lacks, by other lines than the new one."""
+        """Return the names that the hunk newly binds, except by lines that the new version has as well."""
         if not self._bound_upstream:
             return frozenset()
         edits = [Edit(change.at, change.end, change.added) for change in changes]
@@ -75,13 +75,13 @@ class RepeatedChanges:
 
     @cached_property
     def _bound_upstream(self) -> frozenset[str]:
-        """The names that the new version binds and the old one does not: by an import, too."""
+        """The names that only the new version binds, including by imports."""
         if not self._new.path.endswith(PYTHON):
             return frozenset()
         return bound_names(self._new.content) - bound_names(self._old.content)
 
     def assigned_there(self, changes: Sequence[PlacedChange]) -> str | None:
-        """Return that the new version began to assign what the hunk assigns, too; None if it did not."""
+        """Return a reason if the new version also assigns, unlike the old one, a target that the hunk assigns."""
         for text, name in (one for change in changes for one in change.made):
             target = assigned(text)
             if target and self._new.count(target, name) > self._old.count(target, name):
@@ -89,7 +89,7 @@ class RepeatedChanges:
         return None
 
     def beside(self, changes: Sequence[PlacedChange], edits: Sequence[Edit]) -> str | None:
-        """Return that lines like those that a change adds are beside its place, where none were."""
+        """Return a reason if the new version brought similar lines near the place of an addition."""
         for change, edit in zip(changes, edits, strict=True):
             made = {bare(line) for line in change.added if is_telling(line)}
             for span in _BESIDE:
@@ -108,7 +108,7 @@ class RepeatedChanges:
 
 
 def _is_like(one: bytes, other: bytes) -> bool:
-    """Return whether two lines are the same but for a few letters."""
+    """Return whether two lines differ by a few letters at most."""
     if one == other:
         return True
     texts = [text.decode("utf-8", "replace")[:_LONGEST] for text in (one, other)]

@@ -1,4 +1,4 @@
-"""Search for a change that the new version has already: its new lines stand at the place, and its old ones do not."""
+"""Search for a change that the new version already has: its new lines are at the place, and its old ones are not."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _MANY_LINES = 3  # telling lines that are no coincidence, if they are where they
 
 
 class UpstreamChanges:
-    """Finds changes of a file in its new version.
+    """Search for a file's changes in its new version.
 
     Args:
-        blocks: Compares blocks of the two versions.
+        blocks: The comparison of blocks between the two versions.
     """
 
     def __init__(self, aligned: ScopeAlignment, blocks: BlockMatch) -> None:
@@ -25,10 +25,10 @@ class UpstreamChanges:
         self._old, self._new = aligned.old, aligned.new
 
     def place(self, hunk: Hunk, change: PlacedChange, taken: set[int]) -> int | None:
-        """Return where the new version has what a change makes, and nothing of what it removes.
+        """Return the place where the new version has the lines that a change adds, and none that it removes.
 
         Args:
-            taken: The lines that stand for other changes; those of this one are added.
+            taken: The lines that other changes have matched; this change's lines are added.
         """
         if change.removed and (self._grew(change.removed, change.inside, 0) or self._is_left(change)):
             return None
@@ -56,11 +56,11 @@ class UpstreamChanges:
         return None
 
     def _is_definition(self, change: PlacedChange) -> bool:
-        """Return whether a change adds a class or function, whose order among others is free."""
+        """Return whether a change adds a class or function, whose position among others is free."""
         return any(name and name not in self._old.names for _, name in change.made)
 
     def _is_same_block(self, change: PlacedChange, place: int, is_between: bool) -> bool:
-        """Return whether what a change adds is in the same blocks there.
+        """Return whether the added lines are in the same blocks at this place.
 
         Args:
             is_between: Whether the place is between the lines around the change: then the innermost block counts.
@@ -73,7 +73,7 @@ class UpstreamChanges:
         return self._blocks.are_same(old, new, change.frame, strict=True)
 
     def _is_left(self, change: PlacedChange) -> bool:
-        """Return whether a line that a change removes is there as often as before, or moved to another old scope."""
+        """Return whether a removed line is still there as often as before, or was moved to another existing scope."""
         texts = [bare(line) for line in change.removed if is_telling(line)]
         added = [bare(line) for line in change.added]
         return any(
@@ -83,21 +83,21 @@ class UpstreamChanges:
         )
 
     def _is_alone(self, line: bytes, change: PlacedChange) -> bool:
-        """Return whether a line identifies a place, and occurs once in its function, in both versions."""
+        """Return whether a line identifies a place and occurs once in its function in both versions."""
         places = (self._old.places([line], change.inside), self._new.places([line], change.made_inside))
         return is_telling(line) and all(len(found) == 1 for found in places)
 
     def _moved(self, text: bytes) -> bool:
-        """Return whether a scope that both versions have got a bare line; a new one may be a twin."""
+        """Return whether a scope of both versions gained a bare line; a new scope may be a twin, and doesn't count."""
         there = self._new.scopes_with(text) & (self._old.names | {""})
         return any(self._new.count(text, name) > self._old.count(text, name) for name in there)
 
     def _grew(self, lines: Sequence[bytes], inside: str, by: int) -> bool:
-        """Return whether a function has lines at least as often as before, and `by` times more."""
+        """Return whether lines occur in a function at least `by` times more often than before."""
         return len(self._new.places(lines, inside)) >= len(self._old.places(lines, inside)) + by
 
     def _closed_gap(self, change: PlacedChange) -> int | None:
-        """Return the place where the lines around removed ones, which identify it, are neighbours now."""
+        """Return the place where the lines around the removed ones are now neighbours."""
         if not any(map(is_telling, change.removed)):
             return None
         pairs = self._aligned.pairs(change.frame)
@@ -105,7 +105,7 @@ class UpstreamChanges:
         return place + 1 if place is not None and pairs.get(change.end) == place + 1 else None
 
     def _neighbours(self, hunk: Hunk, change: PlacedChange) -> tuple[bytes | None, bytes | None]:
-        """Return the lines above and below a change that are not blank, if the hunk has them as context."""
+        """Return the lines directly above and below a change; None if blank, or not in the hunk's context."""
         lines = self._old.lines
         above = lines[change.at - 1] if change.at > hunk.old_index else None
         below = lines[change.end] if change.end < hunk.old_index + hunk.old_count else None

@@ -16,7 +16,7 @@ class VersionFiles:
     """The files of a version of a component.
 
     Attributes:
-        folder: Where they are in the tree; empty for its root.
+        folder: Their folder in the tree; empty for its root.
     """
 
     trees: Trees
@@ -31,7 +31,7 @@ class VersionFiles:
         return self.trees.blob(entry.oid)
 
     def obstacle(self, path: str) -> str:
-        """Return what is at a path that is not a file, or at a folder of it; "" for nothing."""
+        """Describe a non-file at a path, or a non-folder at one of its parents; "" if there is none."""
         parts = path.split("/")
         for count in range(1, len(parts) + 1):
             place = "/".join(parts[:count])

@@ -1,1 +1,1 @@
-"""`patches port`: the patches of a component carried to another version, from the fetch to the new patchset."""
+"""Porting of a component's patches to another version, from the fetch to the new patchset."""

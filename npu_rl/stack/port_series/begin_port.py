@@ -1,4 +1,4 @@
-"""The begin of a port: the new version and the old patches are brought into its folder, which then needs no store."""
+"""The start of a port: the new version and the old patches are copied into its folder, which then needs no store."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _COMMITTER = re.compile(rb"^committer .*> (\d{1,12}) [+-]\d{4}$", re.MULTILINE)
 def begin(
     context: Context, loaded: LoadedManifest, component: str, to: str, folder: PortFolder, *, history: bool
 ) -> PortState:
-    """Fetch both versions and write the first state.
+    """Fetch both versions and write the initial state.
 
     Raises:
-        UsageError, LockError, SourceError, PatchError, ComposeError: At most the folder's mark is written then.
+        UsageError, LockError, SourceError, PatchError, ComposeError: Nothing but the folder's mark is left then.
     """
     lock = lock_model.read(lock_model.lock_path(loaded.path))
     check_lock(loaded, lock, component)
@@ -84,7 +84,7 @@ def name_of(loaded: LoadedManifest) -> str:
 
 
 def _kept(trees: Trees, number: int, patch: OldPatch) -> tuple[PortedPatchState, list[tuple[str, Entry]]]:
-    """Copy a patch and its surrounding files; return its state, and the entries that keep them in git."""
+    """Copy a patch, and its files before and after it; return its state, and the entries that keep them in git."""
     paths = [file.path for file in patch.patch.files]
     text = trees.write_object("blob", patch.text)
     before, after = only(trees, patch.before, paths), only(trees, patch.after, paths)
@@ -96,7 +96,7 @@ def _kept(trees: Trees, number: int, patch: OldPatch) -> tuple[PortedPatchState,
 
 
 def _pinned_commit(component: LockedComponent) -> bytes:
-    """Return the commit object of a pin, which its proof begins with."""
+    """Return the commit object of a pin, the first object of its proof."""
     return Allowance(each=8 * MiB, total=8 * MiB).unpack(component.proof[0]) if component.proof else b""
 
 

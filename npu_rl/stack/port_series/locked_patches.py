@@ -1,4 +1,4 @@
-"""The patches of a component in a lock, each with its files as the patches before it have left them."""
+"""The patches of a component in a lock, each with its files as the patches before it leave them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class OldPatch:
     """A patch of a lock.
 
     Attributes:
-        name: The name that its file has in a patchset.
-        file: Where it is, as in the lock.
-        text: What is applied.
-        before, after: The component's tree around it.
+        name: The name of its file in a patchset.
+        file: The path of its file, as in the lock.
+        text: The text to apply.
+        before, after: The component's tree before and after it.
     """
 
     name: str
@@ -82,7 +82,7 @@ def _place(loaded: LoadedManifest, file: str) -> Path:
 
 @contextmanager
 def old_patches(context: Context, lock: Lock, component: str) -> Iterator[tuple[Trees, list[OldPatch]]]:
-    """Provide the patches of a component and the objects of their trees, fetched where the store lacks them.
+    """Provide the patches of a component and the objects of their trees; missing objects are fetched.
 
     Raises SourceError, ComposeError, PatchError.
     """
@@ -123,7 +123,7 @@ def _plain_text(trees: Trees, patch: LockedPatch, data: bytes, before: str) -> b
 
 
 def _with_origins(lock: Lock, component: str) -> set[str]:
-    """Return a component and those that its patches come from, and so on."""
+    """Return a component and, recursively, the components that its patches come from."""
     needed: set[str] = set()
     left = [component]
     while left:
@@ -137,7 +137,7 @@ def _with_origins(lock: Lock, component: str) -> set[str]:
 
 
 def _names(patches: Sequence[LockedPatch]) -> list[str]:
-    """Return the names of the files in a new patchset. Raises PatchError for two that are the same."""
+    """Return the names of the files in a new patchset. Raises PatchError for a duplicate name."""
     names: dict[str, LockedPatch] = {}
     for number, patch in enumerate(patches, 1):
         name = PurePosixPath(patch.file.partition(":")[2] or patch.file).name

@@ -1,6 +1,6 @@
 """The folder of a port: its state, the work tree of the new version, and the fetched history.
 
-The state file is its mark: npu-rl writes only into a folder that was empty, or that has it.
+The state file is its mark: npu-rl writes only into a folder that has it or was empty.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BEGUN = b'{"port_format": %d, "begun": ""}\n' % PORT_FORMAT
 
 
 class PortFolder:
-    """One port's folder. Methods raise HostError for errors of the disk."""
+    """The folder of one port. Methods raise HostError for errors of the disk."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -52,19 +52,19 @@ class PortFolder:
             self._inside.write(self.state_file, _BEGUN, sync=True, by=self._unseen)
 
     def _is_free(self) -> bool:
-        """Return whether it is a folder without files, but for what a kill before the mark has left."""
+        """Return whether it is a folder without files, except one that a kill before the mark may have left."""
         return self.root.is_dir() and all(path == self._unseen for path in self.root.iterdir())
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Keep other commands out of the folder. Raises PatchError if one works in it."""
+        """Keep other commands out of the folder. Raises PatchError if another command uses it."""
         with use_of(self.root / LOCK).alone() as free:
             if not free:
                 raise PatchError("Another command works on this port", where=str(self.root))
             yield
 
     def read(self) -> PortState | None:
-        """Return the state; None if the port was ended before it had one. Raises PatchError if it is damaged."""
+        """Return the state; None if the port was interrupted before it had one. Raises PatchError if it is damaged."""
         with disk_errors(self.state_file):
             data = self._inside.read(self.state_file, _LARGEST)
         return None if data == _BEGUN else parse_state(data, str(self.state_file))
@@ -76,7 +76,7 @@ class PortFolder:
         return state
 
     def remove(self, files: Iterable[str]) -> list[str]:
-        """Remove what npu-rl wrote, the state last; return what is left, by path in the folder.
+        """Remove the files that npu-rl wrote, the state last; return the files that are left, by path in the folder.
 
         Args:
             files: Paths in the work tree.

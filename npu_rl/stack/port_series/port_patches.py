@@ -1,7 +1,7 @@
 """The command `patches port`: a component's patches from the pin of its manifest to another version.
 
-Each method can be run again after it was ended anywhere: the state is written whole, patches are judged from objects
-alone, and files are laid after what they will be is recorded.
+Each method can be run again after an interruption anywhere: the state is written atomically, patches are judged from
+objects alone, and the tree to lay is recorded before its files are written.
 """
 
 from __future__ import annotations
@@ -54,11 +54,11 @@ _SHOWN = 20
 
 @dataclass
 class Port:
-    """A port in its folder. Methods raise every NpuRlError, and lose nothing then.
+    """A port in its folder. Methods raise any NpuRlError, and lose nothing then.
 
     Attributes:
         loaded: The manifest.
-        output: Where the new patchset is written, if not where an earlier command said or at its usual place.
+        output: The folder for the new patchset; None for that of an earlier command, or else the usual one.
     """
 
     folder: PortFolder
@@ -82,21 +82,21 @@ class Port:
             return self._go_on(trees, replace(state, history=state.history and history))
 
     def go_on(self, component: str) -> PortReport:
-        """Take the work tree as the result of the patch at the stop, and port those after it."""
+        """Take the work tree as the result of the stopped patch, and port the patches after it."""
         with self._opened(component) as state, self._trees() as trees:
             if state.phase == STOPPED and state.shown:
                 state = self._taken(trees, state)
             return self._go_on(trees, state)
 
     def skip(self, component: str) -> PortReport:
-        """Leave the patch at the stop out, with the edits of the work tree, and port those after it."""
+        """Leave out the stopped patch and the edits of the work tree, and port the patches after it."""
         with self._opened(component) as state, self._trees() as trees:
             if state.phase == STOPPED and state.shown:
                 state = self._skipped(trees, state)
             return self._go_on(trees, state)
 
     def verified(self, report: PortReport, python: str) -> PortReport:
-        """Run the tests of the ported patches over the work tree, which has to be the ported tree."""
+        """Run the tests of the ported patches on the work tree, which must be the ported tree."""
         state = report.state
         self._refuse(
             self._differing(state),
@@ -122,7 +122,7 @@ class Port:
         return sorted({*paths, *self.work.ignored()})
 
     def shown(self) -> None:
-        """Note that the stop was shown: only what somebody has seen can be skipped."""
+        """Record that the stop was shown: a patch can't be skipped unseen."""
         state = self.folder.read()
         if state is not None and state.phase == STOPPED and not state.shown:
             self.folder.write(replace(state, shown=True))
@@ -146,7 +146,7 @@ class Port:
             yield state if self.output is None else replace(state, output=str(self.output.absolute()))
 
     def _note_moved_ref(self, state: PortState) -> None:
-        """Print a note on a ref whose commit has changed since the start: the port keeps the earlier one."""
+        """Print a note on a ref whose commit has changed since the start; the port keeps the earlier commit."""
         if is_full_id(state.ref) or self.context.network.offline:
             return
         network = replace(self.context.network, retries=0)
@@ -181,7 +181,7 @@ class Port:
             raise PatchError(
                 "The repository of this port is gone",
                 where=str(self.work.git_dir),
-                hint="What was ported is lost with it. Copy what you edited, then begin anew: first the same command "
+                hint="The ported patches are lost with it. Copy your edits, then start again: run the same command "
                 "with --abort, then with --to REF.",
             )
         with Trees(Git(self.work.git_dir)) as trees:
@@ -221,7 +221,7 @@ class Port:
         return replace(patch, status=PORTED, commit=commit)
 
     def _laid(self, trees: Trees, state: PortState, tree: str) -> PortState:
-        """Write a tree into the work tree, on top of the commits so far."""
+        """Write a tree's files into the work tree, on top of the commits so far."""
         before = state.laid or EMPTY_TREE
         self.work.check_untouched(trees, before, tree)
         self.work.anchor(LAID_REF, tree)
@@ -231,7 +231,7 @@ class Port:
         return replace(state, laid=tree, laying=None)
 
     def _taken(self, trees: Trees, state: PortState) -> PortState:
-        """Commit the work tree as the result of the patch at the stop. Raises PatchError."""
+        """Commit the work tree as the result of the stopped patch. Raises PatchError."""
         index, tip = state.next, tree_of(trees, state.tip)
         assert index is not None and state.laid is not None
         patch = state.patches[index]
@@ -318,7 +318,7 @@ class Port:
 
 
 def remove_port(folder: PortFolder, component: str) -> list[str]:
-    """Remove a port; return the files that are left, since npu-rl did not write them. Raises UsageError, PatchError."""
+    """Remove a port; return the files left because npu-rl did not write them. Raises UsageError, PatchError."""
     with _opened(folder, component) as state:
         folder.write(replace(state, phase=ABORTING))
         work = PortWorkTree(folder.tree)

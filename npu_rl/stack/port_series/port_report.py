@@ -42,11 +42,11 @@ class PortReport:
     """A port that has stopped or ended.
 
     Attributes:
-        texts: The text of each patch by its name: the old one, or that of the new patchset.
+        texts: The text of each patch by its name: the old text, or the one in the new patchset.
         patchset: The folder of the new patchset; None at a stop, or if no patch is left.
-        entry: The path by which a manifest names it.
+        entry: Its path in a manifest.
         written: The files that this command wrote there.
-        proofs: What `--verify` found; None if it was not asked for.
+        proofs: The results of `--verify`; None if it was not requested.
     """
 
     state: PortState
@@ -64,7 +64,7 @@ class PortReport:
 
     @property
     def ok(self) -> bool:
-        """Whether it is finished, and every requested test is green."""
+        """Whether it is finished, and every requested test passed."""
         return self.is_finished and all(proof.is_green for proof in self.proofs or ())
 
     @property
@@ -74,7 +74,7 @@ class PortReport:
 
     @property
     def stopped_at(self) -> PortedPatchState | None:
-        """The patch that somebody has to look at."""
+        """The patch that needs a person's attention."""
         index = self.state.next
         return self.state.patches[index] if self.state.phase == STOPPED and index is not None else None
 
@@ -117,7 +117,7 @@ class PortReport:
     # -- text --------------------------------------------------------------------------------------
 
     def text(self) -> str:
-        """Return the table, and what is to be done next."""
+        """Return the table, and the next steps."""
         lines = [*self._table(), ""]
         lines += self._stop() if self.stopped_at is not None else self._end()
         return "\n".join(lines) + "\n"

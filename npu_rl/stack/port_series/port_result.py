@@ -1,4 +1,4 @@
-"""The new patchset that a port gives: its texts, the proof that they give the ported tree, and its folder."""
+"""The new patchset of a port: its texts, the proof that they produce the ported tree, and its folder."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def patchset_texts(trees: Trees, state: PortState) -> dict[str, bytes]:
     A patch that fits as it is, blob ids included, keeps its bytes. Every other text is git's diff under its old header.
 
     Raises:
-        PatchError: If the patches, applied one by one to the new version, would not give the ported tree.
+        PatchError: If the patches, applied one by one to the new version, would not produce the ported tree.
     """
     texts: dict[str, bytes] = {}
     at, tree = state.base, state.tree
@@ -57,7 +57,7 @@ def ported_text(trees: Trees, component: str, patch: PortedPatchState, before: s
 
 
 def _proven(trees: Trees, component: str, name: str, before: str, text: bytes, after: str) -> str:
-    """Return the tree after a text, which has to be the ported one. Raises PatchError."""
+    """Return the tree after a patch's text, which must be the ported tree. Raises PatchError."""
     tree = tree_after(trees, before, text, name, component, PatchOptions())
     if tree != after:
         raise PatchError(
@@ -92,7 +92,7 @@ class PatchsetPlace:
 
 
 def place_of(state: PortState) -> PatchsetPlace:
-    """Return where a patchset goes: beside an own manifest, into a checkout of npu-rl for a bundled one."""
+    """Return the place for a patchset: beside a user's manifest, or in a checkout of npu-rl for a bundled one."""
     name = f"{state.component}/{state.version}"
     if state.output is not None:
         folder = Path(state.output)
@@ -115,7 +115,7 @@ def _local(folder: Path, beside: Path | None) -> str:
 
 
 def own_headers(folder: Path, texts: Mapping[str, bytes]) -> dict[str, bytes]:
-    """Return the files of a written patchset in which a person has changed the header alone."""
+    """Return the files of a written patchset where a person has changed only the header."""
     found = {}
     for name, text in texts.items():
         own = read_if_file(folder / name, LARGEST) if name != SERIES else None
@@ -137,7 +137,7 @@ def write_patchset(
     """Write the files of a patchset, all or none; return those that changed.
 
     Args:
-        beside_others: Whether the folder may have other files, as somebody may add to a patchset that is there.
+        beside_others: Whether the folder may have other files, such as those a user adds to an existing patchset.
 
     Raises:
         PatchError: If the folder has a file that is not of this patchset: nothing is written over it.
@@ -161,7 +161,7 @@ def write_patchset(
 
 
 def _remove_leftovers(folder: Path, texts: Mapping[str, bytes]) -> None:
-    """Remove partial writes of a killed command: each is the beginning of a file of this patchset."""
+    """Remove a killed command's partial writes: each is the beginning of a file of this patchset."""
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         found = _UNFINISHED.fullmatch(path.name)
         if found is None or found[1] not in texts or path.is_symlink() or not path.is_file():
@@ -171,7 +171,7 @@ def _remove_leftovers(folder: Path, texts: Mapping[str, bytes]) -> None:
 
 
 def foreign_files(folder: Path, texts: Mapping[str, bytes]) -> list[str]:
-    """Return the names in a folder that are not files of these texts."""
+    """Return the names in a folder that are not files of this patchset."""
     if not os.path.lexists(folder):
         return []
     if not folder.is_dir():

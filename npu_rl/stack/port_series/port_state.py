@@ -1,4 +1,4 @@
-"""The state of a port, which a file keeps between its commands: strict JSON, since it leads to files and commits."""
+"""The state of a port, kept in a file between its commands: strict JSON, since it names files and commits."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class FoundPlace:
 
 @dataclass(frozen=True)
 class FoundHunk:
-    """The fate of one hunk: the fields of `PortedHunk`, and the commit's subject."""
+    """The outcome for one hunk: the fields of `PortedHunk`, and the commit's subject."""
 
     path: UpstreamPath
     number: int
@@ -68,10 +68,10 @@ class PortedPatchState:
     """One patch of the series.
 
     Attributes:
-        file: Where it came from.
+        file: The path that it came from.
         text: The blob of its text.
-        before, after: The trees of its files around it, in the old version.
-        by_hand: Whether the work tree was taken as its result.
+        before, after: The trees of its files before and after it, in the old version.
+        by_hand: Whether its result was taken from the work tree.
         commit: The commit of its result.
     """
 
@@ -92,14 +92,14 @@ class PortState:
 
     Attributes:
         manifest: Its bundled name, or the absolute path of its file.
-        to: The version as it was typed.
+        to: The version as the user typed it.
         ref, id, version: As in `TargetRef`.
         series: The text of the old `series`.
         base: The commit of the new version in the repository of the work tree.
-        tree: Its tree.
-        laid: The tree that the work tree has; None if no file was laid yet.
+        tree: The tree of that commit.
+        laid: The tree in the work tree; None if no file was laid yet.
         laying: The tree that is being laid; None if none is.
-        shown: Whether the stop was shown: what nobody has seen is not skipped.
+        shown: Whether the stop was shown, without which the patch can't be skipped.
         lacking: Taken paths that the new version does not have.
         output: The folder of the new patchset, if not its usual place.
     """
@@ -128,12 +128,12 @@ class PortState:
 
     @property
     def next(self) -> int | None:
-        """The index of the first patch that waits."""
+        """The index of the first pending patch."""
         return next((i for i, patch in enumerate(self.patches) if patch.status == WAITING), None)
 
     @property
     def tip(self) -> str:
-        """The commit of the last patch that was ported, or of the version."""
+        """The commit of the last ported patch, or of the version before any."""
         return next((p.commit for p in reversed(self.patches) if p.commit is not None), self.base)
 
     def with_patch(self, index: int, patch: PortedPatchState) -> PortState:

@@ -24,7 +24,7 @@ def old_patch(trees: Trees, patch: PortedPatchState) -> Patch:
 
 
 def judge(trees: Trees, state: PortState, index: int, history: History | None) -> PortedPatch:
-    """Return what becomes of one patch on top of those that were ported. Raises SourceError, PatchError."""
+    """Return the judgement of one patch on top of the ported ones. Raises SourceError, PatchError."""
     patch = state.patches[index]
     version = VersionFiles(trees, tree_of(trees, state.tip))
     names = MarkerNames(ours=f"{state.component} {state.to}", theirs=patch.name)
@@ -58,12 +58,12 @@ def _mode_of(trees: Trees, patch: PortedPatchState, new: Entry | None, path: str
 def with_hunks(
     patch: PortedPatchState, ported: PortedPatch, history: UpstreamHistory | None
 ) -> PortedPatchState:
-    """Return a patch with what was found of its hunks."""
+    """Return the state of a patch with the judgement of its hunks."""
     return replace(patch, hunks=tuple(_hunk(hunk, history) for hunk in ported.hunks))
 
 
 def message_of(header: str) -> str:
-    """Return the header of a patch as the message of a commit."""
+    """Return the header of a patch as a commit message."""
     subject = parse_header(header).subject
     fields = re.search(
         r"(?m)^[A-Z][A-Za-z-]*: (?s:.*)", re.sub(r"(?m)^(Subject|From|Date):.*\n( .*\n)*", "", header)

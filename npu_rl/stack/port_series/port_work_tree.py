@@ -1,7 +1,7 @@
 """The work tree of a port: a git repository with a commit for the new version and one for each ported patch.
 
-Patches are ported in its objects alone. Files are laid only where a person is to see them, each by a rename, and never
-over a file that has another content than the last one laid.
+Patches are ported in its objects alone. Files are laid only for a person to see, each by a rename, and never over a
+file whose content differs from the last one laid.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class PortWorkTree:
         self._inside = Confined(folder)
 
     def create(self) -> None:
-        """Make the repository; one that is there stays."""
+        """Create the repository, unless it exists."""
         with disk_errors(self.folder):
             init_bare(self.git_dir, bare=False)
 
@@ -80,7 +80,7 @@ class PortWorkTree:
             self._inside.write(self.git_dir / ref, f"{oid}\n".encode(), by=self._unseen)
 
     def files(self, trees: list[str]) -> set[str]:
-        """Return the paths in any of these trees; those of a repository that is gone are not known."""
+        """Return the paths in any of these trees; none if the repository is gone."""
         if not self.git_dir.is_dir():
             return set()
         found: set[str] = set()
@@ -95,7 +95,7 @@ class PortWorkTree:
     # -- laying ----------------------------------------------------------------------------------
 
     def check_untouched(self, trees: Trees, laid: str, laying: str) -> None:
-        """Raise PatchError for a file that differs from the tree that was laid, and from the one that is to be.
+        """Raise PatchError for a file that differs both from the tree that was laid and from the one to lay.
 
         Only files that differ between the two are read: laying changes no others.
         """
@@ -123,7 +123,7 @@ class PortWorkTree:
                     self._write(path, after, trees)
 
     def show(self, commit: str) -> None:
-        """Make the user's branch and index those of a commit; files stay as they are."""
+        """Set the user's branch and index to a commit; files stay as they are."""
         self.anchor(_BRANCH, commit)
         with self._index() as (apart, index):
             apart.run("read-tree", commit)
@@ -135,7 +135,7 @@ class PortWorkTree:
 
     @contextmanager
     def _index(self) -> Iterator[tuple[Git, Path]]:
-        """Provide git with a private index, and its path."""
+        """Provide git with a private index, and the index's path."""
         index = self.git_dir / f"npu-rl-index-{os.urandom(6).hex()}"
         try:
             yield Git(self.git_dir, self.folder, index), index
@@ -143,7 +143,7 @@ class PortWorkTree:
             self._inside.remove(index)
 
     def _found(self, path: str) -> tuple[str, str] | None:
-        """Return kind and blob id of a file; None if it is missing."""
+        """Return the kind and blob id of a file; None if it is missing."""
         place = self.folder / path
         status = self._inside.status(place)
         if status is None:
@@ -181,7 +181,7 @@ class PortWorkTree:
     # -- reading ---------------------------------------------------------------------------------
 
     def read(self, trees: Trees, laid: str, own: Collection[str]) -> WorkTreeFiles:
-        """Return the tree of what is on disk, byte code left out.
+        """Return the tree of the files on disk, without byte code.
 
         Args:
             laid: The tree that was laid.
@@ -211,7 +211,7 @@ class PortWorkTree:
         return [path for path in paths if "__pycache__/" not in path]
 
     def _add_ignored(self, apart: Git) -> None:
-        """Add to a private index what somebody has added to their own though `.gitignore` has it."""
+        """Add to a private index the ignored files that the user has added to their own index."""
         there = set(apart.lines("ls-files", "-z", "--cached"))
         names = sorted(self._added_by_user() - {path.decode("utf-8", "surrogateescape") for path in there})
         present = [name for name in names if self._inside.status(self.folder / name) is not None]
@@ -226,7 +226,7 @@ class PortWorkTree:
 
 
 def with_markers(trees: Trees, before: str, tree: str) -> list[str]:
-    """Return the files of a tree that have conflict markers which those of `before` did not have."""
+    """Return the files of a tree with conflict markers that were not in `before`."""
     found = []
     for path, old, new in trees.changed(before, tree):
         if new is None or new.mode in (SYMLINK, GITLINK):
@@ -243,7 +243,7 @@ def tree_of(trees: Trees, commit: str) -> str:
 
 
 def only(trees: Trees, tree: str, paths: Iterable[str]) -> str:
-    """Return a tree with these paths of another, where it has them."""
+    """Return a tree with only these paths of another, as far as it has them."""
     found = ((path, trees.find(tree, path)) for path in paths)
     return trees.put_all(EMPTY_TREE, [(path, entry) for path, entry in found if entry is not None])
 

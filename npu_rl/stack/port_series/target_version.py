@@ -1,4 +1,4 @@
-"""The version that patches are ported to: its ref and commit id, its name, and the tree of what is taken."""
+"""The version that patches are ported to: its ref and commit id, its name, and the tree of its taken paths."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class TargetRef:
 
     @property
     def pinned(self) -> str:
-        """The `ref:` of a manifest: of a branch its commit, since a branch moves."""
+        """The value of a manifest's `ref:`; for a branch, its commit, since a branch moves."""
         return self.ref if self.ref.startswith("refs/tags/") else self.id
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ class DeliveredVersion:
 
 @contextmanager
 def deliver_target(upstream: Upstream, target: TargetRef) -> Iterator[DeliveredVersion]:
-    """Fetch what the component takes at a version.
+    """Fetch the component's taken paths at a version.
 
     Raises SourceError; LockError if the version has none of the taken paths.
     """

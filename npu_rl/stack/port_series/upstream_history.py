@@ -47,10 +47,10 @@ class PathChange:
 
 @dataclass
 class UpstreamHistory:
-    """Answers on the commits that are in the new version and not in the pin. Methods raise SourceError.
+    """The commits that are in the new version and not in the pin. Methods raise SourceError.
 
     Attributes:
-        folder: Where the fetched commits are kept.
+        folder: The folder for the fetched commits.
         since: The earlier of both versions' dates, in seconds since 1970.
         paths: The files of the patches.
     """
@@ -64,12 +64,12 @@ class UpstreamHistory:
     _open: list[Trees] = field(default_factory=list)
 
     def deleted(self, path: str) -> str | None:
-        """Return the commit that deleted or renamed a file; None if none of these did."""
+        """Return the commit that deleted or renamed a file; None if no commit of the history did."""
         found = self._changes.get(path, [])
         return found[-1].commit if found and found[-1].blob is None else None
 
     def renamed(self, path: str) -> str | None:
-        """Return the path that the deleting commit gave a file, by git's rename detection."""
+        """Return the new path of a file in the commit that deleted it, by git's rename detection."""
         commit = self.deleted(path)
         if commit is None:
             return None
@@ -134,7 +134,7 @@ class UpstreamHistory:
 
     @cached_property
     def _repository(self) -> Git:
-        """The repository with commits and trees, fetched now unless an earlier command has."""
+        """The repository with commits and trees, fetched now unless an earlier command did."""
         repository = Git(self.folder)
         mark = self.folder / _FETCHED
         with disk_errors(self.folder):
@@ -239,7 +239,7 @@ class UpstreamHistory:
 
     @cached_property
     def _contents(self) -> Trees:
-        """The objects of the history with the contents that it takes, fetched as one batch."""
+        """The objects of the history with the needed contents, fetched as one batch."""
         wanted = dict.fromkeys(self._at_pin.values())
         for path, changes in self._changes.items():
             wanted.update(dict.fromkeys(c.blob for c in changes if c.blob is not None))

@@ -1,4 +1,4 @@
-"""The tests that ported patches name in Verified-By, run by an interpreter of the user's over the ported tree."""
+"""The tests that ported patches name in Verified-By, run on the ported tree by the user's interpreter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GREEN, UNPROVEN = "green", "unproven"
 
 @dataclass(frozen=True)
 class PatchProof:
-    """The outcome of a patch's tests; `command` is empty if there was none to run."""
+    """The outcome of a patch's tests; `command` is empty if there were no tests to run."""
 
     patch: str
     command: str
@@ -43,12 +43,12 @@ class PatchProof:
 
 @dataclass(frozen=True)
 class VerifiedBy:
-    """Runs tests of patches.
+    """A runner of the patches' tests.
 
     Attributes:
         python: The interpreter.
         tree: The ported tree.
-        beside: The folder of the manifest, where an own test is looked for first.
+        beside: The folder of the manifest, searched first for a user's own tests.
         edited: The files that ported patches change.
         changed: Returns the files in which the tree is not the ported one.
     """
@@ -101,7 +101,7 @@ class VerifiedBy:
         return self._with_edited(proof, list(files))
 
     def _with_edited(self, proof: PatchProof, files: Sequence[str]) -> PatchProof:
-        """Return a proof with a note on tests that patches of this port change: files, or folders of them."""
+        """Return a proof with a note on test files, or folders with tests, that patches of this port change."""
         named = [file.partition("::")[0].removeprefix(f"{self.tree}/") for file in files]
         edited = [
             path

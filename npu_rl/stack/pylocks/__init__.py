@@ -1,1 +1,1 @@
-"""Locked sets of packages beside a manifest: files in the format of PEP 751, made by uv from PyPI."""
+"""Locked sets of packages beside a manifest: files in PEP 751's format, resolved by uv from PyPI."""

@@ -1,4 +1,4 @@
-"""The lock of packages beside a manifest, held against the manifest as it is now."""
+"""The lock of packages beside a manifest, checked against the current manifest."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def committed_pylock(loaded: LoadedManifest, target: Target, named: str) -> Pylo
     """Return the lock of packages beside a manifest.
 
     Args:
-        named: The manifest as the user named it, for the command that makes what is missing.
+        named: The manifest as the user named it, for the command in a hint.
 
     Raises:
-        LockError: If there is none, with uv's reason where no set fits, or if it was made from other requirements.
+        LockError: If it is missing (with uv's reason if no set fits), or was made from other requirements.
     """
     path, failed = pylock_path(loaded.path, target), unresolved_path(loaded.path, target)
     words = f"--manifest {shlex.quote(named)} --python-version {target.python} --machine {target.machine}"

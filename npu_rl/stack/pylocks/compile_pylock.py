@@ -44,12 +44,12 @@ def compile_pylock(
 ) -> Pylock:
     """Return the packages of a manifest for one target.
 
-    Where no set fits, each pinned requirement that the manifest's `overrides` names is tried as one that is installed
-    alone, without its bounds counting for the others.
+    If no set fits, each pinned requirement named in the manifest's `overrides` is tried as one that is installed alone,
+    so that its bounds don't affect the others.
 
     Args:
         manifest: Its name.
-        settings: Where packages are found.
+        settings: pip's settings, with the indexes.
         newest: Ignore uploads after this moment (RFC 3339).
 
     Raises:
@@ -82,7 +82,7 @@ def compile_pylock(
 
 @dataclass(frozen=True)
 class _Resolution:
-    """Input of uv, except overrides; `words` are further arguments."""
+    """Input of uv except overrides; `words` are further arguments."""
 
     manifest: str
     packages: PackageSet
@@ -92,7 +92,7 @@ class _Resolution:
     variables: Mapping[str, str]
 
     def text(self, *overrides: str) -> str:
-        """Return what uv prints. Raises Unresolvable, SourceError, HostError."""
+        """Return uv's output. Raises Unresolvable, SourceError, HostError."""
         never = "; sys_platform == 'never'"  # an override that holds nowhere removes a package
         wanted = self._written("requirements.in", self.packages.requirements)
         left_out = self._written(
@@ -106,7 +106,7 @@ class _Resolution:
         return done.stdout
 
     def with_one_alone(self, error: Unresolvable) -> tuple[str, Alone]:
-        """Return the output with one requirement apart, and that one. Raises the given error if none helps."""
+        """Return the output without one requirement, and that requirement. Raises the given error if none helps."""
         for text in self.packages.overridden:
             requirement = Requirement(text)
             try:
@@ -118,7 +118,7 @@ class _Resolution:
         raise error
 
     def _written(self, name: str, lines: Sequence[str]) -> str:
-        """Write an input of uv, which has no address of an index in it, and return its name."""
+        """Write an input file of uv, which contains no index URLs, and return its name."""
         (self.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         return name
 

@@ -1,4 +1,4 @@
-"""Sentences on what keeps a manifest's requirements from being one set: the smallest contradictions first."""
+"""Sentences on the contradictions that keep a manifest's requirements from resolving, the smallest first."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class BoundsExplanation:
     Attributes:
         sentences: One per contradiction: first those of the components' declared bounds, then those of packages that
             are installed alone.
-        bounds: The number of declared bounds that were looked at.
-        notes: What was not read, or has no line.
+        bounds: The number of declared bounds that were compared.
+        notes: Requirements that were not read, or have no line.
     """
 
     sentences: tuple[str, ...]
@@ -35,7 +35,7 @@ class BoundsExplanation:
 
 
 def explanation(loaded: LoadedManifest, lock: Lock) -> BoundsExplanation:
-    """Return what contradicts in a stack, of the bounds that its lock has. Nothing is fetched.
+    """Return the contradictions among the bounds in a stack's lock. Nothing is fetched.
 
     Raises:
         LockError: If the file with the bounds' lines can't be read.
@@ -71,7 +71,7 @@ def _sentence(loaded: LoadedManifest, found: Contradiction, taken: str | None) -
 
 
 def _alone(loaded: LoadedManifest) -> list[Alone]:
-    """Return what is installed alone, as any of the locks of packages has it."""
+    """Return the packages that any of the locks of packages installs alone."""
     manifest = loaded.manifest
     found: dict[str, Alone] = {}
     for target in targets(manifest.device, manifest.host.python):

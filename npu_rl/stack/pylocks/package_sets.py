@@ -1,4 +1,4 @@
-"""The requirements of a manifest that uv resolves, and the packages that are left to the host or to the tree."""
+"""The requirements of a manifest that uv resolves, and the packages left to the host or the tree."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _OF_THE_HOST = (*HOST_PACKAGES, "triton")
 
 @dataclass(frozen=True)
 class PackageSet:
-    """The requirements of a manifest, sorted by who brings them.
+    """The requirements of a manifest, sorted by their provider.
 
     Attributes:
-        requirements: Those that uv resolves, in the manifest's order.
-        host: Packages that the host brings, whatever asks for them.
+        requirements: The requirements that uv resolves, in the manifest's order.
+        host: Packages that the host provides, regardless of which package requires them.
         tree: Packages that the code tree has, under the names that importlib.metadata finds.
-        from_urls: Packages that the manifest names by an address of their own; a lock of PyPI's files can't have them.
+        from_urls: Packages that the manifest names by URL; a lock of PyPI's files can't have them.
         overridden: Pinned requirements of packages that `overrides` names.
     """
 
@@ -40,11 +40,11 @@ class PackageSet:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """Every package that no lock has."""
+        """All packages that are left out of every lock."""
         return tuple(dict.fromkeys((*self.host, *self.tree, *self.from_urls)))
 
     def digest(self) -> str:
-        """Return the SHA-256 of what a lock is made from."""
+        """Return the SHA-256 of the requirements that a lock is made from."""
         made_from = [sorted(self.requirements), sorted(self.left_out), sorted(self.overridden)]
         return hashlib.sha256(json.dumps(made_from, separators=(",", ":")).encode()).hexdigest()
 

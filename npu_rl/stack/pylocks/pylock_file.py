@@ -25,7 +25,7 @@ _VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+!-]*")
 
 @dataclass(frozen=True)
 class LockedFile:
-    """One file of a package. `url` may be that of any index, or a path, until it is written."""
+    """One file of a package. Until it is written, `url` may be a path or the URL of any index."""
 
     url: str
     sha256: str
@@ -54,7 +54,7 @@ class LockedPackage:
 
 @dataclass(frozen=True)
 class Alone:
-    """A package that is installed apart from the others, since with them no set fits it; `why` is uv's reason."""
+    """A package that is installed apart from the others, because no set fits all of them; `why` is uv's reason."""
 
     name: str
     version: str
@@ -68,8 +68,8 @@ class Pylock:
     Attributes:
         made_from: Digest of the requirements (`PackageSet.digest`).
         newest: Uploads after this moment were not considered; empty if all were.
-        left_out: Packages that the host or the tree brings, or that have an address of their own.
-        alone: Packages that are installed last, by themselves. `packages` has them, too.
+        left_out: Packages that the host or the tree provides, or that the manifest names by URL.
+        alone: Packages that are installed last, by themselves. They are also in `packages`.
     """
 
     manifest: str
@@ -81,7 +81,7 @@ class Pylock:
     alone: tuple[Alone, ...] = ()
 
     def from_source(self) -> tuple[LockedPackage, ...]:
-        """Return the packages that have no wheel for the target, and are built where they are installed."""
+        """Return the packages without a wheel for the target, which are built at installation."""
         return tuple(package for package in self.packages if not package.wheels)
 
 
@@ -96,7 +96,7 @@ def read_pylock(path: Path) -> Pylock:
 
 
 def parse_pylock(text: str, where: str) -> Pylock:
-    """Return the lock that a text is. Raises LockError."""
+    """Parse the text of a lock of packages. Raises LockError."""
     try:
         data = parse_toml(text)
         if data["lock-version"] != "1.0":
@@ -120,7 +120,7 @@ def parse_pylock(text: str, where: str) -> Pylock:
 
 
 def locked_packages(data: Mapping[str, Any]) -> Iterator[LockedPackage]:
-    """Yield the packages of a parsed file. Raises ValueError, KeyError or TypeError for one that is not valid."""
+    """Yield the packages of a parsed file. Raises ValueError, KeyError or TypeError for an invalid package."""
     for package in data["packages"]:
         name, version = _text(package["name"]), _text(package["version"])
         if canonicalize_name(name) != name or not _VERSION.fullmatch(version):
@@ -157,12 +157,12 @@ def _text(value: object) -> str:
 
 
 def elsewhere(pylock: Pylock) -> tuple[str, ...]:
-    """Return the packages with a file that is not at PyPI's own address."""
+    """Return the packages with a file that is not on PyPI."""
     return tuple(one.name for one in pylock.packages if any(not is_of_pypi(file.url) for file in one.files))
 
 
 def is_of_pypi(url: str) -> bool:
-    """Return whether a URL is PyPI's own of a file, and nothing but that."""
+    """Return whether a URL is exactly PyPI's own URL of a file."""
     return bool(re.fullmatch(rf"https://{re.escape(PYPI_FILES)}/packages/[0-9a-f/]+/[A-Za-z0-9._+!%-]+", url))
 
 
@@ -170,7 +170,7 @@ def is_of_pypi(url: str) -> bool:
 
 
 def dump_pylock(pylock: Pylock) -> str:
-    """Return the text of a lock. Raises LockError for a file that is not at PyPI's own address."""
+    """Return the text of a lock. Raises LockError for a file that is not on PyPI."""
     strangers = elsewhere(pylock)
     if strangers:
         raise LockError(

@@ -6,7 +6,7 @@ _SAME_MACHINE = {"arm64": "aarch64", "amd64": "x86_64", "x86-64": "x86_64"}
 
 
 def machine_name(machine: str) -> str:
-    """Return the name that locks have for a machine of another system's name, such as aarch64 for arm64."""
+    """Return the locks' name for a machine, which other systems name differently: aarch64 for arm64."""
     return _SAME_MACHINE.get(machine.lower(), machine)
 
 

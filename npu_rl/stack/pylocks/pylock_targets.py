@@ -18,7 +18,7 @@ _GLIBC = {"npu": "2.34", "cuda": "2.34", "cpu": "2.28"}
 
 @dataclass(frozen=True)
 class Target:
-    """CPython of one minor version on Linux, on one architecture, with the oldest glibc that wheels may be for."""
+    """CPython of one minor version on Linux, on one architecture, with the oldest glibc that wheels may require."""
 
     python: str
     machine: str
@@ -26,7 +26,7 @@ class Target:
 
     @property
     def shown(self) -> str:
-        """The target as file names have it, such as py311-aarch64."""
+        """The target as in file names, such as py311-aarch64."""
         return f"py{self.python.replace('.', '')}-{self.machine}"
 
     @property
@@ -47,8 +47,8 @@ def targets(device: str, python: str | None) -> tuple[Target, ...]:
     """Return the targets of a manifest.
 
     Args:
-        device: The manifest's. The one published stack for GPUs has an image and wheels for x86-64 only.
-        python: The host's Python as the manifest has it; None for each version that can train.
+        device: The manifest's device. The only published GPU stack has an image and wheels for x86-64 only.
+        python: The manifest's `host.python`; None for every version that can train.
     """
     glibc = _GLIBC[device]
     found = (Target(one["python_version"], one["platform_machine"], glibc) for one in environments(python))
@@ -68,9 +68,9 @@ def unresolved_path(manifest: Path, target: Target) -> Path:
 
 
 def choose_target(known: tuple[Target, ...], python: str | None = None, machine: str | None = None) -> Target:
-    """Return the target that a command is for.
+    """Return the target for a command.
 
-    What is not given is that of this host, where the manifest has it; of Python versions a single one.
+    An option that is not given defaults to this host's value if the manifest has it, or to the only Python version.
 
     Raises:
         UsageError: If the manifest has no such target.

@@ -8,7 +8,7 @@ from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock
 
 
 def requirement_lines(pylock: Pylock) -> Iterator[str]:
-    """Yield the lines of a requirements file. What is installed alone comes last."""
+    """Yield the lines of a requirements file. Packages that are installed alone come last."""
     alone = {one.name for one in pylock.alone}
     target = pylock.target
     yield f"# {pylock.manifest}: {len(pylock.packages)} packages for Python {target.python} on {target.machine}."

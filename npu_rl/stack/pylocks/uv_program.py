@@ -39,8 +39,8 @@ def find_uv(environ: Mapping[str, str] | None = None) -> str:
 def uv_environment(settings: PipSettings, environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of uv: the caller's, with pip's settings in place of uv's own.
 
-    Addresses of indexes are passed in variables, since any user sees command lines. All indexes count alike, as for
-    pip: uv's own rule takes a package from the first index that has any version of it, so that the index of torch's CPU
+    Index URLs are passed in variables, since any user sees command lines. All indexes have equal priority, as for pip:
+    by default uv takes a package from the first index that has any version of it, so that the index of torch's CPU
     builds, which has old copies of many packages, would decide their versions.
     """
     found = {name: value for name, value in environ.items() if not name.startswith("UV_") or name in _KEPT_UV}
@@ -83,7 +83,7 @@ def uv_folder(settings: PipSettings, environment: dict[str, str]) -> Iterator[tu
 
 
 def only_pypi(settings: PipSettings) -> bool:
-    """Return whether PyPI is the only index, so that uv's cache may have the addresses."""
+    """Return whether PyPI is the only index, so that uv's cache may contain the URLs."""
     return settings.index_urls == (DEFAULT_INDEX,) and not settings.find_links
 
 

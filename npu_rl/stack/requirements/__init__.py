@@ -1,1 +1,1 @@
-"""Requirements that components declare: read from their files as text, and compared with a manifest's own."""
+"""Requirements that components declare, read from their files as text and compared with the manifest's."""

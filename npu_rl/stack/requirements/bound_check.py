@@ -1,4 +1,4 @@
-"""Comparison of what components declare with what a manifest installs, and with its `overrides`."""
+"""Comparison of the components' declared bounds with a manifest's versions and `overrides`."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ class Comparison:
 
     Attributes:
         compared: How many declared bounds were compared with an installed version.
-        errors: Versions that exclude each other, bounds that are broken and not named, and overrides that name
-            nothing broken; each with its place.
-        notes: What was not compared, and overrides of a parent that name nothing broken.
+        errors: Versions that exclude each other, broken bounds without an override, and overrides without a broken
+            bound; each with its place.
+        notes: Bounds that were not compared, and overrides of a parent without a broken bound.
     """
 
     compared: int = 0
@@ -49,7 +49,7 @@ class Comparison:
 
 
 class _Installed(NamedTuple):
-    """A version, or a range, that the stack has of a package."""
+    """The version, or range of versions, of a package in the stack."""
 
     package: str
     text: str
@@ -70,7 +70,7 @@ class _Bound(NamedTuple):
 
 
 def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
-    """Compare the bounds that a lock has of a manifest's components with the manifest. Nothing is fetched."""
+    """Compare the components' bounds in a lock with its manifest. Nothing is fetched."""
     found = Comparison()
     if loaded.digest != lock.manifest_digest:
         found.notes.append(
@@ -121,7 +121,7 @@ def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
 def _comparable(
     loaded: LoadedManifest, lock: Lock, found: Comparison
 ) -> Iterator[tuple[str, LockedComponent]]:
-    """Yield the components whose bounds the lock has of the pin that the manifest names; note the others."""
+    """Yield the components whose bounds were locked at the manifest's pin; add a note for the others."""
     older = []
     for name, spec in loaded.manifest.components.items():
         component = lock.components.get(name)
@@ -146,13 +146,13 @@ def _other_pin(spec: Spec, component: LockedComponent) -> bool:
 
 
 def _package(text: str) -> str:
-    """Return the package of a requirement. To parse it would take a tenth of a millisecond."""
+    """Return the package of a requirement without parsing it, which would take a tenth of a millisecond."""
     return canonicalize_name(_NAME.split(text.lstrip(), maxsplit=1)[0])
 
 
 @lru_cache(maxsize=512)
 def _parsed(text: str) -> Requirement:
-    """Return a requirement; files of one component have many in common."""
+    """Return a parsed requirement, cached because files of a component have many in common."""
     return Requirement(text)
 
 
@@ -162,7 +162,7 @@ def _required(
     bounded: Container[str],
     found: Comparison,
 ) -> list[_Installed]:
-    """Return the host's requirements that have a version; note bounded packages without one."""
+    """Return the host's requirements with a version; add a note for bounded packages without one."""
     required: list[_Installed] = []
     unknown: list[tuple[str, str, str]] = []
     for number, text in enumerate(loaded.manifest.requirements):
@@ -220,7 +220,7 @@ def _version_or_range(text: str | None) -> SpecifierSet | None:
 
 
 def _bounds(name: str, component: LockedComponent, packages: Container[str]) -> Iterator[_Bound]:
-    """Yield what a component declares of some packages."""
+    """Yield the bounds that a component declares for these packages."""
     for file, texts in (component.declares or {}).items():
         for text in texts:
             package = _package(text)
@@ -230,7 +230,7 @@ def _bounds(name: str, component: LockedComponent, packages: Container[str]) -> 
 
 
 def _meet(bound: _Bound | _Installed, one: _Installed, stack_environments: Sequence[Environment]) -> bool:
-    """Return whether both count in one environment."""
+    """Return whether both apply in some environment."""
     if bound.marker is None and one.marker is None:
         return True
     return any(applies(bound.marker, each) and applies(one.marker, each) for each in stack_environments)
@@ -263,7 +263,7 @@ def _why_wrong(
     broken: Sequence[tuple[_Bound, _Installed]],
     installed: dict[str, list[_Installed]],
 ) -> str:
-    """Return why an override names nothing that is broken; empty if it does."""
+    """Return why an override does not name a broken bound; empty if it does."""
     key = name, file, package, specifier = _key(override)
     if any((one.component, one.file, one.package, one.specifier) == key for one, _ in broken):
         return ""

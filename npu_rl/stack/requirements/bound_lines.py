@@ -1,4 +1,4 @@
-"""Lines of the files that declare components' bounds, kept beside a lock, which has the files only."""
+"""The line numbers of declared bounds, kept beside the lock, which names only the files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def lines_path(manifest: Path) -> Path:
 
 
 def read_lines(manifest: Path, lock: Lock) -> Lines:
-    """Return the lines of those components whose pins are the lock's; none where no file is beside the manifest.
+    """Return the lines of the components whose pins match the lock's; empty without a file beside the manifest.
 
     Raises:
         LockError: If the file can't be read.
@@ -62,7 +62,7 @@ def dump_lines(pins: Mapping[str, str], lines: Lines) -> str:
 
 
 def line_of(bound: str, content: str) -> int | None:
-    """Return the line, from 1, that declares a bound in a file; None if no line has its words."""
+    """Return the line, from 1, that declares a bound in a file; None if no line matches."""
     requirement = Requirement(bound)
     if requirement.name == PYTHON:
         return _first(_PYTHON_KEYS, content)

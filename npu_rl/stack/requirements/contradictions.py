@@ -40,7 +40,7 @@ class BoundPlace:
 
 @dataclass(frozen=True)
 class PlacedBound:
-    """A bound of one package, and each place that declares it in these words."""
+    """A bound of one package, and each place that declares it with this text."""
 
     text: str
     specifier: SpecifierSet
@@ -52,7 +52,7 @@ class PlacedBound:
 
 @dataclass(frozen=True)
 class Contradiction:
-    """Bounds of one package that would be satisfiable without any one of them."""
+    """A minimal set of bounds on one package that no version satisfies."""
 
     package: str
     bounds: tuple[PlacedBound, ...]
@@ -64,7 +64,7 @@ class Contradiction:
 
 
 def contradictions(lock: Lock, lines: Lines) -> list[Contradiction]:
-    """Return the contradictions among what a lock's components declare, the smallest set first, then by package.
+    """Return the contradictions among the bounds that a lock's components declare, smallest first, then by package.
 
     Only bounds count that meet in one of the host's environments. Of more than two bounds, sets are found of releases
     alone: whether a pre-release fits is left open, so that nothing is reported that a version could satisfy.
@@ -89,7 +89,7 @@ def _declared(lock: Lock) -> Iterator[tuple[str, str, str, Requirement]]:
 def _by_package(
     bounds: Iterable[tuple[str, str, str, Requirement]], environment: Environment, lines: Lines
 ) -> dict[str, list[PlacedBound]]:
-    """Return the bounds that count in an environment, those with one meaning as one."""
+    """Return the bounds that apply in an environment, with equivalent ones merged."""
     places: dict[str, dict[SpecifierSet, tuple[str, list[BoundPlace]]]] = {}
     for component, file, text, requirement in bounds:
         if not applies(requirement.marker, environment):
@@ -105,7 +105,7 @@ def _by_package(
 
 
 def _smallest_sets(bounds: Sequence[PlacedBound]) -> Iterator[tuple[PlacedBound, ...]]:
-    """Yield each set that no version satisfies and that has no smaller one in it."""
+    """Yield each minimal set of bounds that no version satisfies."""
     bounds = bounds[:_MOST_BOUNDS]
     found: list[set[int]] = []
     accepted = _accepted([one.specifier for one in bounds])
@@ -121,7 +121,7 @@ def _smallest_sets(bounds: Sequence[PlacedBound]) -> Iterator[tuple[PlacedBound,
 
 
 def _excluded(specifiers: Sequence[SpecifierSet], accepted: Sequence[frozenset[Version] | None]) -> bool:
-    """Return whether no version satisfies all, as far as that can be shown."""
+    """Return whether provably no version satisfies all of them."""
     if len(specifiers) == 2 and exclude_each_other(*specifiers):
         return True
     common: frozenset[Version] | None = None
@@ -173,7 +173,7 @@ def _version(release: Sequence[int], end: str = "") -> Version:
 
 
 def taken_versions(loaded: LoadedManifest) -> dict[str, str]:
-    """Return what a manifest takes of each package that it names, with its place, such as `ray==2.42.1 (a.yaml:8)`."""
+    """Return the version of each package that a manifest names, with its place, such as `ray==2.42.1 (a.yaml:8)`."""
     manifest = loaded.manifest
     found: dict[str, str] = {
         canonicalize_name(name): f"{name.replace('_', '-')} {version} ({loaded.where('host', name)})"

@@ -1,4 +1,4 @@
-"""Files of a component that count, and the requirements that they declare.
+"""The files of a component that declare its runtime requirements, and these requirements.
 
 The files are those that an installation for the manifest's device reads at run time. Files of other devices, of tests,
 documentation, builds and lint, and extras that the manifest does not name, do not count.
@@ -32,8 +32,8 @@ class Declared:
     """The requirements that a component declares.
 
     Attributes:
-        files: The bounds of each file that was read. What holds with an extra only is under setup.py[EXTRA].
-        unread: What could not be read, each with its file.
+        files: The bounds of each file that was read. Bounds of an extra are under setup.py[EXTRA].
+        unread: Requirements that could not be read, each with its file.
         missing: Files that the manifest names and the component does not have.
     """
 
@@ -43,7 +43,7 @@ class Declared:
 
 
 def counted_files(device: str) -> tuple[str, ...]:
-    """Return the paths of the files that count in a project, those of a device included."""
+    """Return the paths of the files that count in a project, including those for the device."""
     return (
         "requirements.txt",
         f"requirements-{device}.txt",
@@ -59,13 +59,13 @@ def counted_files(device: str) -> tuple[str, ...]:
 def declared_requirements(
     read: ReadFiles, projects: Sequence[str], device: str, named: Sequence[str] | None
 ) -> Declared:
-    """Return what a component declares.
+    """Return the requirements that a component declares.
 
     Args:
         read: Reads files of the component.
         projects: The folders of its projects: "." and those of its submodules.
         device: The manifest's device.
-        named: The entries of `requirements_from`, in place of the rule; None for the rule.
+        named: The entries of `requirements_from`; None for the default files.
     """
     declared = Declared()
     wanted: dict[str, tuple[str, ...]]
@@ -108,7 +108,7 @@ def declared_requirements(
 
 
 def _read_one(declared: Declared, path: str, content: bytes | None, extras: Sequence[str]) -> Iterator[str]:
-    """Add what one file declares; yield the paths of the files that it names."""
+    """Add the requirements of one file; yield the paths of the files that it includes."""
     name = path.rpartition("/")[2]
     try:
         readings = _readings(name, _text(content), extras)
@@ -143,7 +143,7 @@ def _readings(name: str, text: str, extras: Sequence[str]) -> Mapping[str, Readi
 
 
 def _printable(reason: str) -> str:
-    """Return a reason as a lock's text: a build backend may have any name."""
+    """Return a reason as printable text for a lock, since a build backend may have any name."""
     return "".join(character if character.isprintable() else "?" for character in reason)
 
 

@@ -74,7 +74,7 @@ def _environment(version: str, full: str, machine: str) -> Environment:
 
 
 def can_judge(marker: Marker) -> bool:
-    """Return whether a marker has a value in every environment. The release of a platform is the host's own."""
+    """Return whether a marker can be judged in every environment, unlike one on the host's platform release."""
     if re.search(r"\bplatform_(release|version)\b", str(marker)):
         return False
     try:
@@ -91,5 +91,5 @@ def _evaluated(marker: str, environment: tuple[tuple[str, str], ...]) -> bool:
 
 
 def applies(marker: Marker | None, environment: Environment) -> bool:
-    """Return whether a requirement with this marker counts in an environment."""
+    """Return whether a requirement with this marker applies in an environment."""
     return marker is None or _evaluated(str(marker), tuple(environment.items()))

@@ -10,7 +10,7 @@ from npu_rl.stack.requirements.reading import Reading, bounds_of, joined, python
 
 
 def read_project_table(text: str, extras: Collection[str]) -> dict[str, Reading]:
-    """Return what a pyproject.toml declares, by extra; "" is what holds without one.
+    """Return the requirements of a pyproject.toml by extra; "" has those without an extra.
 
     `[build-system]` is not needed at run time. Dependencies that setuptools takes from a file are includes.
     """
@@ -39,9 +39,9 @@ def read_project_table(text: str, extras: Collection[str]) -> dict[str, Reading]
 
 
 def _dynamic(data: dict[str, Any], project: dict[str, Any]) -> Reading:
-    """Return the reading of dependencies that the build backend finds.
+    """Return the reading of dependencies that are left to the build backend.
 
-    setuptools finds them in a file that is named, else in setup.py or setup.cfg, which are read by themselves.
+    setuptools takes them from a named file, or else from setup.py or setup.cfg, which are read separately.
     """
     names = project.get("dynamic", [])
     if not isinstance(names, list) or "dependencies" not in names:

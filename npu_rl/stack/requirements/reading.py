@@ -19,8 +19,8 @@ class Reading:
 
     Attributes:
         bounds: Requirements that bound a version, as they are written. Others can't be broken by any version.
-        includes: Files that it names, relative to its own folder.
-        unread: What could not be read, with its place in the file.
+        includes: Files that it includes, relative to its own folder.
+        unread: Requirements that could not be read, with their place in the file.
     """
 
     bounds: tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def bound_of(text: str) -> str | None:
 
 
 def bounds_of(texts: list[str], place: str) -> Reading:
-    """Return the reading of a list of requirements; `place` is its name in the file."""
+    """Return the reading of a list of requirements; `place` is the list's name in the file."""
     bounds, unread = [], []
     for number, text in enumerate(texts, 1):
         try:
@@ -71,7 +71,7 @@ def python_bound(text: str, place: str) -> Reading:
 
 
 def joined(*readings: Reading) -> Reading:
-    """Return several readings of one file as one."""
+    """Merge several readings of one file."""
     return Reading(
         tuple(dict.fromkeys(bound for one in readings for bound in one.bounds)),
         tuple(dict.fromkeys(path for one in readings for path in one.includes)),

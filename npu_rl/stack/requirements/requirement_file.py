@@ -14,10 +14,10 @@ _EDITABLE = re.compile(r"-e\b|--editable\b")
 
 
 def read_requirement_file(text: str) -> Reading:
-    """Return what a requirements file declares.
+    """Return the requirements of a requirements file.
 
-    A file of constraints (`-c`) bounds versions as one of requirements (`-r`) does. Options of pip, such as an index,
-    bound nothing.
+    A constraints file (`-c`) bounds versions like a requirements file (`-r`). Options of pip, such as an index, bound
+    nothing.
     """
     bounds: list[str] = []
     includes: list[str] = []
@@ -42,7 +42,7 @@ def read_requirement_file(text: str) -> Reading:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are not empty, without comments and joined where one ends in a backslash."""
+    """Yield the non-empty lines, without comments, and with lines that end in a backslash joined."""
     begun = 0
     parts: list[str] = []
     for number, line in enumerate((*text.splitlines(), ""), 1):

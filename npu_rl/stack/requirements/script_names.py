@@ -1,4 +1,4 @@
-"""The names of a script while its statements are followed, and what a statement that is not followed does to them."""
+"""The names in a script while its statements are evaluated, and the effect of a statement that can't be evaluated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 class Unknown(Exception):
-    """A value that only running the script would give; with what was not followed."""
+    """A value that can't be known without running the script, with the node that can't be evaluated."""
 
     def __init__(self, node: ast.AST) -> None:
         super().__init__()
@@ -29,14 +29,14 @@ class Unknown(Exception):
 
 @dataclass(frozen=True)
 class FileLines:
-    """Lines of a file, or one of them, or whether it meets a condition; `path` is relative to the script's folder."""
+    """The lines of a file, one of its lines, or a condition on a line; `path` is relative to the script's folder."""
 
     path: str
 
 
 @dataclass(frozen=True)
 class ForeignName:
-    """A name of another module, or one of Python's own."""
+    """A name from another module, or a builtin of Python."""
 
     name: str
 
@@ -49,7 +49,7 @@ class Function:
     scope: Scope
 
     def is_odd(self) -> bool:
-        """Return whether a call does anything else than run the body and return."""
+        """Return whether a call does anything other than run the body and return."""
         odd = (ast.Yield, ast.YieldFrom, ast.Global, ast.Nonlocal)
         signature = self.node.args
         return bool(
@@ -73,7 +73,7 @@ class Scope(dict[str, object]):
         self.outer = outer
 
     def find(self, name: str) -> object:
-        """Return the value of a name; what nothing has bound is Python's own."""
+        """Return the value of a name; an unbound name is a builtin."""
         if name in self or self.outer is None:
             return self.get(name, ForeignName(name))
         return self.outer.find(name)
@@ -85,7 +85,7 @@ class Scope(dict[str, object]):
         self[target.id] = value
 
     def add_imports(self, node: ast.Import | ast.ImportFrom) -> None:
-        """Bind what a statement imports."""
+        """Bind the names that a statement imports."""
         for alias in node.names:
             if isinstance(node, ast.ImportFrom):
                 self[alias.asname or alias.name] = ForeignName(f"{node.module}.{alias.name}")
@@ -96,7 +96,7 @@ class Scope(dict[str, object]):
             self.clear()
 
     def forget(self, tree: ast.AST, unknown: Unknown) -> int:
-        """Make unknown the names that a tree binds, and the lists and tables that it mentions; return its size."""
+        """Mark as unknown the names that a tree binds, and the lists and dicts that it mentions; return its size."""
         nodes = list(ast.walk(tree))
         for node in nodes:
             if isinstance(node, ast.Name):
@@ -112,7 +112,7 @@ class Scope(dict[str, object]):
 
 
 def _spoil(value: object, unknown: Unknown) -> None:
-    """Make the items of a list or table unknown, under all its names."""
+    """Make the items of a list or dict unknown in place, and so under all its names."""
     if isinstance(value, (list, dict)):
         items = list(value.values() if isinstance(value, dict) else value)
         value.clear()  # first: it may hold itself
@@ -123,7 +123,7 @@ def _spoil(value: object, unknown: Unknown) -> None:
 
 
 def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a statement, but not what is in a function."""
+    """Yield the nodes of a statement, except those inside functions."""
     if not isinstance(statement, (*_DEFINITIONS, ast.Lambda)):
         yield statement
         for child in ast.iter_child_nodes(statement):
@@ -131,7 +131,7 @@ def own_nodes(statement: ast.AST) -> Iterator[ast.AST]:
 
 
 def changed_by_functions(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that a function or class declares global, or changes in place."""
+    """Yield the names that functions or classes declare global or change in place."""
     for node in (node for top in tree.body for node in _in_definitions(top)):
         if isinstance(node, (ast.Global, ast.Nonlocal)):
             yield from node.names

@@ -1,8 +1,8 @@
-"""The values that a setup.py gives to setup(), followed through its syntax tree; nothing of it is run.
+"""The arguments that a setup.py passes to setup(), evaluated from its syntax tree without running it.
 
-Followed are texts, paths, lists, tables and the script's own functions. What is made of a file's lines stands for that
-file; a condition on such a line may hold or not, so both branches count. A variable of the environment has its default.
-Whatever a statement that is not followed binds or mentions is unknown.
+Strings, paths, lists, dicts and the script's own functions are evaluated. A value derived from a file's lines
+represents that file; a condition on such a line may hold or not, so both branches count. Environment variables have
+their defaults. Every name that another statement binds or mentions is unknown.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class ScriptValues:
     """The values of a script that calls setup() once.
 
     Attributes:
-        keywords: Those of the call, as they are when it is reached. Values, and items of lists, may be Unknown; under
-            "**" is a table of keywords that is.
+        keywords: The keywords of the call, when it is reached. Values, and items of lists, may be Unknown; "**" has a
+            dict of keywords that is Unknown.
     """
 
     def __init__(self, tree: ast.Module, call: ast.Call) -> None:
@@ -74,7 +74,7 @@ class ScriptValues:
     # Statements
 
     def _run(self, body: Sequence[ast.stmt], scope: Scope) -> bool:
-        """Follow statements; return whether all could be."""
+        """Evaluate statements; return whether all could be evaluated."""
         complete = True
         for statement in body:
             try:
@@ -143,7 +143,7 @@ class ScriptValues:
         return True
 
     def _branch(self, body: Sequence[ast.stmt], scope: Scope) -> None:
-        """Follow statements that `continue` may end, for one line of a file or another."""
+        """Evaluate a branch that `continue` may end for some of a file's lines."""
         try:
             self._run(body, scope)
         except _Leave:
@@ -152,7 +152,7 @@ class ScriptValues:
             raise Unknown(body[0]) from None
 
     def _undoubted(self, values: Sequence[object], node: ast.AST) -> None:
-        """Raise Unknown for other values than a file's lines in a branch that such a line decides."""
+        """Raise Unknown in a branch that depends on a file's line, unless all values are a file's lines."""
         if self._doubtful and not all(isinstance(value, FileLines) for value in values):
             raise Unknown(node)
 
@@ -167,7 +167,7 @@ class ScriptValues:
             scope[node.target.id] = self._sum(old, value, node)
 
     def _extend(self, items: list[object], more: list[object], node: ast.AST) -> None:
-        """Add to a list, under all its names."""
+        """Extend a list in place, and so under all its names."""
         self._undoubted(more, node)
         items += more
 
@@ -258,7 +258,7 @@ class ScriptValues:
         return [*self._items(left, node), *self._items(right, node)]
 
     def _path(self, parts: Sequence[object], node: ast.expr) -> object:
-        """Return a path. A path in a file's line represents that file, which is read together with those it names."""
+        """Return a path. A path from a file's line represents that file, which is read with those it names."""
         for part in parts:
             if isinstance(part, FileLines):
                 return part
@@ -279,7 +279,7 @@ class ScriptValues:
                 yield value if decided else Unknown(node)
 
     def _test(self, node: ast.expr, scope: Scope) -> object:
-        """Return a value that is true or false regardless of unknown values."""
+        """Return a value whose truth does not depend on unknown values."""
         value = self._value(node, scope)
         known = value is None or isinstance(value, (str, bool, FileLines))
         if not known and not (isinstance(value, list) and all(isinstance(one, str) for one in value)):
@@ -287,7 +287,7 @@ class ScriptValues:
         return value
 
     def _condition(self, node: ast.expr, parts: Sequence[ast.expr], scope: Scope) -> object:
-        """Return whether a condition holds; the file for one on its lines."""
+        """Return whether a condition holds; for a condition on a file's lines, return the lines."""
         values = [self._test(part, scope) for part in parts]
         for value in values:
             if isinstance(value, FileLines):
@@ -341,7 +341,7 @@ class ScriptValues:
     def _own(
         self, function: Function, arguments: list[object], keywords: dict[str, object], node: ast.Call
     ) -> object:
-        """Return what a function of the script returns."""
+        """Return the result of a call of one of the script's functions."""
         if function.node in self._running and any(isinstance(one, FileLines) for one in arguments):
             return []  # of a file that a line of this one names, which is read with it
         signature = function.node.args

@@ -1,4 +1,4 @@
-"""The lists of a setup.py, read from its syntax tree; nothing of it is run."""
+"""The requirements in a setup.py, read from its syntax tree without running it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from npu_rl.stack.requirements.script_values import ScriptValues
 
 
 def read_setup_script(text: str, extras: Collection[str]) -> dict[str, Reading]:
-    """Return what a setup.py declares, by extra; "" is what holds without one.
+    """Return the requirements of a setup.py by extra; "" has those without an extra.
 
-    A list of a file's lines names that file. What is computed otherwise than `ScriptValues` follows is named as
-    unread, with the line, and never guessed.
+    A list of a file's lines includes that file. A value that `ScriptValues` can't evaluate is reported as unread, with
+    the line, and never guessed.
     """
     try:
         return _read(parse_python(text.encode("utf-8", "surrogatepass")), extras)

@@ -1,4 +1,4 @@
-"""Whether two sets of version specifiers (PEP 440) exclude each other, as far as that can be shown."""
+"""Proof that two sets of version specifiers (PEP 440) exclude each other, where one can be given."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packaging.version import InvalidVersion, Version
 
 
 class _Range(NamedTuple):
-    """Public versions from `low` to `high`; a side that is strict leaves its end out."""
+    """Public versions from `low` to `high`; a strict side excludes its end."""
 
     low: Version | None = None
     low_strict: bool = False
@@ -19,9 +19,9 @@ class _Range(NamedTuple):
 
 
 def exclude_each_other(one: SpecifierSet, other: SpecifierSet) -> bool:
-    """Return whether no version satisfies both sets. False where that can't be shown.
+    """Return whether no version satisfies both sets; False if that can't be proven.
 
-    A version that either set names exactly is tried. Of ranges the ends are compared, and `!=` is left out of account.
+    Versions that either set names exactly are tried. For ranges, the ends are compared, and `!=` is ignored.
     """
     exact = [*_exact(one), *_exact(other)]
     if len(exact) == 1:  # the most frequent case, which needs no comparison of public versions
@@ -39,7 +39,7 @@ def _both(one: SpecifierSet, other: SpecifierSet, version: Version) -> bool:
 
 
 def _exact(specifiers: Iterable[Specifier]) -> Iterator[Version]:
-    """Yield the versions that `==` or `===` name, without those that end in a wildcard."""
+    """Yield the versions named by `==` or `===`, except wildcards."""
     for specifier in specifiers:
         if specifier.operator in ("==", "===") and not specifier.version.endswith(".*"):
             try:
@@ -49,7 +49,7 @@ def _exact(specifiers: Iterable[Specifier]) -> Iterator[Version]:
 
 
 def _range(specifier: Specifier) -> _Range:
-    """Return the range of a specifier, which may be wider than what it takes, never narrower."""
+    """Return the range of a specifier; it may be wider than the specifier, but never narrower."""
     operator, text = specifier.operator, specifier.version
     if operator == "==" and text.endswith(".*"):
         return _prefix(text[:-2])

@@ -143,7 +143,7 @@ def _merges(
     side_trees: Mapping[str, str],
     changes: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> tuple[lock_model.LockedMerge, ...]:
-    """Merge the requests in order, beginning with `tree`, the taken paths at the pin."""
+    """Merge the requests in order, starting from `tree`, the taken paths at the pin."""
     merges = []
     for r, (inside, outside) in zip(requests, changes, strict=True):
         what = f"{name}, {r.spec.how} of {r.spec.ref}"

@@ -23,14 +23,14 @@ _FILES = ("100644", "100755")
 
 
 def declaring_blobs(upstream: Upstream, trees: Trees, root: str) -> tuple[str, ...]:
-    """Return the ids of those files of a pin's root tree that may declare requirements, to be fetched with the rest."""
+    """Return the ids of the files in a pin's root tree that may declare requirements, to be fetched with the rest."""
     paths = _first_paths(upstream) if _counts(upstream.spec) else ()
     found = (_file(trees, root, path) for path in paths)
     return tuple(dict.fromkeys(entry.oid for entry in found if entry is not None))
 
 
 def deliver_blobs(upstream: Upstream, component: LockedComponent, oids: Sequence[str]) -> list[Unit]:
-    """Bring files of a component at its pin into the store. Raises SourceError."""
+    """Fetch files of a component at its pin into the store. Raises SourceError."""
     if not oids:
         return []
     assert component.pin is not None
@@ -43,7 +43,7 @@ def deliver_blobs(upstream: Upstream, component: LockedComponent, oids: Sequence
 def declare(
     upstream: Upstream, component: LockedComponent, trees: Trees, fetched: Collection[str]
 ) -> LockedComponent:
-    """Return a component from git with what it declares.
+    """Return a component from git with its declared requirements.
 
     Args:
         trees: The objects of the pin's trees and of the submodules.
@@ -73,11 +73,11 @@ def declare(
 def declare_release(
     upstream: Upstream, component: LockedComponent, files: Mapping[str, bytes], trees: Trees
 ) -> LockedComponent:
-    """Return a component from an sdist with what it declares. Raises LockError.
+    """Return a component from an sdist with its declared requirements. Raises LockError.
 
     Args:
-        files: Those of `release_files` that the sdist has.
-        trees: The objects of what is taken, where setup.py may name further files.
+        files: The files of `release_files` that the sdist has.
+        trees: The objects of the taken paths, which may have further files that setup.py names.
     """
 
     def read(paths: Sequence[str]) -> Mapping[str, bytes | None]:
@@ -89,12 +89,12 @@ def declare_release(
 
 
 def release_files(upstream: Upstream) -> tuple[str, ...]:
-    """Return the files of an sdist that may declare requirements, and the folder with those that others name."""
+    """Return the files of an sdist that may declare requirements, and the folder with files that they may name."""
     return ("requirements", *_first_paths(upstream))
 
 
 def _first_paths(upstream: Upstream) -> tuple[str, ...]:
-    """Return the files that count before another names more."""
+    """Return the files that count, before files that they name."""
     named = upstream.spec.requirements_from
     if named is None:
         return counted_files(upstream.device)
@@ -107,7 +107,7 @@ def _file(trees: Trees, root: str, path: str) -> Entry | None:
 
 
 def _counts(spec: Spec) -> bool:
-    """Return whether the component is part of the stack: one that only brings patches is not."""
+    """Return whether the component is part of the stack, unlike one that only provides patches."""
     return bool(spec.take) or spec.checkout == "full" or spec.requirements_from is not None
 
 
@@ -127,7 +127,7 @@ def _with_declared(upstream: Upstream, component: LockedComponent, read: ReadFil
 def _fetched_contents(
     upstream: Upstream, component: LockedComponent, trees: Trees, files: Mapping[str, str]
 ) -> Mapping[str, bytes | None]:
-    """Return the content of files that others name, which are in the store then."""
+    """Return the content of files that others name, after fetching them into the store."""
     units = deliver_blobs(upstream, component, tuple(dict.fromkeys(files.values())))
     alternates = tuple(unit.objects for unit in units)
     with Trees(replace(trees.repository, alternates=alternates)) as fetched:

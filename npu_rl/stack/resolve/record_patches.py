@@ -1,4 +1,4 @@
-"""Locking of patches: they are found, applied once, and recorded with their hashes and trees."""
+"""Locking of patches: each is located, applied once, and recorded with its hash and tree."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _tolerance(entry: PatchEntry) -> Tolerance:
 
 
 def _name(name: str, file: str, used: Container[str]) -> str:
-    """Return the patch's name: that of its file, with the folder where two are the same."""
+    """Return the patch's name: its file's name, with the folder if two files have the same name."""
     stem = PurePosixPath(name).stem
     return stem if stem not in used else file.removeprefix("./").removesuffix(PurePosixPath(name).suffix)
 
@@ -146,7 +146,7 @@ def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> Pat
 def _check_paths(
     context: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
 ) -> None:
-    """Raise PatchError for paths of the code tree in a component's patch, or the other way round."""
+    """Raise PatchError for paths of the code tree in a component's patch, or the reverse."""
     lines: list[str] = []
     for file in parsed.files:
         there = file.old_path is None or context.trees.find(tree, file.path) is not None
@@ -229,7 +229,7 @@ def _has_crlf(source: PatchSource) -> bool:
 
 
 def _replaced_patch(context: Patching, replaced: ReplacedPatch, component: str) -> str:
-    """Return "COMPONENT:path" of a patch that is replaced. Raises LockError unless it is the one the manifest means."""
+    """Return "COMPONENT:path" of a replaced patch. Raises LockError unless it is the one that the manifest means."""
     file = f"{replaced.from_}:{replaced.path}"
     found = _from_component(context, replaced.from_, replaced.path, component)
     digests = [hashlib.sha256(source.data).hexdigest() for source, _ in found]

@@ -1,4 +1,4 @@
-"""Resolving of refs to full commit ids, with notes about moving and ambiguous names."""
+"""Resolution of refs to full commit ids, with notes about moving and ambiguous names."""
 
 from __future__ import annotations
 

@@ -59,9 +59,9 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
 
 
 def check(options: Options) -> tuple[Lock, Path]:
-    """Make the lock again from its ids, and note refs that have moved.
+    """Rebuild the lock from its ids, and note refs that have moved.
 
-    Raises LockError if it differs, and before anything is fetched if a bound that it has is broken and not named.
+    Raises LockError if it differs, or, before anything is fetched, for a broken bound without an override.
     """
     loaded = _load(options)
     target = _target(options, loaded)
@@ -78,7 +78,7 @@ def check(options: Options) -> tuple[Lock, Path]:
 
 
 def _as_read(computed: Lock, found: Lock) -> Lock:
-    """Return the lock without requirements of components that an earlier npu-rl did not read."""
+    """Return the lock without declared requirements that an earlier npu-rl did not read."""
     components = {
         name: replace(one, declares=None, unread=())
         if name in found.components and found.components[name].declares is None
@@ -145,7 +145,7 @@ def _report_moved_refs(context: Context, lock: Lock) -> None:
 def _refs_now(
     context: Context, name: str, component: LockedComponent, refs: list[str]
 ) -> dict[str, str] | None:
-    """Return the refs of the first readable mirror; None, with a note, without one."""
+    """Return the refs of the first readable mirror; None, with a note, if none can be read."""
     reasons = []
     for source in component.sources:
         if source.git is None:
@@ -160,14 +160,14 @@ def _refs_now(
 
 
 def note_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
-    """Note versions that conflict, each declared bound that is broken and not named, and what was not compared."""
+    """Note conflicting versions, broken bounds without an override, and bounds that were not compared."""
     comparison = compare_bounds(loaded, lock)
     for line in (*comparison.notes, *comparison.errors):
         notify(f"note: {line}")
 
 
 def require_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:
-    """Raise LockError for versions that conflict, a broken bound that is not named, or an override that names none."""
+    """Raise LockError for conflicting versions, a broken bound without an override, or an override without one."""
     comparison = compare_bounds(loaded, lock)
     for line in comparison.notes:
         notify(f"note: {line}")

@@ -1,4 +1,4 @@
-"""Making the lock of a manifest."""
+"""Creation of a manifest's lock."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def build_lock(
 
 
 def rebuild_lock(context: Context, loaded: LoadedManifest, earlier: Lock, *, jobs: int = 6) -> Lock:
-    """Patch and assemble again what the earlier lock of the same manifest pins.
+    """Patch and assemble again from the pins of the manifest's earlier lock.
 
-    Nothing is asked of upstreams: for changed patch files, or a changed runtime. What the store lacks is fetched.
+    No ref is resolved again: this is for changed patch files or a changed runtime. Missing objects are fetched.
 
     Raises LockError if the manifest has changed since, and every other NpuRlError.
     """
@@ -79,7 +79,7 @@ def _finished(
     components: Mapping[str, lock_model.LockedComponent],
     jobs: int,
 ) -> Lock:
-    """The lock of components that are merged and not yet patched."""
+    """Return the lock of components that are merged but not yet patched."""
     manifest = loaded.manifest
     unpatched = Lock(
         lock_format=lock_model.LOCK_FORMAT,
@@ -101,7 +101,7 @@ def _finished(
 
 
 def _compose(context: Context, loaded: LoadedManifest, unpatched: Lock, units: list[Unit]) -> Lock:
-    """Return the lock with its patches, trees and commit: composed to get the ids, then again as `setup` does."""
+    """Return the lock with its patches, trees and commit, composed once to get the ids and again as `setup` does."""
     with scratch_trees(context.store, units) as trees:
 
         def text_of(patch: lock_model.LockedPatch, results: dict[str, str]) -> bytes:
@@ -135,7 +135,7 @@ def _patch(context: Context, loaded: LoadedManifest, unpatched: Lock, trees: Tre
 
 
 def check_lock(found: Lock, expected: Lock) -> None:
-    """Raise LockError with the differences between a lock and the one its manifest gives now."""
+    """Raise LockError with the differences between a lock and the one that its manifest produces now."""
     if lock_model.dump(found) == lock_model.dump(expected):
         return
     differing = []

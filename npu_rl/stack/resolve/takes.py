@@ -31,7 +31,7 @@ _LIST_SUBMODULE = (
 def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
     """Return the paths of a component that are delivered without being taken.
 
-    They contain patches, or are submodules of which a part is taken.
+    They contain patches, or are submodules that are taken in part.
     """
     spec = manifest.components[name]
     if spec.checkout == "full":
@@ -44,12 +44,12 @@ def held_paths(manifest: Manifest, name: str) -> tuple[str, ...]:
 
 
 def submodule_around(path: str, spec: Spec) -> str | None:
-    """Return the listed submodule that contains a path; None for the submodule itself and any other path."""
+    """Return the listed submodule that contains a path; None for any other path, such as the submodule itself."""
     return next((module for module in spec.submodules if path.startswith(module + "/")), None)
 
 
 def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.LockedTake, ...]:
-    """Return the taken paths with their entries at the pin; without one for a path in a submodule.
+    """Return the taken paths with their entries at the pin; a path in a submodule has no entry.
 
     Raises:
         LockError: For a path that is not a file or folder, or does not exist while there is no merge that could
@@ -74,7 +74,7 @@ def look_up(trees: Trees, name: str, spec: Spec, root: str) -> tuple[lock_model.
 
 
 def look_up_held(trees: Trees, name: str, paths: Iterable[str], root: str) -> tuple[lock_model.HeldPath, ...]:
-    """Return the held paths with their entries at the pin. Raises LockError for one that is not a file or folder."""
+    """Return the held paths with their entries at the pin. Raises LockError for a path that is not a file or folder."""
     held = []
     for path in paths:
         entry = trees.find(root, path)
@@ -102,7 +102,7 @@ def check_merged_takes(
 
 
 def _best_known(trees: Trees, path: str, root: str, merged: str) -> str:
-    """Return the tree that has more of a path: the pin's, or the merged one, which has submodules."""
+    """Return the tree that contains more of a path: the pin's, or the merged one, which includes submodules."""
     above = path.rpartition("/")[0]
     return merged if above and trees.find(merged, above) is not None else root
 
@@ -139,7 +139,7 @@ def _missing_path(trees: Trees, name: str, path: str, root: str, key: str = "tak
 
 
 def parts_of(trees: Trees, spec: Spec, held: Iterable[str], root: str) -> Parts:
-    """Return the taken and held paths that exist in one side of a merge."""
+    """Return the taken and held paths that exist on one side of a merge."""
     if spec.checkout == "full":
         return [(".", Entry(TREE, root))]
     found = [(path, trees.find(root, path)) for path in (*(t.from_ for t in spec.take), *held)]
@@ -147,7 +147,7 @@ def parts_of(trees: Trees, spec: Spec, held: Iterable[str], root: str) -> Parts:
 
 
 def gitlinks(trees: Trees, tree: str) -> dict[str, str]:
-    """Return path and commit id of every submodule in a tree."""
+    """Return the path and commit id of every submodule in a tree."""
     return {path: entry.oid for path, entry in trees.files(tree) if entry.mode == GITLINK}
 
 
@@ -180,5 +180,5 @@ def modules_in(trees: Trees, tree: str, modules: Sequence[lock_model.LockedSubmo
 
 
 def without(trees: Trees, tree: str, paths: Iterable[str]) -> str:
-    """Return the tree without these gitlinks, where it has them."""
+    """Return the tree without these gitlinks, as far as it has them."""
     return trees.put_all(tree, [(path, None) for path in paths if trees.find(tree, path) is not None])

@@ -37,7 +37,7 @@ class Context:
     manifest_folder: Path
 
     def deliverer(self) -> Deliverer:
-        """Return what fetches components and files of components."""
+        """Return the fetcher of components and their files."""
         return Deliverer(self.store, self.network, self.manifest_folder, self.watcher)
 
     def need_network(self, name: str) -> None:
@@ -67,7 +67,7 @@ class Upstream:
     """A component to lock, with its git and bundle sources. Methods raise SourceError, LockError.
 
     Attributes:
-        device: The manifest's, for which its requirements count.
+        device: The manifest's device, which decides whose requirements count.
         held: Paths that contain patches and are not taken.
         kept: Its earlier lock, if its ids are to be kept.
     """
@@ -171,7 +171,7 @@ def fetch_from_sources(
         contents: The filter of `git_fetch.fetch_commits`.
 
     Raises:
-        SourceError: If none has them, with the reason of each.
+        SourceError: If no source has them, with the reason for each.
     """
     if not any(source.bundle for source in sources):
         context.need_network(name)

@@ -121,7 +121,7 @@ class FetchStep:
     Attributes:
         arguments: Options and refspecs of `git fetch`.
         refs: The refs that are fetched as refs/npu-rl/0, 1, ...
-        decides: Whether a server's answer that it lacks an id ends the chain: a wider step would only transfer more.
+        decides: Whether the chain ends if the server reports a missing id, since a wider step would only transfer more.
     """
 
     name: str
@@ -181,7 +181,7 @@ def _first_that_delivers(
 
 
 def _named_there(repository: Git, step: FetchStep) -> str:
-    """Return the refs of a step with their commit ids at this mirror, for a message."""
+    """Return a step's refs with their commit ids on this mirror, for a message."""
     listing = repository.text("for-each-ref", "--format=%(refname) %(objectname)", "refs/npu-rl")
     there = dict(line.split() for line in listing.splitlines())
     found = {ref: there.get(f"refs/npu-rl/{i}") for i, ref in enumerate(step.refs)}

@@ -136,7 +136,7 @@ def ls_remote(
 
 
 def ls_tags(repository: Git, url: str, network: Network, component: str) -> dict[str, str]:
-    """Return the tags of a remote, without refs/tags/, with the ids of what they name. As `ls_remote`."""
+    """Return the tags of a remote, without refs/tags/, with the ids of the tagged objects. Raises as `ls_remote`."""
     found = _listed(repository, url, ["refs/tags/*"], network, component)
     names = [ref for ref in found if not ref.endswith("^{}")]
     return {ref.removeprefix("refs/tags/"): found.get(f"{ref}^{{}}", found[ref]) for ref in names}

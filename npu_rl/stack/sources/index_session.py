@@ -113,7 +113,7 @@ class _Deadline:
 
 
 class _BoundedStream(http.SyncByteStream):  # type: ignore[misc]
-    """Bounded body of a response that is not a page, such as a redirect, which the client has to read."""
+    """The bounded body of a response that is not a page but that the client must read, such as a redirect's."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -13,8 +13,8 @@ T = TypeVar("T")
 def in_parallel(tasks: Mapping[str, Callable[[], T]], jobs: int, stop: threading.Event) -> dict[str, T]:
     """Run tasks in threads and return their results in order.
 
-    If one raises, or the user interrupts, `stop` is set, at which the others have to end. The first error is raised
-    after all have ended.
+    If one raises, or the user interrupts, `stop` is set, and the others must end. The first error is raised after all
+    have ended.
     """
     with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
         futures: dict[str, Future[T]] = {name: pool.submit(task) for name, task in tasks.items()}

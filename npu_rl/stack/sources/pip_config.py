@@ -33,7 +33,7 @@ class PipSettings:
 
     Attributes:
         timeout: Seconds per network operation.
-        retries: Further tries after the first.
+        retries: Number of further attempts after the first.
         find_links: Folders, HTML files or URLs that list files.
         cert: A bundle of certificate authorities (file or folder).
     """
@@ -87,7 +87,7 @@ def read_pip_settings(
     Args:
         environ: The environment (default: this process's).
         prefix: The Python environment (default: sys.prefix).
-        system: The folder that stands for `/` in the system-wide paths.
+        system: The folder to use as `/` in the system-wide paths.
         platform: As in sys.platform.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Reading of a source distribution straight from its .tar.gz (PEP 625), without unpacking it or running its code.
+"""Reading of a source distribution directly from its .tar.gz (PEP 625), without unpacking it or running its code.
 
 An archive is untrusted. It is refused as a whole, with the member's name, if a member could mean something else on
 another machine: unsafe names, links, devices, duplicates, damage, or excessive size.
@@ -97,7 +97,7 @@ class _UnsafeArchive(Exception):
 
     Attributes:
         why: The reason.
-        member: The member it is about, if it is about one.
+        member: The offending member, if it is due to one.
     """
 
     def __init__(self, why: str, member: str | None = None) -> None:
@@ -116,15 +116,15 @@ def read_sdist(
     Args:
         path: The archive.
         limits: Limits on its size.
-        keep: Files or folders to read (`.` for all). The data of others is not read, but their names and kinds are
-            checked, too.
+        keep: Files or folders to read (`.` for all). The data of others is not read, but their names and kinds are also
+            checked.
 
     Raises:
         SourceError: If the archive is refused; with the member and the reason.
     """
     if not is_sdist_name(path.name):
         raise SourceError(
-            "Not an sdist format that is read",
+            "Unsupported sdist format",
             where=path.name,
             why=f"An sdist is a {SUFFIX} (PEP 625).",
             hint=f"Pin a release that has a {SUFFIX}, or take the component from git.",
@@ -194,7 +194,7 @@ def _refusal(path: Path, why: str, member: str | None) -> SourceError:
 
 
 class _Budget:
-    """A count of what an archive unpacks to, which raises at the limits."""
+    """Count of an archive's unpacked members and bytes, which raises at the limits."""
 
     def __init__(self, limits: SdistLimits, packed: int) -> None:
         self.limits = limits
@@ -222,7 +222,7 @@ class _Readable(Protocol):
 
 
 class _BudgetedStream:
-    """A stream of unpacked bytes that the budget counts."""
+    """A stream of unpacked bytes that are counted by the budget."""
 
     def __init__(self, stream: _Readable, budget: _Budget) -> None:
         self._stream = stream
@@ -235,7 +235,7 @@ class _BudgetedStream:
 
 
 class _StrictMember(tarfile.TarInfo):
-    """A member whose broken header raises.
+    """An archive member that raises for a broken header.
 
     tarfile takes a broken header, or a missing end mark, for the end of the archive.
     """

@@ -1,4 +1,4 @@
-"""Search for the sdist of one version in all places where pip would look."""
+"""Search for the sdist of one version in all places that pip would search."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class SdistLink:
 
 
 class Undelivered(Exception):
-    """Why a place or a link did not deliver what was wanted. Has no credentials."""
+    """The reason why a place or a link did not deliver the sdist, without credentials."""
 
 
 class SdistSearch:
     """A search for one version.
 
     Attributes:
-        reasons: Why each place without the version has none.
+        reasons: The reason for each place that does not have the version.
     """
 
     def __init__(self, name: str, version: str, settings: PipSettings, session: IndexSession) -> None:
@@ -194,14 +194,14 @@ def network_reason(error: Exception, settings: PipSettings) -> str:
 
 
 def status_reason(status: int) -> str:
-    """Return what an HTTP status other than success means."""
+    """Return the meaning of an HTTP status other than success."""
     if status in (401, 403):
         return f"it asks for other credentials ({status}); give them in the index URL or in netrc"
     return f"it answered with status {status}"
 
 
 def is_safe_sdist_name(name: str) -> bool:
-    """Return whether a name is an sdist's, and leads out of no folder."""
+    """Return whether a name is that of an sdist and can't lead out of a folder."""
     return is_sdist_name(name) and _FILENAME.fullmatch(name) is not None
 
 

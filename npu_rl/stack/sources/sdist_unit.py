@@ -1,7 +1,7 @@
 """Import of a PyPI sdist as git objects: its kept files become one tree, and none of its code is run.
 
-The archive is kept in the store, too, by its SHA-256: a lock that is made again, or that fails at a `drop:` and is
-tried again, does not download 20 MB each time.
+The archive is also kept in the store, by its SHA-256: a lock that is made again, such as after a failed `drop:`, does
+not download 20 MB each time.
 """
 
 from __future__ import annotations
@@ -64,14 +64,14 @@ def import_sdist(
     """Download an sdist, check its hash, and write the kept files into the repository as one pack.
 
     Args:
-        repository: Where the pack goes.
+        repository: The repository that gets the pack.
         component: The component's name, for messages.
         source: The release.
         keep: The paths to keep.
         network: Settings for remotes.
         watcher: The receiver of progress.
-        store: Where the archive may be already, and is kept.
-        ask: Whether to take it from the store only if an index lists it.
+        store: The store, which may already have the archive and keeps it.
+        ask: Whether to use the store's archive only if an index lists it.
         beside: Files and folders to read as well, kept or not; the sdist need not have them.
 
     Raises:
@@ -146,7 +146,7 @@ def _find_kept_archive(
     network: Network,
     folder: Path,
 ) -> DownloadedSdist | None:
-    """Return the archive from the store, if it has the one that is locked or that an index lists now.
+    """Return the archive from the store, if it has the locked one or the one that an index lists now.
 
     Args:
         settings: Settings of the indexes to query; None if the locked hash suffices.
@@ -192,7 +192,7 @@ def _keep_archive(store: Store, sdist: DownloadedSdist) -> None:
 def locked_archive(
     store: Store, component: str, source: LockedSource, network: Network, watcher: Watcher, folder: Path
 ) -> DownloadedSdist:
-    """Return a locked release as a file in `folder`: from the store, else downloaded.
+    """Return a locked release as a file in `folder`, from the store or else downloaded.
 
     Raises:
         SourceError: If the store does not have it and no index delivers it, or `network` is offline.
@@ -251,7 +251,7 @@ def fetch_sdist(
     network: Network,
     watcher: Watcher,
 ) -> tuple[Unit, int]:
-    """Bring a component into the store from its sdist; return the unit and the bytes received.
+    """Import a component into the store from its sdist; return the unit and the bytes received.
 
     Raises:
         SourceError: If the sdist's tree is not the locked one.

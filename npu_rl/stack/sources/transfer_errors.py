@@ -11,7 +11,7 @@ from npu_rl.stack.git.messages import GitError
 
 
 class Fault(Enum):
-    """Why a transfer failed, which decides what to try next."""
+    """The kind of a transfer's failure, which decides what to try next."""
 
     REFUSED = "the server does not serve what was requested"  # use another request
     ABSENT = "this mirror has no such repository, or not for us"  # use the next mirror

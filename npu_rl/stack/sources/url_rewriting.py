@@ -124,7 +124,7 @@ def split_credentials(url: str) -> tuple[str, Credentials | None]:
 
 
 def hide_credentials(url: str) -> str:
-    """Mask the credentials of a URL or rewrite rule for a message, in doubt too much.
+    """Mask the credentials of a URL or rewrite rule for a message, if in doubt too much.
 
     Everything from the first :// to the last @ is masked; without ://, all but the user of user@host:path.
     """
