@@ -183,7 +183,7 @@ def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
 
 def test_an_interpreter_that_ends_at_once_is_named(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "in")
-    with pytest.raises(HostError, match="A worker ended before its task did"):
+    with pytest.raises(HostError, match="A worker exited before its task was finished"):
         cast_weights(source, tmp_path / "out", Workers("/bin/false", 2))
     with pytest.raises(HostError, match="can't be started"):
         cast_weights(source, tmp_path / "out", Workers("/no/such/python", 2))

@@ -62,7 +62,7 @@ def test_every_difference_is_found(folder: Path) -> None:
 
 def test_a_list_is_not_overwritten(folder: Path) -> None:
     (folder / NAME).write_text("mine")
-    with pytest.raises(UsageError, match="The folder has a list of hashes already"):
+    with pytest.raises(UsageError, match="The folder already has a list of hashes"):
         write_hashes(folder, 1, lambda _: None)
     assert (folder / NAME).read_text() == "mine"
 

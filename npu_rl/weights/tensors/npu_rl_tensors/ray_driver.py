@@ -354,7 +354,7 @@ def _answer(task: Any) -> dict[str, Any]:
         return {"event": "error", **vars(ended)}
     except ray.exceptions.RayError as error:
         lost = TensorError(
-            "A worker ended before its task did",
+            "A worker exited before its task was finished",
             why=f"{_told(error)}\nRay has tried it {_RETRIES + 1} times.",
             hint="A kernel ends processes for want of memory: run again with fewer workers (--workers 1).",
             host=True,
