@@ -246,7 +246,9 @@ def _placed(key: str, origin: tuple[int, ...], shape: Any, place: Any, folder: P
         or not _is_shape(shape)
         or len(shape) != len(origin)
     ):
-        raise _invalid(folder / METADATA, f"The location of a chunk of {key} is not in a file of this folder.")
+        raise _invalid(
+            folder / METADATA, f"The location of a chunk of {key} is not in a file of this folder."
+        )
     return _Chunk(origin, shape, folder / name, start, length)
 
 
@@ -260,9 +262,7 @@ def _check_cover(key: str, shape: tuple[int, ...], chunks: list[_Chunk], path: P
             raise _invalid(path, f"The chunk of {key} at {list(chunk.origin)} ends outside of the tensor.")
         held += math.prod(chunk.shape)
     if held != math.prod(shape) or any_overlap([chunk.box for chunk in chunks]):
-        raise _invalid(
-            path, f"The chunks of {key} have {held} of {math.prod(shape)} values, or overlap."
-        )
+        raise _invalid(path, f"The chunks of {key} have {held} of {math.prod(shape)} values, or overlap.")
 
 
 def _read_chunk(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles, box: Box) -> torch.Tensor:

@@ -174,9 +174,7 @@ def _read_placed(placement: Placement, view: TensorView, shape: StoredTensor, bo
     at = box_in_stored(placement, box)
     if shape.view != shape.shape:
         if view.reshape is None:
-            raise TensorError(
-                "A stored tensor is not contiguous", where=f"{view.where}: {view.name}"
-            )
+            raise TensorError("A stored tensor is not contiguous", where=f"{view.where}: {view.name}")
         view = view.reshape(shape.view)
     data = view.read(at)
     data = data.reshape(data.shape[len(at) - len(box) :])
