@@ -165,7 +165,7 @@ def test_legacy_with_the_recipe_s_model(record: RunRecord, tmp_path: Path) -> No
     iteration = next(path for path in written.glob("*") if path.is_dir())
     shutil.copytree(iteration, record.checkpoints / "iter_0000004")
     (record.checkpoints / "latest_checkpointed_iteration.txt").write_text("4")
-    with pytest.raises(WeightsError, match="The checkpoint's model is not described"):
+    with pytest.raises(WeightsError, match="The checkpoint has no config.json"):
         export(record, tmp_path / "out")
     recipe = f"schema: 1\nname: x\ntitle: x\nextends: quickstart\nmodel: {{path: {model}, make: null}}\n"
     (record.folder / "recipe.yaml").write_text(recipe)
@@ -256,7 +256,7 @@ def test_a_step_that_is_there_and_steps_that_are_not(record: RunRecord, tmp_path
 def test_a_run_by_its_name_or_its_folder(record: RunRecord, tmp_path: Path) -> None:
     assert run_record("first", record.folder.parent).id == record.id
     assert run_record(str(record.folder), None).id == record.id
-    with pytest.raises(UsageError, match="The folder of run first is not known"):
+    with pytest.raises(UsageError, match="Unknown folder of run first"):
         run_record("first", None)
     with pytest.raises(NpuRlError, match="There is no run second"):
         run_record("second", record.folder.parent)

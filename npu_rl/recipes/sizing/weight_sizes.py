@@ -164,7 +164,7 @@ def _latent_attention(shape: ModelConfig, share: WeightShare) -> Counts:
 
 
 def _attention(shape: ModelConfig, share: WeightShare) -> Counts:
-    """Return attention's parameters. Ranks beyond the number of KV heads hold copies (QKVParallelLinear, vllm@v0.9.1)."""
+    """Return attention's parameters. Ranks beyond the KV heads hold copies (QKVParallelLinear, vllm@v0.9.1)."""
     width, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     keys = 2 * narrow // min(share.tensor, max(1, shape.kv_heads))
     count = 2 * shape.hidden * width // share.tensor + shape.hidden * keys

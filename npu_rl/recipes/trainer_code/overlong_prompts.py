@@ -15,6 +15,6 @@ CUT_LEFT = Place(
 
 
 def where_cut_left(code: Path | None) -> str:
-    """Return file:line of the code that truncates prompts on the left; empty without a tree, or if it raises instead."""
+    """Return file:line of the code that truncates prompts on the left; "" without a tree, or if it raises instead."""
     status = CitedCode(code).find(CUT_LEFT)
     return status.where if status.holds else ""

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe that may be run on this machine in this workspace.
+    """A recipe that is ready to run on this machine in this workspace.
 
     Attributes:
         environment: The workspace's environment on this host.
@@ -79,7 +79,7 @@ class Prepared:
         return self.report.lock
 
     def secrets(self, environment: Mapping[str, str]) -> Secrets:
-        """Return the secrets of an environment, the lock and the recipe, which no file and no message may show."""
+        """Return the secrets of an environment, the lock and the recipe, which must not appear in files or messages."""
         return Secrets.of({**environment, **self.lock.env}, self.loaded.data)
 
     def command(
@@ -136,7 +136,7 @@ class Prepared:
         )
 
     def _byte_code(self, run_id: str) -> str:
-        """Return the key of the run's byte code: the state of the files, or the run if the tree is unproven."""
+        """Return the key of the run's bytecode: the state of the files, or the run's own if the tree is unproven."""
         state = self.report.state() if self.report.ok else run_id
         return byte_code.run_key(self.report.receipt.digest, self.interpreter.shown, state)
 
@@ -164,7 +164,7 @@ class Prepared:
         return self.recipe.device == "cpu" and self.recipe.rollout.engine == "vllm" and not rollout_standin
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
-        """Return a copy with a recipe that is scaled down for a rehearsal."""
+        """Return a copy with the recipe scaled down for a rehearsal."""
         return replace(self, loaded=derive_recipe(self.loaded, recipe, "scaled down for the rehearsal"))
 
 
@@ -188,7 +188,7 @@ def prepare(
     progress: Progress | None = None,
     root: Path = Path("/"),
 ) -> Prepared:
-    """Check everything that can be checked without running code of the stack.
+    """Do all checks that are possible without running code of the stack.
 
     Args:
         python: The training interpreter; None for the one chosen for the workspace, else npu-rl's own.
@@ -286,7 +286,7 @@ def _verified_report(
     expect: Expected | None,
     progress: Progress | None,
 ) -> Report:
-    """Verify the workspace by reading every byte, so that the record is true even where quick checks miss a change."""
+    """Verify the workspace by reading every byte, which also detects changes that quick checks miss."""
     report = verify(paths, notify, deep=True, expect=expect, progress=progress)
     if report.ok:
         if reason is not None:
@@ -321,7 +321,7 @@ class RefusedRecipe(RecipeError):
     """A recipe that can't be run as it is; `findings` has all findings, errors first."""
 
     def __init__(self, recipe: Recipe, findings: Sequence[Finding], refusing: Sequence[Finding]) -> None:
-        """Describe the refusal; `refusing` are the findings that count, for a rehearsal without those of `plan`."""
+        """Describe the refusal. `refusing` has the findings that can refuse (in a rehearsal, without the plan's)."""
         errors = [found for found in refusing if found.severity is Severity.ERROR]
         count = "1 error" if len(errors) == 1 else f"{len(errors)} errors"
         super().__init__(
@@ -334,7 +334,7 @@ class RefusedRecipe(RecipeError):
 
 
 def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
-    """Report the findings. Raises RefusedRecipe for an error that counts.
+    """Report the findings. Raises RefusedRecipe if an error refuses the recipe.
 
     Args:
         rehearse: Whether the sizes will be scaled down, so that findings of `plan` are reported but don't refuse.
@@ -362,7 +362,7 @@ def _finding_line(found: Finding, refusing: Sequence[Finding]) -> str:
 
 
 def _this_machine(paths: WorkspacePaths, root: Path) -> Machine:
-    """Return memory and disk of this machine. Without devices it is a cluster's head, whose memory does not matter."""
+    """Return memory and disk of this machine. Without devices it is a cluster's head, whose memory is irrelevant."""
     has_devices = host_facts.devices("npu", root) or host_facts.devices("cuda", root)
     memory = host_facts.usable_memory(root) if has_devices else None
     return Machine(host=memory, disk=host_facts.free_disk(runs_folder(paths)))
