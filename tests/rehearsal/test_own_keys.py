@@ -72,7 +72,7 @@ def fake(tmp_path: Path) -> FakeRun:
 def test_levels_that_train_are_refused_with_the_reason(fake: FakeRun, level: str) -> None:
     with pytest.raises(UsageError, match=f"The level {level} can't rehearse demo") as caught:
         rehearse.rehearse(fake.prepared([]), level, PlainScreen(), lambda _: None)
-    assert "npu-rl does not know which of them make a training small" in str(caught.value)
+    assert "npu-rl can't scale them down" in str(caught.value)
 
 
 def test_all_levels_are_those_that_are_possible(fake: FakeRun) -> None:

@@ -165,7 +165,7 @@ def test_legacy_with_the_recipe_s_model(record: RunRecord, tmp_path: Path) -> No
     iteration = next(path for path in written.glob("*") if path.is_dir())
     shutil.copytree(iteration, record.checkpoints / "iter_0000004")
     (record.checkpoints / "latest_checkpointed_iteration.txt").write_text("4")
-    with pytest.raises(WeightsError, match="The checkpoint has no config.json"):
+    with pytest.raises(WeightsError, match=r"The checkpoint has no config\.json"):
         export(record, tmp_path / "out")
     recipe = f"schema: 1\nname: x\ntitle: x\nextends: quickstart\nmodel: {{path: {model}, make: null}}\n"
     (record.folder / "recipe.yaml").write_text(recipe)

@@ -1,4 +1,4 @@
-"""The one command that brings the packages of a workspace into an interpreter."""
+"""The command that installs a workspace's packages into an interpreter."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def install_command(
     *,
     managed: bool = False,
 ) -> str:
-    """Return the command that installs a workspace's packages; where it has to have NAME, with a line that explains it.
+    """Return the command that installs a workspace's packages. If it contains NAME, a second line explains NAME.
 
     Args:
         setup: That of its receipt.
@@ -40,7 +40,7 @@ def install_command(
 
 
 def before_install() -> str:
-    """Return the part of a command that installs uv where it is missing."""
+    """Return the part of a command that installs uv if it is missing."""
     try:
         find_uv()
     except HostError:
@@ -49,7 +49,7 @@ def before_install() -> str:
 
 
 def interrupted_line(python: str | None) -> str | None:
-    """Return the line of a command that only looks, if files are being moved into an interpreter, or have been."""
+    """Return a read-only command's line on an installation that is moving, or has moved, files into an interpreter."""
     if python is None:
         return None
     places = {Path(python).parent.parent, Path(python).resolve().parent.parent}
