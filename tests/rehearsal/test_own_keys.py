@@ -54,7 +54,7 @@ def test_the_layout_is_by_the_values_of_the_keys_that_are_named(tmp_path: Path) 
 def test_without_words_for_it_or_with_a_value_that_is_no_size_it_is_said(tmp_path: Path) -> None:
     code = lay(tmp_path / "code", {"configs/sizes.yaml": SIZES})
     without = load_recipe(str(write_recipe(tmp_path)))
-    with pytest.raises(RecipeError, match=r"trainer\.layout names none for its sizes"):
+    with pytest.raises(RecipeError, match=r"trainer\.layout is not set"):
         own_layout(without, compose_files(code / "configs", "sizes", code))
     with pytest.raises(
         RecipeError, match=r"trainer\.layout\.tensor is not a size: training\.tensor is 'two'"
