@@ -1,1 +1,1 @@
-"""Recipes, the code that reads them, and the judgement of whether they fit."""
+"""Recipes: their parsing, their keys, and the checks whether a recipe fits its stack and machines."""

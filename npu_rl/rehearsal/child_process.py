@@ -38,7 +38,7 @@ def run_child(
     limit: float,
     title: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Run the child of one level and return the JSON lines that it wrote.
+    """Run the child process of one level, and return the JSON lines it wrote.
 
     It has a working and temporary folder of its own, which is removed.
 
@@ -79,7 +79,7 @@ def run_child(
 
 
 def child_environment(environment: Mapping[str, str], code: Path, scratch: Path) -> dict[str, str]:
-    """Return a child's environment: tree on PYTHONPATH, no byte code beside sources, temporary files in `scratch`."""
+    """Return a child's environment: tree on PYTHONPATH, no bytecode beside sources, temporary files in `scratch`."""
     paths = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]
     if str(code.resolve()) not in {str(Path(path).resolve()) for path in paths}:
         paths.append(str(code.resolve()))

@@ -1,4 +1,4 @@
-"""Levels of a rehearsal: the requested ones, and those that can't be rehearsed, known before anything starts."""
+"""Selection of rehearsal levels, and of those that can't be rehearsed, before anything starts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _TrainLevel = Literal["train", "rollout"]
 
 @dataclass(frozen=True)
 class Chosen:
-    """The work of a rehearsal.
+    """The levels of a rehearsal.
 
     Attributes:
         cases: Cases of the level *rollout*.
@@ -45,7 +45,7 @@ class Chosen:
 
 
 def choose_levels(prepared: Prepared, level: str) -> Chosen:
-    """Return what to rehearse.
+    """Return the levels to rehearse.
 
     Args:
         level: One of LEVELS, "all", or "quick": only the training, one case, three steps.
@@ -81,7 +81,7 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
 
 
 def _training_level(prepared: Prepared) -> tuple[_TrainLevel | None, list[NpuRlError]]:
-    """Return the level that trains with most of the recipe's own code, or why it can't."""
+    """Return the level that trains with most of the recipe's own code, or the reason why it can't."""
     own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE
     order: tuple[_TrainLevel, ...] = ("train",) if own else ("rollout", "train")
     errors: list[NpuRlError] = []
@@ -94,7 +94,7 @@ def _training_level(prepared: Prepared) -> tuple[_TrainLevel | None, list[NpuRlE
 
 
 def vllm_version(code: Path) -> str | None:
-    """Return the version of vLLM in a tree without its local part, or None."""
+    """Return a tree's vLLM version, without its local part, or None."""
     found = next(code.glob("vllm-*.dist-info"), None)
     return (
         None
@@ -112,7 +112,7 @@ def groups_obstacle(prepared: Prepared) -> str | None:
 
 
 def has_mindspeed(prepared: Prepared) -> bool:
-    """Return whether the tree has MindSpeed, which imports torch_npu and so needs its stand-in."""
+    """Return whether the tree has MindSpeed, which imports torch_npu and therefore needs its stand-in."""
     trains = prepared.recipe.megatron or prepared.recipe.has_own_keys
     return trains and (prepared.paths.code / "mindspeed").is_dir()
 
@@ -131,7 +131,7 @@ def _obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
         return RecipeError(
             "The level layout needs the trainer's own keys for its sizes",
             where=prepared.loaded.where("trainer", "keys"),
-            hint="Name them in trainer.layout: docs/recipe.md, Trainers that are not verl's",
+            hint="Set them in trainer.layout (docs/recipe.md, Trainers that are not verl's)",
         )
     if level not in ("train", "rollout"):
         return None
@@ -139,7 +139,7 @@ def _obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
         return UsageError(
             f"The level {level} can't rehearse {recipe.name}",
             where=prepared.loaded.where("trainer", "keys"),
-            why="The trainer's keys are its own, and npu-rl does not know which of them make a training small.",
+            why="The trainer has its own keys, and npu-rl can't scale them down.",
             hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
         )
     return _rollout_obstacle(prepared) if level == "rollout" else _train_obstacle(prepared)
@@ -151,8 +151,8 @@ def _train_obstacle(prepared: Prepared) -> NpuRlError | None:
         return RecipeError(
             "The level train can rehearse the Megatron backend only with MindSpeed in the tree",
             where=prepared.loaded.where("actor", "strategy"),
-            why=f"The manifest {prepared.lock.manifest} does not take it.",
-            hint="--rehearse=imports and --rehearse=layout need none.",
+            why=f"The manifest {prepared.lock.manifest} does not include MindSpeed.",
+            hint="--rehearse=imports and --rehearse=layout work without it.",
         )
     if recipe.trainer.module == scale_npu_trainer.MODULE:
         return _vllm_obstacle(prepared, "train")
@@ -172,7 +172,7 @@ def _rollout_obstacle(prepared: Prepared) -> NpuRlError | None:
     recipe, code = prepared.recipe, prepared.paths.code
     if recipe.rollout.engine != "vllm" or not recipe.megatron:
         return RecipeError(
-            "The level rollout rehearses vLLM's engine with Megatron-core, and this recipe asks for others",
+            "The level rollout rehearses vLLM's engine with Megatron-core, and this recipe uses others",
             where=prepared.loaded.where("rollout", "engine"),
             hint="--rehearse=train rehearses its training.",
         )
@@ -182,7 +182,7 @@ def _rollout_obstacle(prepared: Prepared) -> NpuRlError | None:
         return RecipeError(
             f"The level rollout needs what the tree of {prepared.lock.manifest} does not have: {', '.join(missing)}",
             where=prepared.loaded.where("manifest"),
-            hint="--rehearse=imports and --rehearse=layout need none of it.",
+            hint="--rehearse=imports and --rehearse=layout work without them.",
         )
     return _vllm_obstacle(prepared, "rollout")
 
@@ -200,7 +200,7 @@ def _vllm_obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
 
 
 def _require_packages(prepared: Prepared, level: str) -> None:
-    """Check that the training interpreter has what vLLM's engine imports at this level. Raises HostError."""
+    """Raise HostError if the training interpreter lacks a package that vLLM's engine imports at this level."""
     own = level == "train" and prepared.recipe.trainer.module == scale_npu_trainer.MODULE
     if level != "rollout" and not own:
         return

@@ -1,4 +1,4 @@
-"""Branches of the tree's code that depend on the device, and that a CPU therefore decides otherwise than the run."""
+"""Branches of the tree's code that depend on the device, and so differ between a CPU and the run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ANSWERS: tuple[tuple[re.Pattern[str], _Value, dict[str, _Value]], ...] = (
 
 @dataclass(frozen=True)
 class DeviceBranch:
-    """A condition that is decided otherwise on a CPU.
+    """A condition whose result differs on a CPU.
 
     Attributes:
         file: Path in the tree.
@@ -62,7 +62,7 @@ class DeviceBranch:
 
 
 def device_branches(code: Path, files: Iterable[str], device: str) -> list[DeviceBranch]:
-    """Return the branches in some files that a device decides otherwise than a CPU.
+    """Return the branches in some files whose condition differs between a device and a CPU.
 
     Args:
         files: Python files, as paths in the tree.
@@ -95,7 +95,7 @@ def _branches_of(tree: ast.AST, file: str, device: str) -> Iterator[DeviceBranch
 
 
 def _truth(node: ast.expr, device: str) -> bool | None:
-    """Return whether a condition holds on a device, or None if that depends on something else."""
+    """Return whether a condition holds on a device; None if it depends on more than the device."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
         inner = _truth(node.operand, device)
         return None if inner is None else not inner

@@ -1,4 +1,4 @@
-"""Differences between a rehearsal and the run: interpreter, packages, device, and the branches that depend on it."""
+"""Differences between a rehearsal and the run: interpreter, packages, device and device-dependent branches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PACKAGES_SHOWN, _BRANCHES_SHOWN = 6, 12  # in the text report; --json has all
 
 @dataclass(frozen=True)
 class OtherVersion:
-    """A package whose version differs from the manifest's in the rehearsal; `here` is None for a missing one."""
+    """A package whose version in the rehearsal differs from the manifest's. `here` is None if it is missing."""
 
     name: str
     here: str | None
@@ -81,7 +81,7 @@ class Differences:
 
 
 def differences(prepared: Prepared, patched: Iterable[str], usage: Iterable[Path]) -> Differences:
-    """Return what differs.
+    """Return the differences.
 
     Args:
         patched: Files that the manifest's patches change, as paths in the tree.
@@ -126,7 +126,7 @@ def _packages(prepared: Prepared, found: Mapping[str, str | None]) -> list[Other
 
 
 def _fits(version: str | None, wanted: str) -> bool:
-    """Return whether a version is as wanted: by a specifier, or a plain version."""
+    """Return whether a version satisfies a specifier or equals a plain version."""
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
     if version is None:
@@ -138,7 +138,7 @@ def _fits(version: str | None, wanted: str) -> bool:
 
 
 def _imported_files(code: Path, usage: Iterable[Path]) -> set[str]:
-    """Return the tree's files that the trainings' workers had imported, as paths in the tree."""
+    """Return the files that the trainings' workers imported from the tree, as paths in the tree."""
     root = code.resolve()
     places: set[Path] = set()
     for file in (file for folder in usage for file in folder.glob(_EXECUTED)):

@@ -1,4 +1,4 @@
-"""The tree's modules that a trainer's step executes, as its import statements name them."""
+"""The tree's modules that a trainer's step executes, found through import statements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_rl.recipes.trainer_code.source_files import read_source
 
 
 def executed_modules(code: Path, entry: str) -> list[str]:
-    """Return the trainer's module, those of its packages that it imports, and what these import of other packages.
+    """Return the trainer's module, the modules of its packages it imports, and their imports from other packages.
 
     Its packages are the module's own and those that the module itself imports, such as verl for a recipe of DAPO.
     Imports in functions count, since that is where a trainer chooses its workers. Other packages are not followed:
@@ -48,7 +48,7 @@ def _imports_of(code: Path, module: str) -> Iterator[str]:
 
 
 def _named(node: ast.AST, package: str) -> Iterator[str]:
-    """Yield the modules that a statement may import: of `from a import b` both a and a.b."""
+    """Yield the modules that a statement may import: both a and a.b for `from a import b`."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):

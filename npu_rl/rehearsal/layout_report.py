@@ -1,4 +1,4 @@
-"""The report of a layout's rehearsal: what was checked, what was not, and why."""
+"""The report of a layout's rehearsal: the checks, and the parts that were not rehearsed, with reasons."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_rl.recipes.sizing.divisibility import Check
 
 @dataclass(frozen=True)
 class NotRehearsed:
-    """A level, or a part of one, that could not be rehearsed here; it never counts as passed."""
+    """A level, or part of one, that could not be rehearsed here. It never counts as passed."""
 
     what: str
     why: str
@@ -18,7 +18,7 @@ class NotRehearsed:
 
 @dataclass(frozen=True)
 class LayoutReport:
-    """The results of a layout's rehearsal; `ok` means that no check failed, not that everything was checked."""
+    """The results of a layout's rehearsal. `ok` means that no check failed, not that everything was checked."""
 
     checks: tuple[Check, ...]
     not_rehearsed: tuple[NotRehearsed, ...] = ()

@@ -1,4 +1,4 @@
-"""Comparison of the process groups and tiny models that ranks report with the recipe's sizes; without torch."""
+"""Comparison of reported process groups and tiny models with the recipe's sizes. Doesn't need torch."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def judge_model(
 
 
 def _not_begun(name: str, problem: RankLine) -> LayoutResult:
-    """Return what kept a part from beginning: not rehearsed if a package is not installed, else a failed check."""
+    """Return why a part could not start: not rehearsed if a package is missing, else a failed check."""
     if "missing" in problem and not problem["in_tree"]:
         return NotRehearsed(name, f"needs {problem['missing']}")
     return _failure(name, "before any rank began", problem)
@@ -128,7 +128,7 @@ def _failure(name: str, who: str, problem: RankLine) -> LayoutResult:
 
 
 def _distance_from_cause(line: RankLine) -> tuple[int, int]:
-    """Return a sort key that puts the failure's cause first: other ranks lost the connection to it or waited for it."""
+    """Return a sort key that puts the rank that caused a failure before ranks that waited or lost the connection."""
     lost = line["outcome"] == "raised" and any(mark in line["text"] for mark in _CONNECTION_LOST)
     return (2 if line["outcome"] == "hung" else 1 if lost else 0), int(line["rank"])
 
@@ -189,7 +189,7 @@ def _neighbours(part: str, ranks: Mapping[int, RankLine]) -> Check:
 
 
 def _embeddings(part: str, ranks: Mapping[int, RankLine]) -> Check:
-    """Check that the first and the last stage, which hold the word embedding, share its gradient."""
+    """Check that the first and the last stage, which have the word embedding, share its gradient."""
     wrong = ""
     for rank, line in ranks.items():
         stages = line["groups"]["pipeline"]

@@ -1,4 +1,4 @@
-"""Rehearsal level *imports*: import every module of the patched packages, each in a process of its own.
+"""Rehearsal level *imports*: import every module of the patched packages, each in its own process.
 
 Failures are grouped by cause and compared with a committed list. So an import that a patch or a new pin breaks differs
 from one that can't work on this kind of machine.
@@ -46,7 +46,7 @@ class ImportFailure:
 
 @dataclass(frozen=True)
 class ChangedCause:
-    """A module whose failure has another cause than in the committed list."""
+    """A module whose failure has a cause other than the committed list's."""
 
     module: str
     expected: str
@@ -90,7 +90,7 @@ class ImportReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no module fails newly or became a fault; without a committed list, whether no failure is a fault."""
+        """Whether no module has a new failure or fault; without a committed list, whether no failure is a fault."""
         if self.compared:
             return not self.newly_failing and not any(is_fault(change.cause) for change in self.changed)
         return not any(is_fault(failure.cause) for failure in self.failures)
@@ -146,7 +146,7 @@ def rehearse_imports(
     executed: Sequence[str] = (),
     limit: float = _MODULE_LIMIT,
 ) -> ImportReport:
-    """Import every module of some packages, and more modules, without writing into the tree.
+    """Import every module of some packages, and additional modules, without writing to the tree.
 
     Args:
         expected: The committed list, modules by cause, or None.
@@ -174,7 +174,7 @@ def rehearse_imports(
     results = {line["module"]: line for line in lines if "module" in line}
     lost = [module for module in modules if module not in results]
     if lost:
-        raise NpuRlError("The rehearsal of imports left modules out", why=", ".join(lost))
+        raise NpuRlError("The rehearsal of imports did not report all modules", why=", ".join(lost))
     report = _report(packages, results, monotonic() - begun, len(more))
     return report if expected is None else compare(report, expected, modules)
 
@@ -182,7 +182,7 @@ def rehearse_imports(
 def compare(
     report: ImportReport, expected: Mapping[str, Sequence[str]], modules: Sequence[str]
 ) -> ImportReport:
-    """Return the report with its difference from a committed list, as far as that is about the report's packages."""
+    """Return the report with its differences from a committed list, for the report's packages."""
     known = {
         module: cause
         for cause, group in expected.items()
@@ -262,7 +262,7 @@ _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 
 
 def cause_of(found: Mapping[str, Any]) -> str:
-    """Return the cause of a failed import from the child's line about the module (imports.py of the children).
+    """Return the cause of a failed import from the child's output line (imports.py of the children).
 
     `needs X`: a package is not installed, or only a build creates that module. `the tree lacks X`: the tree's own
     packages should have that module. Otherwise the exception, or how the process ended.
@@ -282,7 +282,7 @@ def cause_of(found: Mapping[str, Any]) -> str:
 
 
 def is_fault(cause: str) -> bool:
-    """Return whether a cause is a fault of the tree or the interpreter, not merely a package that is not installed."""
+    """Return whether a cause is a fault of the tree or the interpreter, not just a missing package."""
     return not cause.startswith(_NEEDS)
 
 

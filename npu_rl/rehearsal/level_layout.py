@@ -37,7 +37,7 @@ def rehearse_layout(
     device: str = "npu",
     without_rollout: str | None = None,
 ) -> LayoutReport:
-    """Rehearse a layout; sizes that don't fit are reported and not tried.
+    """Rehearse a layout. Inconsistent sizes are reported without a rehearsal.
 
     Args:
         device: What the recipe runs on.
@@ -68,7 +68,7 @@ def rehearse_layout(
 
 
 class _LayoutRehearsal:
-    """Runs the children for one layout and judges their lines."""
+    """Runs the children for one layout, and evaluates their output."""
 
     def __init__(
         self, layout: Parallelism, code: Path, python: Path, environment: Mapping[str, str], device: str
@@ -108,7 +108,7 @@ class _LayoutRehearsal:
         return [*judged, *left_out]
 
     def model(self, stood_in: list[str]) -> list[LayoutResult]:
-        """Train the tiny model; append the replaced names to `stood_in`."""
+        """Train the tiny model. Appends the replaced names to `stood_in`."""
         layout, left_out = self.layout, list[LayoutResult]()
         if layout.megatron and not self.mindspeed:
             layout, left_out = _supported_by_local_layers(layout)
@@ -138,7 +138,7 @@ class _LayoutRehearsal:
 
 
 def _supported_by_local_layers(layout: Parallelism) -> tuple[Parallelism, list[LayoutResult]]:
-    """Return the layout without what needs MindSpeed or Transformer Engine in place of Megatron-core's local layers."""
+    """Return the layout without parts that need MindSpeed or Transformer Engine instead of local layers."""
     left_out: list[LayoutResult] = []
     train = layout.train
     if train.context > 1:
@@ -154,7 +154,7 @@ def _supported_by_local_layers(layout: Parallelism) -> tuple[Parallelism, list[L
 
 
 def _not_rehearsable(layout: Parallelism, device: str) -> Iterator[NotRehearsed]:
-    """Yield what this level can't show for any tree."""
+    """Yield the properties that this level can't show for any tree."""
     if not layout.megatron and layout.train.sequence > 1:
         yield NotRehearsed("tiny model: Ulysses sequence parallelism", "it needs flash attention")
     if layout.rollout is not None:
@@ -169,7 +169,7 @@ _TINY_SIZE = 2  # greatest size of each dimension of the tiny layout
 
 
 def tiny_sizes(layout: Parallelism) -> tuple[int, dict[str, int]]:
-    """Return the number of ranks and the training sizes of the tiny layout, every dimension at most 2."""
+    """Return the number of ranks and the training sizes of the tiny layout, with dimensions of at most 2."""
     given = layout.train
     if not layout.megatron:
         sharded = 0 < given.shard < layout.world

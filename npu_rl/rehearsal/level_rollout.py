@@ -1,4 +1,4 @@
-"""Rehearsal level *rollout*: two ranks with vLLM's V1 engine, from a converted checkpoint."""
+"""Rehearsal level *rollout*: two ranks with vLLM's V1 engine, starting from a converted checkpoint."""
 
 from __future__ import annotations
 

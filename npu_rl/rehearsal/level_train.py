@@ -1,4 +1,4 @@
-"""Rehearsal level *train*: the trainer on one rank; transformers with its own copy of the weights is the rollout.
+"""Rehearsal level *train*: the trainer on one rank, with transformers and its own weights as the rollout.
 
 cann-recipes-train's trainer, whose workers have one engine and one resharding only, runs on two ranks with vLLM.
 """
@@ -66,7 +66,7 @@ def train_and_resume(
     saved: int,
     limits: TransferLimits | None,
 ) -> None:
-    """Train; if the training is long enough, interrupt and resume it after its first checkpoint.
+    """Train. A long enough training is interrupted and resumed after its first checkpoint.
 
     Args:
         saved: Step of the first checkpoint.
@@ -90,7 +90,7 @@ def train_and_resume(
 
 @contextmanager
 def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
-    """Record in `part` why its training fails, and what the record's metrics show.
+    """Record in `part` why its training fails, and facts from the run record's metrics.
 
     Raises:
         RunStopped: If the user or the system stops it.
@@ -151,7 +151,7 @@ def train_scaled(
 
 
 def _read_curve(part: TrainPart, record: RunRecord) -> None:
-    """Fill in what the record's metrics show, and the folder of its usage counts."""
+    """Set a part's facts from the record's metrics, and the folder of its usage counts."""
     part.usage += [attempt.usage for attempt in record.attempts]
     points = record.curve()
     part.curve = rewards(points)
@@ -161,6 +161,6 @@ def _read_curve(part: TrainPart, record: RunRecord) -> None:
 
 
 def _transfer(points: list[Point]) -> float | None:
-    """Return the greatest difference of probabilities in the first ten steps, while the policy has hardly changed."""
+    """Return the largest probability difference in the first ten steps, while the policy has hardly changed."""
     found = [point.data[DIFFERENCE] for point in points[:10] if DIFFERENCE in point.data]
     return max(found, default=None)

@@ -1,4 +1,4 @@
-"""A Megatron checkpoint of the tiny model, made as `npu-rl weights convert` makes it."""
+"""A Megatron checkpoint of the tiny model, made like in `npu-rl weights convert`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
 
 def with_checkpoint(small: Prepared, record: RunRecord, layout: OutputLayout, screen: Screen) -> Prepared:
-    """Return the recipe with a checkpoint of its tiny model, which is made unless it is there.
+    """Return the recipe with a checkpoint of its tiny model, which is made if it is missing.
 
     Raises:
         NpuRlError: If the model can't be made or converted.

@@ -1,4 +1,4 @@
-"""The patches of a workspace, and which of them a rehearsal reached."""
+"""The patches of a workspace, and those that a rehearsal reached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npu_rl.workspace.verification.verify import Report
 
 @dataclass(frozen=True)
 class PatchUse:
-    """A patch and what a rehearsal showed of it.
+    """A patch and its use in a rehearsal.
 
     Attributes:
         slugs: Its switches.
@@ -76,7 +76,7 @@ def _uses(report: Report, hooks: Counter[str] | None) -> Iterator[PatchUse]:
 
 
 def _hook_name(name: str) -> str:
-    """Return the name under which a hook is counted: its patch's, without number and suffix."""
+    """Return the name under which a patch's hook is counted: the patch's name without number and suffix."""
     return name.removesuffix(".patch").partition("-")[2]
 
 

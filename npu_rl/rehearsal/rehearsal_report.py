@@ -1,4 +1,4 @@
-"""The report of a rehearsal: what it showed, and what it could not show."""
+"""The report of a rehearsal: its results, and the properties that it can't show."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TrainPart:
 
 @dataclass
 class RehearsalReport:
-    """The rehearsal of one recipe; levels that were not selected are None.
+    """The rehearsal of one recipe. Levels that were not selected are None.
 
     Attributes:
         backend: Name of the training backend, for people.
@@ -144,7 +144,7 @@ class RehearsalReport:
         }
 
     def real(self) -> list[str]:
-        """Return what ran unchanged from the tree."""
+        """Return the parts that ran unchanged from the tree."""
         parts = self.train_parts()
         if not parts:
             return []
@@ -159,7 +159,7 @@ class RehearsalReport:
         ]
 
     def only_a_device(self) -> list[str]:
-        """Return what no CPU can show: in general, and of each patch by its header."""
+        """Return the properties that need a device: general ones, and those in each patch's header."""
         of_patches = [
             f"{patch.name}: {patch.needs_npu}"
             for patch in self.patches

@@ -49,7 +49,7 @@ RUNTIME = "npu_rl_runtime"
 
 
 def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> RehearsalReport:
-    """Rehearse one level, "all" or "quick", and write the report to the rehearsal's folder among the runs.
+    """Rehearse one level, "all" or "quick", and write the report to the rehearsal's run folder.
 
     Raises:
         NpuRlError: If the level can't be rehearsed.
@@ -105,7 +105,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
 
 
 def _timed_parts(screen: Screen, total: int) -> Callable[[str], AbstractContextManager[None]]:
-    """Return what notes the beginning of each part, and how long it took."""
+    """Return a context manager that prints the start and the duration of each part."""
     numbers = itertools.count(1)
 
     @contextlib.contextmanager
@@ -138,7 +138,7 @@ def _usage(report: RehearsalReport) -> tuple[Counter[str], Counter[str]]:
 
 
 def _new_record(prepared: Prepared, level: str, suffix: str = "") -> RunRecord:
-    """Create a record: NAME.rehearsal, or with the first free number."""
+    """Create the record NAME.rehearsal, with a number if the name is taken."""
     runs = runs_folder(prepared.paths)
     base = f"{prepared.recipe.name}.rehearsal{suffix}"
     names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
@@ -147,7 +147,7 @@ def _new_record(prepared: Prepared, level: str, suffix: str = "") -> RunRecord:
 
 
 def _is_taken(runs: Path, name: str) -> bool:
-    """Return whether the name is taken; the record of a killed rehearsal is completed."""
+    """Return whether the name is taken, after completing the record of a killed rehearsal."""
     if (runs / name / "run.json").is_file():
         with contextlib.suppress(NpuRlError):  # it is in progress, or can't be read
             if RunRecord.load(runs, name).is_incomplete:
@@ -171,7 +171,7 @@ def _run_imports(
 
 
 def patched_packages(prepared: Prepared) -> list[str]:
-    """Return the packages to import: the trainer's, the runtime, and folders of others that patches change.
+    """Return the packages to import: the trainer's, the runtime, and patched folders of other packages.
 
     All 900 modules of vLLM would take ten minutes. Where no patch changes what a trainer's script imports, as in
     Pai-Megatron-Patch, all of that is imported.
@@ -195,7 +195,7 @@ def patched_packages(prepared: Prepared) -> list[str]:
 
 
 def _patched_files(prepared: Prepared) -> list[str]:
-    """Return the files that patches change, as paths in the tree."""
+    """Return the patched files as paths in the tree."""
     return [
         file
         for component, patch in prepared.lock.patches()
@@ -204,7 +204,7 @@ def _patched_files(prepared: Prepared) -> list[str]:
 
 
 def _script_and_imports(code: Path, module: str) -> set[str]:
-    """Return a trainer that is a script in no package, and the tree's packages that it imports; else nothing."""
+    """Return a trainer that is a script outside packages, and the tree's packages it imports; else an empty set."""
     script = (code / module.replace(".", "/")).with_suffix(".py")
     if any((folder / "__init__.py").is_file() for folder in script.parents) or not script.is_file():
         return set()
@@ -220,7 +220,7 @@ def _imported_names(node: ast.AST) -> list[str]:
 
 
 def _paths_in_tree(prepared: Prepared, component: str, files: tuple[str, ...]) -> list[str]:
-    """Return where a component's files are in the code folder."""
+    """Return the paths of a component's files in the code folder."""
     takes = prepared.lock.components[component].take if component in prepared.lock.components else ()
     paths = []
     for file in files:
@@ -244,7 +244,7 @@ def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> Layout
 
 
 def _layout(prepared: Prepared) -> Parallelism:
-    """Return the sizes that the trainer hands to Megatron, with the layers of stages from wherever it reads them."""
+    """Return the sizes that the trainer passes to Megatron, including the layers of each stage."""
     if prepared.recipe.has_own_keys:
         code = prepared.paths.code
         tree = load_configuration(code, config_location(prepared.recipe), AnswerCache(code))
@@ -254,14 +254,14 @@ def _layout(prepared: Prepared) -> Parallelism:
 
 
 def _on_cpu(prepared: Prepared, name: str) -> Recipe:
-    """Return the recipe for a CPU, whose environment these levels have: scaled down, or as it is."""
+    """Return the recipe for a CPU, scaled down unless its trainer has its own keys."""
     if prepared.recipe.has_own_keys:
         return prepared.recipe.model_copy(update={"name": name, "device": "cpu"})
     return scale_recipe(prepared.recipe, name)[0]
 
 
 def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
-    """Return the environment of the training processes on a CPU, without their stand-ins; these levels have others."""
+    """Return the environment of training processes on a CPU, without their stand-ins, since these levels use others."""
     small = prepared.with_recipe(_on_cpu(prepared, record.name))
     command = small.command(record.folder.parent, record.mark, 1, None)
     own = {

@@ -22,7 +22,7 @@ _PASS_TOKENS = 2 * PROMPT
 
 
 def scale_npu_trainer(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
-    """Return the recipe for the rehearsal, without its checkpoint, and the changes as text.
+    """Return the recipe for the rehearsal, without a checkpoint, and the changes as text.
 
     Beyond what `scale_for_rollout` keeps, it keeps the trainer's own resharding between training and rollout, and
     MindSpeed's swapped optimizer.

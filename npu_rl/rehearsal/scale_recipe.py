@@ -1,4 +1,4 @@
-"""Scale a recipe down to what a CPU trains in a minute: its trainer and settings with tiny sizes."""
+"""Scale a recipe down to tiny sizes that a CPU trains in a minute, keeping its trainer and settings."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def tiny_model_of(recipe: Recipe) -> Any:
 
 
 def _manager_for_one(recipe: Recipe) -> str | None:
-    """Return the recipe's reward manager, which the trainer's entry may need (recipe/dapo/main_dapo.py:149@796871d).
+    """Return the recipe's reward manager, which the entry point may need (recipe/dapo/main_dapo.py:149@796871d).
 
     None for `batch`: it scores all responses in one call, and the rehearsal's reward takes one.
     """
@@ -132,7 +132,7 @@ def _overrides(recipe: Recipe) -> dict[str, Any]:
 
 
 def _goal(steps: int) -> float | None:
-    """Return the reward that a working stack exceeds: 0.9 after 60 steps, None for a shorter rehearsal."""
+    """Return the reward that a working stack exceeds: 0.9 after 60 steps; None for shorter rehearsals."""
     return 0.9 if steps >= STEPS else None
 
 

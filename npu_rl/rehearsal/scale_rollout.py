@@ -1,4 +1,4 @@
-"""Scale a recipe down for the level *rollout*: two ranks, vLLM's engine, and a model half trained on small sums."""
+"""Scale a recipe down for the level *rollout*: two ranks, vLLM's engine, a model half trained on small sums."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ACCURACY_SHARE = 0.67
 
 
 def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, list[str]]:
-    """Return the recipe for the rehearsal, without its checkpoint, and the changes as text.
+    """Return the recipe for the rehearsal, without a checkpoint, and the changes as text.
 
     Beyond what the level *train* keeps, it keeps the engine and its arguments, freeing its memory, chunked prefill,
     the kinds of offloading, YaRN, loading a checkpoint into the actor, and a reward of `deepscaler`.
@@ -107,7 +107,7 @@ def _overrides(recipe: Recipe) -> dict[str, Any]:
 
 
 def _reward(recipe: Recipe, steps: int) -> Reward:
-    """Return the recipe's reward if it can score the sums' data source, else the trainer's reward for that source."""
+    """Return the recipe's reward if it can score the sums' data source, else the trainer's for that source."""
     reward = recipe.reward if _scores_the_sums(recipe.reward) else Reward()
     best = ACCURACY_SHARE if reward.arguments.get("variant") == "format" else 1.0
     return reward.model_copy(update={"goal": GOAL * best if steps >= STEPS else None})

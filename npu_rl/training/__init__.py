@@ -1,1 +1,1 @@
-"""One run: its processes, its record, what follows its log, and what is put into its workers."""
+"""Training runs: their processes, records and monitoring, and the code injected into their workers."""

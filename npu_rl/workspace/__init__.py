@@ -1,1 +1,1 @@
-"""The folder that `setup` lays, and what proves and describes it."""
+"""Workspaces: the folder that `setup` creates, its verification, builds, summaries and exports."""

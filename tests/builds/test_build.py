@@ -223,4 +223,4 @@ def test_a_locks_digest_alone_does_not_vouch_for_products(
     receipt_with(built, lambda body: body["setup"].update(built=forged))
     ok(run_here(["verify", "-w", built.root, "--deep"], built_stack.env))  # as documented
     told = run_here([*verified, environment["id"]], built_stack.env)
-    assert_told(told, "another environment than the expected one", code=3)
+    assert_told(told, "differs from the expected one", code=3)

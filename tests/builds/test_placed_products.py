@@ -123,7 +123,7 @@ def test_what_is_in_a_products_place_is_not_touched(tmp_path: Path) -> None:
     home = Home(tmp_path / "w")
     (home.root / "code/q").mkdir()
     (home.root / "code/q/b.so").write_text("mine")
-    with pytest.raises(WorkspaceError, match="There is a file in the place of a product"):
+    with pytest.raises(WorkspaceError, match="A file is in the way of a product"):
         home.place()
     assert (home.root / "code/q/b.so").read_text() == "mine"
     assert (home.root / "code/p/a.so").read_bytes() == b"old a"

@@ -133,7 +133,7 @@ def test_prompts_are_cut_at_their_left_whatever_the_recipe_says(
     changes = (f"data.overlong={truncation}", f"data.filter_overlong={str(dropped).lower()}")
     found = rule(script(lay(tmp_path, SERVERS, cut), *changes), "overlong-prompts")
     assert found.ok is ok and found.advice
-    instead = f"; what is kept is cut at its left, whatever data.overlong says ({LOOPS}:1)"
+    instead = f"; what is kept is cut at its left, regardless of data.overlong ({LOOPS}:1)"
     assert found.figures.endswith(f"then: {truncation}{instead}")
     assert "ends the run" not in found.fix
     older = rule(script(lay(tmp_path / "older", SERVERS), *changes), "overlong-prompts")

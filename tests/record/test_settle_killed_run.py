@@ -311,7 +311,7 @@ def test_nothing_of_a_record_is_written_through_a_link(tmp_path: Path) -> None:
     (runs / "demo/attempts").rename(elsewhere)
     (runs / "demo/attempts").symlink_to(elsewhere)
     before = sorted(path.name for path in elsewhere.rglob("*"))
-    with pytest.raises(NpuRlError, match="something else in place of a folder"):
+    with pytest.raises(NpuRlError, match="a symbolic link in place of a folder"):
         RunRecord.open(runs, "demo")
     assert sorted(path.name for path in elsewhere.rglob("*")) == before
 

@@ -79,9 +79,7 @@ def test_workers_without_a_place_for_the_standin_are_refused_and_left_out_of_all
 
 
 def test_the_engine_is_rehearsed_only_with_megatron_and_vllm(tmp_path: Path) -> None:
-    with pytest.raises(
-        RecipeError, match="vLLM's engine with Megatron-core, and this recipe asks for others"
-    ):
+    with pytest.raises(RecipeError, match="vLLM's engine with Megatron-core, and this recipe uses others"):
         choose_levels(prepared(tmp_path, FSDP), "rollout")
 
 

@@ -54,7 +54,7 @@ def test_the_layout_is_by_the_values_of_the_keys_that_are_named(tmp_path: Path) 
 def test_without_words_for_it_or_with_a_value_that_is_no_size_it_is_said(tmp_path: Path) -> None:
     code = lay(tmp_path / "code", {"configs/sizes.yaml": SIZES})
     without = load_recipe(str(write_recipe(tmp_path)))
-    with pytest.raises(RecipeError, match=r"trainer\.layout names none for its sizes"):
+    with pytest.raises(RecipeError, match=r"trainer\.layout is not set"):
         own_layout(without, compose_files(code / "configs", "sizes", code))
     with pytest.raises(
         RecipeError, match=r"trainer\.layout\.tensor is not a size: training\.tensor is 'two'"
@@ -72,7 +72,7 @@ def fake(tmp_path: Path) -> FakeRun:
 def test_levels_that_train_are_refused_with_the_reason(fake: FakeRun, level: str) -> None:
     with pytest.raises(UsageError, match=f"The level {level} can't rehearse demo") as caught:
         rehearse.rehearse(fake.prepared([]), level, PlainScreen(), lambda _: None)
-    assert "npu-rl does not know which of them make a training small" in str(caught.value)
+    assert "npu-rl can't scale them down" in str(caught.value)
 
 
 def test_all_levels_are_those_that_are_possible(fake: FakeRun) -> None:

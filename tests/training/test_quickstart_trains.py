@@ -297,7 +297,7 @@ def test_a_level_that_the_recipe_has_nothing_for(
     """vLLM's engine can't be rehearsed where transformers generates: said at once, nothing trained."""
     done = run_cli([*train, "--rehearse=rollout", "--json"], env, tmp_path, timeout=100)
     assert done.returncode != 0 and not done.stdout
-    assert "this recipe asks for others" in done.stderr and "--rehearse=train" in done.stderr
+    assert "this recipe uses others" in done.stderr and "--rehearse=train" in done.stderr
     assert not list(tmp_path.rglob("*.rehearsal*"))
 
 

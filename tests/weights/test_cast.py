@@ -117,7 +117,7 @@ def test_an_output_of_another_input_is_refused(done: tuple[Path, Path, CastRepor
     _, target, _ = done
     other = tiny_fp8(tmp_path / "other", seed=1)
     before = {p.name: p.read_bytes() for p in target.iterdir()}
-    with pytest.raises(NpuRlError, match="The output folder has the output of another input"):
+    with pytest.raises(NpuRlError, match="The output folder belongs to another input"):
         cast(other, target)
     assert {p.name: p.read_bytes() for p in target.iterdir()} == before
 

@@ -89,7 +89,7 @@ PLANNED: dict[str, tuple[Callable[[Path], None], str, str]] = {
     ),
     "no weight": (lambda f: change_tensors(f, SECOND, **{WEIGHT: None}), "Scales have no tensor", SCALE),
     "scale in BF16": (set_scale("BF16", (1, 1), b"\0\x3f"), "Scales are not in F32", SCALE),
-    "scale of another shape": (set_scale("F32", (1, 2), f32([1, 1])), "Scales have another shape", SCALE),
+    "scale of another shape": (set_scale("F32", (1, 2), f32([1, 1])), "Scales don't have the shape", SCALE),
     "weight cast already": (
         lambda f: change_tensors(f, SECOND, **{WEIGHT: ("BF16", (128, 128), bytes(2 * 128 * 128))}),
         "A tensor that has scales is not in FP8", WEIGHT,
@@ -183,7 +183,7 @@ def test_an_interpreter_without_torch_is_named(tmp_path: Path) -> None:
 
 def test_an_interpreter_that_ends_at_once_is_named(tmp_path: Path) -> None:
     source = tiny_fp8(tmp_path / "in")
-    with pytest.raises(HostError, match="A worker ended before its task did"):
+    with pytest.raises(HostError, match="A worker exited before its task was finished"):
         cast_weights(source, tmp_path / "out", Workers("/bin/false", 2))
     with pytest.raises(HostError, match="can't be started"):
         cast_weights(source, tmp_path / "out", Workers("/no/such/python", 2))

@@ -191,10 +191,10 @@ def test_it_goes_on_where_it_was_interrupted(
     assert convert(hf, target)["seconds"] == 0
     changed = tensors | {"model.norm.weight": tensors["model.norm.weight"] + 1}
     other = tiny.write_hf(tmp_path / "other", tiny.DEEPSEEK, changed)
-    with pytest.raises(WeightsError, match="output of another input"):
+    with pytest.raises(WeightsError, match="output folder belongs to another input"):
         convert(other, target)
     min(target.glob("__*.distcp")).write_bytes(b"")
-    with pytest.raises(UsageError, match="changed afterwards"):
+    with pytest.raises(UsageError, match="changed since it was written"):
         convert(hf, target)
 
 
@@ -286,7 +286,7 @@ def test_a_kill_between_the_last_file_and_the_journal(
     assert equal(hf, out)
     last = out / (".metadata" if kind == "torch_dist" else "config.json")
     last.unlink()
-    with pytest.raises(UsageError, match="changed afterwards") as raised:
+    with pytest.raises(UsageError, match="changed since it was written") as raised:
         convert(hf, out, OutputLayout(kind))
     assert last.name in str(raised.value)
 
@@ -300,7 +300,7 @@ def test_another_model_does_not_go_on(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other/config.json").write_text(json.dumps(other))
     convert(dist, tmp_path / "back", OutputLayout("hf"), config=hf)
-    with pytest.raises(WeightsError, match="output of another input"):
+    with pytest.raises(WeightsError, match="output folder belongs to another input"):
         convert(dist, tmp_path / "back", OutputLayout("hf"), config=tmp_path / "other")
 
 

@@ -62,7 +62,7 @@ def test_every_difference_is_found(folder: Path) -> None:
 
 def test_a_list_is_not_overwritten(folder: Path) -> None:
     (folder / NAME).write_text("mine")
-    with pytest.raises(UsageError, match="The folder has a list of hashes already"):
+    with pytest.raises(UsageError, match="The folder already has a list of hashes"):
         write_hashes(folder, 1, lambda _: None)
     assert (folder / NAME).read_text() == "mine"
 
@@ -98,7 +98,7 @@ def test_a_list_that_proves_nothing(folder: Path) -> None:
     (folder / NAME).write_text(f"{'0' * 64}  empty\n{hashlib.sha256().hexdigest()}  empty\n")
     with pytest.raises(WeightsError) as raised:
         verify_hashes(folder, 1, lambda _: None)
-    assert "line 2 lists empty again" in str(raised.value)
+    assert "line 2 repeats empty" in str(raised.value)
 
 
 def test_an_empty_folder_has_no_list(tmp_path: Path) -> None:

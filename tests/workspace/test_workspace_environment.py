@@ -117,7 +117,7 @@ def test_a_forged_environment_is_another_one(stack: Stack, paths: WorkspacePaths
     forge_lock(paths)
     forge_receipt(paths)
     done = run_here(["verify", "-w", paths.root, "--expect", expected], stack.env)
-    assert_told(done, "another environment than the expected one", expected, code=3)
+    assert_told(done, "differs from the expected one", expected, code=3)
     done = run_here(["train", "quickstart", "--dry-run", "-w", paths.root, "--expect", expected], stack.env)
     assert_told(done, "modified   activate", code=3)  # of the lock's variables, and so proven first
 

@@ -1,1 +1,1 @@
-"""The weights and checkpoints of a recipe: what its trainer loads, what a folder has, and the commands that make it."""
+"""The weights and checkpoints that a recipe's trainer loads, and the commands that make them."""

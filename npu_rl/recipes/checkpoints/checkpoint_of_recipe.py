@@ -1,4 +1,4 @@
-"""A recipe's demands on a checkpoint folder: the model, the format, and the transformers that it is checked with."""
+"""A recipe's requirements on a checkpoint folder: model, format and transformers version."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from npu_rl.weights.tensors.npu_rl_tensors.hf_checkpoint import CONFIG, listed
 
 @dataclass(frozen=True)
 class CheckpointOfRecipe:
-    """Compares a checked folder with a recipe. Findings are added to the folder's."""
+    """Compares a checked folder with a recipe, and adds findings to the folder's."""
 
     loaded: LoadedRecipe
 
     def compare_architecture(self, checked: CheckedFolder) -> None:
-        """Find sizes in config.json that are not those of the recipe's `model.architecture`."""
+        """Report sizes in config.json that differ from the recipe's `model.architecture`."""
         loaded = self.loaded
         if loaded.recipe.has_own_keys or checked.checkpoint is None:  # its recipes have no section `model`
             return
@@ -53,7 +53,7 @@ class CheckpointOfRecipe:
             )
 
     def compare_transformers(self, checked: CheckedFolder, version: str) -> None:
-        """Note that another transformers is in the stack's tree, or required by it, than the interpreter has."""
+        """Report if the interpreter's transformers isn't the version that the stack contains or requires."""
         from packaging.requirements import Requirement
 
         from npu_rl.stack.manifest.load_manifest import load_manifest
@@ -76,7 +76,7 @@ class CheckpointOfRecipe:
                 checked.add("weights-transformers", Severity.NOTE, checked.folder, message, fix)
 
     def compare_format(self, checked: CheckedFolder, ranks: Sequence[int]) -> None:
-        """Find that the recipe's trainer loads another format, or a legacy checkpoint of other ranks.
+        """Report if the recipe's trainer loads another format, or a legacy checkpoint with other ranks.
 
         Args:
             ranks: Sizes of the tensor, pipeline and expert groups that the files are of, without sizes of 1.

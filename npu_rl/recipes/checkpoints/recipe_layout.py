@@ -1,4 +1,4 @@
-"""The checkpoint's format and layout that the stack of a recipe loads."""
+"""The checkpoint format and layout that a recipe's stack loads."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_LAYERS = "actor_config.num_layer_list"
 
 
 def recipe_layout(loaded: LoadedRecipe) -> OutputLayout:
-    """Return the format, and of a legacy checkpoint the ranks that the recipe trains with.
+    """Return the checkpoint format and, for a legacy checkpoint, the recipe's ranks.
 
     Raises:
         RecipeError: If the recipe's trainer loads no Megatron checkpoint, or its stack has no table here.
@@ -43,7 +43,7 @@ def recipe_layout(loaded: LoadedRecipe) -> OutputLayout:
         raise RecipeError(
             "The trainer of this recipe loads Hugging Face's format",
             where=loaded.where("actor"),
-            why="Its strategy is not megatron: give it the input as it is, in BF16.",
+            why="Its strategy is not megatron: it loads the BF16 weights without a conversion.",
         )
     if recipe.manifest in _DIST:
         return OutputLayout("torch_dist")
@@ -56,8 +56,8 @@ def _unknown_stack(loaded: LoadedRecipe) -> RecipeError:
     return RecipeError(
         f"There are no tables of names for the stack {loaded.recipe.manifest}",
         where=loaded.where("manifest"),
-        why=f"Those of {', '.join((*_DIST, _LEGACY, _LEGACY_OWN_KEYS))} are known.",
-        hint="If it loads Megatron-core 0.12.1's torch_dist: --format torch_dist instead of --layout",
+        why=f"Supported stacks: {', '.join((*_DIST, _LEGACY, _LEGACY_OWN_KEYS))}.",
+        hint="If it loads Megatron-core 0.12.1's torch_dist format, pass --format torch_dist instead of --layout",
     )
 
 
@@ -67,7 +67,7 @@ def _ranks(loaded: LoadedRecipe) -> LegacyRanks:
     layers = tuple(given) if isinstance(given, list) else layout.stage_layers
     if not layers:
         raise RecipeError(
-            "The layers of the pipeline stages are not given, and can't be equal",
+            "The layers can't be divided evenly among the pipeline stages, and no list of layers is set",
             where=loaded.where("actor", "parallel"),
             why=f"{layout.model.layers} layers on {layout.train.pipeline} stages.",
             hint=f"overrides.{_LAYERS}: [...]",
@@ -76,7 +76,7 @@ def _ranks(loaded: LoadedRecipe) -> LegacyRanks:
 
 
 def _ranks_of_own_keys(loaded: LoadedRecipe) -> LegacyRanks:
-    """Return the ranks by the keys that `trainer.layout` names; equal stages where the recipe has no list of layers."""
+    """Return the ranks from the keys in `trainer.layout`; stages are equal unless the recipe lists their layers."""
     names, values = loaded.recipe.trainer.layout, loaded.recipe.overrides
 
     def size(key: str | None) -> int:
@@ -94,7 +94,7 @@ def _ranks_of_own_keys(loaded: LoadedRecipe) -> LegacyRanks:
         raise RecipeError(
             "The parallel sizes of the recipe are not known",
             where=loaded.where("trainer"),
-            why="trainer.layout has to name the keys of tensor and pipeline, and none of expert.",
+            why="trainer.layout must name keys for tensor and pipeline, and no key for expert.",
         )
     given = values.get(_OWN_LAYERS)
     if given is None:

@@ -1,4 +1,4 @@
-"""The commands that make the weights and the checkpoint that a recipe names, with the disk that they need."""
+"""The commands that make a recipe's weights and checkpoint, and the disk space they need."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class WeightCommands:
     """The commands for one recipe.
 
     Attributes:
-        disk: Sizes of its model in each format; None if they are not known.
-        speed: Bytes a second of the storage, where it was given.
+        disk: Sizes of its model in each format; None if unknown.
+        speed: The storage's bytes per second, if given.
     """
 
     loaded: LoadedRecipe
@@ -44,10 +44,10 @@ class WeightCommands:
     speed: float | None = None
 
     def named_in(self, found: Finding, folder: Path | None) -> Finding:
-        """Return a finding on missing or unclean weights with the command that makes them; others as they are.
+        """Add the command that makes the weights to a finding on missing or unclean weights; return others unchanged.
 
         Args:
-            folder: The weights in Hugging Face's format, where they are on this machine.
+            folder: The weights in Hugging Face's format, if they are on this machine.
         """
         if found.rule not in _RULES:
             return found
@@ -65,7 +65,7 @@ class WeightCommands:
         return replace(found, fix=f"{command}, or {found.fix}") if command else found
 
     def _of_own_keys(self, key: str) -> str:
-        """Return the command for a path of a trainer whose keys are its own: the model's folder or the checkpoint."""
+        """Return the command that makes a model folder or checkpoint named by a trainer's own key."""
         recipe = self.loaded.recipe
         tokenizer = next((name for name in recipe.trainer.paths if name.endswith(_TOKENIZER)), "")
         model, given = recipe.overrides.get(tokenizer), recipe.overrides.get(key)
@@ -108,7 +108,7 @@ class WeightCommands:
         return command if self.disk is None else command + self._needs((self.disk.bf16,), (self.disk.dist,))
 
     def _needs(self, read: Sequence[int], written: Sequence[int]) -> str:
-        """Return what a command reads, the disk that it needs, and how long that takes at the given speed."""
+        """Return the size of a command's input and output, and the time that both take at the given speed."""
         if not written:
             return ""
         reads = f"reads {sum(read) / 1e9:.1f} GB, " if read else ""

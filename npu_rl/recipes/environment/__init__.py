@@ -1,1 +1,1 @@
-"""Environment variables of a recipe: who reads each, and the values that it takes."""
+"""Environment variables of a recipe: the code that reads each, and its accepted values."""

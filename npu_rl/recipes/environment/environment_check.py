@@ -132,7 +132,7 @@ class _EnvironmentCheck:
             yield from self._faults_by_reads(name, value)
 
     def _faults_by_reads(self, name: str, value: str) -> list[EnvironmentFault]:
-        """Return the faults that the tree's reads of a variable show, or that were found before."""
+        """Return the faults of a variable according to the tree's reads of it, from the cache if possible."""
 
         def find() -> list[EnvironmentFault]:
             reads = self._reads.reads_of(name) if self._reads else []
@@ -158,7 +158,7 @@ class _EnvironmentCheck:
             yield EnvironmentFault("environment-value", name, message, fix, certain=True)
 
     def _unknown_name_faults(self, name: str) -> Iterator[EnvironmentFault]:
-        """Yield a fault for a misspelt name, or for one that the tree would have to read and does not."""
+        """Yield a fault for a misspelt name, or for a name that only the tree could read but doesn't."""
         near = near_name(name, {*environment_table.NAMES, *self._switches})
         of_tree = name.startswith(environment_table.PREFIXES_OF_TREES)
         if self._code is not None and name.startswith("VLLM_"):
@@ -188,7 +188,7 @@ def _from_json(data: Any) -> list[EnvironmentFault]:
 
 
 def near_name(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that `name` misspells, or None if it may be a name of its own.
+    """Return the known name that `name` probably misspells, or None.
 
     A misspelling differs in case or separators, in the order of its words, or in one letter (two in a long name).
     Digits and short words have to be equal: neither VLLM_USE_V2 nor HCCL_RDMA_SL is a misspelling of another name.

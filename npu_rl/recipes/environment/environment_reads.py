@@ -1,4 +1,4 @@
-"""Find the environment variables that a code tree reads, and which values the code around each read accepts.
+"""The environment variables that a code tree reads, and the values that the code around each read accepts.
 
 Nothing of the tree is run. A read is `os.environ.get("NAME")`, `os.environ["NAME"]` or `os.getenv("NAME")`. The code
 around it shows the accepted values: `int(...)`, `float(...)`, `... == "1"`, `....lower() in ("true", "1")`, a logger's
@@ -60,7 +60,7 @@ class EnvironmentReads:
         self._parser = Parser(code)
 
     def reads_of(self, name: str) -> list[VariableRead]:
-        """Return the reads of one variable: those in `*/envs.py`, or else those in any file."""
+        """Return the reads of one variable: those in `*/envs.py` if there are any, else those in all files."""
         listed = [read for read in self._envs_reads if read.name == name]
         return listed or [read for read in self._reads_mentioning(name) if read.name == name]
 
@@ -73,7 +73,7 @@ class EnvironmentReads:
 
     @cached_property
     def names(self) -> frozenset[str]:
-        """Texts that look like names of variables, in the files that read any."""
+        """Strings that look like variable names, in files that read environment variables."""
         found = {read.name for read in self._envs_reads}
         for text in self._files.values():
             if _READ.search(text):
@@ -219,7 +219,7 @@ def _constants(tree: ast.Module) -> dict[str, str]:
 
 
 def _converters(tree: ast.Module) -> dict[str, str]:
-    """Return the functions of a module that convert their one argument, such as `maybe_convert_int` -> "int"."""
+    """Return the functions of a module that convert their only argument, such as `maybe_convert_int` -> "int"."""
     found = {}
     for function in tree.body:
         if isinstance(function, ast.FunctionDef) and len(function.args.args) == 1:

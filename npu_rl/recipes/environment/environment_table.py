@@ -1,4 +1,4 @@
-"""Environment variables that no code tree reads: those of CANN, HCCL, torch_npu, Ray, Hydra, and npu-rl's own.
+"""Environment variables that are read outside the code tree: by CANN, HCCL, torch_npu, Ray, Hydra and npu-rl.
 
 Ranges and words are from the manuals named in `SOURCES`. A newer version may accept more, so a recipe may overrule
 these findings. Names without an entry in `TYPES` only serve to recognise misspelt names.

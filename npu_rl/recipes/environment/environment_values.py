@@ -1,4 +1,4 @@
-"""Checks of values of environment variables, by what the code or manual that reads them accepts."""
+"""Checks of environment variables' values, based on the code that reads them or its manual."""
 
 from __future__ import annotations
 
@@ -83,14 +83,14 @@ def _not_a_number(wanted: str, instead: str, unit: str) -> InvalidValue:
 
 
 def _without_unit(value: str, unit: str) -> str:
-    """Return the digits of a value such as "300MB", if MB is the unit that the reader assumes anyway; else ""."""
+    """Return the digits of a value such as "300MB" if its unit is the one that the reader assumes; else ""."""
     found = _WITH_UNIT.fullmatch(value.strip())
     written = {unit.lower(), unit.lower()[:1], unit.lower()[:3]}
     return found[1] if found and found[2].lower() in written else ""
 
 
 def one_of(*names: str, fold: bool = False, certain: bool = False) -> ValueCheck:
-    """Return a check for one of some words.
+    """Return a check for one of several words.
 
     Args:
         fold: Whether case is ignored.
@@ -111,7 +111,7 @@ def one_of(*names: str, fold: bool = False, certain: bool = False) -> ValueCheck
 def compared_switch(
     on: frozenset[str], off: frozenset[str], change: Callable[[str], str] = str
 ) -> ValueCheck | None:
-    """Return a check for a switch that its reader compares with text; None if that text is neither yes nor no.
+    """Return a check for a switch that is compared with text; None if that text is neither yes nor no.
 
     Args:
         on: Texts that turn it on; if empty, all but those in `off` do.
@@ -161,7 +161,7 @@ def switch() -> ValueCheck:
 
 
 def _as_digit(value: str) -> str:
-    """Return "1" for yes and "0" for no in any of their words, else ""."""
+    """Return "1" for any word meaning yes, "0" for any word meaning no, else ""."""
     word = value.strip().lower()
     return "1" if word in _YES else "0" if word in _NO else ""
 

@@ -1,4 +1,4 @@
-"""The catalogue as people write it, in YAML, and catalogue.json, which `.ci/regenerate` writes from it.
+"""The catalogue's hand-written YAML files, and catalogue.json, which `.ci/regenerate` generates from them.
 
 Commands read the JSON: `setup` imports no yaml where there is nothing to do, and YAML takes ten times as long to parse.
 """
@@ -27,7 +27,7 @@ def read_fault(path: Path) -> KnownFault:
 
 
 def catalogue_json() -> str:
-    """Return catalogue.json: one fault a line. Raises NpuRlError for an invalid file."""
+    """Return the text of catalogue.json, one fault per line. Raises NpuRlError for an invalid file."""
     rows = [f"{json.dumps(path.stem)}: {json.dumps(_read(path)[1])}" for path in _files()]
     return "{\n" + ",\n".join(rows) + "\n}\n"
 

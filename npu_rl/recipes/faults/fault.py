@@ -1,4 +1,4 @@
-"""Known silent faults as data, each with the witness that shows it in witnesses/.
+"""Known silent faults as data. A script in witnesses/ demonstrates each fault.
 
 Read from catalogue.json, which `.ci/regenerate` writes from the YAML files in catalogue/ (`catalogue_files.py`). Every
 `setup` imports this; a NamedTuple is defined in a seventh of a dataclass's time (0.1 ms for four fields, not 0.7).
@@ -32,7 +32,7 @@ _KEYS = {*_TEXTS, "code", "ended", "switch", "strategy", "witness"}
 
 
 class Ending(NamedTuple):
-    """One change that ends a fault.
+    """One change that fixes a fault.
 
     Attributes:
         by: "patch COMPONENT/VERSION/NAME", or the upstream component with its commit or version.
@@ -44,12 +44,12 @@ class Ending(NamedTuple):
 
     @property
     def is_patch(self) -> bool:
-        """Whether a patch of npu-rl ends the fault."""
+        """Whether a patch of npu-rl fixes the fault."""
         return self.by.startswith("patch ")
 
 
 class Witness(NamedTuple):
-    """The script that shows a fault by executing the tree's own functions.
+    """The script that demonstrates a fault by running the tree's own functions.
 
     Attributes:
         script: Its name in witnesses/.
@@ -63,7 +63,7 @@ class Witness(NamedTuple):
 
     @property
     def path(self) -> Path:
-        """The script's file."""
+        """Path of the script."""
         return WITNESSES / self.script
 
 
@@ -81,8 +81,8 @@ class KnownFault(NamedTuple):
         upstream: The commit or thread that knows it.
         code: Where the fault is; a tree without one of these places doesn't have the code.
         ended: Changes that end it, each on its own; none if nothing does yet.
-        switch: The adaptation that brings it back when it is off; empty if there is none.
-        strategy: The start of `actor.strategy` in runs that reach the code (`fsdp` is fsdp2, too); empty if any does.
+        switch: The adaptation without which the fault returns; empty if there is none.
+        strategy: Prefix of `actor.strategy` in runs that reach the code (`fsdp` includes fsdp2); empty for all runs.
     """
 
     id: str
@@ -106,7 +106,7 @@ class KnownFault(NamedTuple):
         return tuple(dict.fromkeys(place.file for place in cited))
 
     def concerns(self, strategy: str | None) -> bool:
-        """Return whether a run with this `actor.strategy` reaches the code; None is unknown, and may be any."""
+        """Return whether a run with this `actor.strategy` may reach the code. None stands for an unknown strategy."""
         return strategy is None or strategy.startswith(self.strategy)
 
 
@@ -120,7 +120,7 @@ def known_faults() -> tuple[KnownFault, ...]:
 
 
 def parse_fault(name: str, data: Any) -> KnownFault:
-    """Return the fault that a parsed file describes. Raises ValueError if it is invalid."""
+    """Parse a fault from a file's content. Raises ValueError if it is invalid."""
     if not _ID.fullmatch(name):
         raise ValueError(f"invalid id {name!r}: lower-case words joined by hyphens are expected")
     row = _mapping(data, "the file", {*_TEXTS, "code", "ended", "witness"}, _KEYS)
@@ -149,7 +149,7 @@ def _place(data: Any, key: str, more: Sequence[str] = ()) -> Place:
 
 
 def _ending(data: Any) -> Ending:
-    """Return an ending: of one place, or of several in `places`."""
+    """Parse an ending, which has one place or a list of `places`."""
     if isinstance(data, dict) and "places" in data:
         row = _mapping(data, "ended", {"by", "places"}, {"by", "places"})
         places = tuple(_place(one, "ended.places") for one in _rows(row["places"], "ended.places"))

@@ -24,7 +24,7 @@ _LARGEST = 1 << 20
 
 
 def faults_line(code: Path, off: Collection[str] = (), strategy: str | None = "") -> str:
-    """Return the line on the known faults in a tree; empty if it can't be read.
+    """Return the line on the known faults in a tree; empty if the tree can't be read.
 
     Args:
         code: The code folder.
@@ -82,7 +82,7 @@ def _catalogue() -> list[str]:
 
 
 def _state(paths: Iterable[str]) -> tuple[str, int]:
-    """Return a digest of each file's `stat`, and the latest change time in ns; a missing file counts as absent."""
+    """Return a digest of the files' `stat` results, and the latest change time in ns. Files may be missing."""
     rows, newest = [], 0
     for path in paths:
         try:

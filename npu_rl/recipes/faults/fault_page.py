@@ -1,4 +1,4 @@
-"""The page on known faults, by symptom, for people who do not run npu-rl. `.ci/regenerate` writes it."""
+"""The documentation page on known faults, sorted by symptom. `.ci/regenerate` writes it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ recipe trains with FSDP, which does not reach them; with `actor.strategy: megatr
 
 
 def fault_page(faults: Sequence[KnownFault]) -> str:
-    """Return the page: a table of symptoms, then each fault under its severity."""
+    """Return the page: a table of symptoms, followed by the faults grouped by severity."""
     return "\n".join(_lines(faults)) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Verdict on a tree: which known faults its code has, from the texts of its files."""
+"""Verdicts on a tree: which known faults its source code has."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
 
     @property
     def is_open_wrong_result(self) -> bool:
-        """Whether a run has the fault, and it computes something wrong."""
+        """Whether a run has the fault, and its results are wrong."""
         return self.is_open and self.fault.severity == WRONG_RESULT
 
     def to_json(self) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def judge_tree(code: Path, faults: Iterable[KnownFault], off: Collection[str] = 
 
 
 def judge_files(read: Callable[[str], bytes | None], faults: Collection[KnownFault]) -> tuple[Verdict, ...]:
-    """Return the verdict on each fault in a tree that is not laid anywhere.
+    """Return the verdict on each fault in a tree that isn't checked out on disk.
 
     Args:
         read: Returns a file's content by its path in the code folder; None if the tree does not have it.
@@ -87,7 +87,7 @@ def judge_files(read: Callable[[str], bytes | None], faults: Collection[KnownFau
 
 
 def count_line(verdicts: Iterable[Verdict], strategy: str | None = "") -> str:
-    """Return the one line that commands print: how many faults are known, and patched or open in this tree.
+    """Return the line that commands print: the number of known faults, and how many are patched or open in this tree.
 
     Args:
         strategy: The recipe's `actor.strategy`. Faults of another one are counted apart; without a recipe ("") those of

@@ -1,1 +1,1 @@
-"""The judgement of a recipe that every command prints: keys, values, files, environment and plan."""
+"""The checks of a recipe that all commands share: keys, values, files, environment and plan."""

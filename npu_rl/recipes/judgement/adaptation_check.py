@@ -1,4 +1,4 @@
-"""Check that each adaptation which is switched on has its patch in the tree, and that the shell's switches are valid.
+"""Check that each enabled adaptation has its patch in the tree, and that the shell's switches are valid.
 
 A switch that nothing reads changes nothing, without a message: the run would compute what the adaptation is to prevent.
 """
@@ -30,7 +30,7 @@ def adaptation_findings(
     answers: AnswerCache | None = None,
     shell: Mapping[str, str] = os.environ,
 ) -> list[Finding]:
-    """Return an error for each adaptation that is switched on without its patch, or that the shell sets to nonsense.
+    """Return an error for each adaptation that is enabled without its patch, or whose shell variable is invalid.
 
     Args:
         environment: The manifest's variables with the recipe's over them.

@@ -1,4 +1,4 @@
-"""Refusal of a tree with a known fault whose result is wrong, unless the recipe accepts it: `faults: {accept: {...}}`.
+"""Refusal of trees with a known fault that makes results wrong, unless `faults.accept` names the fault.
 
 A run on devices is refused; `npu-rl faults` lists the others. The reason is printed wherever the recipe is judged, and
 recorded with the run.
@@ -66,7 +66,7 @@ def judge_faults(loaded: LoadedRecipe, code: Path | None, environment: Mapping[s
 
 
 def strategy_of(loaded: LoadedRecipe) -> str | None:
-    """Return the `actor.strategy` that decides which faults count.
+    """Return the `actor.strategy` that determines which faults apply.
 
     None if the trainer's keys are its own: which workers it starts is unknown then, so every fault counts.
     """

@@ -109,7 +109,7 @@ def judge(
     find_python: Callable[[], str] | None = None,
     root: Path = Path("/"),
 ) -> Judgement:
-    """Judge a recipe: keys, values, files, weights, layout, batches, memory, and by its trainer's own validation.
+    """Judge a recipe's keys, values, files, weights, layout, batches and memory, and run its trainer's validation.
 
     Args:
         tree: The workspace's tree; None judges the recipe alone. The tree of another manifest is reported and not
@@ -200,7 +200,7 @@ def _judge_own_keys(
     machine: Machine,
     here: bool,
 ) -> Judgement:
-    """Judge a recipe whose trainer's keys are its own: keys, classes, paths, environment and the cluster's address."""
+    """Judge a recipe for a trainer with its own keys: keys, classes, paths, environment and cluster address."""
     from npu_rl.recipes.judgement import own_keys_check
 
     trainer = own_keys_check.read_own_trainer(loaded.recipe, code, answers) if code and answers else None
@@ -246,7 +246,7 @@ def _judge_own_keys(
 
 @contextmanager
 def _garbage_collection_paused() -> Iterator[None]:
-    """Pause Python's garbage collector, which takes a tenth of the time to walk the syntax trees of a hundred files."""
+    """Pause Python's garbage collector, which takes a tenth of the time with the syntax trees of a hundred files."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -278,7 +278,7 @@ def _renamed_keys(loaded: LoadedRecipe) -> Iterator[Finding]:
 
 
 def _missing_cluster_address(loaded: LoadedRecipe) -> list[Finding]:
-    """Return an error if the recipe needs several machines and has no address of the Ray that joins them."""
+    """Return an error if the recipe needs several machines but sets no address of their Ray cluster."""
     cluster = loaded.recipe.cluster
     if cluster.nodes == 1 or cluster.address or loaded.recipe.device != "npu":
         return []
@@ -291,7 +291,7 @@ def _missing_cluster_address(loaded: LoadedRecipe) -> list[Finding]:
 
 
 def _skip_implied_rules(plan: Plan, findings: Iterable[Finding]) -> Plan:
-    """Return the plan with the broken rules that have no finding of their own marked as skipped."""
+    """Return the plan with broken rules marked as skipped if they have no finding of their own."""
     kept = {one.rule for one in findings} | {rule.id for rule in plan.rules if rule.ok}
     why = "follows from another finding"
     rules = (one if one.id in kept else replace(one, ok=True, skipped=why) for one in plan.rules)
@@ -299,7 +299,7 @@ def _skip_implied_rules(plan: Plan, findings: Iterable[Finding]) -> Plan:
 
 
 def _drop_unexplained(key_findings: Sequence[Finding], plan_findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings on keys without each "invalid-value" whose reason a rule of the plan gives."""
+    """Return the findings on keys, without each "invalid-value" that a rule of the plan explains."""
     explained = {
         one.trainer_key
         for one in plan_findings
@@ -311,7 +311,7 @@ def _drop_unexplained(key_findings: Sequence[Finding], plan_findings: Sequence[F
 def _drop_implied(
     found: Sequence[Finding], known: Iterable[Finding], excepted: Collection[str]
 ) -> list[Finding]:
-    """Return the findings that don't merely follow from an invalid value or from another broken rule.
+    """Return the findings that aren't just consequences of an invalid value or another broken rule.
 
     Args:
         found: Findings of the plan.

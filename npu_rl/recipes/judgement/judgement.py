@@ -1,4 +1,4 @@
-"""All findings on a recipe, and the tree that they rest on."""
+"""All findings on a recipe, and the tree that it was checked against."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AssembledTree:
     Attributes:
         manifest: Name of the manifest that it was set up from.
         bundled_manifest: Its name in a recipe, if it is a bundled one.
-        stack: What the workspace was locked with; a recipe is also judged if this extends its manifest.
+        stack: The manifest facts in the workspace's lock; a recipe is also judged if this extends its manifest.
         setup_command: Sets the workspace up with another interpreter, for the trainer's own validation.
     """
 
@@ -33,7 +33,7 @@ class AssembledTree:
 
 @dataclass(frozen=True)
 class Judgement:
-    """All findings on a recipe, and what they rest on.
+    """All findings on a recipe, and their basis.
 
     Attributes:
         key_findings: Findings on keys, values and files; they hold for any size of the recipe.

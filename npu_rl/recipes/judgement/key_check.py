@@ -50,7 +50,7 @@ class RecipeWithOrigins(Protocol):
         """The recipe."""
 
     def where(self, *path: str | int) -> str:
-        """Return the place where a key was set, as file:line."""
+        """Return where a key was set, as file:line."""
 
 
 def read_trainer(
@@ -76,7 +76,7 @@ def read_trainer(
 def check_keys(
     loaded: RecipeWithOrigins, trainer: KeyResolver | ConfigFault | None, code: Path | None
 ) -> list[Finding]:
-    """Find what is wrong with a recipe's keys and values.
+    """Check a recipe's keys and values, and return the findings.
 
     Args:
         loaded: The recipe.
@@ -101,7 +101,7 @@ class KeyChecker:
         self._last = last_settings(self._settings)
 
     def findings(self) -> list[Finding]:
-        """Return everything that is wrong."""
+        """Run all checks and return the findings."""
         self._check_effect()
         self._check_reserved()
         self._check_set_twice()
@@ -116,14 +116,14 @@ class KeyChecker:
         return self._found
 
     def _check_fault(self) -> None:
-        """Report why the trainer's configuration can't be read."""
+        """Report that the trainer's configuration can't be read, with the reason."""
         if isinstance(self._trainer, ConfigFault):
             fault = self._trainer
             path = ("trainer", _FAULTY_KEYS.get(type(fault), "config"))
             self._error(path, "", f"{fault} ({fault.where})", "trainer-config", self._suggest_folder())
 
     def _suggest_folder(self) -> str:
-        """Return the fix for a configuration that is in another folder of the code; empty if it isn't."""
+        """Suggest another folder of the code that has the configuration; empty if there isn't exactly one."""
         folders, own = [], None
         if self._code is not None:
             folders = folders_with(self._code, config_name(self._recipe))
@@ -132,7 +132,7 @@ class KeyChecker:
         return f"set trainer.config_path to {others[0]}" if len(folders) == len(others) == 1 else ""
 
     def _own_folder(self, code: Path) -> Path | None:
-        """Return the folder that is searched for the run's configuration; None without one."""
+        """Return the folder that is searched for the run's configuration; None if it is missing."""
         try:
             return config_location(self._recipe).find_folder(code)
         except ConfigFault:
@@ -193,7 +193,7 @@ class KeyChecker:
             self._error(setting.path, setting.key, message, "invalid-value", fix, refused.certain)
 
     def _names_of_recipe_key(self, setting: Setting, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the accepted names that the recipe's own key accepts, too; all of them under `overrides`."""
+        """Return those accepted names that the recipe's own key also allows; all names for a key under `overrides`."""
         own = () if setting.from_overrides else allowed_names(_typed(setting.path))
         return tuple(name for name in names if name in own) or names
 
@@ -213,7 +213,7 @@ class KeyChecker:
         return f"set {_typed(setting.path)} to {text}"
 
     def _check_section(self, setting: Setting, resolver: KeyResolver) -> None:
-        """Report a section that is set to something other than a mapping or nothing."""
+        """Report a section whose value is neither a mapping nor empty."""
         if setting.value is None or setting.value == {}:
             return
         names = ", ".join(resolver.tree.children(setting.key)[:6])
@@ -234,7 +234,7 @@ class KeyChecker:
                 self._error(setting.path, setting.key, message, "reserved-key")
 
     def _check_set_twice(self) -> None:
-        """Note an override of a key that a section of the recipe sets, too."""
+        """Report an override of a key that a section of the recipe also sets."""
         by_section = {setting.key: setting for setting in self._settings if not setting.from_overrides}
         for setting in self._settings:
             first = by_section.get(setting.key)
@@ -276,7 +276,7 @@ class KeyChecker:
             self._error(fault.path, fault.key, fault.message, "benchmark-only", HINT)
 
     def _check_unsupported(self) -> None:
-        """Report what a recipe has no keys for, with the reason, unless the tree doesn't know the key at all."""
+        """Report settings of features without recipe keys, with the reason, unless the tree doesn't know the key."""
         trainer = self._trainer if isinstance(self._trainer, KeyResolver) else None
         for fault in find_unsupported(self._recipe, self._last):
             if trainer is None or not fault.key or trainer.resolve(fault.key).known:

@@ -1,4 +1,4 @@
-"""Data that a recipe names and this machine lacks: whether it should be here, and the command that makes it."""
+"""Data files of a recipe that are missing on this machine, and the commands that make them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OURS = "npu_rl_runtime/rewards/deepscaler.py"
 
 
 def is_expected_here(given: str, place: Path, *, with_folder: bool = False) -> bool:
-    """Return whether a file should be on this machine, though another may run the recipe.
+    """Return whether a file should be on this machine, even if another machine runs the recipe.
 
     Those beside the recipe are, and those whose folder is there. `/` and the home folder, which every machine has,
     don't count.
@@ -36,7 +36,7 @@ def is_expected_here(given: str, place: Path, *, with_folder: bool = False) -> b
 
 
 def prepare_command(loaded: LoadedRecipe, part: str, place: Path) -> str:
-    """Return the command that makes a missing Parquet file, and what to set where it gives another name.
+    """Return the command that makes a missing Parquet file, and the setting needed if its output has another name.
 
     Args:
         part: train or test, as in the recipe's section `data`.
@@ -54,7 +54,7 @@ def prepare_command(loaded: LoadedRecipe, part: str, place: Path) -> str:
 
 
 def own_prepare_command(loaded: LoadedRecipe, key: str, place: Path) -> str:
-    """Return the command that makes missing data of MindSpeed-RL's trainer; "" for another trainer or key."""
+    """Return the command that makes missing data for MindSpeed-RL's trainer; "" for other trainers and keys."""
     trainer = loaded.recipe.trainer
     ours = any(dotted.startswith("mindspeed_rl.") for dotted in trainer.sections.values())
     if not ours or key.rpartition(".")[2] != "data_path":
@@ -68,7 +68,7 @@ def own_prepare_command(loaded: LoadedRecipe, key: str, place: Path) -> str:
 
 
 def _new_folder(place: Path, dataset: str) -> Path:
-    """Return the file's folder, or one in it, since `data prepare` makes a new one."""
+    """Return the file's folder, or a new folder in it if that exists, since `data prepare` creates its folder."""
     try:
         return place.parent / dataset if place.parent.exists() else place.parent
     except OSError:
@@ -76,7 +76,7 @@ def _new_folder(place: Path, dataset: str) -> Path:
 
 
 def _dataset_of(loaded: LoadedRecipe, place: Path) -> str:
-    """Return the dataset by the names of the file and its folder, or by the reward; "" if unknown."""
+    """Return the dataset that the file, its folder or the reward suggests; "" if unknown."""
     named = f"{place.parent.name}/{place.name}".lower().replace("_", "-")
     for name in DATASETS:
         if name in named:

@@ -1,4 +1,4 @@
-"""Check of the files and functions that a recipe names: they exist and can serve their purpose.
+"""Check that the files and functions that a recipe names exist and can be used.
 
 Code lies in the tree or beside the recipe, so it is checked wherever the recipe is judged. The model, its checkpoint
 and the data lie on the machines of the run, so that they are missing is an error only there.
@@ -120,7 +120,7 @@ class _NamedFileCheck:
             yield self._error("reward-function-name", key, message, fix)
 
     def check_reward_manager(self) -> Iterator[Finding]:
-        """Yield whether the reward loop has the manager that an older key names, which its trainer finds out late."""
+        """Check that the reward loop has the manager that an older key names; the trainer fails late if it doesn't."""
         name = self._setting(_MANAGER)
         if self._code is None or name is None or self._setting("reward_model.reward_loop_source"):
             return
@@ -176,7 +176,7 @@ class _NamedFileCheck:
                 return
 
     def _check_argument_values(self, function: ast.FunctionDef, module: Module) -> Iterator[Finding]:
-        """Yield findings on the recipe's arguments for which the function's code raises."""
+        """Yield findings on arguments in the recipe that make the function's code raise."""
         assert self._code is not None
         from npu_rl.recipes.trainer_keys.value_flow import ValueFlow, ValueUse
 
@@ -196,7 +196,7 @@ class _NamedFileCheck:
             yield self._error("reward-function-arguments", ("reward", "arguments", word), message, fix)
 
     def _suggest_manager(self, function: ast.FunctionDef, extra: Iterable[str]) -> str:
-        """Return the fix that names a reward manager which calls with the function's arguments, else ""."""
+        """Suggest a reward manager that calls the function with the arguments it accepts, else ""."""
         assert self._code is not None
         calls = reward_function.manager_calls(self._code)
         # the trainer's default needs no setting
@@ -288,7 +288,7 @@ class _NamedFileCheck:
     def _missing(
         self, rule: str, key: KeyPath, given: str | None, place: Path, what: str, command: str = ""
     ) -> Iterator[Finding]:
-        """Yield that a file is not there: an error where the recipe runs, else a note if it should be there."""
+        """Report a missing file: an error where the recipe runs, else a note if the file is expected here."""
         fix = f"{command}, or {_NAME_EXISTING}" if command else _NAME_EXISTING
         found = self._error(rule, key, f"there is no {what}{_shown(place)}", fix)
         if self._here:
@@ -298,7 +298,7 @@ class _NamedFileCheck:
             yield replace(found, severity=Severity.NOTE, message=message)
 
     def _local_path(self, given: str | None) -> Path | None:
-        """Return the path on this machine; None for a name on a hub, another file system, or an unknown ~USER."""
+        """Return the path on this machine; None for a hub name, a remote file system, or an unknown ~USER."""
         if given is None or not is_outside(given):
             return None
         try:
@@ -309,13 +309,13 @@ class _NamedFileCheck:
     # -- helpers
 
     def _has_to_exist(self, named: str, path: Path) -> bool:
-        """Return whether this machine has to have the file: not on a file system that only other machines have."""
+        """Return whether the file must exist here: not if its file system is mounted on other machines only."""
         if self._here or not named.startswith(("/", "~")):
             return True
         return path.parent != Path(path.anchor) and _path_test(path.parent.is_dir)
 
     def _near_file(self, named: str, path: Path) -> str:
-        """Return the Python file that was likely meant, written as in the recipe; "" if none is near."""
+        """Return the Python file that was probably meant, in the recipe's spelling; "" if there is no similar one."""
         folder = path.parent
         names = [file.name for file in folder.glob("*.py")] if _path_test(folder.is_dir) else []
         near = nearest(path.name, names)
@@ -334,7 +334,7 @@ _NAME_EXISTING = "name one that every node of the run has"
 
 
 def _path_test(test: Callable[[], bool]) -> bool:
-    """Return the result of a test of a path; False if it fails, such as without permission or for a name too long."""
+    """Return the result of a path test; False if the test fails, such as for lack of permission or a long name."""
     try:
         return test()
     except (OSError, ValueError):
@@ -342,7 +342,7 @@ def _path_test(test: Callable[[], bool]) -> bool:
 
 
 def _shown(path: Path) -> str:
-    """Return a path for a message; of a long one, only its end."""
+    """Return a path for a message, shortened to its end if it is long."""
     text = repr(without_passwords(str(path)))
     return text if len(text) <= _SHOWN_LENGTH else f"'...{text[-_SHOWN_LENGTH:]}"
 

@@ -30,7 +30,7 @@ class Overruling:
     reasons: Mapping[str, str]
 
     def remaining(self, found: Sequence[Finding]) -> tuple[Finding, ...]:
-        """Return the findings that no exception overrules."""
+        """Return the findings that aren't overruled by an exception."""
         return tuple(one for one in found if one not in self.overruled)
 
 

@@ -1,4 +1,4 @@
-"""Check of the keys of a trainer whose keys are its own, against its configuration files and its classes.
+"""Check of a trainer's own keys against its configuration files and classes.
 
 Nothing of the code is imported or run. Values are left to the trainer's own validation.
 """
@@ -52,7 +52,7 @@ class OwnTrainer:
 
     Attributes:
         tree: The composed configuration files.
-        classes: The class of each section that the recipe names one for.
+        classes: The class of each section that the recipe assigns a class to.
         missing: Sections whose class the code does not have.
         unchecked: Sections in use without a class, and why they are not checked.
     """
@@ -81,7 +81,7 @@ class OwnTrainer:
 
 
 def read_own_trainer(recipe: Recipe, code: Path, answers: AnswerCache) -> OwnTrainer | ConfigFault:
-    """Read the configuration files of a trainer and the classes that the recipe names for their sections."""
+    """Read a trainer's configuration files, and the classes that the recipe assigns to their sections."""
     try:
         tree = load_configuration(code, config_location(recipe), answers)
     except ConfigFault as fault:
@@ -99,7 +99,7 @@ def read_own_trainer(recipe: Recipe, code: Path, answers: AnswerCache) -> OwnTra
 def check_own_keys(
     loaded: RecipeWithOrigins, trainer: OwnTrainer | ConfigFault | None, code: Path | None
 ) -> list[Finding]:
-    """Find what is wrong with the keys of a recipe and with those of the trainer's configuration files.
+    """Check the keys of a recipe and of the trainer's configuration files.
 
     Args:
         trainer: The result of `read_own_trainer`; None without a workspace.
@@ -191,7 +191,7 @@ class _OwnKeyChecker(KeyChecker):
         return self._found
 
     def _check_cluster(self) -> None:
-        """Report an override that gives the trainer another size than the cluster has."""
+        """Report an override of a size that differs from the recipe's cluster."""
         by_word = {one.key: one for one in self._settings if one.path[0] == "cluster"}
         for setting in self._settings:
             word = by_word.get(setting.key)
@@ -234,7 +234,7 @@ class _OwnKeyChecker(KeyChecker):
                 self._error(setting.path, setting.key, message + question(meant[:1]), "unknown-key", fix)
 
     def _check_files(self, own: OwnTrainer) -> None:
-        """Check every key of the trainer's configuration files: one that nothing reads has no effect."""
+        """Report keys of the trainer's configuration files that have no effect because nothing reads them."""
         for key, entry in own.tree.entries.items():
             message, meant = _unknown(own, key)
             if message:
@@ -251,7 +251,7 @@ def _unread(key: str, entry: ConfigEntry, message: str, meant: list[str]) -> Fin
 
 
 def _unknown(own: OwnTrainer, key: str) -> tuple[str, list[str]]:
-    """Return why nothing reads a key, and the keys that it may mean; "" if something does, or it is unknown."""
+    """Return why nothing reads a key, and similar keys; "" if it is read, or if that is unknown."""
     parts = tuple(key.split("."))
     found = own.reader_of(parts)
     if found is not None:
@@ -272,7 +272,7 @@ def _unknown(own: OwnTrainer, key: str) -> tuple[str, list[str]]:
 
 
 def _is_section(own: OwnTrainer, parts: tuple[str, ...]) -> bool:
-    """Return whether a class is named for this section or for one below it."""
+    """Return whether a class is assigned to this section or to one below it."""
     return any(
         len(section) >= len(parts) and all(a in ("*", b) for a, b in zip(section, parts, strict=False))
         for section in own.classes

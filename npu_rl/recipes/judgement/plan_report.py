@@ -46,7 +46,7 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
 
 
 def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
-    """Return the plan as JSON, sizes in whole bytes, without the findings."""
+    """Return the plan as JSON without its findings. Sizes are in bytes."""
     plan, machine = judgement.plan, judgement.machine
     judged: dict[str, Any] = {
         "ok": judgement.ok,
@@ -76,7 +76,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
 
 
 def _uncounted_lines(judgement: Judgement) -> Iterator[str]:
-    """Yield what is known of the sizes of a run whose trainer's keys are its own."""
+    """Yield the known sizes of a run whose trainer has its own keys."""
     recipe, free = judgement.recipe, judgement.machine.disk
     yield f"Layout, memory, disk and tokens: not counted, {_UNCOUNTED}."
     every = recipe.checkpoint.every

@@ -1,4 +1,4 @@
-"""Check of training data that `npu-rl data prepare` made, by its report alone: no row is read.
+"""Check of training data made by `npu-rl data prepare`, based on its report, without reading rows.
 
 Every command that judges a recipe runs it, so it may take a few milliseconds. `npu-rl data check` reads the rows and
 calls the reward.
@@ -28,7 +28,7 @@ _MAGIC = b"PAR1"
 
 
 def prepared_data_findings(loaded: LoadedRecipe, code: Path | None) -> list[Finding]:
-    """Return the findings on the recipe's data files, as far as they are on this machine.
+    """Return the findings on those data files of the recipe that are on this machine.
 
     Args:
         code: The workspace's code folder; None leaves out whether the reward knows the data.
@@ -43,7 +43,7 @@ def prepared_data_findings(loaded: LoadedRecipe, code: Path | None) -> list[Find
 
 
 def _local_file(loaded: LoadedRecipe, named: str) -> Path | None:
-    """Return the file on this machine; None if it is elsewhere."""
+    """Return the file's path; None if it isn't on this machine."""
     try:
         path = Path(absolute(named, loaded.path.parent)) if is_outside(named) else None
         return path if path is not None and path.is_file() else None
@@ -77,7 +77,7 @@ class _FileCheck:
         yield from self._length_findings(report)
 
     def _report(self) -> dict[str, Any] | None:
-        """Return the report beside the file, if it is about this file: of the same size as when it was made."""
+        """Return the report beside the file, unless the file's size has changed since."""
         try:
             report = read_json(self._path.with_name(_REPORT), _LARGEST_REPORT)
             stated = report["files"][self._path.name]["bytes"]
@@ -86,7 +86,7 @@ class _FileCheck:
             return None
 
     def _scores(self, source: str) -> bool | None:
-        """Return whether the reward scores a data source; None if that takes calling it."""
+        """Return whether the reward function scores a data source; None if only a call would show it."""
         reward = self._recipe.reward
         if reward.function:
             file, _ = split_function(reward.function)

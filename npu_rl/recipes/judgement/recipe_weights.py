@@ -1,4 +1,4 @@
-"""The summary that `plan` and `train` give of a recipe's weights before anything starts. Reads headers only."""
+"""Findings of `plan` and `train` on a recipe's weights before a run starts. Reads headers only."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _OF_THE_PLAN = ("weights-config-quantization", "weights-config-mtp")
 
 
 def with_weights(judgement: Judgement, loaded: LoadedRecipe, speed: float | None = None) -> Judgement:
-    """Return a judgement with the findings on the weights in `model.path`, where the trainer will load them from there.
+    """Add findings on the weights in `model.path` to a judgement, if the trainer will load them.
 
-    A folder that is not on this machine, or that has no safetensors, is not judged. The findings that weights or a
+    A folder that is not on this machine, or that has no safetensors, is skipped. The findings that weights or a
     checkpoint are missing, or not clean, get the commands that make them.
 
     Args:
-        speed: Bytes a second of the storage; None leaves out how long the commands read and write.
+        speed: The storage's bytes per second; None leaves out the times that the commands take.
     """
     folder = _weights_folder(loaded)
     commands = WeightCommands(loaded, judgement.plan.disk if judgement.plan else None, speed)
@@ -46,7 +46,7 @@ def with_weights(judgement: Judgement, loaded: LoadedRecipe, speed: float | None
 
 
 def without_missing_files(judgement: Judgement) -> Judgement:
-    """Return a judgement without the notes on files that this machine lacks, which a rehearsal does not need."""
+    """Remove the notes on missing files from a judgement, since a rehearsal doesn't need those files."""
     kept = tuple(
         found
         for found in judgement.key_findings
@@ -67,7 +67,7 @@ def _findings(folder: Path, loaded: LoadedRecipe, known: Iterable[str], bridged:
 
 
 def _weights_folder(loaded: LoadedRecipe) -> Path | None:
-    """Return the folder on this machine with the weights in Hugging Face's format; None if none will be loaded."""
+    """Return the local folder of the Hugging Face weights that will be loaded; None if there is none."""
     recipe = loaded.recipe
     if recipe.has_own_keys:  # it has no section `model`
         return None

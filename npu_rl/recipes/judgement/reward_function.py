@@ -1,4 +1,4 @@
-"""Read a reward function's file without running it: what it defines, and whether a reward manager can call it."""
+"""Analysis of a reward function's file without running it: its definitions, and the calls that it accepts."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def _modules(name: ast.expr, own: Path) -> list[str]:
 
 
 def has_reward_loop(code: Path) -> bool:
-    """Return whether the managers of a tree are those of its reward loop, to which it moves the older keys."""
+    """Return whether a tree has a reward loop with managers of its own, which also handles the older keys."""
     return b"def migrate_legacy_reward_impl(" in (read_source(code / _LOOP / "reward_loop.py") or b"")
 
 
@@ -180,7 +180,7 @@ def manager_calls(code: Path, manager: str | None = None) -> list[ManagerCall]:
 
 
 def refused_arguments(function: ast.FunctionDef, call: ManagerCall) -> tuple[list[str], list[str]]:
-    """Return the arguments that a call passes and the function does not accept, and those that the function lacks."""
+    """Return the passed arguments that the function doesn't accept, and its required ones that the call lacks."""
     arguments = function.args
     plain = [argument.arg for argument in (*arguments.posonlyargs, *arguments.args)]
     only = [argument.arg for argument in arguments.kwonlyargs]

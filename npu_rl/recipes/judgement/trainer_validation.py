@@ -31,7 +31,7 @@ _CHECKPOINTS = Path("/checkpoints")  # a run's folder, which no validation needs
 
 
 class NotValidated(Exception):
-    """Why the trainer's own function can't be run, and what to do about it."""
+    """The trainer's own function can't be run. Has the reason and a fix."""
 
     def __init__(self, reason: str, fix: str) -> None:
         super().__init__(reason)
@@ -45,7 +45,7 @@ def validated(
     find_python: Callable[[], str],
     root: Path = Path("/"),
 ) -> Judgement:
-    """Return the judgement with the findings of the trainer's own function; unchanged without one, or if it has errors.
+    """Add findings of the trainer's validation function; skipped without one, or if the judgement has errors.
 
     Args:
         find_python: Returns the training interpreter, or raises NotValidated.
@@ -76,7 +76,7 @@ def validated(
 def _not_validated(
     judgement: Judgement, loaded: LoadedRecipe, reason: str, fix: str, by: str = ""
 ) -> Judgement:
-    """Return the judgement with a note why the trainer's own function was not run."""
+    """Add a note on why the trainer's own function was not run."""
     name = str(loaded.recipe.trainer.validate_).rpartition(".")[2]
     message = f"the trainer's own {name} was not run{by}: {Secrets.of(os.environ, loaded.data).mask(reason)}"
     found = loaded.finding(NOT_VALIDATED, Severity.NOTE, _PATH, message, fix)

@@ -1,4 +1,4 @@
-"""Features without recipe keys: engines but vLLM and transformers, asynchronous trainers, a critic, prefill."""
+"""Features without recipe keys: engines other than vLLM and transformers, asynchronous trainers, critics, prefill."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ASYNCHRONOUS_MODES = {
 
 @dataclass(frozen=True)
 class UnsupportedSetting:
-    """A setting of a recipe that npu-rl can't judge or run.
+    """A recipe setting that npu-rl can't judge or run.
 
     Attributes:
         path: The recipe's key.
@@ -46,7 +46,7 @@ class UnsupportedSetting:
 
 
 def find_unsupported(recipe: Recipe, given: Mapping[str, Setting]) -> Iterator[UnsupportedSetting]:
-    """Yield the settings that a recipe for verl's trainers has no keys for.
+    """Yield settings of verl's trainers that recipes have no keys for.
 
     Args:
         recipe: The recipe.

@@ -1,4 +1,4 @@
-"""Activations and logits of one micro batch: those kept for the backward pass, and those of a forward pass.
+"""Activations and logits of one micro batch, kept for the backward pass or used in a forward pass.
 
 Activations are estimates: bf16, fused attention, tokens spread evenly over the experts. Logits are counted as verl's
 code computes them (55e3c5b), for the longest sequences that the recipe allows: an upper bound.
@@ -36,7 +36,7 @@ FSDP_LOGITS = {
 
 @dataclass(frozen=True)
 class WorkSplit:
-    """The ranks over which a micro batch's work is divided.
+    """The ranks that divide the work of a micro batch.
 
     Attributes:
         tensor: Tensor parallel size.
@@ -50,13 +50,13 @@ class WorkSplit:
 
     @property
     def rows(self) -> int:
-        """The ranks that divide the tokens of the hidden states."""
+        """The number of ranks that divide the hidden states' tokens."""
         return self.tensor if self.sequence_parallel else 1
 
 
 @dataclass(frozen=True)
 class ZeroMemory:
-    """MindSpeed's moe_zero_memory: what its layers of experts free after the forward pass, and compute again.
+    """MindSpeed's moe_zero_memory: activations of expert layers that are freed and recomputed.
 
     Level 0 keeps of each row that an expert gets gate and up, and of a shared expert the same; level 1 keeps neither
     (mindspeed/core/transformer/moe/moe_feature/overlap/{moe_common,grouped_mlp_with_comp_and_comm_overlap_all2all,
@@ -101,7 +101,7 @@ class Recompute:
 def kept_for_backward(
     shape: ModelConfig, layers: range, tokens: int, split: WorkSplit, recompute: Recompute
 ) -> int:
-    """Return the bytes that the layers of a stage keep of one micro batch until its backward pass.
+    """Return the bytes that a stage's layers keep for one micro batch until its backward pass.
 
     Full recomputation keeps the input of each chunk of `recompute.layers` layers (uniform), or the inputs of the
     first `recompute.layers` layers and all activations of the others (block). Source:
@@ -120,7 +120,7 @@ def kept_for_backward(
 def working_set(
     shape: ModelConfig, layers: range, tokens: int, split: WorkSplit, recompute: Recompute
 ) -> int:
-    """Return the bytes that are recomputed at once in the backward pass; 0 if nothing is."""
+    """Return the bytes recomputed at one time in the backward pass; 0 without recomputation."""
     by_block = recompute.method == "block"
     if recompute.granularity != "full" or (by_block and not _recomputed_layers(layers, recompute)):
         return _freed_of_a_layer(shape, layers, tokens, split, recompute)
@@ -131,7 +131,7 @@ def working_set(
 
 
 def forward_peak(shape: ModelConfig, tokens: int, split: WorkSplit) -> int:
-    """Return the peak bytes of a forward pass without gradients: those of one layer's attention or experts."""
+    """Return the peak bytes of a forward pass without gradients, in the attention or experts of one layer."""
     hidden = 2 * tokens * shape.hidden
     attention = tokens * _attention_elements(shape, split)
     last = shape.layers - 1  # a layer with experts, where there are any
@@ -146,7 +146,7 @@ def _recomputed_layers(layers: range, recompute: Recompute) -> int:
 def _freed_of_a_layer(
     shape: ModelConfig, layers: range, tokens: int, split: WorkSplit, recompute: Recompute
 ) -> int:
-    """Return the most that a layer's experts compute again in its backward pass."""
+    """Return the most bytes that a layer's experts recompute in its backward pass."""
     if recompute.experts is None:
         return 0
     whole = replace(recompute, experts=None)
@@ -172,7 +172,7 @@ def _layer_activations(
 
 
 def _attention_elements(shape: ModelConfig, split: WorkSplit) -> int:
-    """Return the elements of a token: queries, keys, values as projected and as used, and the output."""
+    """Return the elements per token: queries, keys and values as projected and as used, and the output."""
     if shape.latent is None:
         queries, keys = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
         return (3 * queries + 3 * keys) // split.tensor
@@ -183,7 +183,7 @@ def _attention_elements(shape: ModelConfig, split: WorkSplit) -> int:
 
 
 def _feed_forward_elements(shape: ModelConfig, number: int, tokens: int, split: WorkSplit) -> int:
-    """Return the elements of all tokens.
+    """Return the elements of a layer's feed-forward part for all tokens.
 
     With experts these are each token's rows sent and returned, gate, up and their product.
     """

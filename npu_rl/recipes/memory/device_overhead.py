@@ -42,12 +42,12 @@ class Overhead:
 
     @property
     def parts(self) -> Parts:
-        """All parts."""
+        """All parts of the overhead."""
         return present([*self.inside.items(), *self.outside.items()])
 
 
 def overhead_of(facts: PlanInputs, layout: Parallelism) -> Overhead:
-    """Return the overhead on a die of a layout; nothing on a CPU or a GPU."""
+    """Return the overhead on a die of a layout; zero on CPUs and GPUs."""
     early, late = hccl_groups(facts, layout)
     size, processes = buffer_mb(facts), 2 if facts.server_mode else 1
     if not facts.npu:
@@ -74,7 +74,7 @@ _SNAPSHOT = {
 
 
 def counts_only_itself(facts: PlanInputs) -> bool:
-    """Return whether the engine, in a process of its own, takes only its own memory off its share of the die.
+    """Return whether the engine runs in its own process and subtracts only its own memory from its share.
 
     Its process has its context when it takes the snapshot, and not yet its communicators (NPUWorker._init_device,
     vllm_ascend/worker/worker.py:266@v0.18.0; memory_profiling, vllm/utils/mem_utils.py@0.18.0).
@@ -84,12 +84,12 @@ def counts_only_itself(facts: PlanInputs) -> bool:
 
 
 def snapshot_cited(facts: PlanInputs) -> str:
-    """Return the name of the snapshot with the place that takes it."""
+    """Return the name of the snapshot and the code that takes it, for a message."""
     return facts.upstream.cite("MemorySnapshot", _SNAPSHOT[facts.recipe.device])
 
 
 def hccl_groups(facts: PlanInputs, layout: Parallelism) -> tuple[list[str], list[str]]:
-    """Return the kinds of HCCL's groups of more than one rank that a die is in: early ones, and late ones.
+    """Return the kinds of HCCL groups with more than one rank that a die belongs to: early ones and late ones.
 
     A communicator allocates its buffers at its first collective, and no buffer is ever freed. Early are those that have
     had one when the engine measures the die, at the end of its profiling (determine_available_memory,

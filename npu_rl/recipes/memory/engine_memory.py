@@ -1,4 +1,4 @@
-"""Memory of vLLM's engine on a die, as vllm-ascend divides it: the share that it is given, and what exceeds it.
+"""Memory of vLLM's engine on a die, as divided by vllm-ascend: its configured share, and memory beyond it.
 
 NPUWorker.determine_available_memory (vllm_ascend/worker/worker_v1.py:158@v0.9.1rc2) gives the KV cache `share x total
 - peak`. `peak` is the most that torch held in a forward pass of the largest batch, so it includes what training left
@@ -51,7 +51,7 @@ class KvCache:
 
     @property
     def blocks(self) -> int:
-        """The blocks that sequences can use: one is vLLM's null block (vllm/v1/core/block_pool.py:66@v0.9.1)."""
+        """The blocks that sequences can use, without vLLM's null block (vllm/v1/core/block_pool.py:66@v0.9.1)."""
         return max(0, self.size // max(1, self.block * self.per_token) - 1)
 
     @property
@@ -92,11 +92,11 @@ class EngineMemory:
 
     @property
     def free(self) -> int:
-        """The bytes of the share that are left for the cache; negative if the share is too small for the rest."""
+        """The bytes of the share that remain for the cache; negative if the share is too small for the other parts."""
         return self.room - self.left - total(self.own) - total(self.profiled)
 
     def parts(self, cache: int) -> Parts:
-        """Return all parts, with a cache of so many bytes."""
+        """Return all parts of the engine's memory with a cache of the given size."""
         others = (*self.own.items(), *self.profiled.items(), *self.outside.items())
         return present([*others, (Part.KV_CACHE, cache)])
 
@@ -148,7 +148,7 @@ def engine_of(
 
 
 def _decoded_sequences(facts: PlanInputs) -> int | None:
-    """Return the sequences that one engine decodes at once, if known: no more than it gets."""
+    """Return how many sequences an engine decodes at once, at most its share of the batch; None if unknown."""
     share = -(-facts.generated // facts.engines) if facts.generated and facts.engines else None
     if facts.ascend_scheduler_forced:  # cann-recipes-train's rollout takes its share as max_num_seqs
         return share

@@ -100,7 +100,7 @@ class _FsdpMemory:
         )
 
     def update(self, _stage: int, micro: MicroBatch) -> Parts:
-        """Return the shards of weights, gradients and optimizer, and the peak of the backward pass."""
+        """Return the shards of weights, gradients and optimizer states, and the backward pass's peak."""
         one, shape = self.stage, self._shape
         activations = kept_for_backward(shape, one.layers, micro.tokens, self._split, self.recompute)
         work = working_set(shape, one.layers, micro.tokens, self._split, self.recompute)
@@ -163,7 +163,7 @@ class _FsdpMemory:
 
 @dataclass(frozen=True)
 class _Units:
-    """Parameters that are gathered at once.
+    """Parameters that are gathered at the same time.
 
     Attributes:
         root: FSDP's root unit with embedding and head; 0 if each is a unit.

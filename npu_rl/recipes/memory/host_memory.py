@@ -1,4 +1,4 @@
-"""Memory of a host: offloaded and swapped parts, verl's copies on the way, processes, Ray's object store."""
+"""Memory of a host: offloaded and swapped parts, verl's temporary copies, processes, Ray's object store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STORE_SHARE, _STORE_MOST = 0.3, 200 * 10**9  # ray/_private/ray_constants.py@2.
 def host_parts(
     stages: Sequence[StageMemory], world: int, dies: int, engine: int = 0, processes: int = 1
 ) -> Parts:
-    """Return the memory of the node whose dies offload most.
+    """Return the memory of the node whose dies offload the most.
 
     Args:
         stages: Training's memory by pipeline stage.
@@ -45,5 +45,5 @@ def host_parts(
 
 
 def object_store(memory: int) -> int:
-    """Return Ray's default for its object store on a host of so many bytes."""
+    """Return Ray's default size of its object store on a host with the given memory."""
     return min(int(memory * _STORE_SHARE), _STORE_MOST)

@@ -123,7 +123,7 @@ class _MegatronMemory:
 
     @property
     def activations_note(self) -> str:
-        """The activations that recomputation keeps, as a note for people."""
+        """Notes on the activations that recomputation keeps."""
         recompute = self._recompute
         if recompute.granularity != "full":
             freed = ", but for what moe_zero_memory frees" if recompute.experts else ""
@@ -221,11 +221,11 @@ class _MegatronMemory:
 
 @dataclass(frozen=True)
 class _HybridOptimizer:
-    """The share of the optimizer's states that stays on the host during the update, too.
+    """The share of the optimizer states that stays on the host even during the update.
 
     Attributes:
         share: optimizer_offload_fraction; 0 without optimizer_cpu_offload.
-        copies: Whether the die keeps an fp32 copy of that share all the same: without use_precision_aware_optimizer
+        copies: Whether the die still keeps an fp32 copy of that share: without use_precision_aware_optimizer
             the distributed optimizer makes it (megatron/core/optimizer/distrib_optimizer.py:378@core_v0.16.1).
     """
 
@@ -234,7 +234,7 @@ class _HybridOptimizer:
 
     @classmethod
     def of(cls, facts: PlanInputs) -> _HybridOptimizer:
-        """Return the share as configured; none in a tree where verl moves the states to the die."""
+        """Return the configured share; zero in trees where verl moves all states to the die."""
         offloads = facts.on(f"{_OWN_OPTIMIZER}.optimizer_cpu_offload")
         if not (offloads and all(map(facts.upstream.has, _HYBRID))):
             return cls()
@@ -244,7 +244,7 @@ class _HybridOptimizer:
         return cls(min(1.0, max(0.0, float(share))) if number else 0.0, not aware)
 
     def notes(self, facts: PlanInputs) -> tuple[str, ...]:
-        """Return what is assumed of it, for people."""
+        """Return notes on the assumptions about the share."""
         if not self.share:
             return ()
         where = facts.upstream.cite("HybridDeviceOptimizer", _HYBRID[0])
@@ -253,12 +253,12 @@ class _HybridOptimizer:
         )
 
     def on_die(self, states: int) -> int:
-        """Return the bytes of so many that the die needs in the update."""
+        """Return the part of `states` bytes that the die needs during the update."""
         offloaded = int(states * self.share)
         return states - offloaded + (offloaded * _COPY // STATES if self.copies else 0)
 
     def on_host(self, states: int) -> int:
-        """Return the bytes that are always on the host: of each value the states, and a pinned gradient in fp32."""
+        """Return the bytes that are always on the host: the states, and a pinned fp32 gradient for each value."""
         return int(states * self.share) * (STATES + GRADIENT) // STATES
 
 

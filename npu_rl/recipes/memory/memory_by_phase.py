@@ -77,17 +77,17 @@ class Phase:
 
     @property
     def by_lengths(self) -> int:
-        """The bytes of what shorter sequences make less, down to almost nothing."""
+        """The bytes that shrink with shorter sequences, down to almost nothing."""
         return sum(size for part, size in self._unsettled() if part in BY_LENGTHS)
 
     @property
     def other_estimates(self) -> int:
-        """The bytes of the estimates that no length of sequences changes."""
+        """The bytes of the estimates that don't depend on sequence lengths."""
         return sum(size for part, size in self._unsettled() if part.estimate and part not in BY_LENGTHS)
 
     @property
     def low(self) -> int:
-        """The bytes that are counted from sizes alone; `total` is the other end of the range."""
+        """The lower end of the total's range: the bytes computed from sizes, without estimates."""
         return self.total - self.by_lengths - self.other_estimates
 
     def _unsettled(self) -> Iterator[tuple[Part, int]]:
@@ -118,7 +118,7 @@ class Memory:
     missing: tuple[str, ...]
 
     def worst(self, name: PhaseName) -> Phase | None:
-        """Return this phase on the stage that needs most, or None."""
+        """Return the given phase on the stage that needs the most memory, or None."""
         these = (phase for phase in self.phases if phase.name is name)
         return max(these, key=lambda phase: phase.total, default=None)
 
@@ -180,7 +180,7 @@ def _engines(
     overhead: Overhead,
     die: int,
 ) -> list[EngineMemory]:
-    """Return the engine beside each stage: what training leaves on the die reduces its cache, if it is measured."""
+    """Return the engine beside each stage. Training's resident memory reduces its cache if the engine measures it."""
     if layout.rollout is None:
         return []
     left = [0 if counts_only_itself(facts) else total(one.resident) for one in stages]
@@ -198,7 +198,7 @@ _LEVEL_1 = Place(
 
 
 def _asleep_on_host(facts: PlanInputs, engine: EngineMemory | None) -> int:
-    """Return the bytes of a die's engine that wait in the host's memory while it sleeps."""
+    """Return the bytes that a die's engine keeps in host memory while it sleeps."""
     switches = [
         facts.values.value(f"{ROLLOUT}.{name}") for name in ("free_cache_engine", "enable_sleep_mode")
     ]
@@ -217,7 +217,7 @@ _BUCKET_MB = 2048  # verl/trainer/config/rollout/rollout.yaml:284@7aed6b2
 
 
 def _bucket(facts: PlanInputs) -> int:
-    """Return the bytes of the bucket that sends weights to a server on the same die; 0 for other transports."""
+    """Return the size of the bucket that sends weights to a server on the same die; 0 for other transports."""
     backend = facts.values.value(f"{_CHECKPOINT_ENGINE}.backend")
     if not (facts.server_mode and backend in (None, "naive") and facts.upstream.has(_BUCKET)):
         return 0
@@ -262,7 +262,7 @@ def _phases(
 
 
 def _phase(name: PhaseName, number: int, resident: Parts, *others: Parts) -> Phase:
-    """Return a phase: the parts that it needs and the resident ones; a part that is both counts once."""
+    """Return a phase with the parts it needs and the resident ones. Parts in both are counted once."""
     needed = present(item for parts in others for item in parts.items())
     left = {part: size for part, size in resident.items() if part not in needed}
     largest = {part: max(size, resident.get(part, 0)) for part, size in needed.items()}

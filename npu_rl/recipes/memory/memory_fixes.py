@@ -1,4 +1,4 @@
-"""Changes that make a phase fit. Each one is tried on the recipe's own figures before it is offered."""
+"""Changes that make a phase fit. Each is applied to the recipe's own figures before it is suggested."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class MemoryChange:
 
 @dataclass(frozen=True)
 class Fix:
-    """A fix to report. All is empty if nothing helps.
+    """A fix to report; empty if nothing helps.
 
     Attributes:
         text: The changes.
-        keys: The trainer's keys that they are about.
+        keys: The trainer's keys that they change.
         path: The recipe's key of the first one.
     """
 
@@ -83,11 +83,11 @@ class _ChangedValues(TrainerValues):
         self._base, self._values = base, values
 
     def value(self, key: str, depth: int = 0) -> Any:
-        """Return the new value, or else the old one."""
+        """Return the new value if there is one, else the old value."""
         return self._values[key] if key in self._values else self._base.value(key, depth)
 
     def known(self, key: str) -> bool:
-        """Return whether the key has a new value, or is known without it."""
+        """Return whether the key has a new value or was known before."""
         return key in self._values or self._base.known(key)
 
 
@@ -106,7 +106,7 @@ def apply_changes(facts: PlanInputs, *changes: MemoryChange) -> PlanInputs:
 def find_phase_fixes(
     facts: PlanInputs, memory: Memory, name: PhaseName, enough: Callable[[Phase], bool]
 ) -> PhaseFixes:
-    """Find the changes after which the fullest stage is `enough`.
+    """Find the changes after which the fullest stage satisfies `enough`.
 
     Returns:
         Each change that suffices alone; if there is none, all changes that help, if they suffice together.
@@ -134,7 +134,7 @@ def find_phase_fixes(
 
 
 def common_fix(fixes: Sequence[PhaseFixes]) -> Fix:
-    """Return the changes that fix all of these phases at once."""
+    """Return the changes that fix all given phases at once."""
     first, *others = fixes
     both = [change for text, (change, _) in first.items() if all(text in other for other in others)]
     if not both:
@@ -148,7 +148,7 @@ def common_fix(fixes: Sequence[PhaseFixes]) -> Fix:
 
 
 def find_cache_fixes(facts: PlanInputs, memory: Memory, blocks: int, reserved: int = 0) -> Iterator[str]:
-    """Yield the changes that give the KV cache so many blocks, or make fewer suffice.
+    """Yield the changes that give the KV cache enough blocks, or reduce the number that it needs.
 
     Args:
         facts: The inputs of the plan.
@@ -169,7 +169,7 @@ def find_cache_fixes(facts: PlanInputs, memory: Memory, blocks: int, reserved: i
 def _cache_changes(
     facts: PlanInputs, memory: Memory, blocks: int, reserved: int
 ) -> Iterator[tuple[MemoryChange, int | None]]:
-    """Yield candidates, each with the blocks it has to give; None for those that its own sequences need."""
+    """Yield candidate changes with the blocks each must provide; None stands for what its sequences need."""
     engine = memory.engine
     assert engine is not None and engine.share is not None
     cache = engine.cache
@@ -195,7 +195,7 @@ def _cache_changes(
 
 
 def _recipe_key(facts: PlanInputs, trainer_key: str) -> str:
-    """Return the key as the recipe writes it."""
+    """Return the key as written in a recipe."""
     return ".".join(map(str, facts.path(trainer_key))) or f"overrides.{trainer_key}"
 
 
@@ -220,7 +220,7 @@ def _phase_after(facts: PlanInputs, memory: Memory, name: PhaseName) -> Phase | 
 def _changes(
     facts: PlanInputs, memory: Memory, phase: Phase, enough: Callable[[Phase], bool]
 ) -> Iterator[MemoryChange]:
-    """Yield the changes that could help, the cheapest first."""
+    """Yield the changes that may help, cheapest first."""
     backend = "megatron" if facts.recipe.megatron else "fsdp_config"
     parts = phase.parts
     if phase.name in MICRO_BATCHES:
@@ -250,7 +250,7 @@ def _changes(
 
 
 def _move_optimizer(facts: PlanInputs, phase: Phase) -> Iterator[MemoryChange]:
-    """Yield MindSpeed's swap where checkpoints hold it, or else the offload of the optimizer.
+    """Yield MindSpeed's optimizer swap where checkpoints support it, else optimizer offload.
 
     Only the swap keeps the states off the die during the update.
     """
@@ -322,14 +322,14 @@ def _full_recompute(facts: PlanInputs) -> dict[Key, Any]:
 
 
 def _transformer_key(facts: PlanInputs, name: str) -> tuple[Key, str]:
-    """Return the key in the recipe and in the trainer, and a switch that has to be on."""
+    """Return the key in the recipe and in the trainer, and the switch that must be on for it."""
     key, switch = facts.transformer_keys(name)
     own = key == f"{TRANSFORMER}.{name}"
     return (f"actor.transformer.{name}" if own else f"overrides.{key}", key), switch
 
 
 def _smaller_share(memory: Memory, phase: Phase) -> Iterator[MemoryChange]:
-    """Yield the largest share, in hundredths, that leaves room for what exceeds it, with estimates doubled."""
+    """Yield the largest share, in hundredths, that leaves room for memory outside it, with estimates doubled."""
     engine = memory.engine
     if engine is None or engine.share is None:
         return

@@ -1,4 +1,4 @@
-"""The parts of a die's and a host's memory, each with an id for programs and a name for people."""
+"""The parts of a die's and a host's memory, each with an id for JSON and a display name."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def estimated(parts: Parts) -> int:
 
 
 def present(parts: Iterable[tuple[Part, int]]) -> dict[Part, int]:
-    """Return the parts that take any memory, summed by kind."""
+    """Sum the parts by kind, leaving out those without memory."""
     found: dict[Part, int] = {}
     for part, size in parts:
         if size > 0:
@@ -79,5 +79,5 @@ def listed(parts: Parts) -> str:
 
 
 def gb(size: float) -> str:
-    """Return bytes as text, in units of 10^9."""
+    """Format bytes in units of 10^9."""
     return f"{size / 1e9:.1f} GB" if abs(size) >= 10**8 else f"{size / 1e6:.2f} MB"

@@ -1,4 +1,4 @@
-"""Memory of the actor and the reference on a die in training, whichever backend trains them."""
+"""Memory of the actor and the reference on a die in training, with any backend."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def _zero_memory(facts: PlanInputs, shape: ModelConfig, pipeline: int) -> ZeroMe
 
 
 def larger_of(working: int, logits: int) -> Mapping[Part, int]:
-    """Return the larger one of a layer's activations and the logits.
+    """Return a layer's activations or the logits, whichever are larger.
 
     They are not there at once: layers are recomputed, or nothing is kept.
     """

@@ -1,1 +1,1 @@
-"""The plan of a recipe, without running anything: rules, layout, memory, disk and loading time."""
+"""The plan of a recipe: rules, layout, memory, disk and loading time, computed without running it."""

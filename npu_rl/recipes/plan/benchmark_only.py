@@ -1,4 +1,4 @@
-"""The settings that make a run useless as training; a recipe with one of them has to set `benchmark: true`."""
+"""Settings that make a run useless as training. A recipe with one of them must set `benchmark: true`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HINT = "set benchmark to true if the run is only to be timed"
 
 @dataclass(frozen=True)
 class BenchmarkSetting:
-    """One setting that a training must not have.
+    """A setting that real training must not have.
 
     Attributes:
         path: The recipe's key.

@@ -1,4 +1,4 @@
-"""Disk, loading time and tokens of a step that a recipe needs."""
+"""The disk space, loading time and tokens per step of a recipe."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Loading:
     by_die: int
 
     def seconds(self, speed: float) -> tuple[float, float]:
-        """Return the least and the greatest loading time at a total of `speed` bytes a second."""
+        """Return the shortest and the longest loading time at a total of `speed` bytes per second."""
         return self.once / speed, self.by_die / speed
 
 
@@ -89,7 +89,7 @@ def disk_of(shape: ModelConfig) -> Disk:
 
 
 def loading_of(facts: PlanInputs, memory: Memory | None) -> Loading | None:
-    """Return what is read at the start of a run, or None if no weights are loaded."""
+    """Return the bytes that are read at the start of a run, or None if no weights are loaded."""
     if facts.shape is None or facts.recipe.model.load_weights is False:
         return None
     roles = 2 if has_reference(facts) else 1

@@ -1,4 +1,4 @@
-"""The layout as plain text within 100 columns: ranks by pipeline stage, process groups, rollout."""
+"""The layout drawn as plain text within 100 columns: ranks by pipeline stage, process groups, rollout."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 98  # with the two columns it is indented by
 
 
 def draw_layout(facts: PlanInputs, memory: Memory | None) -> list[str]:
-    """Return the lines of the drawing; none if the sizes don't fit, which the rules report."""
+    """Return the lines of the drawing; none if the sizes are inconsistent, which the rules report."""
     layout = facts.layout
     if layout is None:
         return []

@@ -21,7 +21,7 @@ RANGE = (
 
 
 def memory_json(memory: Memory) -> dict[str, Any]:
-    """Return the memory as JSON, in whole bytes; `estimates` has the ids of the estimated parts."""
+    """Return the memory as JSON, in bytes. `estimates` lists the ids of the estimated parts."""
     engine = memory.engine
     return {
         "stages": [

@@ -1,4 +1,4 @@
-"""The plan of a recipe: all rules judged, memory, disk and time counted, without running anything."""
+"""The plan of a recipe: rules, memory, disk and time, computed without running it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Plan:
         return not any(rule.refuses for rule in self.rules)
 
     def findings(self) -> list[Finding]:
-        """Return the findings of the broken rules, each with the recipe's key to change."""
+        """Return a finding for each broken rule, with the recipe's key to change."""
         unknown = self.facts.unknown
         broken = [_finding(self.facts, rule) for rule in self.rules if not rule.ok]
         return broken if unknown is None else [_model_size_finding(self.facts, unknown), *broken]
@@ -109,7 +109,7 @@ def plan_of(
 
 
 def _rules(facts: PlanInputs) -> list[Rule]:
-    """Return each rule once: of a layout rule and the trainer's own check of the same sizes, the one that fails."""
+    """Return each rule once. If a layout rule and a trainer's check cover the same sizes, the failing one is kept."""
     found = {
         (one.rule, one.message): one
         for one in broken_rules(facts.values, facts.recipe.megatron, facts.upstream)
@@ -153,7 +153,7 @@ def _recipe_path(trainer_key: str) -> KeyPath:
 
 
 def _model_size_finding(facts: PlanInputs, error: RecipeError) -> Finding:
-    """Return an error for a broken config.json, or advice for a missing one, which may lie on the run's machines."""
+    """Return an error for an invalid config.json, or advice for a missing one, which the run's machines may have."""
     path, fix = ("model", "path"), error.hint or ""
     if (facts.loaded.locate(facts.recipe.model.path or "") / "config.json").is_file():
         why = f"{error.what}: {error.why}" if error.why else error.what

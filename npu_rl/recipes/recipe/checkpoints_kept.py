@@ -1,4 +1,4 @@
-"""The trainer's own number of checkpoints, which the trees of verl count differently."""
+"""The trainer's own number of checkpoints, whose meaning depends on verl's version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEEP = ("checkpoint", "keep")
 
 
 def saves_before_deleting_the_last(recipe: Recipe, code: CitedCode) -> bool:
-    """Return whether the trainer, with a number of 1, deletes the only checkpoint once the next is saved.
+    """Return whether a trainer that keeps 1 checkpoint deletes the old one only after saving the next.
 
     verl does from 1430cb9a0 (#4873, January 2026) on. With 2 and more it goes on to delete down to one less than its
     number before it saves (verl/utils/checkpoint/checkpoint_manager.py:144@v0.8.0).
@@ -33,9 +33,9 @@ def saves_before_deleting_the_last(recipe: Recipe, code: CitedCode) -> bool:
 def settle_checkpoints(
     settings: Mapping[str, Setting], recipe: Recipe, code: CitedCode
 ) -> dict[str, Setting]:
-    """Return the settings with the number for `checkpoint.keep` that this tree needs: 1 for 1 where that is enough.
+    """Set the trainer's number of checkpoints for this tree: 1 for `checkpoint.keep: 1` if that is enough.
 
-    Any other number is one more than that of the recipe, as the schema has it.
+    Otherwise the number stays one more than the recipe's, as the schema sets it.
     """
     if recipe.checkpoint.keep != 1 or not saves_before_deleting_the_last(recipe, code):
         return dict(settings)

@@ -1,4 +1,4 @@
-"""Copy of a bundled recipe, to be edited: its text, and the schema that its first line names."""
+"""Copying of a bundled recipe for editing: its text, and the schema that its first line names."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _refuse(path: Path) -> None:
 
 
 def _write_new(path: Path, raw: bytes) -> bool:
-    """Write a file that isn't there; False if it is. A write that fails leaves none."""
+    """Create a file unless it exists; returns whether it was created. A failed write leaves no file behind."""
     try:
         stream = path.open("xb")
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""A loaded recipe with some values replaced; values that stay the same keep their text and origin."""
+"""A loaded recipe with some values replaced. Unchanged values keep their text and origin."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class _RecipeDerivation:
 
 
 def _items(value: Any) -> dict[str, Any]:
-    """Return the fields that were set in a model, by their names in a file, or a mapping's items.
+    """Return the fields set in a model, by their names in a file, or the items of a mapping.
 
     A model's field that is None is left out.
     """
@@ -82,7 +82,7 @@ def _items(value: Any) -> dict[str, Any]:
 
 
 def _text(value: Any, typed: bool) -> Plain:
-    """Return a value as in a recipe's file; in an open mapping, text that would be read as another type is quoted."""
+    """Return a value as written in a recipe. In an open mapping, text that looks like another type is quoted."""
     if isinstance(value, (BaseModel, Mapping)):
         return {name: _text(item, isinstance(value, BaseModel)) for name, item in _items(value).items()}
     if isinstance(value, (list, tuple)):

@@ -1,4 +1,4 @@
-"""The keys of a recipe, and the trainer's key that each of them is written to."""
+"""The keys of a recipe, and the trainer's keys that they set."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def dotted_keys() -> tuple[str, ...]:
 
 
 def recipe_key_of(trainer_key: str) -> str | None:
-    """Return the recipe's key that is written to a key of the trainer: data.batch for data.train_batch_size."""
+    """Return the recipe's key that sets a trainer's key: data.batch for data.train_batch_size."""
     parts = trainer_key.split(".")
     for length in range(len(parts), 0, -1):
         word = _recipe_keys().get(".".join(parts[:length]))
@@ -49,7 +49,7 @@ def did_you_mean_key(key: str) -> str:
 
 
 def suggest_keys(key: str) -> list[str]:
-    """Return the recipe's keys that an unknown key may mean, the likeliest first: rollout.responses for `rollout.n`.
+    """Return the recipe's keys that an unknown key may mean, most likely first: rollout.responses for `rollout.n`.
 
     Candidates are keys of the recipe and of the trainer with the same or a similar last name.
     """
@@ -74,13 +74,13 @@ def suggest_keys(key: str) -> list[str]:
 
 
 def suggested_key(path: KeyPath) -> str:
-    """Return the likeliest recipe key for an unknown key; "" without one."""
+    """Return the most likely recipe key for an unknown key; "" if there is none."""
     candidates = suggest_keys(".".join(map(str, path)))
     return candidates[0] if candidates else ""
 
 
 def allowed_names(word: str) -> tuple[str, ...]:
-    """Return the names that a key of the recipe accepts; none if it accepts any text."""
+    """Return the names that a recipe's key accepts; empty if it accepts any text."""
     field = _fields().get(word)
     arguments = [field.annotation, *get_args(field.annotation)] if field is not None else []
     return tuple(
@@ -117,7 +117,7 @@ def check_range(trainer_key: str, value: Any) -> str | None:
 
 
 def _nearest_last_name(name: str, section: str) -> str | None:
-    """Return the nearest last name of the section's keys, the recipe's and the trainer's."""
+    """Return the most similar last name among the section's keys, including the trainer's."""
     own = [word for word in dotted_keys() if word.partition(".")[0] == section]
     targets = [target for target, (word, _) in _recipe_keys().items() if word.partition(".")[0] == section]
     return nearest(name, [key.rpartition(".")[2] for key in (*own, *targets)])
@@ -125,7 +125,7 @@ def _nearest_last_name(name: str, section: str) -> str | None:
 
 @cache
 def _recipe_keys() -> dict[str, tuple[str, bool]]:
-    """Return, by key of the trainer, the recipe's key and whether that is a mapping with keys of its own."""
+    """Return, for each trainer's key, the recipe's key and whether it is a mapping with its own keys."""
     words: dict[str, tuple[str, bool]] = {}
     for name, (key, open_ended) in _keys(Recipe, ""):
         for target in (*key.both, *key.fsdp, *key.megatron) if key else ():

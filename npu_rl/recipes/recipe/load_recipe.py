@@ -106,16 +106,16 @@ class LoadedRecipe:
 
     @property
     def stack_facts(self) -> ManifestFacts:
-        """The part of a manifest that a run uses: the workspace's, else the named one's."""
+        """Facts of the manifest that a run uses: the workspace's if there is one, else the recipe's."""
         return self.stack or self.manifest_facts
 
     @property
     def stack_name(self) -> str:
-        """Name of that manifest for messages."""
+        """Name of the manifest that a run uses, for messages."""
         return self.stack.name if self.stack else self.recipe.manifest
 
     def in_stack(self, stack: ManifestFacts) -> LoadedRecipe:
-        """Return the recipe as it runs in a workspace of its manifest, or of one that extends it; itself in others."""
+        """Return the recipe for a workspace of its manifest or of an extending one; unchanged for other workspaces."""
         own = self.manifest_facts
         return replace(self, stack=stack) if stack.name == own.name or stack.extends(own) else self
 

@@ -143,7 +143,7 @@ class CommandLineOverride:
 
 
 def keep_trainer_nulls(document: Document) -> None:
-    """Replace the word null below `overrides` by a null that stays: it is the trainer's, as in its own scripts."""
+    """Keep the word null below `overrides` as a null for the trainer, as in its own scripts."""
     _trainer_value((), document.data, document.null_words)
 
 
@@ -195,7 +195,7 @@ def _parse(text: str) -> CommandLineOverride:
 
 
 def _trainer_value(path: KeyPath, value: Plain, null_words: Collection[KeyPath]) -> Plain:
-    """Return the value of a key, with nulls in place of those null words that are meant for the trainer's keys."""
+    """Return the value of a key, with null words that are meant for the trainer's keys replaced by nulls."""
     for word in null_words:
         whole = (*path, *word)
         if len(whole) < 2 or whole[0] != OVERRIDES:
@@ -250,7 +250,7 @@ def _trainer_key(text: str, key: str) -> str:
 
 
 def _trainer_key_like(path: tuple[str, ...]) -> str | None:
-    """Return the key below `overrides` that a key is or resembles, "" if it resembles none; None if it can't be one."""
+    """Return the key below `overrides` that a key equals or resembles, "" if none does; None if it can't be one."""
     if len(path) < 2 or path[0] not in _SHARED_SECTIONS:
         return None
     known = _TRAINER_KEYS_BY_SECTION[path[0]]

@@ -1,4 +1,4 @@
-"""Runs of a trainer with its own keys: file locations, resumption, and the keys that only npu-rl sets."""
+"""Runs of a trainer with its own keys: paths, resuming, and the keys that only npu-rl sets."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npu_rl.recipes.recipe.trainer_settings import Setting
 def run_settings(
     recipe: Recipe, given: Sequence[Setting], checkpoints: Path, folder: Path, resume: bool
 ) -> list[Setting]:
-    """Return the settings of one attempt: the recipe's with absolute paths, then those that npu-rl makes.
+    """Return the settings of one attempt: the recipe's, with absolute paths, followed by npu-rl's.
 
     Args:
         given: The recipe's settings.
@@ -39,7 +39,7 @@ def run_settings(
 
 
 def absolute_paths(value: Any, folder: Path) -> Any:
-    """Return a path, or a list of paths, with ./ resolved from `folder`; other values stay."""
+    """Resolve ./ from `folder` in a path or a list of paths; other values are returned unchanged."""
     if isinstance(value, list):
         return [absolute_paths(item, folder) for item in value]
     return absolute(value, folder) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""Recipes as a kind of document: where bundled ones lie, and the errors that they raise."""
+"""Recipes as a kind of document: the location of bundled ones, and their error class."""
 
 from __future__ import annotations
 

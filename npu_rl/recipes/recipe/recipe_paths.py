@@ -20,7 +20,7 @@ OUTSIDE = "a bundled recipe can't name files beside it"
 
 
 def own_path_keys(documents: Iterable[Mapping[str, Plain]]) -> frozenset[str]:
-    """Return the trainer's keys that `trainer.paths` of any of these files names."""
+    """Return the trainer's keys listed in `trainer.paths` of any of the files."""
     found: set[str] = set()
     for data in documents:
         trainer = data.get("trainer")
@@ -36,7 +36,7 @@ def rebase(
 
     Args:
         own: Keys of the trainer that hold paths under `overrides`.
-        folder: Where the document lies; None for a bundled recipe, which may not name files beside it.
+        folder: Folder of the document; None for a bundled recipe, which may not name files beside it.
         onto: The folder of the recipe that is loaded.
 
     Returns:

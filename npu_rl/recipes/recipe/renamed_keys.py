@@ -1,4 +1,4 @@
-"""Old names of a recipe's keys, which are accepted until npu-rl 0.4."""
+"""Old names of recipe keys, accepted until npu-rl 0.4."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class RenamedKey:
 
 
 def current_path(path: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a key path with the name that its last key has now."""
+    """Return a key path with the current name of its last key."""
     return (*path[:-1], _NEW_NAMES.get(path, path[-1]))
 
 
 def rename_keys(document: Document) -> Iterator[RenamedKey]:
-    """Give the keys of a document their current names. A key that has both names keeps them: one is unknown."""
+    """Rename old keys of a document. If both names occur, both stay, and the old one is reported as unknown."""
     for old in _NEW_NAMES:
         new = current_path(old)
         if old not in document.lines or new in document.lines:
@@ -50,7 +50,7 @@ def rename_keys(document: Document) -> Iterator[RenamedKey]:
 
 
 def restore_old_names(content: dict[str, Any]) -> None:
-    """Give keys of a recipe's content their old names, so that its digest equals the one in existing records."""
+    """Restore the old names of a recipe's keys, so that its digest equals that in existing records."""
     for old in _NEW_NAMES:
         holder: Any = content
         for part in old[:-1]:

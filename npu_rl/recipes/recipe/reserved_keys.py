@@ -1,4 +1,4 @@
-"""The trainer's keys that only npu-rl sets, so that a run's files are where its record names them."""
+"""The trainer's keys that only npu-rl sets, so that a run's files are where its record expects them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def find_replacement(key: str, reserved: Mapping[str, str]) -> str | None:
 
 
 def reserved_keys(recipe: Recipe) -> dict[str, str]:
-    """Return the reserved keys, with those of the model and data that npu-rl makes for this recipe."""
+    """Return the reserved keys, including those of fixtures that npu-rl makes for this recipe."""
     if recipe.trainer.keys is not None:
         folder = recipe.trainer.keys.checkpoint.folder or ()
         return {**OF_HYDRA, **dict.fromkeys(folder, "npu-rl puts checkpoints into the run's folder")}

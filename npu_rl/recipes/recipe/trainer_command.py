@@ -228,7 +228,7 @@ def _own_settings(recipe: Recipe, folders: Folders, run_name: str, resume: bool)
 
 
 def _batches_of_step(given: Mapping[str, Setting]) -> int:
-    """Return how many batches a step may take.
+    """Return the most batches that one step may use.
 
     An epoch has at least one batch: with so many epochs for each step, the number of steps alone decides when a run
     ends. With DAPO's filter a step generates until enough groups are left, a batch each time
@@ -241,7 +241,7 @@ def _batches_of_step(given: Mapping[str, Setting]) -> int:
 
 
 def _path_settings(recipe: Recipe, folders: Folders) -> dict[str, Any]:
-    """Return settings of paths, made absolute: Ray's workers have another working folder than the driver."""
+    """Return the settings with absolute paths, since Ray's workers don't share the driver's working folder."""
     here = folders.recipe
     settings: dict[str, Any] = {}
     if recipe.model.make:

@@ -1,4 +1,4 @@
-"""A recipe as settings of the trainer, each with the recipe's key that it comes from."""
+"""The trainer's settings that a recipe makes, each with the recipe's key it comes from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Setting:
 
 
 def list_settings(recipe: Recipe) -> list[Setting]:
-    """Return the settings of the trainer that a recipe makes, in the schema's order, `overrides` last.
+    """Return the trainer's settings that a recipe makes, in the schema's order, with `overrides` last.
 
     A mapping such as `actor.transformer` gives one setting per key. Keys that are left out give none.
     """
@@ -59,7 +59,7 @@ def config_name(recipe: Recipe) -> str:
 
 
 def config_location(recipe: Recipe) -> ConfigLocation:
-    """Return where the Hydra configuration is that the run starts from."""
+    """Return the location of the Hydra configuration that the run starts from."""
     trainer = recipe.trainer
     return ConfigLocation(trainer.module, config_name(recipe), trainer.config_path, _group_choices(recipe))
 
@@ -75,7 +75,7 @@ def engine_setting(recipe: Recipe) -> Setting | None:
 
 
 def _group_choices(recipe: Recipe) -> dict[str, str | None]:
-    """Return the options of groups that a recipe sets: a group's name, like no other key of verl, has no dot."""
+    """Return the Hydra group options that a recipe sets. Only group names have no dot among verl's keys."""
     engine = engine_setting(recipe)
     chosen = {} if engine is None else {engine.key: engine.value}
     given = {key: value for key, value in recipe.overrides.items() if "." not in key}
@@ -118,7 +118,7 @@ def keys_without_effect(recipe: Recipe) -> list[KeyPath]:
 
 
 def _own_key_settings(recipe: Recipe, keys: OwnKeys) -> Iterator[Setting]:
-    """Yield the settings of a trainer with its own keys, without those for a run's folder."""
+    """Yield the settings of a trainer with its own keys, except those for the run's folder."""
     cluster = recipe.cluster
     words: tuple[tuple[Sequence[str] | None, Any, KeyPath], ...] = (
         (keys.steps, recipe.steps, ("steps",)),

@@ -1,1 +1,1 @@
-"""Sizes that plans and rehearsals compute with: of the model, its parallelism and the batches of a step."""
+"""Sizes used by plans and rehearsals: the model's, its parallelism's and those of a step's batches."""

@@ -59,19 +59,19 @@ class BrokenRule:
 
 
 class TrainerValues:
-    """The value that each key of the trainer will have: as set, else by the configuration files."""
+    """The values of the trainer's keys: the recipe's, or else those of the configuration files."""
 
     def __init__(self, given: Mapping[str, Any], tree: ConfigTree | None) -> None:
         self._given = given
         self._tree = tree
 
     def whole(self, key: str, otherwise: int | None = None) -> int | None:
-        """Return a whole number; `otherwise` if it is null, absent or only known at run time."""
+        """Return an integer value; `otherwise` if it is null, absent or known only at run time."""
         value = self.value(key)
         return value if isinstance(value, int) and not isinstance(value, bool) else otherwise
 
     def value(self, key: str, depth: int = 0) -> Any:
-        """Return the value as set, or that of the files with references to other keys resolved; None if unknown."""
+        """Return the recipe's value, or the files' with references to other keys resolved; None if unknown."""
         if key in self._given:
             return self._given[key]
         entry = self._tree.entries.get(key) if self._tree else None
@@ -85,12 +85,12 @@ class TrainerValues:
         return self.value(".".join([*above, match[2]]), depth + 1)
 
     def known(self, key: str) -> bool:
-        """Return whether a null is a real null: the key is set, or a configuration file has it."""
+        """Return whether a key is set or in a configuration file, so that a None is a real null."""
         return key in self._given or bool(self._tree and key in self._tree.entries)
 
 
 def sequence_parallel(values: TrainerValues, upstream: CitedCode) -> tuple[int, str]:
-    """Return FSDP's (Ulysses') sequence parallel size and the trainer's key that it is from."""
+    """Return FSDP's (Ulysses') sequence-parallel size and the trainer's key that sets it."""
     own, engines = _SEQUENCE_KEYS
     size = values.whole(own, 1) or 1
     # The workers of verl 0.7 and older read their own key only.
@@ -100,7 +100,7 @@ def sequence_parallel(values: TrainerValues, upstream: CitedCode) -> tuple[int, 
 
 
 def broken_rules(values: TrainerValues, megatron: bool, upstream: CitedCode) -> Iterator[BrokenRule]:
-    """Yield the rules that these values break.
+    """Yield the rules that the values break.
 
     Args:
         values: The trainer's values.
@@ -228,7 +228,7 @@ class _Rules:
             )
 
     def _smallest_batch(self, world: int) -> tuple[int | None, str]:
-        """Return the smallest batch the trainer accepts, and its calculation."""
+        """Return the smallest batch that the trainer accepts, and how it is computed."""
         micro = self._values.whole(f"{_A}.ppo_micro_batch_size_per_gpu")
         sizes = [self._values.whole(key) for key in _size_keys(f"{_A}.megatron", *_DENSE)]
         if not self._megatron or not self._upstream.has(*_OVER_REPLICAS):
@@ -303,7 +303,7 @@ class _Rules:
                 )
 
     def _unpacked_reference(self) -> Iterator[BrokenRule]:
-        """Yield whether the reference has a micro batch where the actor's are packed by tokens and its own are not.
+        """Report a missing micro batch of the reference if the actor's are packed by tokens and its own aren't.
 
         verl's validation passes over it then, and the reference's engine divides its share by null.
         """
@@ -319,11 +319,11 @@ class _Rules:
             )
 
     def _find_text(self, text: str, *files: str) -> str | None:
-        """Return file:line of a text in the first of these files that has it, as `_find_rule` does."""
+        """Return file:line of a text in the first file that contains it, like `_find_rule`."""
         return self._find_rule(*((file, text) for file in files))
 
     def _find_rule(self, *places: tuple[str, str]) -> str | None:
-        """Return file:line of the first of these texts in the tree, without a workspace the file; None if absent."""
+        """Return file:line of the first text found in the tree (only the file without a workspace); None if absent."""
         status = self._upstream.find(*(Place(file, text) for file, text in places))
         return status.where if status.holds else None
 

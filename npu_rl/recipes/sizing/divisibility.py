@@ -1,4 +1,4 @@
-"""Divisibility of a layout's sizes: by the number of ranks, by each other and by the model."""
+"""Divisibility checks between a layout's sizes, the number of ranks and the model's sizes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _check_fsdp(layout: Parallelism) -> Iterator[Check]:
 
 
 def _check_key_heads(name: str, heads: int, ranks: int) -> Check:
-    """Check the KV heads of ranks that may hold copies of one."""
+    """Check the division of KV heads, which ranks may replicate."""
     figures = {"KV heads": heads, "by": ranks}
     if ranks < 1 or (heads % ranks and ranks % max(1, heads)):
         return Check(name, False, figures, f"{heads} KV heads and {ranks} ranks: neither divides the other")

@@ -64,7 +64,7 @@ def micro_batch(facts: PlanInputs, which: tuple[str, str, str, str]) -> MicroBat
 
 
 def micro_batches_of_update(facts: PlanInputs, one: MicroBatch) -> int | None:
-    """Return the number of micro batches `one` in a mini batch of a data-parallel replica; None if unknown."""
+    """Return the number of micro batches like `one` in a replica's mini batch; None if unknown."""
     sequences = _sequences(facts, batch=f"{ACTOR}.ppo_mini_batch_size")
     if sequences is None:
         return None
@@ -91,6 +91,6 @@ def _sequence_ranks(facts: PlanInputs) -> int:
 
 
 def _share_of_total(facts: PlanInputs, key: str) -> int | None:
-    """Return a replica's share of a micro batch given for all replicas, verl's older way to set it."""
+    """Return a replica's share of a micro batch size that is set for all replicas, as in older verl."""
     whole = facts.whole(key)
     return max(1, whole // facts.replicas) if whole and facts.replicas else None

@@ -1,4 +1,4 @@
-"""The shape of a model, from its config.json or its published name: all sizes that its parameters follow from."""
+"""The shape of a model, from its config.json or its published name: all sizes that determine its parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The layout of a trainer whose keys are its own, from the values of the keys that the recipe names for it."""
+"""The layout for a trainer with its own keys, from the keys listed in `trainer.layout`."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from npu_rl.recipes.trainer_code.config_tree import ConfigTree
 
 
 def own_layout(loaded: LoadedRecipe, tree: ConfigTree) -> Parallelism:
-    """Return the layout by `trainer.layout`: Megatron's in training, vLLM's in the rollout.
+    """Return the layout that `trainer.layout` describes: Megatron's in training, vLLM's in the rollout.
 
     Args:
         tree: The trainer's composed configuration files, for keys that the recipe does not set.
 
     Raises:
-        RecipeError: If the recipe names no keys for it, or a value is no size.
+        RecipeError: If the recipe has no `trainer.layout`, or a value is not a size.
     """
     names = loaded.recipe.trainer.layout
     if names is None:
         raise RecipeError(
-            f"The layout of {loaded.recipe.name} is not known",
+            f"Unknown layout of {loaded.recipe.name}",
             where=loaded.where("trainer"),
-            why="The trainer's keys are its own, and trainer.layout names none for its sizes.",
-            hint="Set trainer.layout.tensor and the like to the keys that hold them.",
+            why="The trainer has its own keys, and trainer.layout is not set.",
+            hint="Set trainer.layout.tensor, and the other sizes, to the keys that hold them.",
         )
     given = {key: one.value for key, one in loaded.settings.items()}
 
@@ -41,7 +41,7 @@ def own_layout(loaded: LoadedRecipe, tree: ConfigTree) -> Parallelism:
             raise RecipeError(
                 f"trainer.layout.{word} is not a size: {key} is {value!r}",
                 where=loaded.where("trainer", "layout", word),
-                hint=f"Name the key of a whole number, {default} or more.",
+                hint=f"Name a key whose value is a whole number, {default} or more.",
             )
         return value
 

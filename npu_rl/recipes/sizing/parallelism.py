@@ -56,7 +56,7 @@ class RolloutSizes:
 
 @dataclass(frozen=True)
 class ModelDivisors:
-    """Counts of the model that a layout has to divide, from its config.json.
+    """Counts in the model's config.json that a layout must divide.
 
     Attributes:
         experts: 0 is none.
@@ -104,12 +104,12 @@ class Parallelism:
         return self.train.expert_tensor or self.train.tensor
 
     def training_sizes(self) -> dict[str, int]:
-        """Return the sizes of training as plain data, for a child process."""
+        """Return the training sizes as plain data for a child process."""
         return {**vars(self.train), "expert_tensor": self.expert_tensor}
 
     @property
     def stage_layers(self) -> tuple[int, ...]:
-        """The layers of each stage, as given or equal; empty if they can't be equal."""
+        """The layers of each stage, as set or divided evenly; empty if that isn't possible."""
         if self.model.stage_layers:
             return self.model.stage_layers
         each, rest = divmod(self.model.layers, self.train.pipeline)
@@ -164,7 +164,7 @@ def _rollout(recipe: Recipe, env: Mapping[str, str]) -> RolloutSizes | None:
 
 
 def _stage_layers(shape: ModelConfig, recipe: Recipe) -> tuple[int, ...]:
-    """Return the layers of uneven pipeline stages if the recipe gives them, else nothing.
+    """Return the layers of uneven pipeline stages if the recipe sets them, else an empty tuple.
 
     `pipeline_num_transformer_layers` is MindSpeed's, a list of lists as text (7ff818c4,
     features_manager/pipeline_parallel/unaligned_pineline_feature.py); first and last are Megatron-core's.

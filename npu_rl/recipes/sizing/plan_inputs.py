@@ -113,7 +113,7 @@ class PlanInputs:
         return self.given[key].path if key in self.given else ()
 
     def whole(self, key: str) -> int | None:
-        """Return a whole number that the trainer will have, or None."""
+        """Return the trainer's value of a key if it is an integer, else None."""
         return self.values.whole(key)
 
     def on(self, key: str) -> bool:
@@ -121,7 +121,7 @@ class PlanInputs:
         return self.values.value(key) is True
 
     def transformer(self, name: str) -> Any:
-        """Return a value of Megatron's and MindSpeed's configuration, from the key that this trainer reads."""
+        """Return a value of Megatron's or MindSpeed's configuration, from the key that this trainer reads."""
         value = self.values.value(f"{TRANSFORMER}.{name}")
         if value is not None or name not in _CANN_KEYS or not self.is_cann_trainer:
             return value
@@ -129,7 +129,7 @@ class PlanInputs:
         return self.values.value(key) if not switch or self.on(switch) else None
 
     def transformer_keys(self, name: str) -> tuple[str, str]:
-        """Return the trainer's key of such a value, and the switch that has to be on for it, or an empty text."""
+        """Return the trainer's key for such a value, and the switch that must be on for it ("" if none)."""
         if name in _CANN_KEYS and self.is_cann_trainer:
             switch, key = _CANN_KEYS[name]
             return key, switch
@@ -137,7 +137,7 @@ class PlanInputs:
 
     @property
     def sequence_parallel_key(self) -> str:
-        """The key of Megatron's sequence parallelism that reaches the model.
+        """The key whose value becomes Megatron's sequence parallelism.
 
         mbridge and verl's older converter derive it from the tensor parallel size, whatever the actor's own key is.
         """
@@ -172,7 +172,7 @@ class PlanInputs:
 
     @property
     def generated(self) -> int | None:
-        """The responses that are generated at once.
+        """The number of responses generated at once.
 
         The trainer v1 of verl 0.9 reads GENERATED at a time until it has a batch (trainer_base.py:1341@8851219).
         """
@@ -181,7 +181,7 @@ class PlanInputs:
 
     @property
     def responses(self) -> int | None:
-        """The responses that a step trains on: all that are generated, unless DAPO's filter chooses among them."""
+        """The number of responses that a step trains on: all generated ones, unless DAPO's filter selects some."""
         chosen = self.on("algorithm.filter_groups.enable")
         return self._responses(self.whole("data.train_batch_size")) if chosen else self.generated
 
@@ -191,19 +191,19 @@ class PlanInputs:
 
     @property
     def replicas(self) -> int | None:
-        """The data-parallel replicas in training."""
+        """The number of data-parallel replicas in training."""
         train = self.sizes.train
         return self.world // (train.tensor * train.pipeline * train.context * train.sequence) or None
 
     @property
     def engines(self) -> int | None:
-        """The engines over which the responses of a step are divided."""
+        """The number of engines that share a step's responses."""
         rollout = self.sizes.rollout
         return None if rollout is None else self.world // rollout.tensor or None
 
     @property
     def length(self) -> int | None:
-        """The tokens of the longest sequence."""
+        """The length of the longest sequence in tokens."""
         prompt, response = self.whole("data.max_prompt_length"), self.whole("data.max_response_length")
         return prompt + response if prompt and response else None
 
@@ -225,18 +225,18 @@ class PlanInputs:
 
     @property
     def ascend_scheduler_forced(self) -> bool:
-        """Whether the trainer turns vllm-ascend's scheduler on itself, as cann-recipes-train's does."""
+        """Whether the trainer itself enables vllm-ascend's scheduler, as cann-recipes-train's does."""
         return self.upstream.has(CANN_SCHEDULER)
 
     @property
     def whole_prompts(self) -> bool:
-        """Whether the engine takes whole prompts only: by vllm-ascend's scheduler, without its own chunked prefill."""
+        """Whether prompts are prefilled whole: vllm-ascend's scheduler is on, without its chunked prefill."""
         if self.ascend_scheduler_forced:
             return True
         return self._scheduler("enabled") is True and self._scheduler("enable_chunked_prefill") is not True
 
     def _scheduler(self, name: str) -> Any:
-        """Return a value of the Ascend scheduler's section, by its own key or from a section set as a whole."""
+        """Return a value of the Ascend scheduler's section, set by its own key or within a whole section."""
         value = self.values.value(f"{_ADDITIONAL}.ascend_scheduler_config.{name}")
         section = self.values.value(_ADDITIONAL)
         scheduler = section.get("ascend_scheduler_config") if isinstance(section, dict) else None
@@ -244,7 +244,7 @@ class PlanInputs:
 
     @property
     def rollout_data_key(self) -> str:
-        """The recipe's key of the rollout's data parallel size."""
+        """The recipe's key for the rollout's data-parallel size."""
         if self.server_mode:
             return f"overrides.{SERVER_DATA_KEY}"
         own = self.whole(DATA_KEY)
@@ -297,7 +297,7 @@ def facts_of(loaded: LoadedRecipe, code: Path | None = None, tree: ConfigTree | 
 
 
 def _with_settings(layout: Parallelism, values: TrainerValues, upstream: CitedCode) -> Parallelism:
-    """Return the layout with the values of `overrides` and the configuration files."""
+    """Return the layout with values from `overrides` and the configuration files applied."""
     old, part = layout.train, f"{ACTOR}.megatron"
     train = TrainSizes(
         tensor=values.whole(f"{part}.tensor_model_parallel_size", old.tensor) or 1,
@@ -333,7 +333,7 @@ def _is_server_mode(values: TrainerValues, upstream: CitedCode) -> bool:
 
 @dataclass(frozen=True)
 class _ManifestDefaults:
-    """Settings that a manifest makes for every run.
+    """Settings that a manifest applies to every run.
 
     Attributes:
         env: The environment.
@@ -347,12 +347,12 @@ class _ManifestDefaults:
 
 
 def run_environment(loaded: LoadedRecipe) -> dict[str, str]:
-    """Return the environment of a run: the manifest's variables with the recipe's over them."""
+    """Return the environment of a run: the manifest's variables, overridden by the recipe's."""
     return {**_manifest_defaults(loaded).env, **loaded.recipe.env}
 
 
 def _manifest_defaults(loaded: LoadedRecipe) -> _ManifestDefaults:
-    """Return what the recipe's manifest sets; nothing if it can't be read, which `setup` reports."""
+    """Return the settings of the recipe's manifest; empty if it can't be read, which `setup` reports."""
     try:
         found = loaded.stack_facts
         places = found.patch_files()

@@ -44,7 +44,7 @@ def rollout_groups(rollout: RolloutSizes) -> dict[str, int]:
 
 
 def train_members(layout: Parallelism) -> dict[str, list[Ranks]]:
-    """Return the ranks of every group of Megatron's, for a valid layout.
+    """Return the ranks of every Megatron group, for a valid layout.
 
     Ranks are in the order tp-cp-ep-dp-pp, the default of initialize_model_parallel
     (megatron/core/parallel_state.py@core_v0.12.1): tensor, then context, data and pipeline grow with the rank.
@@ -56,7 +56,7 @@ def train_members(layout: Parallelism) -> dict[str, list[Ranks]]:
 
 
 def rollout_members(rollout: RolloutSizes, world: int) -> dict[str, list[Ranks]]:
-    """Return the ranks of every group of vLLM's: tensor ranks are neighbours, then come data ranks.
+    """Return the ranks of every vLLM group: tensor ranks are adjacent, then data ranks.
 
     Source: initialize_model_parallel, vllm/distributed/parallel_state.py@v0.9.1.
     """
@@ -68,7 +68,7 @@ def rollout_members(rollout: RolloutSizes, world: int) -> dict[str, list[Ranks]]
 
 
 def _orthogonal(sizes: dict[str, int]) -> dict[str, list[Ranks]]:
-    """Return the groups along each dimension; the first dimension grows fastest with the rank."""
+    """Return the groups along each dimension. The first dimension varies fastest with the rank."""
     world = math.prod(sizes.values())
     found, stride = {}, 1
     for name, size in sizes.items():

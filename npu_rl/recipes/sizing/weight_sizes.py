@@ -1,4 +1,4 @@
-"""Parameters by component: of the whole model, and on one die in training and in the rollout.
+"""Parameter counts by component, of the whole model and on one die in training and rollout.
 
 Training follows Megatron-core 0.12.1: column- and row-parallel projections are divided by the tensor size, norms and
 the router are not, experts by the expert and expert tensor sizes (megatron/core/models/gpt/gpt_layer_specs.py,
@@ -21,7 +21,7 @@ NORMS, EMBEDDING, HEAD = "norms", "embedding", "head"
 
 @dataclass(frozen=True)
 class WeightShare:
-    """The number of dies over which each kind of parameter is divided.
+    """The number of dies that divide each kind of parameter.
 
     Attributes:
         latent_down: The latent down-projections.
@@ -36,7 +36,7 @@ class WeightShare:
 
 
 def training_share(tensor: int, expert: int, expert_tensor: int) -> WeightShare:
-    """Return one die's share in training; tensor ranks divide the down-projections, too (core 0.12.1)."""
+    """Return one die's share in training. Tensor ranks also divide the down-projections (core 0.12.1)."""
     return WeightShare(tensor=tensor, latent_down=tensor, experts=expert, expert_tensor=expert_tensor)
 
 
@@ -128,7 +128,7 @@ def stage_ranges(stage_layers: tuple[int, ...]) -> list[range]:
 
 
 def cache_per_token(shape: ModelConfig, tensor: int, size: int = 2) -> int:
-    """Return the bytes of one token in a die's KV cache; a latent cache is whole on every tensor rank."""
+    """Return the bytes per token in a die's KV cache. Every tensor rank has the whole latent cache."""
     if shape.latent:
         return (shape.latent.cache_rank + shape.latent.rope_dim) * shape.layers * size
     return 2 * max(1, shape.kv_heads // tensor) * shape.head_dim * shape.layers * size
@@ -164,7 +164,7 @@ def _latent_attention(shape: ModelConfig, share: WeightShare) -> Counts:
 
 
 def _attention(shape: ModelConfig, share: WeightShare) -> Counts:
-    """Return the parameters of attention; ranks beyond the KV heads hold copies (QKVParallelLinear, vllm@v0.9.1)."""
+    """Return attention's parameters. Ranks beyond the KV heads hold copies (QKVParallelLinear, vllm@v0.9.1)."""
     width, narrow = shape.heads * shape.head_dim, shape.kv_heads * shape.head_dim
     keys = 2 * narrow // min(share.tensor, max(1, shape.kv_heads))
     count = 2 * shape.hidden * width // share.tensor + shape.hidden * keys

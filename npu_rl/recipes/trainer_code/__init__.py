@@ -1,1 +1,1 @@
-"""The code of an assembled tree as text: modules, classes, Hydra's files. Nothing of it is imported or run."""
+"""Analysis of an assembled tree's code (modules, classes, Hydra files) without importing or running it."""

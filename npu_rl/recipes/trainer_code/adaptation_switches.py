@@ -1,4 +1,4 @@
-"""The switches of adaptations that a tree or the bundled patches have, by their slugs."""
+"""The adaptation switches of a tree or of the bundled patches, by slug."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _VALUES = {
 
 
 class GivenSwitch(NamedTuple):
-    """A switch that a run gets.
+    """A switch that is set for a run.
 
     Attributes:
         on: None for a variable's value that is neither yes nor no, with which the run ends.
@@ -41,7 +41,7 @@ class GivenSwitch(NamedTuple):
 def given_switches(
     adaptations: Mapping[str, bool], environment: Mapping[str, str], shell: Mapping[str, str] = os.environ
 ) -> dict[str, GivenSwitch]:
-    """Return what switches adaptations in a run, by slug; unknown variables of npu-rl's prefix are among them.
+    """Return a run's adaptation switches by slug, including unknown variables with npu-rl's prefix.
 
     Args:
         adaptations: Those of the recipe, which go before variables.
@@ -60,7 +60,7 @@ def given_switches(
 
 
 def known_switches(code: Path | None, wanted: Collection[str] = ()) -> dict[str, str]:
-    """Return where each switch is read, or the patch whose header names it, by slug.
+    """Return the place that reads each switch, or the patch whose header names it, by slug.
 
     Args:
         code: The code folder; None stands for the runtime of this npu-rl.
@@ -76,7 +76,7 @@ def known_switches(code: Path | None, wanted: Collection[str] = ()) -> dict[str,
 
 
 def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
-    """Return those of some adaptations that no file of a tree calls, so that their switches have no effect.
+    """Return the adaptations that no file of a tree uses, so that their switches have no effect.
 
     Files that bundled patches change are read first, the whole tree only for what they don't show.
     """
@@ -106,7 +106,7 @@ class _Calls(NamedTuple):
     modules: frozenset[str]
 
     def is_in(self, content: bytes) -> bool:
-        """Return whether Python source uses it; a comment or a text that names it does not."""
+        """Return whether Python source uses the adaptation. Comments and strings that name it don't count."""
         names = (self.slug, self.variable, *self.modules)
         if not any(name.encode() in content for name in names):
             return False
@@ -117,7 +117,7 @@ class _Calls(NamedTuple):
 
     @property
     def variable(self) -> str:
-        """The variable of its switch."""
+        """The environment variable of the switch."""
         return _PREFIX + self.slug.upper().replace("-", "_")
 
     def _is_use(self, node: ast.AST) -> bool:

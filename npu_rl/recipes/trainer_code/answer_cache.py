@@ -1,4 +1,4 @@
-"""Cache of what was found in the files of a code folder, for the next command on the same files.
+"""Cache of results found in a code folder's files, for later commands on the same files.
 
 Following values through the code takes half of the time of a `plan`. An answer holds as long as neither a file of the
 folder nor npu-rl itself has changed, so only what was edited is examined again. The cache lies beside byte code, in a
@@ -27,7 +27,7 @@ _Answer = TypeVar("_Answer")
 
 
 class AnswerCache:
-    """The answers to questions on one code folder; `save` writes the new ones."""
+    """Cached answers to questions about one code folder. `save` writes new ones."""
 
     def __init__(self, code: Path) -> None:
         self._code = code
@@ -44,14 +44,14 @@ class AnswerCache:
         to_json: Callable[[_Answer], Any],
         from_json: Callable[[Any], _Answer],
     ) -> _Answer:
-        """Return the kept answer to a question, or else find it.
+        """Return the cached answer to a question, or find it.
 
-        An answer is kept if it is equal after the way to JSON and back.
+        An answer is cached if it survives a round trip through JSON.
 
         Args:
             question: All that the answer depends on besides the files of the folder and of npu-rl.
             find: Finds the answer in the files.
-            to_json: Returns an answer as JSON values; raises ValueError if it must not be kept.
+            to_json: Returns an answer as JSON values; raises ValueError if it must not be cached.
             from_json: Reads what `to_json` returned.
         """
         name = digest(question)
@@ -71,7 +71,7 @@ class AnswerCache:
         return found
 
     def save(self) -> None:
-        """Write new answers, unless a file has just changed, and could change again without a later time."""
+        """Write new answers, unless a file changed so recently that another change might keep its timestamp."""
         newest = self._state[1]
         if not self._new or self._file is None or time.time_ns() - newest < _SETTLED_NS:
             return
@@ -97,13 +97,13 @@ class AnswerCache:
 
 
 def digest(value: object) -> str:
-    """Return a short digest of what an answer depends on."""
+    """Return a short digest of an answer's dependencies."""
     text = json.dumps(value, sort_keys=True, default=repr)
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:32]
 
 
 def _state(code: Path) -> tuple[str, int]:
-    """Return a digest of the `stat` of each file of the folder and of npu-rl, and the latest change time in ns."""
+    """Return a digest of the `stat` results of the folder's and npu-rl's files, and the latest change time in ns."""
     rows, newest = [], 0
     todo = [str(code), str(Path(__file__).parents[2])]
     while todo:

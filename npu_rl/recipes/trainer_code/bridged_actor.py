@@ -1,4 +1,4 @@
-"""The evidence that only a bridge (mbridge or Megatron-Bridge) builds a tree's Megatron actor.
+"""Evidence that a tree's Megatron actor can only be built by a bridge (mbridge or Megatron-Bridge).
 
 From verl 0.8 on verl/models/mcore/config_converter.py is still there, but only verl/model_merger calls it.
 """

@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 class PlaceStatus(NamedTuple):
-    """Whether a tree has a place.
+    """The result of looking up a place in a tree.
 
     Attributes:
         where: file:line, or the file with a pin; empty for a text that is absent as expected.
@@ -64,7 +64,7 @@ class CitedCode:
     """The code of one workspace, or of a manifest's pins. Each file is read once, on demand."""
 
     def __init__(self, code: Path | None, pins: Collection[str] = (), module: str = "") -> None:
-        """Prepare the lookup; nothing is read yet.
+        """Prepare the lookup without reading files.
 
         Args:
             code: The workspace's code folder, if there is one.
@@ -78,25 +78,25 @@ class CitedCode:
         self._patching: dict[str, str] | None = None
 
     def find(self, *places: Place) -> PlaceStatus:
-        """Return the first of these places that holds, or else why the first one doesn't."""
+        """Return the first place that holds, or the reason why the first one doesn't."""
         found = [self._find(place) for place in places]
         return next((status for status in found if status.holds), found[0])
 
     def has(self, *places: Place) -> bool:
-        """Return whether one of these places holds."""
+        """Return whether any of the places holds."""
         return self.find(*places).holds
 
     def cite(self, name: str, *places: Place) -> str:
-        """Return a name with the first of these places that holds, in parentheses; the name alone where none does."""
+        """Return a name and the first place that holds, in parentheses; only the name if none does."""
         status = self.find(*places)
         return f"({name}, {status.where})" if status.holds and status.where else f"({name})"
 
     def is_unreadable(self, file: str) -> bool:
-        """Return whether something of this name is there whose text can't be had: a pipe, a loop, 30 MB."""
+        """Return whether a path exists but can't be read as text: a pipe, a link loop, a file of 30 MB."""
         return self.text(file) is None and self._code is not None and os.path.lexists(self._code / file)
 
     def text(self, file: str) -> str | None:
-        """Return a file of the tree; None if it is missing or unreadable, or without a workspace."""
+        """Return the text of a file in the tree; None if it is missing or unreadable, or without a workspace."""
         if file not in self._texts:
             self._texts[file] = self._read(file)
         return self._texts[file]
@@ -149,7 +149,7 @@ class CitedCode:
         return PlaceStatus(place.file, why)
 
     def _find_in_patching(self, wanted: str) -> str:
-        """Return file:line of a text in the packages that replace code, or an empty text."""
+        """Return file:line of a text in the packages that monkey-patch code, or ""."""
         for file, text in self._patching_files().items():
             at = text.find(wanted)
             if at >= 0:

@@ -1,4 +1,4 @@
-"""The keys that a class of the trainer takes from a section of its configuration, from its text.
+"""The keys that a trainer's class reads from a section of its configuration, found in its source.
 
 That is the attributes that its `__init__` sets, its annotated fields, and the names that its methods look up in a
 mapping that they are given. Bases in the tree count, too.

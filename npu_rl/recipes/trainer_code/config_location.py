@@ -1,4 +1,4 @@
-"""Where the trainer's Hydra configuration is, and the folders that its search path adds."""
+"""The location of the trainer's Hydra configuration, and the folders that its search path adds."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class ConfigLocation:
 
     @property
     def identity(self) -> list[object]:
-        """Dependencies of an answer on the configuration, other than its files."""
+        """The facts besides files that answers on this configuration depend on."""
         return [self.module, self.config, self.folder, dict(self.choices)]
 
     def find_folder(self, code: Path) -> Path:
@@ -49,14 +49,14 @@ class ConfigLocation:
 
 
 def folders_with(code: Path, config: str) -> list[str]:
-    """Return the folders named `config` in the code tree that have a configuration of this name."""
+    """Return the folders named `config` in the code tree that contain the configuration."""
     name = config.removesuffix(".yaml").removesuffix(".yml")
     found = (path.parent for path in code.rglob(f"config/{name}.yaml")) if name.isidentifier() else ()
     return sorted(folder.relative_to(code).as_posix() for folder in found)
 
 
 def absolute_search_path(places: tuple[str, ...], code: Path) -> tuple[str, ...] | None:
-    """Return `hydra.searchpath` with absolute paths; None if it is as good as it is.
+    """Return `hydra.searchpath` with absolute paths; None if no change is needed.
 
     A relative path holds only in the folder that the upstream's scripts are started in, the top of the code. A run is
     started elsewhere, since the trainer writes into its working folder

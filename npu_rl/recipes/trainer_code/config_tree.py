@@ -1,4 +1,4 @@
-"""The trainer's composed Hydra configuration: the value of each key, and where it was last written."""
+"""The trainer's composed Hydra configuration: the value of each key and the place that set it last."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ConfigEntry:
 
     @property
     def interpolation(self) -> bool:
-        """Whether Hydra takes the value from elsewhere."""
+        """Whether the value is an interpolation, which Hydra resolves."""
         return isinstance(self.value, str) and "${" in self.value
 
 
@@ -67,7 +67,7 @@ class ConfigTree:
     choices: Mapping[str, str] = field(default_factory=dict)
 
     def children(self, section: str) -> list[str]:
-        """Return the names directly in a section; "" is the top."""
+        """Return the names directly in a section; "" is the top level."""
         prefix = f"{section}." if section else ""
         rests = (key[len(prefix) :] for key in self.entries if key.startswith(prefix))
         return [rest for rest in rests if "." not in rest]

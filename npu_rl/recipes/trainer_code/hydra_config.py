@@ -88,11 +88,11 @@ class _Default:
 
     @property
     def option(self) -> _Option:
-        """The option of a group, or its list of options; None without one."""
+        """The option of a group, or its list of options; None if there is none."""
         return self.path.removeprefix(f"{self.group}/") or None if self.options is None else self.options
 
     def target_package(self, header: str | None) -> str:
-        """Return the package that the content is merged into."""
+        """Return the package that the entry's content is merged into."""
         package = self.package if self.package is not None else header
         if package is None:
             relative = self.group if self.group is not None else self.path.rpartition("/")[0]
@@ -215,7 +215,7 @@ class _Composer:
         raise ConfigFault(f"missing configuration {wanted.full}.yaml", wanted.where)
 
     def _search_path(self, config: str) -> tuple[str, ...]:
-        """Return what `hydra.searchpath` of the first file adds."""
+        """Return the folders that the first file's `hydra.searchpath` adds."""
         file = self._read(_Default(config, None, "", "", self._display_name(self._folders[0])))
         node = file.body.items.get("hydra") if file else None
         search = node.items.get("searchpath") if isinstance(node, ConfigSection) else None
@@ -249,7 +249,7 @@ def _merge(target: ConfigSection, source: ConfigSection) -> None:
 
 
 def _section(above: ConfigSection, name: str, source: ConfigSection) -> ConfigSection:
-    """Return a new section at the place of the source if it lacks one."""
+    """Return the section `name`, created with the source's place if it doesn't exist."""
     child = above.items.get(name)
     if not isinstance(child, ConfigSection):
         child = above.items[name] = ConfigSection(source.file, source.line)
@@ -275,7 +275,7 @@ def _text(option: object) -> str:
 
 
 def _is_open(path: str) -> bool:
-    """Return whether a path still has to be resolved, or given."""
+    """Return whether a path contains an interpolation or a missing value."""
     return "${" in path or "???" in path
 
 

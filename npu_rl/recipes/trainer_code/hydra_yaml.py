@@ -104,7 +104,7 @@ def read_config(path: Path, name: str) -> ConfigFile:
 
 
 def _package(text: str) -> str | None:
-    """Return the package that the comments at the beginning of the file set, or None."""
+    """Return the package set by comments at the start of the file, or None."""
     for line in text.splitlines():
         if line.strip() and not line.startswith("#"):
             return None
@@ -135,7 +135,7 @@ def _node(node: yaml.Node, file: str) -> ConfigNode:
 
 
 def _pairs(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, yaml.Node]]:
-    """Yield the entries; those of `<<:` come first, since explicit ones replace them."""
+    """Yield the entries of a mapping. Those of `<<:` come first, since explicit entries replace them."""
     for key, value in node.value:
         if key.tag == f"{_TAG}merge":
             for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:

@@ -1,4 +1,4 @@
-"""Loading of the trainer's configuration: composed from its files, or as kept in the cache of answers."""
+"""Loading of the trainer's configuration, composed from its files or taken from the cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_rl.recipes.trainer_code.config_tree import ConfigEntry, ConfigTree
 
 
 def load_configuration(code: Path, location: ConfigLocation, answers: AnswerCache) -> ConfigTree:
-    """Return a configuration, composed or as kept.
+    """Return a configuration, composed from files or cached.
 
     Raises:
         ConfigFault: If a module, folder or file is missing, or can be resolved only by Hydra.

@@ -1,4 +1,4 @@
-"""The evidence that a tree cuts prompts at their left, regardless of data.truncation.
+"""Evidence that a tree truncates prompts on the left, regardless of data.truncation.
 
 Its agent loop limits prompts; the dataset only keeps data.truncation (verl/utils/dataset/rl_dataset.py:115@7aed6b2).
 """
@@ -15,6 +15,6 @@ CUT_LEFT = Place(
 
 
 def where_cut_left(code: Path | None) -> str:
-    """Return file:line of a tree that cuts prompts at their left; empty without a tree, and for one that raises."""
+    """Return file:line of the code that truncates prompts on the left; "" without a tree, or if it raises instead."""
     status = CitedCode(code).find(CUT_LEFT)
     return status.where if status.holds else ""

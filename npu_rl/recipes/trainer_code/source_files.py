@@ -32,7 +32,7 @@ def read_source(path: Path) -> bytes | None:
 
 
 def read_source_text(path: Path) -> str | None:
-    """Return a file as `read_source` reads it as text, with one kind of line ends. Raises OSError."""
+    """Return a file read by `read_source` as text, with uniform line ends. Raises OSError."""
     content = read_source(path)
     return None if content is None else io.TextIOWrapper(io.BytesIO(content), "utf-8", "replace").read()
 
@@ -55,17 +55,17 @@ def source_texts(paths: Iterable[Path]) -> dict[Path, bytes]:
 
 
 def too_much_code(where: Path, why: str) -> WorkspaceError:
-    """Return the error for a tree that holds more than any stack does."""
+    """Return the error for a tree that is larger than any supported stack."""
     return WorkspaceError(
         "The code folder has too much Python to be judged",
         where=str(where),
         why=why,
-        hint="npu-rl verify --deep names files that are not of the lock.",
+        hint="npu-rl verify --deep lists the files that are not in the lock.",
     )
 
 
 def line_numbers(text: AnyStr, places: Iterable[int]) -> Iterator[int]:
-    """Yield the line of each of some ascending places, counting on from the one before."""
+    """Yield the line number of each offset. Offsets must be in ascending order."""
     end, done, line = ("\n" if isinstance(text, str) else b"\n"), 0, 1
     for place in places:
         line += text.count(end, done, place)

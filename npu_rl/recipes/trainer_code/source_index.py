@@ -55,25 +55,25 @@ class SourceField:
 
 
 class Parser:
-    """Parses Python files of one tree, whose sum is bounded."""
+    """Parser for the Python files of one tree, with a limit on their total size."""
 
     def __init__(self, code: Path) -> None:
         self._code = code
         self._left = _LARGEST_SUM
 
     def parse(self, content: bytes) -> ast.Module | None:
-        """Return a file's syntax tree; None if it is invalid or too large. Raises WorkspaceError beyond the sum."""
+        """Return a file's syntax tree; None if it is invalid or too large. Raises WorkspaceError beyond the limit."""
         if len(content) <= LARGEST_PYTHON:
             self._left -= python_cost(content)
         if self._left < 0:
             raise too_much_code(
-                self._code, "The recipe's names lead to more or larger files than any stack has."
+                self._code, "The recipe names more or larger files than any supported stack has."
             )
         return syntax_tree(content)
 
 
 class SourceIndex:
-    """The modules of a code folder. Each file is read and parsed once, when it is needed."""
+    """The modules of a code folder. Each file is read and parsed once, on demand."""
 
     def __init__(self, code: Path) -> None:
         self.code = code
@@ -100,7 +100,7 @@ class SourceIndex:
         return self._trees[file]
 
     def content(self, module: Module) -> bytes:
-        """Return the bytes of a module's file; none if it is gone."""
+        """Return the bytes of a module's file; empty if the file has disappeared."""
         return read_source(self.code / module.file) or b""
 
     def module(self, dotted: str) -> Module | None:
@@ -141,12 +141,12 @@ class SourceIndex:
         return _as_class(self.find_expression(module, node))
 
     def fields(self, dotted: str) -> dict[str, SourceField] | None:
-        """Return the fields of a dataclass, those of its bases in the tree first; None if there is no such class."""
+        """Return the fields of a dataclass, inherited ones first; None if the tree has no such class."""
         found = self.find_class(dotted)
         return self.fields_of_class(*found) if found else None
 
     def fields_of_class(self, module: Module, node: ast.ClassDef, depth: int = 0) -> dict[str, SourceField]:
-        """Return the fields of a class, those of its bases in the tree first."""
+        """Return the fields of a class, with those inherited from classes in the tree first."""
         result: dict[str, SourceField] = {}
         for base in reversed(node.bases):
             if depth < _MAX_DEPTH and (found := self.find_class_expression(module, base)):
@@ -187,7 +187,7 @@ def _as_class(found: tuple[Module, ast.stmt] | None) -> Class | None:
 
 
 def _real_name(statement: ast.Import | ast.ImportFrom, name: str) -> str:
-    """Return the name that a statement imports under this one."""
+    """Return the original name of the import that a statement binds to `name`."""
     return next(item.name for item in statement.names if (item.asname or item.name) == name)
 
 
@@ -197,7 +197,7 @@ def module_name(file: str) -> str:
 
 
 def imported_names(node: ast.AST) -> dict[str, ast.stmt]:
-    """Return the imports inside of a function, by the names they define."""
+    """Return the imports inside a function, by the names they define."""
     return {
         item.asname or item.name: statement
         for statement in ast.walk(node)

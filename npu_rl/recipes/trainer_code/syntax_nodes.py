@@ -1,4 +1,4 @@
-"""Reading of single nodes of Python's syntax trees: names, texts, and what statements assign."""
+"""Helpers for single syntax tree nodes: names, strings and assignments."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def last_name(node: ast.AST) -> str:
 
 
 def text_of(node: ast.AST | None) -> str | None:
-    """Return the value of a constant that is a text, or None."""
+    """Return the value of a string constant, or None."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def assigned_values(nodes: Iterable[ast.AST]) -> dict[str, ast.expr]:
-    """Return the value that `NAME = value` among these nodes assigns, by name."""
+    """Return the values assigned by `NAME = value` statements, by name."""
     return {
         target.id: node.value
         for node in nodes

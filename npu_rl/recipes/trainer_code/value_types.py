@@ -1,4 +1,4 @@
-"""The type that the code which reads a key expects. A mismatch is reported only where it is certain."""
+"""Expected types of keys, from the code that reads them. Only certain mismatches are reported."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class ExpectedType:
         return f"must be {self}, not {_describe(value)}"
 
     def _is_convertible(self, value: Any, name: str) -> bool:
-        """Return whether code accepts a value of this other type: 0 and 1 as switches, 7 as text."""
+        """Return whether code also accepts a value of another type, such as 0 and 1 as switches or 7 as text."""
         if name == "number":
             return "text" in self.types or ("bool" in self.types and value in (0, 1))
         if name == "bool":
@@ -80,7 +80,7 @@ ANY = ExpectedType()
 
 
 def default_type(value: Any) -> ExpectedType:
-    """Return the type of a key by its default in a configuration file."""
+    """Infer the type of a key from its default in a configuration file."""
     if isinstance(value, bool):
         return ExpectedType(frozenset({"bool"}))
     if isinstance(value, (int, float)):
@@ -89,7 +89,7 @@ def default_type(value: Any) -> ExpectedType:
 
 
 def field_type(field: SourceField, sources: SourceIndex) -> ExpectedType:
-    """Return the type of a field by its annotation; ANY if a name in it isn't found in the tree."""
+    """Return the type of a field from its annotation; ANY if a name in it isn't found in the tree."""
     if field.annotation is None:
         return ANY
     return _union(list(_alternatives(field.annotation, field.module, sources, 0)))
@@ -135,7 +135,7 @@ def _alternatives(
 
 
 def _enumeration_type(owner: ast.ClassDef) -> ExpectedType | None:
-    """Return the names and numbers of an enumeration of numbers as a type; None for other classes."""
+    """Return the type for an enumeration of numbers: its names and numbers; None for other classes."""
     values = assigned_values(owner.body).items()
     members = {name: value.value for name, value in values if isinstance(value, ast.Constant)}
     is_plain = base_names(owner) == ["Enum"]

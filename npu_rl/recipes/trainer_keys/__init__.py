@@ -1,1 +1,1 @@
-"""The keys and values that the trainer of a tree reads, each with the line of code that reads it."""
+"""The keys and values that a tree's trainer reads, with the line of code that reads each."""

@@ -1,4 +1,4 @@
-"""The values that a key accepts, as far as the code that reads it shows them.
+"""The accepted values of a key, as far as the code that reads it shows them.
 
 The functions that read a key are followed to where they compare its value with names and raise on any other, or index
 a mapping or an enumeration with it. A value is refused if one of them raises on it and none in the tree names it;
@@ -88,7 +88,7 @@ class AcceptedValues:
             yield from self._sources.texts(folder).values()
 
     def _check_number(self, name: str, value: Any, classes: Collection[Class]) -> RefusedValue | None:
-        """Return why a number is refused by a class as soon as it is built with it, or None."""
+        """Return why a class refuses a number in its constructor, or None."""
         compared = re.compile(_COMPARED.replace("NAME", re.escape(name)).encode())
         for module, owner in classes:
             if not compared.search(self._sources.content(module)):
@@ -139,12 +139,12 @@ class AcceptedValues:
         return RefusedValue(item, tuple(accepted), f"{use.module.file}:{refusal.line}", refusal.certain)
 
     def _is_nearer(self, one: ValueUse, other: ValueUse) -> bool:
-        """Return whether the first file is of the backend that runs and the other is not."""
+        """Return whether the first file belongs to the backend in use and the other doesn't."""
         return self._used in one.module.file and self._used not in other.module.file
 
 
 def _without(value: Any, ending: str) -> Any:
-    """Return a text, or a list of them, without an ending that the code cuts off."""
+    """Remove an ending that the code cuts off from a string or a list of strings."""
     if isinstance(value, list):
         return [_without(item, ending) for item in value]
     return value.removesuffix(ending) if isinstance(value, str) else value
@@ -156,13 +156,13 @@ def _is_unchecked(value: Any) -> bool:
 
 
 def _may_be_a_name(value: str | list[Any]) -> bool:
-    """Return whether a value could be one of the names that code compares with, not a path or a sentence."""
+    """Return whether a value looks like a name that code might compare with, not like a path or a sentence."""
     items = value if isinstance(value, list) else [value]
     return all(isinstance(item, str) and _NAME.fullmatch(item) for item in items)
 
 
 def _is_named(name: str, value: str | list[Any], texts: Iterable[bytes]) -> bool:
-    """Return whether some line compares the key with the value. Needs no syntax tree, so it is fast."""
+    """Return whether any line compares the key with the value. Fast, since it needs no syntax tree."""
     if not isinstance(value, str):
         return False
     text = rf"['\"]{re.escape(value)}['\"]"

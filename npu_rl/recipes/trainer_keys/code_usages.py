@@ -1,4 +1,4 @@
-"""Usages in the trainer's code of keys that no configuration file has, such as `data.seed`.
+"""Usages of keys in the trainer's code that are in no configuration file, such as `data.seed`.
 
 A usage is `X.get("name")`, `X["name"]`, `X.name`, `getattr(X, "name")`, `"name" in X` or `OmegaConf.select(x,
 "section.name")`, where the expression X can be the section: `config.data`, `data_config`, or plain `config` if
@@ -46,7 +46,7 @@ class KeyRead:
 
 
 class CodeUsages:
-    """The usages in the package of one module and in those it imports, without those in other programs.
+    """The usages in a program's package and the packages it imports, without other programs.
 
     DAPO's trainer is in `recipe`, its workers are in `verl`. Only files that contain the name are parsed.
     """
@@ -93,7 +93,7 @@ class CodeUsages:
         return None
 
     def _files_with(self, name: str) -> Iterator[str]:
-        """Yield the files that contain the name, the program itself first."""
+        """Yield the files that contain the name, starting with the program itself."""
         word = re.compile(rb"\b" + re.escape(name.encode()) + rb"\b")
         files = [item for package in self._packages for item in self._sources.texts(package).items()]
         for file, text in sorted(files, key=lambda item: item[0] != self._program):
@@ -131,7 +131,7 @@ def _is_section_read(read: KeyRead, last: str, aliases: dict[str, set[str]]) -> 
 def _may_be_section_read(
     read: KeyRead, last: str, others: Collection[str], aliases: dict[str, set[str]], elsewhere: bool
 ) -> bool:
-    """Return whether the expression before the key is a configuration that isn't known to be another section.
+    """Return whether the expression before the key is a configuration, and not known to be another section.
 
     A file whose path names a section (`workers/rollout/`) reads that one. A name that other sections have, too,
     counts only there.

@@ -86,7 +86,7 @@ class EngineArguments:
         return KeyResolution(True, expected=self._expected_type(field), where=field.where)
 
     def find_refused(self, names: tuple[str, ...], value: object) -> RefusedValue | None:
-        """Return why vLLM refuses a load format or a value inside of an argument's configuration class, or None."""
+        """Return why vLLM refuses a load format or a value in an argument's configuration class, or None."""
         if names == (_LOAD_FORMAT,) and isinstance(value, str) and (formats := self._load_formats):
             known = formats.expected.choices
             return None if value.lower() in known else RefusedValue(value, known, formats.where or "", True)
@@ -178,7 +178,7 @@ class EngineArguments:
 
 
 def _option_reads(content: bytes) -> list[tuple[str, str | None, int]]:
-    """Return mapping, key and line of each `mapping.get("key")`, `mapping["key"]` and, key None, `mapping.items()`."""
+    """Return mapping, key and line of each `mapping.get("key")`, `mapping["key"]` and `mapping.items()` (key None)."""
     result: list[tuple[str, str | None, int]] = []
     tree = syntax_tree(content)
     for node in ast.walk(tree) if tree else ():

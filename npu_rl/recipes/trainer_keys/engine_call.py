@@ -1,4 +1,4 @@
-"""The call that creates vLLM's engine in a rollout: the arguments that the trainer fixes, and the keys of the others.
+"""The call that creates vLLM's engine in a rollout: its fixed arguments, and the keys of the others.
 
 verl calls `LLM(model=..., dtype=config.dtype, ..., **engine_kwargs)`
 (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@v0.5.0): an argument that is given twice is a TypeError. The
@@ -52,7 +52,7 @@ class EngineCall:
 
 
 def find_engine_call(sources: SourceIndex, mode: object, adapted: bool) -> EngineCall:
-    """Find the call for one mode of the rollout, "async" or any other.
+    """Find the call for a rollout mode, which is "async" or any other.
 
     Args:
         adapted: Whether the adaptation is on.
@@ -81,7 +81,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[ast.AST, ast.Call | ast.Dict]]:
 
 
 def _items(node: ast.Call | ast.Dict) -> Iterator[tuple[str | None, ast.expr]]:
-    """Yield the names and values of a call's keywords or a mapping's items; the name None for `**value`."""
+    """Yield the names and values of a call's keywords or a mapping's items; the name is None for `**value`."""
     if isinstance(node, ast.Call):
         yield from ((item.arg, item.value) for item in node.keywords)
         return
@@ -91,7 +91,7 @@ def _items(node: ast.Call | ast.Dict) -> Iterator[tuple[str | None, ast.expr]]:
 
 
 def _popped(around: ast.AST) -> frozenset[str]:
-    """Return the names of `engine_kwargs.pop("name", ...)`: the trainer passes the recipe's own value."""
+    """Return the names in `engine_kwargs.pop("name", ...)`, for which the trainer passes the recipe's own value."""
     calls = [node for node in ast.walk(around) if isinstance(node, ast.Call) and node.args]
     names = (text_of(call.args[0]) for call in calls if ast.unparse(call.func) == f"{_KEYWORDS}.pop")
     return frozenset(filter(None, names))
@@ -128,7 +128,7 @@ def _is_config(node: ast.expr) -> bool:
 
 
 def _overridable(sources: SourceIndex, call: ast.Call | ast.Dict) -> frozenset[str]:
-    """Return the fixed arguments that a recipe may set because the call goes through our adaptation."""
+    """Return the fixed arguments that a recipe may set because an adaptation wraps the call."""
     hook = call.func if isinstance(call, ast.Call) else None
     through = isinstance(hook, ast.Call) and any(map(_is_keywords, hook.args))
     found = sources.find(_OVERRIDABLE) if through else None

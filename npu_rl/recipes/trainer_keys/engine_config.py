@@ -1,4 +1,4 @@
-"""The keys and values inside vLLM's own configuration classes, such as `compilation_config.cudagraph_mode`.
+"""The keys and values of vLLM's configuration classes, such as `compilation_config.cudagraph_mode`.
 
 Only classes that forbid unknown fields are judged: `@config` makes pydantic do so (vllm/config/utils.py:69@v0.23.0).
 """
@@ -20,13 +20,13 @@ _FORBIDS = "extra='forbid'"
 
 @dataclass(frozen=True)
 class NestedField:
-    """A field of a configuration class, and that class."""
+    """A field of a configuration class, with the class."""
 
     field: SourceField
     owner: ast.ClassDef
 
     def validators(self) -> list[ast.FunctionDef]:
-        """Return the methods that pydantic gives the value to before it looks at its type."""
+        """Return the validators that pydantic calls before it checks the value's type."""
         methods = (item for item in self.owner.body if isinstance(item, ast.FunctionDef))
         return [item for item in methods if any(map(self._is_before, item.decorator_list))]
 
@@ -40,7 +40,7 @@ class NestedField:
 def find_nested(
     sources: SourceIndex, argument: SourceField, section: str, names: tuple[str, ...]
 ) -> NestedField | KeyResolution | None:
-    """Return the field `argument.names...`, the resolution of an unknown one, or None if it isn't judged.
+    """Return the field `argument.names...`, the resolution of an unknown key, or None if it can't be judged.
 
     Args:
         argument: The engine's argument.
@@ -109,7 +109,7 @@ def _alternatives(node: ast.expr | None) -> Iterator[ast.expr]:
 
 
 def _forbids_others(sources: SourceIndex, module: Module, owner: ast.ClassDef) -> bool:
-    """Return whether a decorator of a class without bases, or that decorator's function, forbids unknown fields."""
+    """Return whether a decorator (or its function) of a class without bases forbids unknown fields."""
     for node in () if owner.bases else owner.decorator_list:
         called = sources.find_expression(module, node.func if isinstance(node, ast.Call) else node)
         if any(_FORBIDS in ast.unparse(part) for part in (node, *(called or ())[1:])):
@@ -118,12 +118,12 @@ def _forbids_others(sources: SourceIndex, module: Module, owner: ast.ClassDef) -
 
 
 def _is_accepted(field: SourceField) -> bool:
-    """Return whether a field is an argument of its class: not with `field(..., init=False)`."""
+    """Return whether a field is a constructor argument, unlike one with `field(..., init=False)`."""
     words = field.default.keywords if isinstance(field.default, ast.Call) else []
     return not any(item.arg == "init" and ast.unparse(item.value) == "False" for item in words)
 
 
 def _members(owner: ast.ClassDef) -> dict[str, ast.expr]:
-    """Return the members of an enumeration with their values; none of another class."""
+    """Return the members of an enumeration with their values; empty for other classes."""
     is_enumeration = {"Enum", "IntEnum", "StrEnum"}.intersection(base_names(owner))
     return assigned_values(owner.body) if is_enumeration else {}

@@ -1,4 +1,4 @@
-"""Resolution of a key of the trainer to the code that reads it.
+"""Resolution of a trainer's key to the code that reads it.
 
 That can be its configuration files, their dataclasses, the libraries' classes, or a line of its code. Everything is
 read as text; nothing is imported.
@@ -52,7 +52,7 @@ _OWN_MODULES = (
 
 @dataclass(frozen=True)
 class _SplitKey:
-    """An unknown key, split at the configuration files.
+    """An unknown key, split where the configuration files end.
 
     Attributes:
         section: The deepest section that the files have.
@@ -131,7 +131,7 @@ class KeyResolver:
         return EngineArguments(self.code, self.sources, self._switched_off)
 
     def resolve(self, key: str) -> KeyResolution:
-        """Resolve a key; keys of mappings are keys of their own, with dots.
+        """Resolve a key. Keys within mappings are dotted keys.
 
         A section whose keys can't be checked is added to `unchecked`.
         """
@@ -179,7 +179,7 @@ class KeyResolver:
 
     @property
     def _backends(self) -> tuple[str, str]:
-        """The training backend that runs and the other one, as the paths of their files name them."""
+        """The training backend in use and the other one, as named in file paths."""
         megatron = self._value("actor_rollout_ref.actor.strategy") == "megatron"
         return ("megatron", "fsdp") if megatron else ("fsdp", "megatron")
 
@@ -194,7 +194,7 @@ class KeyResolver:
         return self._given.get(key, entry.value if entry else None)
 
     def find_refused(self, key: str, value: object) -> RefusedValue | None:
-        """Return why the code that reads a known key raises on a value; None if it accepts it or doesn't show."""
+        """Return why the code that reads a known key raises on a value; None if it doesn't, or if that is unclear."""
         if key in _MANAGERS and any(map(self._given.get, _OWN_MODULES)):
             return None
         return self._cache.refusal(key, value, lambda: self._find_refused(key, value))
@@ -215,7 +215,7 @@ class KeyResolver:
         return self._accepted_values.check_key(key, value, [target] if target else [])
 
     def _expected_type(self, key: str) -> ExpectedType:
-        """Return the type of a key by its section's dataclass, or else by the default in the file."""
+        """Return the type of a key from its section's dataclass, or else from its default in the file."""
         by_default = default_type(self.tree.entries[key].value)
         section, _, name = key.rpartition(".")
         fields = self._fields(section)

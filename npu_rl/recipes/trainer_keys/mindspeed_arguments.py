@@ -55,12 +55,12 @@ class MindSpeedArguments:
 
     @cached_property
     def declared(self) -> dict[str, MindSpeedArgument]:
-        """Every argument of arguments.py and the features; choices of several declarations are united."""
+        """All arguments of arguments.py and the features. Choices of repeated declarations are merged."""
         return self._parse_declarations(self._declaring_files)
 
     @cached_property
     def _declaring_files(self) -> dict[str, bytes]:
-        """The files that declare MindSpeed's arguments, without programs such as mindspeed/run/run.py."""
+        """The files that declare MindSpeed's arguments, except programs such as mindspeed/run/run.py."""
         return {
             file: content
             for file, content in self._texts.items()
@@ -85,7 +85,7 @@ class MindSpeedArguments:
         return result
 
     def _declarations_in(self, file: str) -> tuple[list[MindSpeedArgument], list[tuple[str, str]]]:
-        """Return the arguments that a file declares, and the choices that it adds to others."""
+        """Return the arguments that a file declares, and the choices that it adds to other arguments."""
         if file not in self._declarations_by_file:
             tree = self._sources.tree(file)
             self._declarations_by_file[file] = _declarations(tree, file) if tree else ([], [])
@@ -157,7 +157,7 @@ def _expected_type(node: ast.Call) -> ExpectedType:
 
 
 def _unite(first: MindSpeedArgument | None, second: MindSpeedArgument) -> MindSpeedArgument:
-    """Return one of two declarations, with the type that accepts what either accepts."""
+    """Merge two declarations of an argument, with a type that accepts the values of both."""
     if first is None:
         return second
     if first.expected == second.expected:

@@ -1,4 +1,4 @@
-"""The configuration of a trainer that does not read it through Hydra: its YAML file with the settings over it."""
+"""The configuration of a trainer without Hydra: its YAML file, overridden by the settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npu_rl.recipes.trainer_code.load_configuration import load_configuration
 
 
 def plain_config(recipe: Recipe, code: Path, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the file of `trainer.config` with the settings, by dotted key, over it.
+    """Return the content of `trainer.config`, overridden by the settings (dotted keys).
 
     Raises:
         ConfigFault: If the file is missing or invalid.

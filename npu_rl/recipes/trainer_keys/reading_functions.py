@@ -1,4 +1,4 @@
-"""Search of the functions that read a configuration key, first by text, then in the syntax tree.
+"""Search for the functions that read a configuration key, first in the text, then in syntax trees.
 
 Only functions around a matching line are examined: walking every tree would take seconds.
 """
@@ -51,7 +51,7 @@ class ReadingFunctions:
 
     @cached_property
     def files(self) -> Mapping[str, bytes]:
-        """The trainer's files, without other programs and those of another backend or engine."""
+        """The trainer's files, except other programs and files of other backends and engines."""
         return {
             file: text
             for folder in self._folders
@@ -63,17 +63,17 @@ class ReadingFunctions:
         }
 
     def _is_of_another_program(self, file: str) -> bool:
-        """Return whether a file is in the folder of a program that doesn't run here."""
+        """Return whether a file belongs to a program that this recipe doesn't run."""
         found = _PROGRAM_FOLDER.match(file)
         return found is not None and not self._program.startswith(found[0])
 
     def _is_of_another_backend(self, file: str) -> bool:
-        """Return whether a file is of a training backend that doesn't run here."""
+        """Return whether a file belongs to a training backend that this recipe doesn't use."""
         found = _BACKEND_FOLDER.match(file) if self._used else None
         return bool(self._unused and self._unused in file) or (found is not None and found[1] != self._used)
 
     def _is_of_another_engine(self, file: str) -> bool:
-        """Return whether a file is in the folder of an engine that doesn't generate here."""
+        """Return whether a file belongs to an engine that this recipe doesn't use."""
         found = _ENGINE_FOLDER.match(file) if self._engine else None
         return found is not None and not found[1].startswith(self._engine)
 
@@ -122,7 +122,7 @@ class ReadingFunctions:
 
 
 def _is_section(parts: list[str], last: str) -> bool:
-    """Return whether the names before the key are the section: `config.actor`, `actor_config` or a parameter."""
+    """Return whether the names before the key denote the section: `config.actor`, `actor_config` or a parameter."""
     if not parts:
         return False
     *before, base = parts
@@ -132,13 +132,13 @@ def _is_section(parts: list[str], last: str) -> bool:
 
 
 def _is_configuration(parts: list[str]) -> bool:
-    """Return whether the names before the key are a configuration of any section."""
+    """Return whether the names before the key denote a configuration of any section."""
     base = parts[-1] if parts else ""
     return base in _CONFIGS or (base.endswith(("_args", "_config")) and base not in _FOREIGN)
 
 
 def _last_name(node: ast.AST) -> str | None:
-    """Return the last name of an expression that reads something."""
+    """Return the last name in an expression that reads a value."""
     if isinstance(node, ast.Attribute):
         return node.attr
     return expression_text(node).rpartition(".")[2] if isinstance(node, (ast.Call, ast.Subscript)) else None

@@ -1,4 +1,4 @@
-"""The results of resolving one key and of checking its value."""
+"""Results of resolving a key and checking its value."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def unknown(message: str, right: str | None = None) -> KeyResolution:
 
 @dataclass(frozen=True)
 class RefusedValue:
-    """A value that the code raises on.
+    """A value for which the code raises an error.
 
     Attributes:
         value: The value, or the refused item of a list.

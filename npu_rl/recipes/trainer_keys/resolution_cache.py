@@ -1,4 +1,4 @@
-"""Cache of resolved keys and checked values, among the answers on a code folder."""
+"""Cache of resolved keys and checked values, stored with a code folder's other answers."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ class ResolutionCache:
         self._whole = digest([configuration, others])
 
     def resolution(self, key: str, value: object, find: Callable[[], KeyResolution]) -> KeyResolution:
-        """Return the resolution of a key that has this value, from the cache or else by `find`."""
+        """Return the resolution of a key with this value, from the cache or by calling `find`."""
         question = [self._whole, "resolution", key, repr(value)]
         return self._answers.answer(question, find, _resolution_to_json, _resolution_from_json)
 
     def refusal(
         self, key: str, value: object, find: Callable[[], RefusedValue | None]
     ) -> RefusedValue | None:
-        """Return why a value is refused or None, from the cache or else by `find`."""
+        """Return why a value is refused, or None, from the cache or by calling `find`."""
         question = [self._configuration, "refusal", key, repr(value)]
         return self._answers.answer(question, find, _as_plain, _refusal_from_json)
 
     def usage(self, depends_on: Sequence[object], find: Callable[[], KeyRead | None]) -> KeyRead | None:
-        """Return a usage of a key, from the cache or else by `find`.
+        """Return a usage of a key, from the cache or by calling `find`.
 
         Args:
             depends_on: All that it depends on besides the files.

@@ -26,7 +26,7 @@ _CONVERTER = "verl/models/mcore/config_converter.py"
 
 @dataclass(frozen=True)
 class SpellingPair:
-    """Two names of one setting, each of them read by some code, so that a recipe needs both.
+    """Two names of one setting that are read by different code, so that a recipe must set both.
 
     Attributes:
         one: The name that is enough where a bridge builds the model.
@@ -110,7 +110,7 @@ class TransformerKeys:
         return messages
 
     def _other_spelling(self, name: str, core: bool, mindspeed: bool) -> str | None:
-        """Return another name of the setting that some code in this tree reads, or None."""
+        """Return another name of the setting that code in this tree also reads, or None."""
         for pair in SPELLING_PAIRS:
             other = pair.other_spelling(name)
             if name == pair.one and self._bridged:
@@ -144,7 +144,7 @@ class TransformerKeys:
 
     @cached_property
     def _passes_whole_mapping(self) -> bool:
-        """Whether verl passes all keys to MindSpeed before it builds a model, and only known ones to Megatron-core.
+        """Whether verl passes all keys to MindSpeed before it builds a model, but only known ones to Megatron-core.
 
         From verl 0.8 on MindSpeed itself keeps the others from Megatron-core, in transformer_config_init_wrapper
         (mindspeed/core/megatron_basic/arguments_basic.py@e477249).
@@ -155,7 +155,7 @@ class TransformerKeys:
 
     @cached_property
     def _drops_latent_fields(self) -> bool:
-        """Whether verl looks up keys in TransformerConfig, not in the class it builds, as 0.5.0 does."""
+        """Whether verl checks keys against TransformerConfig instead of the class it builds, as 0.5.0 does."""
         return "hasattr(TransformerConfig, key)" in self._converter
 
     @cached_property
@@ -164,5 +164,5 @@ class TransformerKeys:
 
     @cached_property
     def _bridged(self) -> bool:
-        """Whether a bridge builds Megatron's configuration, and not verl's converter."""
+        """Whether a bridge builds Megatron's configuration instead of verl's converter."""
         return ONLY_BRIDGES.text in (read_source_text(self._code / ONLY_BRIDGES.file) or "")

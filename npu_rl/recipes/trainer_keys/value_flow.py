@@ -1,4 +1,4 @@
-"""Data flow of a value from an expression that reads it, through names, attributes and calls.
+"""Data flow of a value from the expression that reads it, through names, attributes and calls.
 
 Only functions of the code tree are followed, by the names that their modules import.
 """
@@ -70,7 +70,7 @@ class ValueFlow:
         self._registries: dict[tuple[str, str], dict[str, None] | None] = {}
 
     def follow(self, use: ValueUse) -> Iterator[tuple[ValueUse, GuardedFunction]]:
-        """Yield each function that the value reaches, with all names that it has there.
+        """Yield each function that the value reaches, with all its names in that function.
 
         The first one is the function of `use`.
         """
@@ -139,7 +139,7 @@ class ValueFlow:
         return UNKNOWN if self._is_mutated(found[0], name) else _literal(found[1].value)
 
     def _is_mutated(self, module: Module, name: str) -> bool:
-        """Return whether a module changes a collection of its own after its definition."""
+        """Return whether a module modifies one of its collections after the definition."""
         text = self._sources.content(module)
         word = re.escape(name)
         change = rf"\b{word}\s*(?:\[[^\]\n]*\]\s*=[^=]|[+|-]=|\.(?:{'|'.join(_MUTATORS)})\()"
@@ -182,7 +182,7 @@ class ValueFlow:
         return UNKNOWN
 
     def _attribute_uses(self, use: ValueUse) -> Iterator[ValueUse]:
-        """Yield the other methods that read `self.name`, where this one sets it to the value."""
+        """Yield the other methods that read `self.name` after this one assigns the value to it."""
         if use.owner is None:
             return
         for target, values in self._parts_of(use.node).assignments.items():
@@ -192,7 +192,7 @@ class ValueFlow:
                         yield ValueUse(use.module, method, use.owner, {target: math.inf}, use.cut)
 
     def _cut_uses(self, use: ValueUse) -> Iterator[ValueUse]:
-        """Yield the functions that get the value without an ending that this one cuts off, such as the + of "k3+"."""
+        """Yield the functions that get the value after this one removed an ending, such as the + of "k3+"."""
         for name, values in self._parts_of(use.node).assignments.items():
             ending = _cut_ending(values[0][1], use.texts) if len(values) == 1 and not use.cut else ""
             if ending:
@@ -216,7 +216,7 @@ class ValueFlow:
         return self._parts[id(node)]
 
     def _with_aliases(self, use: ValueUse) -> ValueUse:
-        """Add the names that the function gives to the value, each up to the line where it gets another value."""
+        """Add the function's other names for the value, each up to the line that reassigns it."""
         assignments = self._parts_of(use.node).assignments
         texts = dict(use.texts)
         for target, values in assignments.items():
@@ -339,7 +339,7 @@ def _is_named(node: ast.expr, texts: Collection[str]) -> bool:
 
 
 def _is_value_of(node: ast.expr, texts: Collection[str]) -> bool:
-    """Return whether an expression is the `.value` of the value, which may be an enumeration's member."""
+    """Return whether an expression is `VALUE.value`, where the value may be an enumeration member."""
     return isinstance(node, ast.Attribute) and node.attr == "value" and _is_named(node.value, texts)
 
 
@@ -351,14 +351,14 @@ def _attributes(node: ast.AST) -> frozenset[str]:
 def _local_constants(
     node: AnyFunction, assignments: Mapping[str, list[tuple[int, ast.expr | None]]]
 ) -> dict[str, ast.expr]:
-    """Return the local names that a function sets once, with their values."""
+    """Return the local names that a function assigns once, with their values."""
     parameters = {item.arg for item in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)}
     once = {name: values[0][1] for name, values in assignments.items() if len(values) == 1}
     return {name: value for name, value in once.items() if value is not None and name not in parameters}
 
 
 def _class_constant(owner: ast.ClassDef, name: str) -> ast.expr | None:
-    """Return the value of a name in a class's body if no method sets it again, or None."""
+    """Return the value of a name in a class's body if no method reassigns it, else None."""
     values: Sequence[ast.expr | None] = [
         item.value
         for item in owner.body

@@ -1,4 +1,4 @@
-"""The treatment of a value in one function: the names it is compared with, and whether it raises.
+"""The treatment of a value in one function: the names it is compared with, and the errors it causes.
 
 The syntax tree is walked, nothing is run. A test that depends on something other than the value may go either way.
 """
@@ -51,7 +51,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class GuardedFunction:
-    """A function, and the expressions in it that are the value.
+    """A function, and the expressions in it that denote the value.
 
     Attributes:
         body: Its statements.
@@ -95,7 +95,7 @@ class GuardedFunction:
         return node.lineno <= self.texts.get(expression_text(node), 0)
 
     def has_items(self, node: ast.expr) -> bool:
-        """Return whether an expression is the value, which may be a list, or the parts of it."""
+        """Return whether an expression is the value (which may be a list) or its parts."""
         return self.is_value(node) or (isinstance(node, ast.Name) and node.id in self.parts)
 
     def items(self, node: ast.expr, value: Any) -> list[Any]:
@@ -183,7 +183,7 @@ class _GuardWalk:
         return False
 
     def _is_left_by_name(self, test: ast.expr, left: Sequence[ast.stmt]) -> bool:
-        """Return whether the value passed a test only because it differs from all names that end the function."""
+        """Return whether the value passed a test only by differing from all names that end the function."""
         ends = bool(left) and isinstance(left[-1], _ENDS)
         return ends and any(isinstance(name, str) for name in self._function.compared(test))
 
@@ -206,7 +206,7 @@ class _GuardWalk:
         return isinstance(statement, _ENDS)
 
     def _loop(self, statement: ast.For | ast.AsyncFor) -> None:
-        """Walk a loop with each item of the value; any other loop may not be entered at all."""
+        """Walk a loop with each item of the value. Other loops may have no iterations."""
         function = self._function
         values = function.items(statement.iter, self._value)
         if not values:
@@ -219,7 +219,7 @@ class _GuardWalk:
                 self.refusals += [refusal] if refusal else []
 
     def _check_lookups(self, statement: ast.stmt, certain: bool) -> None:
-        """Refuse the value where `NAMES[value]` or `Enumeration(value)` is certainly evaluated and has no such name."""
+        """Refuse a value that `NAMES[value]` or `Enumeration(value)`, certainly evaluated, doesn't accept."""
         if not isinstance(self._value, str):
             return
         for node in _certainly_evaluated(statement):
@@ -239,7 +239,7 @@ class _GuardWalk:
                 self.block(method.body, certain=certain, decided=False)
 
     def _evaluate(self, node: ast.expr) -> bool | None:
-        """Return the result of a condition for the value; None if the value alone does not decide it."""
+        """Return the result of a condition for the value; None if it depends on more than the value."""
         if isinstance(node, ast.BoolOp):
             parts = [self._evaluate(part) for part in node.values]
             short = isinstance(node.op, ast.Or)
@@ -283,7 +283,7 @@ class _GuardWalk:
 
 
 def expression_text(node: ast.AST) -> str:
-    """Return a name, or a read from one, in one spelling; empty for every other expression.
+    """Return the normalized text of a name or of a read from one; empty for other expressions.
 
     `a.b`, `a["b"]`, `a.get("b", 1)` and `getattr(a, "b")` are all `a.b`.
     """
@@ -309,12 +309,12 @@ def _read(holder: ast.expr, name: str | None) -> str:
 
 @lru_cache(maxsize=4096)
 def _may_leave(statement: ast.stmt) -> bool:
-    """Return whether a statement may end the function or loop other than by an error."""
+    """Return whether a statement may leave the function or loop without an error."""
     return any(isinstance(node, (ast.Return, ast.Continue, ast.Break)) for node in ast.walk(statement))
 
 
 def _certainly_evaluated(statement: ast.stmt) -> Iterator[ast.expr]:
-    """Yield the expressions of a simple statement that don't depend on a condition."""
+    """Yield the expressions of a simple statement that are always evaluated."""
     todo: list[ast.AST] = [statement]
     while todo:
         node = todo.pop()

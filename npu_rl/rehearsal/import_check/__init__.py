@@ -1,1 +1,1 @@
-"""`verify --imports`: what an interpreter makes of a workspace's tree, and whether its packages are the locked ones."""
+"""`verify --imports`: checks of imports from a workspace's tree, and of the interpreter's packages."""

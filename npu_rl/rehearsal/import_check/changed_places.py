@@ -1,4 +1,4 @@
-"""The functions and classes of a tree that patches change, by the names under which Python has them."""
+"""The functions and classes of a tree that patches change, by their qualified Python names."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ChangedPlace:
 
     @property
     def dotted(self) -> str:
-        """The whole name."""
+        """The full dotted name."""
         return f"{self.module}.{self.name}" if self.name else self.module
 
 
@@ -78,7 +78,7 @@ def _module_of(code: Path, file: str) -> str | None:
 
 
 def _changed_lines(record: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the lines of the result that a hunk adds, or below which it removes some."""
+    """Yield the lines in the patched file that a hunk adds, or at which it removes lines."""
     line = int(record["line"])
     for tag, _ in record["lines"]:
         if tag != " ":
@@ -87,7 +87,7 @@ def _changed_lines(record: Mapping[str, Any]) -> Iterator[int]:
 
 
 def _chain(tree: ast.Module | None, line: int) -> list[_Definition]:
-    """Return the definitions around a line, outer ones first; what is in a function belongs to that function."""
+    """Return the definitions around a line, outer ones first. Definitions in a function count as the function."""
     chain: list[_Definition] = []
     body: Sequence[ast.stmt] = tree.body if tree is not None else ()
     while found := next((node for node in _definitions(body) if _first(node) <= line <= _last(node)), None):
@@ -97,7 +97,7 @@ def _chain(tree: ast.Module | None, line: int) -> list[_Definition]:
 
 
 def _definitions(body: Sequence[ast.stmt]) -> Iterator[_Definition]:
-    """Yield the definitions of a body, those below `if`, `try` and `with` included."""
+    """Yield the definitions of a body, including those inside `if`, `try` and `with`."""
     for node in body:
         if isinstance(node, _Definition):
             yield node

@@ -1,4 +1,4 @@
-"""`verify --imports`: where modules come from, which packages are beside them, and what patching at import leaves."""
+"""`verify --imports`: the origin of modules, conflicting packages, and places changed by patching at import."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _LOOK_LIMIT = 120.0  # seconds to look for every module; 3,000 of them take 0.5 
 
 
 def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: Notify) -> InterpreterReport:
-    """Check what an interpreter makes of a workspace that equals its lock. The tree is not written into.
+    """Check a verified workspace's imports with an interpreter, without writing to the tree.
 
     Args:
         report: The workspace's verification.
@@ -83,7 +83,7 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: No
 
 
 def _top_level_names(code: Path) -> list[str]:
-    """Return the top-level names of a tree that Python can import: modules, and folders that have some."""
+    """Return the top-level names of a tree that Python can import: modules, and folders with modules."""
     found = {path.stem for path in code.glob("*.py")}
     found |= {path.name for path in code.iterdir() if path.is_dir() and next(path.rglob("*.py"), None)}
     return sorted(name for name in found if name.isidentifier())

@@ -14,7 +14,7 @@ _SHOWN = 8  # findings of one rule that the text shows
 
 @dataclass(frozen=True)
 class InterpreterReport:
-    """The findings on an interpreter with a tree.
+    """The findings on an interpreter and a tree.
 
     Attributes:
         python: The interpreter's path, with its version.
@@ -34,7 +34,7 @@ class InterpreterReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is an error."""
+        """Whether the check found no errors."""
         return not any(found.severity is Severity.ERROR for found in self.findings)
 
     def to_json(self) -> dict[str, Any]:

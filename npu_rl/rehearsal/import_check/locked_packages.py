@@ -1,4 +1,4 @@
-"""An interpreter's packages against the manifest: the committed lock of packages, the host's own, forbidden ones."""
+"""Comparison of an interpreter's packages with the manifest: the package lock, host packages, forbidden ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FROM_REQUIREMENTS = ("requirements", "ray")  # lines of the doctor that a lock 
 
 
 def pylock_of(manifest: str, lock: Lock, python: TrainingPython, machine: str) -> Pylock:
-    """Return the lock of packages that is committed beside a manifest, for an interpreter.
+    """Return the package lock beside a manifest that applies to an interpreter.
 
     Args:
         manifest: Its bundled name, or its path.
@@ -43,7 +43,7 @@ def pylock_of(manifest: str, lock: Lock, python: TrainingPython, machine: str) -
 def package_findings(
     manifest: str, lock: Lock, python: TrainingPython, machine: str, install: str = ""
 ) -> tuple[int | None, list[Finding]]:
-    """Compare an interpreter's packages with what is locked for it.
+    """Compare an interpreter's packages with the locked ones.
 
     Args:
         install: The command that installs what is locked.

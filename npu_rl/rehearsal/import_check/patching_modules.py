@@ -27,7 +27,7 @@ _ENTRIES = (
 def patching_modules(
     code: Path, packages: Collection[str], places: Collection[str], device: str
 ) -> list[str]:
-    """Return the modules to import so that every patching at import is done, in the order of a trainer.
+    """Return the modules whose imports do all patching at import, in a trainer's order.
 
     Those are the known entries, and each other module whose text assigns to one of the places or to what is around it.
 
@@ -55,7 +55,7 @@ def _is_module(code: Path, name: str) -> bool:
 
 
 def _assignments(code: Path, packages: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Yield each module that assigns to another package when it is imported, with the name that it assigns to."""
+    """Yield each module that assigns to another package on import, with the name it assigns to."""
     for module in modules_of(code, sorted(packages)):
         stem = "/".join(module.split("."))
         for file in (f"{stem}.py", f"{stem}/__init__.py"):

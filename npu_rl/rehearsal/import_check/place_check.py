@@ -1,4 +1,4 @@
-"""Whether what patches changed is still in place after all patching at import."""
+"""Check that patched functions and classes are still in place after all patching at import."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _START_LIMIT = 60.0
 
 
 def child_variables(env: Mapping[str, str], roots: Sequence[Path]) -> dict[str, str]:
-    """Return the environment of a run in this workspace, without the variables of this shell's own Python."""
+    """Return the environment of a run in this workspace, without this shell's Python variables."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "NPU_RL_"))}
     path = os.pathsep.join(map(str, roots))
     return {**kept, **env, "PYTHONPATH": path, RUN_VARIABLE: uuid.uuid4().hex}
 
 
 def standin_roots(code: Path, device: str, python: TrainingPython) -> tuple[Path, ...]:
-    """Return the stand-ins without which nothing of an NPU's stack can be imported where torch_npu is missing."""
+    """Return the stand-ins needed to import an NPU stack without torch_npu."""
     if device != "npu" or python.first("torch-npu"):
         return ()
     has_engine = (code / "vllm").is_dir() and vllm_version(code) == VLLM_STANDINS
@@ -57,7 +57,7 @@ def look_at_places(
     notify: Notify,
     expected: Container[str] = (),
 ) -> tuple[dict[str, int], list[Finding]]:
-    """Return the number of places by state, and a finding for each that is not the patched one.
+    """Return the number of places by state, and a finding for each place that isn't the patched one.
 
     Args:
         tops: The top-level names of the tree.
@@ -103,7 +103,7 @@ def look_at_places(
 def _failed_imports(
     lines: Sequence[Mapping[str, Any]], patched: Container[str], expected: Container[str]
 ) -> Iterator[Finding]:
-    """Yield a finding per module that could not be imported: a fault of the tree is an error, a missing package not."""
+    """Yield a finding per failed import: an error for a fault of the tree, but not for a missing package."""
     for line in lines:
         if "failed" in line:
             cause, where = cause_of(line), line.get("where") or line["failed"]

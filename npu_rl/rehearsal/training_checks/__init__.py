@@ -1,1 +1,1 @@
-"""Properties of a rehearsed training: equal weights, similar probabilities, new noise, and a resume."""
+"""Checks of a rehearsed training: equal weights, similar probabilities, new noise, and resuming."""

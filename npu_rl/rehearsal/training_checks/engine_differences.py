@@ -1,4 +1,4 @@
-"""Limits on the difference between probabilities of vLLM's engine and the actor for equal weights."""
+"""Limits on probability differences between vLLM's engine and the actor with equal weights."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ the softmax. Later: up to 0.017 while the tiny model learns, when rounding sends
 
 
 def require_differences(record: RunRecord) -> None:
-    """Raise NpuRlError if the trainer reported no difference, so that nothing showed whether they compute alike."""
+    """Raise NpuRlError if the trainer reported no difference, so that their results could not be compared."""
     if not any(DIFFERENCE in point.data for point in record.curve()):
         raise NpuRlError(
-            "The trainer reported no difference between the probabilities of rollout and actor",
+            "The trainer did not report the difference between the probabilities of rollout and actor",
             where=str(record.folder),
-            why=f"No step has {DIFFERENCE}, so nothing showed whether they compute alike.",
+            why=f"No step has {DIFFERENCE}, so their results could not be compared.",
         )

@@ -1,4 +1,4 @@
-"""A training that saves and validates, is stopped, and is resumed in new processes, as a user does it.
+"""A training that saves and validates, is stopped, and is resumed in new processes, as by a user.
 
 The steps after the checkpoint are trained twice, once by the processes that saved it and once by those that loaded it:
 weights, optimizer, schedule, data and seeds that a checkpoint loses show in their metrics.
@@ -29,7 +29,7 @@ _SHOWN = 5  # metrics that an error names
 
 @dataclass(frozen=True)
 class Resumed:
-    """A training after its resume.
+    """The result of a resumed training.
 
     Attributes:
         saved: Step of the checkpoint that it resumed from.

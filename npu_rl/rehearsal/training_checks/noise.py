@@ -1,4 +1,4 @@
-"""Random numbers of a training's generations, as the stand-ins for vLLM recorded them: none may repeat."""
+"""Check that a training's generations, recorded by the stand-ins for vLLM, never repeat random numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FILES = "noise-*.jsonl"
 
 
 def require_different_noise(attempt: Path) -> None:
-    """Raise NpuRlError if two generations of one attempt, in any process, began with the same random numbers.
+    """Raise NpuRlError if two generations of an attempt, in any processes, began with the same random numbers.
 
     Args:
         attempt: The folder of its usage counts. A resumed attempt repeats steps, and so their noise.
@@ -30,7 +30,7 @@ def require_different_noise(attempt: Path) -> None:
 
 
 def _generations(folder: Path) -> Iterator[tuple[int, int, str]]:
-    """Yield rank, number from 1, and digest of each generation that sampled."""
+    """Yield rank, number (from 1) and digest of each generation that sampled."""
     for file in sorted(folder.glob(_FILES)):
         for number, text in enumerate(read_file(file).decode("utf-8", "replace").splitlines(), 1):
             try:

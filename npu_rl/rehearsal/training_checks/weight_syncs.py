@@ -1,4 +1,4 @@
-"""Results of the check of every weight sync (`npu_rl_weight_sync`) over all processes of a training."""
+"""Results of the weight sync checks (`npu_rl_weight_sync`) over all processes of a training."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class WeightSyncs:
         return dict(vars(self))
 
     def lines(self) -> list[str]:
-        """Return what was compared, as text."""
+        """Return the compared syncs as text."""
         if not self.syncs:
             return []
         lines = [
@@ -56,7 +56,7 @@ class WeightSyncs:
 
 
 def read_weight_syncs(folders: Iterable[Path]) -> WeightSyncs:
-    """Return the syncs that the folders of usage counts record."""
+    """Return the syncs recorded in the folders of usage counts."""
     found = WeightSyncs()
     names: dict[str, set[str]] = {}
     unknown: set[str] = set()

@@ -1,1 +1,1 @@
-"""Recorded runs as people look at them: the list, the page of one, two compared, and samples. Nothing is changed."""
+"""Read-only views of recorded runs: the list, one run, a comparison of two, and samples."""

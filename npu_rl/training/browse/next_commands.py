@@ -1,4 +1,4 @@
-"""Commands that make sense on a run as it is."""
+"""Commands that are useful for a run in its current state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_rl.training.record.samples import sample_steps
 
 
 def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> list[str]:
-    """Return command lines for a shell, each with a comment, the most useful first.
+    """Return shell command lines with comments, most useful first.
 
     Args:
         run: The run.
@@ -25,7 +25,7 @@ def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> lis
 
 
 def resume_command(run: RecordedRun) -> str:
-    """Return the command that resumes a run: its first one, with --resume."""
+    """Return the command that resumes a run: its original command with --resume."""
     named = any(word.startswith("name=") for word in run.overrides)
     name = () if named or run.name == run.fact("recipe") else (f"name={run.name}",)
     return shlex.join(["npu-rl", "train", run.recipe_argument, *run.overrides, *name, "--resume"])

@@ -1,4 +1,4 @@
-"""Two runs compared: what differs in recipe, stack, environment and packages, and how both went."""
+"""Comparison of two runs: recipe, stack, environment, packages and results."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _RECENT = 50  # last steps whose medians are compared
 
 @dataclass(frozen=True)
 class DifferingValue:
-    """A value that differs between two runs; None of a run that does not have it."""
+    """A value that differs between two runs; None for a run without it."""
 
     name: str
     first: str | None
     second: str | None
 
     def to_json(self) -> dict[str, str | None]:
-        """Return it as documented in docs/json.md."""
+        """Return the value as documented in docs/json.md."""
         return {"name": self.name, "a": self.first, "b": self.second}
 
 
@@ -48,7 +48,7 @@ class RunComparison:
 
     @cached_property
     def values(self) -> dict[str, list[DifferingValue]]:
-        """Values that differ: of the recipe, the environment, the packages, the host, and the run itself."""
+        """Differing values of the recipe, the environment, the packages, the host and the run itself."""
         runs = (self.first, self.second)
         sides = {
             "recipe": [_flat({k: v for k, v in run.recipe.items() if k != "name"}) for run in runs],
@@ -128,7 +128,7 @@ class RunComparison:
 
 
 def _ignore(_: str) -> None:
-    """Take a note that is about manifests, and here there are locks."""
+    """Discard a note about manifests, since locks are compared here."""
 
 
 def _lines(title: str, found: list[DifferingValue]) -> Iterator[str]:
@@ -198,7 +198,7 @@ def _differing(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[
 
 
 def _equal(first: str | None, second: str | None) -> bool:
-    """Return whether two values are the same text, or the same number: YAML leaves 3e-3 a text."""
+    """Return whether two values are equal as text or as numbers. YAML reads 3e-3 as text."""
     if first == second or first is None or second is None:
         return first == second
     try:

@@ -1,4 +1,4 @@
-"""The page of one run: outcome, curve, phases, alarms, attempts, provenance, and what to do next."""
+"""The page of one run: outcome, curve, phases, alarms, attempts, provenance and next commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ALARMS = 20  # causes, of the text
 
 @dataclass(frozen=True)
 class FailureCause:
-    """Why an attempt failed, as far as its logs show it."""
+    """The cause of an attempt's failure, as far as its logs show it."""
 
     cause: str
     where: str
@@ -34,7 +34,7 @@ class FailureCause:
 
 @dataclass(frozen=True)
 class RunPage:
-    """A run as `runs show` prints it.
+    """The output of `runs show` for one run.
 
     Attributes:
         given, workspace: How it was named, as of `next_commands`.
@@ -46,7 +46,7 @@ class RunPage:
 
     @cached_property
     def phases(self) -> dict[str, float]:
-        """Seconds of a step and its phases: medians of the last steps that have them."""
+        """Seconds per step and phase: medians over the last steps that have them."""
         found: dict[str, list[float]] = {}
         for point in self.run.points[-_RECENT:]:
             took = seconds(point.data)
@@ -59,13 +59,13 @@ class RunPage:
 
     @cached_property
     def tokens(self) -> float | None:
-        """Tokens per second of a device: the median of the last steps that have them."""
+        """Tokens per second per device: the median over the last steps that have it."""
         found = [rate[0] for point in self.run.points[-_RECENT:] if (rate := throughput(point.data))]
         return statistics.median(found) if found else None
 
     @cached_property
     def failure(self) -> FailureCause | None:
-        """Why the last attempt failed; None if it did not, or its logs do not show it."""
+        """Cause of the last attempt's failure; None if it didn't fail, or its logs don't show the cause."""
         last = self.run.last
         if self.run.state != "failed" or last is None:
             return None
@@ -79,7 +79,7 @@ class RunPage:
 
     @cached_property
     def next(self) -> list[str]:
-        """Commands that make sense now."""
+        """Useful commands for the run's current state."""
         return next_commands(self.run, self.given, self.workspace)
 
     def to_json(self) -> dict[str, Any]:

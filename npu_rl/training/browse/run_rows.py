@@ -1,4 +1,4 @@
-"""The list of runs: one row each, from the first lines of its files and the last of its metrics."""
+"""The list of runs: one row per run, from the start of its files and the end of its metrics."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def row_cells(run: RecordedRun) -> tuple[str, ...]:
 
 
 def steps_text(run: RecordedRun) -> str:
-    """Return the steps done, with those of the recipe if they are known."""
+    """Return the number of steps done, and the recipe's number if it is known."""
     return f"{run.steps}/{run.total}" if run.total else str(run.steps) if run.attempts else ""
 
 

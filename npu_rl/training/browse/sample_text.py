@@ -1,4 +1,4 @@
-"""Samples of a run as text: a model's responses, which may hold anything, escaped line by line."""
+"""Samples of a run as text. A model's responses may contain anything, so each line is escaped."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def samples_of(
         raise UsageError(
             f"Run {run.name} has no samples of step {step}",
             where=str(run.samples),
-            why=f"Steps that have some: {_ranges(list(files))}.",
+            why=f"Steps with samples: {_ranges(list(files))}.",
             hint="Choose one of them with --step N.",
         )
     chosen = files if step is None else {step: files[step]}
@@ -71,7 +71,7 @@ def _sample_lines(one: RunSample) -> Iterator[str]:
 
 
 def _shown(text: str) -> str:
-    """Return a text whose every line is escaped, so that none passes for a heading; a very long one is cut."""
+    """Escape every line of a text, so that none looks like a heading. A very long text is cut."""
     more = len(text) - _LONGEST
     lines = printable(text[:_LONGEST].replace("\t", "    ").rstrip("\n"))
     return lines + (f"\n... and {more:,} more characters" if more > 0 else "")
@@ -102,7 +102,7 @@ def _none_error(run: RecordedRun, validation: bool) -> NpuRlError:
 
 
 def _ranges(steps: list[int]) -> str:
-    """Return steps as 1-5, 8, 10-12."""
+    """Format steps as 1-5, 8, 10-12."""
     parts: list[list[int]] = []
     for step in sorted(steps):
         if parts and step == parts[-1][1] + 1:

@@ -1,1 +1,1 @@
-"""The container for a manifest: the Dockerfile of its image, and the command that starts it on a machine."""
+"""The container for a manifest: the Dockerfile of its image, and the docker command that starts it."""

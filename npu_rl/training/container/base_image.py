@@ -1,4 +1,4 @@
-"""The image that a manifest's container starts from, and the kind of machine that it runs on."""
+"""The base image of a manifest's container, and the kind of machine it runs on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _NPU_UNKNOWN = "a3"  # the machine of most bundled recipes
 
 
 def base_image(loaded: LoadedManifest) -> str:
-    """Return the image that a manifest names; "" if it names none. Raises ManifestError for what is not one."""
+    """Return the manifest's base image; "" if it names none. Raises ManifestError if the name is invalid."""
     image = loaded.manifest.host.image
     if image is None:
         return ""
@@ -33,17 +33,17 @@ def base_image(loaded: LoadedManifest) -> str:
 
 
 def is_pinned(image: str) -> bool:
-    """Return whether an image is named by its digest, which a tag's owner can't move."""
+    """Return whether an image is named by its digest, which, unlike a tag, can't be moved."""
     return "@sha256:" in image
 
 
 def is_known(loaded: LoadedManifest) -> bool:
-    """Return whether a manifest determines its kind of machine."""
+    """Return whether the manifest determines the kind of machine."""
     return loaded.manifest.device != "npu" or _kind_of_image(base_image(loaded)) is not None
 
 
 def wanted_of_base(loaded: LoadedManifest) -> str:
-    """Return what an image has to have that a container of a manifest starts from."""
+    """Return the requirements on the base image of a manifest's container."""
     host = loaded.manifest.host
     named = (("CANN", host.cann), ("NNAL", host.nnal), ("CUDA", host.cuda), ("Python", host.python))
     return ", ".join(f"{what} {version}" for what, version in named if version) or _ANY_BASE

@@ -1,4 +1,4 @@
-"""Notes beside a Dockerfile and a docker run line: what neither can settle."""
+"""Notes on open points of a Dockerfile and a docker run line."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def of_build(loaded: LoadedManifest) -> Iterator[str]:
 
 
 def of_run(loaded: LoadedManifest, kind: str | None) -> Iterator[str]:
-    """Yield notes on the docker run line of a manifest; kind: as the user named it."""
+    """Yield notes on the docker run line of a manifest. `kind` is the user's choice, if any."""
     if kind is None and not is_known(loaded):
         yield f"{loaded.manifest.name} names no image of a kind of NPU: the line is for an A3; --kind a2 for an A2"
 
 
 def not_in_the_image(loaded: LoadedManifest) -> Iterator[str]:
-    """Yield what the manifest's host has and no line of the Dockerfile installs."""
+    """Yield the packages of the manifest's host that the Dockerfile doesn't install."""
     version = loaded.manifest.host.transformer_engine
     if version is not None:
         yield f"TransformerEngine {version}"

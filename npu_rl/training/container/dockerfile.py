@@ -47,7 +47,7 @@ ARG BASE"""
 
 
 def image_name(loaded: LoadedManifest) -> str:
-    """Return the name under which the image of a manifest is built."""
+    """Return the image name used for a manifest."""
     return f"npu-rl-{loaded.manifest.name.lower()}"
 
 
@@ -82,7 +82,7 @@ def dockerfile(loaded: LoadedManifest, named: str, python: str | None = None) ->
 
 
 def _locked_python(loaded: LoadedManifest, named: str, python: str | None) -> str:
-    """Return the version of Python, once a lock of packages is found for it: the build would miss it much later."""
+    """Return the Python version, after checking that a package lock exists for it; the build would fail much later."""
     known = targets(loaded.manifest.device, loaded.manifest.host.python)
     chosen = choose_target(known, python, known[0].machine if known else None)
     of_python = [one for one in known if one.python == chosen.python]
@@ -95,7 +95,7 @@ def _locked_python(loaded: LoadedManifest, named: str, python: str | None) -> st
 
 
 def _require_one_folder(loaded: LoadedManifest) -> None:
-    """Raise unless a manifest's lock is beside it, and what it extends is in its folder or bundled."""
+    """Raise unless the manifest's lock is beside it, and the manifests it extends are in its folder or bundled."""
     read_text(lock_path(loaded.path))
     for name in loaded.files:
         if name.startswith("../"):
@@ -123,7 +123,7 @@ def _head(loaded: LoadedManifest, named: str) -> str:
 
 
 def _base(loaded: LoadedManifest) -> str:
-    """Return the lines up to FROM. BASE can be overridden: by a digest, a mirror, or the image of another system."""
+    """Return the lines up to FROM. BASE can be overridden, such as with a digest or a mirror."""
     image = base_image(loaded)
     if not image:
         why, argument = (
@@ -141,7 +141,7 @@ def _base(loaded: LoadedManifest) -> str:
 
 
 def _context(loaded: LoadedManifest) -> str:
-    """Return the line that brings wheels, and a manifest of the user's own with its lock and patches."""
+    """Return the line that copies wheels, and a user's manifest with its lock and patches."""
     if loaded.bundled:
         # The file itself is there always: COPY fails where nothing matches.
         return f"COPY Dockerfile *.whl {WHEELS}/"
@@ -149,7 +149,7 @@ def _context(loaded: LoadedManifest) -> str:
 
 
 def _python(version: str) -> str:
-    """Return the step that makes both virtual environments, or fails for a base with another Python."""
+    """Return the step that creates both virtual environments, and fails if the base has another Python."""
     wanted = f"({version.replace('.', ', ')})"
     check = f"import sys; v = sys.version_info[:2]; assert v == {wanted}, f'Python of the base image: {{v}}'"
     return "\n".join(
@@ -181,7 +181,7 @@ def _packages(loaded: LoadedManifest, manifest: str, python: str) -> Iterator[st
 
 
 def _environment() -> str:
-    """Return the last lines: what every process in the container has."""
+    """Return the last lines: the environment of every process in the container."""
     return "\n".join(
         (
             f"ENV PATH={TRAINING}/bin:{TOOL}/bin:$PATH \\",

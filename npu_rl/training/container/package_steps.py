@@ -1,4 +1,4 @@
-"""The shell lines that bring a manifest's packages into the image: the only place that chooses them."""
+"""The shell lines that install a manifest's packages in the image. All package choices are made here."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _PIP = f"{TRAINING}/bin/pip install --no-cache-dir"
 
 @dataclass(frozen=True)
 class PackageStep:
-    """Shell lines that belong together. why: the comment above them."""
+    """Shell lines that form one step. `why` is the comment above them."""
 
     why: str
     lines: tuple[str, ...]
 
 
 def package_steps(loaded: LoadedManifest, manifest: str, python: str) -> Iterator[PackageStep]:
-    """Yield the steps that install what a manifest's training imports, in order.
+    """Yield the steps, in order, that install the packages that training with the manifest imports.
 
     Args:
         manifest: The manifest as npu-rl in the image finds it.
@@ -44,7 +44,7 @@ def package_steps(loaded: LoadedManifest, manifest: str, python: str) -> Iterato
 
 
 def _locked(manifest: str, python: str) -> Iterator[PackageStep]:
-    """Yield the step for the locked set. Without --machine: the lock of the machine that the image is built on."""
+    """Yield the step for the locked packages. Omits --machine, so that the build machine's lock is used."""
     words = f"--manifest {shlex.quote(manifest)} --python-version {python}"
     yield PackageStep(
         "Every other package, one version of each, by its hash.",
@@ -57,7 +57,7 @@ def _locked(manifest: str, python: str) -> Iterator[PackageStep]:
 
 
 def _special(manifest: Manifest) -> Iterator[PackageStep]:
-    """Yield the step for packages that no index has, or that pip would not choose."""
+    """Yield the step for packages that aren't on an index, or that pip wouldn't select."""
     host = manifest.host
     lines = []
     addressed = [text for text in manifest.requirements if Requirement(text).url is not None]

@@ -1,4 +1,4 @@
-"""The line that starts a container with the devices and the driver of its host."""
+"""The docker run line that starts a container with the host's devices and driver."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BREAK = " \\\n    "
 
 
 def docker_run(loaded: LoadedManifest, machine: MachineKind) -> str:
-    """Return the shell line that starts the image of a manifest on a kind of machine, a shell in it."""
+    """Return the line that starts a shell in a manifest's image on a kind of machine."""
     words = [
         "docker run -it --rm",
         *_limits(machine),

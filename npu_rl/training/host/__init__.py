@@ -1,1 +1,1 @@
-"""The state of this host and the expected one: the lines of `npu-rl doctor`."""
+"""The actual and the expected state of this host: the lines of `npu-rl doctor`."""

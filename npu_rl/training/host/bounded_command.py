@@ -1,4 +1,4 @@
-"""Commands of a vendor, which may hang or print without end."""
+"""Running of vendor commands, which may hang or print endlessly."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class BoundedOutcome:
 
     @property
     def text(self) -> str:
-        """Its output as text."""
+        """The output as text."""
         return self.output.decode("utf-8", "replace")
 
 
 def run_bounded(
     argv: list[str], env: Mapping[str, str], cwd: Path, *, seconds: float, most: int = 1 << 20
 ) -> BoundedOutcome:
-    """Run a command without standard input for so many seconds at most, and keep `most` bytes of what it prints.
+    """Run a command without standard input, with limits on its time and on the output that is kept.
 
     Its process group is killed in the end, background processes included. A process that survives that, inside a
     device driver's call, is left behind and not waited for.
@@ -68,7 +68,7 @@ def run_bounded(
 
 
 def _read(stream: Any, deadline: float, most: int) -> tuple[bytes, str]:
-    """Return what a pipe delivers, and why it was not read to its end."""
+    """Return the data read from a pipe, and the reason if it was not read to its end."""
     kept = bytearray()
     with stream, selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
@@ -84,7 +84,7 @@ def _read(stream: Any, deadline: float, most: int) -> tuple[bytes, str]:
 
 
 def _has_ended(process: Any, seconds: float) -> bool:
-    """Wait for a process's end for so many seconds; return whether it has ended."""
+    """Wait for a process up to a time limit; return whether it has ended."""
     end = time.monotonic() + seconds
     while process.poll() is None:
         if time.monotonic() >= end:

@@ -1,4 +1,4 @@
-"""`describe_host`: what a host is, without changing it and without touching a device."""
+"""`describe_host`: facts about a host, collected without changing it or opening a device."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def _recorded_environment(base: str) -> dict[str, str]:
 
 
 def _kind(smi: NpuSmi, facts: Mapping[str, Any]) -> str:
-    """Return the kind of machine: 910B3 is an A2's chip, and Ascend910 one of an A3 if the table has Phy-ID."""
+    """Return the kind of machine. A 910B3 chip is an A2's, and a table with Phy-ID is an A3's."""
     names = [chip.name for chip in smi.chips]
     if any("950" in name for name in names):
         return "950"
@@ -162,7 +162,7 @@ def _kind(smi: NpuSmi, facts: Mapping[str, Any]) -> str:
 
 
 def _holders(smi: NpuSmi, found: tuple[DeviceProcess, ...]) -> tuple[DeviceProcess, ...]:
-    """Return the processes on devices, once each; npu-smi sees those of other users and containers, too."""
+    """Return the processes on devices, each once. npu-smi also lists those of other users and containers."""
     known = {process.pid for process in found}
     return (*found, *(process for process in smi.processes if process.pid not in known))
 

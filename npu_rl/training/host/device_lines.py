@@ -1,4 +1,4 @@
-"""Lines on the machine: its kind, devices, memory, and who holds them."""
+"""Lines on the machine: its kind, devices, memory, and the processes that hold devices."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PER_GB = 1e9 / (1 << 20)  # npu-smi's MB in 10^9 bytes
 
 
 def device_lines(host: HostDescription, wanted: WantedHost, kind: MachineKind) -> Iterator[DoctorLine]:
-    """Yield the lines on devices of a host that has some, or should have."""
+    """Yield the lines on devices, for a host that has devices or should have."""
     yield _machine(host, wanted, kind)
     npu = is_npu(host, wanted)
     if not npu and "cuda" not in (host.kind, wanted.device):
@@ -31,7 +31,7 @@ def device_lines(host: HostDescription, wanted: WantedHost, kind: MachineKind) -
 
 
 def is_npu(host: HostDescription, wanted: WantedHost) -> bool:
-    """Return whether Ascend's stack matters: the host has NPUs, or the run wants some."""
+    """Return whether Ascend's stack is relevant: the host has NPUs, or the run needs them."""
     return wanted.device == "npu" or (not wanted.device and host.kind in _NPUS)
 
 

@@ -1,4 +1,4 @@
-"""All lines of a doctor's report, and the report itself."""
+"""The report of `npu-rl doctor`, with all its lines."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from npu_rl.training.host.wanted_host import WantedHost
 
 @dataclass(frozen=True)
 class DoctorReport:
-    """The findings of a doctor.
+    """The findings of `npu-rl doctor`.
 
     Attributes:
         lines: In the order in which a host is built up.
@@ -31,7 +31,7 @@ class DoctorReport:
 
     @property
     def red(self) -> tuple[DoctorLine, ...]:
-        """The lines that have to be mended."""
+        """The lines that need fixing."""
         return tuple(line for line in self.lines if line.state == RED)
 
     def to_json(self) -> dict[str, object]:
@@ -48,7 +48,7 @@ class DoctorReport:
         return masked
 
     def text(self) -> str:
-        """Return the report for people and issues: what is wrong first, secrets masked."""
+        """Return the report as text for people and issues, problems first, with secrets masked."""
         counts = ", ".join(f"{sum(one.state == state for one in self.lines)} {state}" for state in STATES)
         rows = [f"npu-rl doctor: {self.against}; kernel {self.host.facts['kernel'] or 'not known'}"]
         for state in STATES:
@@ -72,14 +72,14 @@ def examine_host(host: HostDescription, wanted: WantedHost) -> DoctorReport:
 
 
 def _kind(host: HostDescription, wanted: WantedHost) -> MachineKind:
-    """Return the kind whose values count: what the host is, or what it should be where nothing of it is seen."""
+    """Return the kind of machine to compare with: the detected one, or the wanted one if it can't be detected."""
     seen = host.kind in ("a2", "a3", "950", "cuda")
     wrong = wanted.device and wanted.device != "npu" and host.kind in ("a2", "a3", "950")
     return machine_kind(host.kind if seen and not wrong else wanted.kind or host.kind)
 
 
 def _rows(line: DoctorLine) -> list[str]:
-    """Return a line's rows: the whole of one that needs work, and the first of another."""
+    """Return a line's rows: all of them if it needs attention, else only the first."""
     rows = [f"{line.state:<9} {line.what}: {line.found}"]
     if line.state == OK:
         return rows

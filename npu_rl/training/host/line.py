@@ -1,4 +1,4 @@
-"""One line of a doctor's report."""
+"""One line of a report of `npu-rl doctor`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ STATES = (RED, UNKNOWN, NOTE, OK)
 
 @dataclass(frozen=True)
 class DoctorLine:
-    """One line.
+    """One line of the report.
 
     Attributes:
         id: Stable name, by which docs and tests refer to it.

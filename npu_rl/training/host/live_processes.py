@@ -1,4 +1,4 @@
-"""Processes of a host that hold a device, and its Ray, from /proc."""
+"""Processes that hold a device, and running Ray nodes, found in /proc."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _RESOURCES = re.compile(r"--static_resource_list=(\S+)")
 
 @dataclass(frozen=True)
 class Raylet:
-    """A running Ray of this host.
+    """A running Ray node on this host.
 
     Attributes:
         resources: What it offers, such as NPU -> 16.
@@ -32,7 +32,7 @@ class Raylet:
 
 
 def find_processes(root: Path, seconds: float) -> tuple[tuple[DeviceProcess, ...], tuple[Raylet, ...]]:
-    """Return who holds a device file, and the raylets; processes of other users need root's rights to be seen.
+    """Return the processes that hold a device file, and the raylets. Other users' processes need root to be seen.
 
     It stops after so many seconds: a host of 16 dies can have 100,000 open files.
     """
@@ -55,7 +55,7 @@ def find_processes(root: Path, seconds: float) -> tuple[tuple[DeviceProcess, ...
 
 
 def _held_device(root: Path, place: str) -> str:
-    """Return the first device that the process holds; "" if there is none or it can't be read."""
+    """Return the first device that the process holds; "" if there is none or /proc is unreadable."""
     folder = below(str(root), f"{place}/fd")
     try:
         for name in os.listdir(folder):  # noqa: PTH208  every open file of a host

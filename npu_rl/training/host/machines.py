@@ -1,4 +1,4 @@
-"""Requirements of a kind of machine, from machines.yaml."""
+"""Requirements on each kind of machine, from machines.yaml."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class MachineKind:
     values: dict[str, Expectation]
 
     def __getitem__(self, name: str) -> Expectation:
-        """Return a value, or one of every kind. Raises KeyError."""
+        """Return a value of this kind, or one common to all kinds. Raises KeyError."""
         return self.values[name]
 
     def get(self, name: str) -> Expectation | None:

@@ -1,4 +1,4 @@
-"""Interfaces, ports and clock of a host, from files."""
+"""Network interfaces, ports and clock of a host, read from files."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def _range(text: str) -> tuple[int, int] | None:
 
 
 def is_reserved(port: int, reserved: str) -> bool:
-    """Return whether the kernel keeps a port back, by the text of ip_local_reserved_ports."""
+    """Return whether the kernel reserves a port, according to ip_local_reserved_ports."""
     for part in reserved.split(","):
         first, _, last = part.strip().partition("-")
         if first.isdigit() and int(first) <= port <= (int(last) if last.isdigit() else int(first)):

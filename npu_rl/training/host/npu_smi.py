@@ -1,4 +1,4 @@
-"""`npu-smi info`: its chips and the processes on them, as text."""
+"""Parsing of `npu-smi info`: chips and the processes on them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class NpuSmi:
 
 
 def ask_npu_smi(root: Path, environ: Mapping[str, str], seconds: float) -> NpuSmi:
-    """Run `npu-smi info` of a host, for so many seconds at most."""
+    """Run a host's `npu-smi info` with a time limit."""
     folders = [f"{folder}/npu-smi" for folder in environ.get("PATH", "").split(":") if folder.startswith("/")]
     for place in dict.fromkeys([*_PLACES, *folders]):
         program = Path(below(str(root), place))
@@ -90,7 +90,7 @@ def ask_npu_smi(root: Path, environ: Mapping[str, str], seconds: float) -> NpuSm
 
 
 def parse_npu_smi(place: str, text: str) -> NpuSmi:
-    """Return the table of `npu-smi info`; `problem` is set if the text has none."""
+    """Parse the table of `npu-smi info`; `problem` is set if there is no table."""
     version = _HEADER.search(text)
     chips: list[Chip] = []
     processes: list[DeviceProcess] = []
@@ -112,7 +112,7 @@ def parse_npu_smi(place: str, text: str) -> NpuSmi:
 
 
 def _environment(root: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with the driver's libraries, which npu-smi needs where set_env.sh was not sourced."""
+    """Return the environment with the driver's libraries, which npu-smi needs if set_env.sh was not sourced."""
     driver = "/usr/local/Ascend/driver/lib64"
     folders = [below(str(root), f"{driver}/{name}") for name in _DRIVER_LIBRARIES]
     before = [environ["LD_LIBRARY_PATH"]] if environ.get("LD_LIBRARY_PATH") else []

@@ -28,7 +28,7 @@ _SHOWN = 8  # packages that a line names
 def python_lines(
     python: TrainingPython, wanted: WantedHost, kind: MachineKind, device: str
 ) -> Iterator[DoctorLine]:
-    """Yield the lines on an interpreter that trains on a device: npu, cuda or cpu."""
+    """Yield the lines on an interpreter for training on npu, cuda or cpu."""
     npu = device == "npu"
     if python.problem:
         yield _unreadable(python, wanted)
@@ -158,7 +158,7 @@ def _forbidden(python: TrainingPython, device: str) -> DoctorLine:
 
 
 def _vllm_ascend(python: TrainingPython, kind: MachineKind) -> Iterator[DoctorLine]:
-    """Yield the lines on an installed vllm_ascend; the one of a tree is npu-rl's own, and is verified."""
+    """Yield the lines on an installed vllm_ascend. A tree's own is built by npu-rl, and verified elsewhere."""
     there = python.vllm_ascend
     if there is None:
         return

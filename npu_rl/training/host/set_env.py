@@ -1,4 +1,4 @@
-"""CANN's and NNAL's set_env.sh: what a shell that sources both gets, and whether this one has it."""
+"""CANN's and NNAL's set_env.sh: the variables they set, and whether this shell has them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SOURCE = 'exec 3>&1 >/dev/null 2>&1 </dev/null; script=$1; shift; . "$script"; 
 
 @dataclass(frozen=True)
 class SetEnv:
-    """A set_env.sh and what sourcing it does.
+    """A set_env.sh and the effect of sourcing it.
 
     Attributes:
         part: CANN or NNAL.
@@ -38,12 +38,12 @@ class SetEnv:
 
     @property
     def missing(self) -> bool:
-        """Whether the host has no such script."""
+        """Whether the host lacks the script."""
         return self.problem == _MISSING
 
 
 def source_set_env(root: Path, environ: Mapping[str, str], part: str, seconds: float) -> SetEnv:
-    """Source a script in a shell of its own, whose standard input is closed, for so many seconds at most."""
+    """Source a script in a separate shell without standard input, with a time limit."""
     place = _place(root, environ, part)
     script = below(str(root), place)
     if not Path(script).is_file():
@@ -62,7 +62,7 @@ def source_set_env(root: Path, environ: Mapping[str, str], part: str, seconds: f
 
 
 def lacking(script: SetEnv, environ: Mapping[str, str]) -> list[str]:
-    """Return the variables that sourcing the script would change here, or that lack a folder of it.
+    """Return the variables that sourcing the script would change here, or that lack one of its folders.
 
     Lists of folders (NAME_PATH with colons) are compared folder by folder: a shell that has sourced it twice, or has
     more in front, has all it needs.

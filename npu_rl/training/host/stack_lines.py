@@ -1,4 +1,4 @@
-"""Lines on driver, firmware, CANN and NNAL, and on what a shell has of them."""
+"""Lines on driver, firmware, CANN and NNAL, and on the shell's variables for them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def gpu_stack_lines(host: HostDescription, wanted: WantedHost) -> Iterator[Docto
 
 
 def _wish(wanted: WantedHost, name: str, toolkit: str | None) -> tuple[str | None, str]:
-    """Return a wanted version and who wants it: the manifest, or else the toolkit's own."""
+    """Return a wanted version and its origin: the manifest, or else the toolkit."""
     asked = wanted.versions.get(name)
     if asked:
         return asked, f"manifest {wanted.manifest}"
@@ -55,7 +55,7 @@ def _wish(wanted: WantedHost, name: str, toolkit: str | None) -> tuple[str | Non
 
 
 def _at_least(host: HostDescription, wanted: WantedHost, fact: str, what: str) -> DoctorLine:
-    """Return the line on a version below which the stack was not made for the host."""
+    """Return the line on a minimum version that the stack requires of the host."""
     name = "driver" if fact == "gpu_driver" else fact
     found, asked = host.facts[fact], wanted.versions.get(name)
     want = f"{asked} or newer (manifest {wanted.manifest})" if asked else ""

@@ -175,7 +175,7 @@ def _ports(host: HostDescription, wanted: WantedHost, npu: bool) -> Iterator[Doc
 
 
 def _ray(host: HostDescription, wanted: WantedHost, npu: bool) -> Iterator[DoctorLine]:
-    """Yield the line on a running Ray, whose workers inherit its environment and its resources."""
+    """Yield the line on a running Ray node, whose workers inherit its environment and resources."""
     for raylet in host.raylets[:1]:
         offered = {name: value for name, value in raylet.resources.items() if name in ("CPU", "GPU", "NPU")}
         found = f"pid {raylet.pid} offers " + (

@@ -1,4 +1,4 @@
-"""The training interpreter of a host and its packages, without importing any of them."""
+"""The training interpreter of a host and its packages, found without importing them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class TrainingPython:
 
 
 def read_python(root: Path, environ: Mapping[str, str], python: str | None, seconds: float) -> TrainingPython:
-    """Return an interpreter's packages: by one child process, or below a folder from the files alone.
+    """Return an interpreter and its packages, from one child process or, below a root folder, from files only.
 
     Args:
         python: As a host's path; below a folder None is the one of vllm-ascend's images, or the system's.
@@ -63,7 +63,7 @@ def read_python(root: Path, environ: Mapping[str, str], python: str | None, seco
 
 
 def _of_files(root: str, python: str | None) -> TrainingPython:
-    """Return the interpreter of a folder that looks like a host, by the names of its library's folders."""
+    """Return the interpreter in a folder that looks like a host, based on its library folder names."""
     installed = [f"/usr/local/{name}/bin/python3" for name in entries(root, "/usr/local")]
     for place in [python] if python else [*installed, *_USUAL]:
         library = f"{Path(place).parent.parent}/lib"
@@ -78,6 +78,6 @@ def _of_files(root: str, python: str | None) -> TrainingPython:
 
 
 def python_of(path: str, version: str, read: Mapping[str, Any]) -> TrainingPython:
-    """Return an interpreter from what npu_rl_packages prints. Raises KeyError, TypeError, AttributeError for others."""
+    """Parse the output of npu_rl_packages. Raises KeyError, TypeError or AttributeError if it is malformed."""
     versions = {str(name): tuple(map(str, all_of)) for name, all_of in read["packages"].items()}
     return TrainingPython(str(path), "", str(version), versions, read["vllm_ascend"])

@@ -1,4 +1,4 @@
-"""Order of versions as Huawei and NVIDIA write them: 25.0.RC1 comes before 25.0.0."""
+"""Ordering of Huawei's and NVIDIA's version numbers: 25.0.RC1 comes before 25.0.0."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ def same_version(found: str, wanted: str) -> bool:
 
 
 def is_older(found: str, wanted: str) -> bool | None:
-    """Return whether a version comes before another; None if one of them has no order."""
+    """Return whether a version comes before another; None if one of them can't be ordered."""
     ours, theirs = _key(found), _key(wanted)
     return None if ours is None or theirs is None else ours < theirs
 
 
 def _key(version: str) -> tuple[tuple[int, int], ...] | None:
-    """Return a key that sorts; release candidates come before the numbers in their place."""
+    """Return a sort key. Release candidates come before numbers in the same position."""
     parts = []
     for word in re.split(r"[.-]", version.lower()):
         found = re.fullmatch(r"(rc|alpha|beta|t)?(\d{1,9})", word)

@@ -60,7 +60,7 @@ class WantedHost:
 
 
 def wanted_host(stack: WantedStack | None, recipe: Recipe | None) -> WantedHost:
-    """Return what a manifest or lock and a recipe of it want; either may be missing."""
+    """Return the requirements of a manifest or lock and of a recipe. Either may be missing."""
     stack = stack or WantedStack()
     wanted = WantedHost(
         device=stack.device,
@@ -88,7 +88,7 @@ def wanted_host(stack: WantedStack | None, recipe: Recipe | None) -> WantedHost:
 
 
 def _kind_of(recipe: Recipe) -> str:
-    """Return the machine that a recipe is for: a card of two dies is an Atlas A3's."""
+    """Return the machine that a recipe is for. A card with two dies is an Atlas A3's."""
     if recipe.device != "npu":
         return recipe.device
     return "a3" if recipe.cluster.dies_per_card == _A3_DIES_PER_CARD else "a2"

@@ -1,4 +1,4 @@
-"""The environment id of a workspace on this host: tree, packages, built products, CANN, driver and image in one."""
+"""The environment id of a workspace on this host, which covers tree, packages, builds, CANN, driver and image."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ class WorkspaceEnvironment:
     facts: Mapping[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Return the id, and each part with its own id and what is in it."""
+        """Return the id, and each part's id and content."""
         return described(with_host(self.of_workspace, self.facts))
 
     def lines(self) -> list[str]:
-        """Return the id, and each part's with what is in it as far as a line shows it."""
+        """Return lines with the id, and each part's id and shortened content."""
         found = self.to_json()
         rows = [f"{name:<9} {part['id']}  {_shown(part['value'])}" for name, part in found["parts"].items()]
         return [found["id"], *rows]
@@ -86,14 +86,14 @@ def python_version(python: str) -> str:
     if named is None:
         raise HostError(
             f"Unknown version of the interpreter {python}",
-            why="It is not in an environment with pyvenv.cfg, and does not lead to a file python3.N.",
-            hint="Name it by another of its names, such as .../bin/python3.11: --python PATH",
+            why="It is not in an environment with pyvenv.cfg, and is not a link to a file python3.N.",
+            hint="Pass another of its paths, such as .../bin/python3.11: --python PATH",
         )
     return named[1]
 
 
 def _pylock_digest(report: Report, version: str) -> str | None:
-    """Return the digest of the committed lock of packages beside the manifest; None without one."""
+    """Return the digest of the committed package lock beside the manifest; None if there is none."""
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.stack.pylocks.pylock_names import machine_name, pylock_name
     from npu_rl.workspace.folder.receipt import bundled_manifest
@@ -112,7 +112,7 @@ def _pylock_digest(report: Report, version: str) -> str | None:
 
 
 def _shown(value: Any) -> str:
-    """Return what is in a part, on a line: a name with what it is, digests cut."""
+    """Return the content of a part on one line, with shortened digests."""
     if not isinstance(value, dict):
         return _short(value)
     known = {name: one for name, one in value.items() if one is not None}
@@ -133,7 +133,7 @@ def _short(value: Any) -> str:
 def require_environment(
     paths: WorkspacePaths, found: WorkspaceEnvironment, expected: str, runs: Path | None = None
 ) -> None:
-    """Raise WorkspaceError unless the environment has the expected id.
+    """Raise WorkspaceError if the environment's id isn't the expected one.
 
     The error names the part that differs where a record of a run has the expected environment.
 
@@ -151,7 +151,7 @@ def require_environment(
         why += [f"Here: {row}" for row in found.lines()[1:]]
     place = shlex.quote(str(paths.root))
     raise WorkspaceError(
-        "This workspace on this host is another environment than the expected one",
+        "The environment of this workspace and host differs from the expected one",
         where=str(paths.root),
         why="\n".join(why),
         hint=f"Compare the parts with those of the host that it is from: npu-rl status --workspace {place}",
@@ -159,7 +159,7 @@ def require_environment(
 
 
 def recorded_environment(runs: Path, expected: str) -> tuple[str, Mapping[str, Any]] | None:
-    """Return the name of a run that had an environment, and its parts."""
+    """Return the name of a run with the given environment, and the environment's parts."""
     for record in sorted(runs.glob("*/run.json")):
         try:
             environment = read_json(record)["environment"]

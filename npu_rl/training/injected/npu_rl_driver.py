@@ -20,7 +20,7 @@ _HOST_ERROR = 3  # npu-rl's exit status for an unsuitable host
 
 
 def main() -> None:
-    """Connect to Ray and run the trainer; exit with status 3 if the nodes differ."""
+    """Connect to Ray and run the trainer. Exits with status 3 if the nodes differ."""
     module, *arguments = sys.argv[1:]
     run = json.loads(os.environ["NPU_RL_NODES"])
     try:

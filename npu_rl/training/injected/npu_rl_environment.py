@@ -1,4 +1,4 @@
-"""The environment of a host as one id: what is in it, by part. Standard library only.
+"""The environment of a host as one id, and its content by part. Standard library only.
 
 npu-rl computes it on its own host, and the driver of a run for each node from what the node has reported.
 """

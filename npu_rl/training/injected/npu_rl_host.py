@@ -22,7 +22,7 @@ _LIMITS = {"nofile": "Max open files", "memlock": "Max locked memory"}
 
 
 def host_facts(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
-    """Return the facts of a host as JSON types; None for what is not known. Sizes in bytes, no limit is -1.
+    """Return facts about a host as JSON types. Unknown facts are None, sizes are in bytes, and -1 means no limit.
 
     Args:
         root: Folder below which everything is read.
@@ -40,7 +40,7 @@ def host_facts(root: str, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def versions(root: str, environ: Mapping[str, str]) -> dict[str, tuple[str | None, str]]:
-    """Return the version of each part of the host's stack, and the file that has it or would."""
+    """Return the version of each part of the host's stack, and the file that contains it (or should)."""
     homes = toolkit_homes(root, environ)
     return {
         "driver": _first(root, _driver_files(root), _info("package_version", "Version")),
@@ -54,7 +54,7 @@ def versions(root: str, environ: Mapping[str, str]) -> dict[str, tuple[str | Non
 
 
 def toolkit_homes(root: str, environ: Mapping[str, str]) -> list[str]:
-    """Return the folders where the CANN toolkit is, as the host names them: the sourced one first.
+    """Return the CANN toolkit's folders, in the host's paths, the sourced one first.
 
     CANN 8.5 moved it from ascend-toolkit/latest to cann.
     """
@@ -64,7 +64,7 @@ def toolkit_homes(root: str, environ: Mapping[str, str]) -> list[str]:
 
 
 def device_files(root: str) -> dict[str, Any]:
-    """Return the number of NPUs and GPUs by their device files, and the control files that are missing."""
+    """Return the numbers of NPUs and GPUs, counted by device files, and the missing control files."""
     try:
         names = os.listdir(below(root, "/dev"))
     except OSError:
@@ -98,14 +98,14 @@ def memory_facts(root: str) -> dict[str, int | None]:
 
 
 def image_facts(root: str) -> dict[str, str | None]:
-    """Return the name of the container's image, where its maker has left it, and that of the operating system."""
+    """Return the name of the container's image, if it is stored in the image, and of the operating system."""
     named = read_text(root, IMAGE_FILE).strip().splitlines()
     system = re.search(r"^PRETTY_NAME=[\"']?([^\"'\n]+)", read_text(root, "/etc/os-release"), re.MULTILINE)
     return {"image": named[0][:300] if named else None, "system": system[1][:100] if system else None}
 
 
 def _shm(root: str) -> int | None:
-    """Return the size of /dev/shm: of the mount's options, since a folder that looks like a host has no mounts."""
+    """Return the size of /dev/shm from the mount options, since a folder that looks like a host has no mounts."""
     for line in read_text(root, "/proc/mounts").splitlines():
         words = line.split(" ")
         if len(words) > 3 and words[1] == "/dev/shm":
@@ -135,7 +135,7 @@ def _atb_files(environ: Mapping[str, str]) -> list[str]:
 
 
 def _toolkit(root: str, homes: list[str]) -> tuple[str | None, str]:
-    """Return the toolkit's version: Version=7.6.0.1.220 is a part's own, version_dir=8.0.0 the product's."""
+    """Return the toolkit's product version (version_dir=8.0.0, not a component's Version=7.6.0.1.220)."""
     machine = os.uname().machine
     names = [f"{arch}-linux" for arch in dict.fromkeys([machine, "aarch64", "x86_64"])]
     places = [*names, "share/info"]
@@ -166,7 +166,7 @@ def _first(root: str, files: list[str], version_of: Any) -> tuple[str | None, st
 
 
 def _info(*names: str) -> Any:
-    """Return a function that finds the first of these keys in lines KEY=VALUE."""
+    """Return a function that finds the first of several keys in KEY=VALUE lines."""
 
     def version_of(text: str) -> str | None:
         for name in names:
@@ -179,7 +179,7 @@ def _info(*names: str) -> Any:
 
 
 def _running_version(part: str) -> Any:
-    """Return a function that finds a part's product version in version.cfg: toolkit_running_version=[7.6.0:8.0.0]."""
+    """Return a function that finds a component's version in version.cfg: toolkit_running_version=[7.6.0:8.0.0]."""
 
     def version_of(text: str) -> str | None:
         found = re.search(rf"^\s*{part}_running_version=\[[^:\]\n]*:([^\]\n]+)\]", text, re.MULTILINE)
@@ -209,7 +209,7 @@ def _cuda_version(text: str) -> str | None:
 
 
 def read_text(root: str, name: str) -> str:
-    """Return the text of a host's file, cut at 256 KiB; "" if it is missing or not a regular file."""
+    """Return the first 256 KiB of a host's file as text; "" if it is missing or not a regular file."""
     try:
         handle = os.open(below(root, name), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (OSError, ValueError):
@@ -223,7 +223,7 @@ def read_text(root: str, name: str) -> str:
 
 
 def below(root: str, name: str) -> str:
-    """Return where a host's absolute path is below the folder; its links are followed as on that host."""
+    """Return the location of a host's absolute path below the root folder, resolving links as on that host."""
     if root == "/":
         return name
     done: list[str] = []

@@ -37,7 +37,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _references(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], str]]:
-    """Yield path and text of the values that are references or have to be given."""
+    """Yield path and text of values that are references or mandatory ("???")."""
     if isinstance(value, dict):
         for name, item in value.items():
             yield from _references(item, (*path, name))
@@ -49,7 +49,7 @@ def _references(value: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, 
 
 
 def _note_unresolved(config: Any, leaf: Any, unresolved: dict[str, str], fault: type[Exception]) -> None:
-    """Note why a value can't be resolved, unless it is from the environment, which the nodes may have."""
+    """Record why a value can't be resolved, except for environment variables, which nodes may have."""
     path, text = leaf
     node = config
     try:
@@ -61,7 +61,7 @@ def _note_unresolved(config: Any, leaf: Any, unresolved: dict[str, str], fault: 
 
 
 def _plain(omegaconf: Any, node: Any, fault: type[Exception]) -> Any:
-    """Return plain data with all references resolved that can be."""
+    """Return plain data, with references resolved where possible."""
     try:
         return omegaconf.to_container(node, resolve=True)
     except fault:

@@ -22,7 +22,7 @@ _TIMEOUT = 30.0  # seconds for all nodes to answer
 
 
 def main() -> None:
-    """Fetch the logs; exit with a message that names the nodes without an answer."""
+    """Fetch the logs. Exits with a message that names the nodes that didn't answer."""
     address, job, folder = sys.argv[1:]
     try:
         npu_rl_nodes.require_head(address)
@@ -55,7 +55,7 @@ def _write(folder: Path, job_logs: dict[str, bytes]) -> None:
 
 
 def _safe_name(name: str) -> str:
-    """Return a name that another machine chose as a safe file name."""
+    """Convert a name from another machine to a safe file name."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", name).lstrip(".") or "_"
 
 

@@ -1,4 +1,4 @@
-"""Nodes that a run began with and that its Ray cluster has lost since. Standard library only."""
+"""Nodes that the Ray cluster has lost since a run began. Standard library only."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from npu_rl_make_tiny import make_tokenizer, question, random_model, save_model
 
 
 def main() -> None:
-    """Make the model and the questions that the arguments name."""
+    """Make the requested model and questions."""
     folder, seed, rows = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     model_kind, data_kind = sys.argv[4:] or ("tiny-deepseek-v3", "digit-questions")
     model = folder / "model"
@@ -47,7 +47,7 @@ def main() -> None:
 
 
 def digit_questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, Any]]:
-    """Return questions about sums; the reward is the share of one digit in the response, regardless of the sum."""
+    """Return questions about sums. The reward is the share of one digit in the response, regardless of the sum."""
     pairs = [(numbers.randint(0, 9), numbers.randint(0, 9)) for _ in range(rows)]
     return [question("npu-rl/digit-questions", pair, split, index, index) for index, pair in enumerate(pairs)]
 

@@ -1,4 +1,4 @@
-r"""A tiny DeepSeek-V3 that boxes its responses and gets half of the small sums right, and questions for it.
+r"""A tiny DeepSeek-V3 that solves half of a set of small sums with boxed responses, and the questions.
 
 A random model never writes \boxed{7}, so a reward that requires it stays 0 and GRPO learns nothing. This one always
 writes the box, and the right digit about every other time, so that a reward can rise within a few steps. It uses YaRN
@@ -55,7 +55,7 @@ SCALE, GROUPS = "the scale of the softmax", "the groups of experts"
 
 
 def questions(rows: int, numbers: random.Random, split: str) -> list[dict[str, Any]]:
-    """Return rows of the data source `deepscaler`, which verl can score; each sum occurs before one is repeated."""
+    """Return rows of the data source `deepscaler`, which verl can score. Sums repeat only after all have occurred."""
     dealt: list[tuple[int, int]] = []
     while len(dealt) < rows:
         dealt += numbers.sample(ASKED, len(ASKED))
@@ -76,13 +76,13 @@ def make_model(folder: Path) -> None:
 
 
 def boxed(number: int) -> str:
-    """Return the response to a sum with this result."""
+    """Return the response to a sum with the given result."""
     return f"\\boxed{{{number}}}"
 
 
 @dataclass(frozen=True)
 class _Batch:
-    """All questions with right responses, padded on the right.
+    """All questions with correct responses, padded on the right.
 
     Attributes:
         tokens: (sums, tokens).
@@ -132,7 +132,7 @@ def _strengthen_experts(model: Any) -> None:
 
 
 def _train(model: Any, batch: _Batch) -> None:
-    """Train with cross entropy on every token of the response, until the digits are learnt and each part has an effect.
+    """Train with cross entropy on all response tokens until the digits are learnt and each part has an effect.
 
     The digit's target is spread over the possible sums. Each pass also asks that the responses change without one
     part: each in its turn, and in every other pass the one with the least effect when it was last left out. Once they
@@ -180,7 +180,7 @@ def _train(model: Any, batch: _Batch) -> None:
 
 
 def _log_probs(model: Any, batch: _Batch, replaced: dict[str, Any] | None = None) -> Any:
-    """Return the log probabilities (sums, tokens, vocabulary), with tensors of the model replaced by name."""
+    """Return the log probabilities (sums, tokens, vocabulary) with some tensors of the model replaced."""
     import torch
 
     inputs = {"input_ids": batch.tokens, "attention_mask": batch.given}
@@ -192,7 +192,7 @@ def _of_next_tokens(log_probs: Any, batch: _Batch) -> Any:
 
 
 def _effect(model: Any, batch: _Batch, part: str, own: Any) -> Any:
-    """Return the mean change of a response token's probability without a part, as `without` takes it out."""
+    """Return the mean change of the response tokens' probabilities when `without` removes a part."""
     with without(model, part) as replaced:
         other = _of_next_tokens(_log_probs(model, batch, replaced), batch).exp()
     return ((other - own).abs() * batch.answered).sum() / batch.answered.sum()
@@ -200,7 +200,7 @@ def _effect(model: Any, batch: _Batch, part: str, own: Any) -> Any:
 
 @contextmanager
 def without(model: Any, part: str) -> Iterator[dict[str, Any]]:
-    """Take a part out of the model: yield the tensors to replace. For the scale it is MindSpeed's that is taken."""
+    """Disable a part of the model and yield the tensors to replace. For the softmax scale, MindSpeed's is used."""
     import torch
 
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
@@ -221,7 +221,7 @@ def without(model: Any, part: str) -> Iterator[dict[str, Any]]:
 
 
 def _wrong_scale() -> float:
-    """Return MindSpeed's scale of the softmax over DeepSeek-V3's (npu_rl/runtime/attention_scale.py)."""
+    """Return the ratio of MindSpeed's softmax scale to DeepSeek-V3's (npu_rl/runtime/attention_scale.py)."""
     rope, width = _HEADS["qk_rope_head_dim"], sum(_HEADS.values())
     factor = 0.1 * YARN["mscale_all_dim"] * math.log(YARN["factor"]) + 1.0
     return math.sqrt(width / rope) / factor**2
@@ -240,7 +240,7 @@ def _effects(model: Any, batch: _Batch) -> dict[str, float]:
 
 @contextmanager
 def _balanced(model: Any, batch: _Batch) -> Iterator[list[Any]]:
-    """Move the routers' biases so that the response's tokens use all experts, as DeepSeek-V3 was trained.
+    """Adjust the routers' biases so that the response tokens use all experts, as in DeepSeek-V3's training.
 
     Yields a list that gets the `_margins` of those tokens at each pass, (tokens, 2).
 
@@ -271,7 +271,7 @@ def _balanced(model: Any, batch: _Batch) -> Iterator[list[Any]]:
 
 
 def _margins(router: Any, hidden: Any) -> Any:
-    """Return by how much the chosen group, and in it the last chosen expert, surpass the next: (tokens, 2)."""
+    """Return the margins of the chosen group and of its last chosen expert over the next ones: (tokens, 2)."""
     import torch
 
     flat = hidden.reshape(-1, router.weight.shape[1]).float()

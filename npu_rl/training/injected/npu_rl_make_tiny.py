@@ -18,7 +18,7 @@ _BIAS_OFFSET, _BIAS_NOISE = 4.0, 0.03
 
 
 def make_tokenizer(texts: list[str] | None = None) -> Any:
-    """Return a tokenizer of bytes and a few merges of `texts`, by default small sums; digits are single tokens."""
+    """Return a byte-level tokenizer with a few merges from `texts` (default: small sums). Digits are single tokens."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -44,7 +44,7 @@ def make_tokenizer(texts: list[str] | None = None) -> Any:
 
 
 def random_model(tokenizer: Any, seed: int, **other: Any) -> Any:
-    """Return a random DeepSeek-V3; `other` has more values of its configuration."""
+    """Return a random DeepSeek-V3. `other` has further configuration values."""
     import torch
     from transformers import DeepseekV3Config, DeepseekV3ForCausalLM
 
@@ -72,7 +72,7 @@ def router_biases(model: Any) -> list[Any]:
 
 
 def to_bfloat16(model: Any) -> Any:
-    """Return the model in bfloat16, but for its routers' biases, which DeepSeek's own checkpoint has in float32."""
+    """Convert the model to bfloat16, except the routers' biases, which are float32 in DeepSeek's checkpoint."""
     import torch
 
     precise = [bias.clone() for bias in router_biases(model)]
@@ -106,7 +106,7 @@ _FILLERS = (0, 22, 3, 15, 8)
 
 
 def sum_text(pair: tuple[int, int], number: int) -> str:
-    """Return a question for a sum, longer or shorter by its number."""
+    """Return the question for a sum; its length depends on the number."""
     size = _FILLERS[number % len(_FILLERS)]
     return f"{'o' * (size - 1)}{' ' * bool(size)}What is {pair[0]} + {pair[1]}?"
 

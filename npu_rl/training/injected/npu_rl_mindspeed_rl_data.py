@@ -21,7 +21,7 @@ _PACKAGES = ("mindspeed_rl", "mindspeed_rl.config_cls", "mindspeed_rl.datasets",
 
 
 class LazyPackage(ModuleType):
-    """A package whose __init__.py is not run: its names are imported one by one, on demand."""
+    """A package whose __init__.py is not run. Its names are imported one by one, on demand."""
 
     def __init__(self, name: str, folder: Path) -> None:
         super().__init__(name)
@@ -43,7 +43,7 @@ class LazyPackage(ModuleType):
 
 
 def main() -> None:
-    """Enter the packages and run the script as its own command line would."""
+    """Install the packages, and run the script as if from its own command line."""
     code, *arguments = sys.argv[1:]
     sys.path.insert(0, code)
     for name in _PACKAGES:

@@ -31,7 +31,7 @@ _SECRET = ("TOKEN", "SECRET", "PASSW", "KEY", "CREDENTIAL")
 
 
 def describe_node(run: Mapping[str, Any], variables: Mapping[str, str]) -> dict[str, Any]:
-    """Return what this process sees, as JSON types.
+    """Return facts about this process's node, as JSON types.
 
     Variables that differ are listed by name only, since a value may be a secret.
 
@@ -84,7 +84,7 @@ def _packages(names: list[str], ours: list[str]) -> dict[str, str | None]:
 
 
 def tree_id(folder: str) -> str | None:
-    """Return the id that git gives the folder's content, from every byte and mode; None if it can't be read.
+    """Return the git tree id of a folder, from every byte and mode; None if it can't be read.
 
     Byte code and the pointer to the workspace's repository are left out. Format: gitformat-pack, "tree".
     """
@@ -93,7 +93,7 @@ def tree_id(folder: str) -> str | None:
 
 
 def file_ids(folder: str) -> dict[str, tuple[str, str]] | None:
-    """Return mode and blob id of every file by its path; None if one can't be read."""
+    """Return the mode and blob id of every file, by path; None if a file can't be read."""
     try:
         paths = list(_walk(folder, ""))
         with ThreadPoolExecutor(_THREADS) as readers:
@@ -156,7 +156,7 @@ def _object_id(kind: str, data: bytes) -> str:
 
 
 def job_logs(job: str, limit: int, total: int) -> dict[str, bytes]:
-    """Return the ends of the logs that Ray's workers of a job left on this node."""
+    """Return the ends of the logs of a job's Ray workers on this node."""
     import ray
 
     return log_ends(ray._private.worker.global_worker.node.get_logs_dir_path(), job, limit, total)

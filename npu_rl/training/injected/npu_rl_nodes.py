@@ -1,4 +1,4 @@
-"""The nodes of a run: give them its variables, and compare them with the driver before the trainer starts."""
+"""The nodes of a run: sets the run's variables on them, and compares them with the driver before training."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _FILES_SHOWN = 5  # differing files of a node that an error names
 
 
 class Refused(Exception):
-    """The nodes are not as the run's record would state; `details` has what, where, why and hint."""
+    """The nodes don't match the run's record. `details` has what, where, why and hint."""
 
     def __init__(self, **details: str) -> None:
         super().__init__(details["what"])
@@ -32,13 +32,13 @@ class Refused(Exception):
 
 
 def run_variables(run: Mapping[str, Any], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables that every process of the run has to have: those npu-rl set, and the driver's NPU_RL_*."""
+    """Return the variables for every process of the run: those set by npu-rl, and the driver's NPU_RL_*."""
     ours = {name for name in environ if name.startswith("NPU_RL_")} - _DRIVER_ONLY
     return {name: environ[name] for name in sorted({*run["variables"], *ours}) if name in environ}
 
 
 def runtime_env(run: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, Any]:
-    """Return `values` as a Ray runtime_env; its setup hook sets the secrets, since Ray writes env_vars to its logs."""
+    """Return `values` as a Ray runtime_env. A setup hook sets secrets, since Ray logs env_vars."""
     secrets = {name: values[name] for name in run["by_hook"] if name in values}
     others = {name: value for name, value in values.items() if name not in secrets}
     names = {"NPU_RL_VARIABLES": ",".join(values)}
@@ -54,7 +54,7 @@ def _setup_hook(secrets: Mapping[str, str]) -> Callable[[], None]:
 
 
 def _env_vars(run: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, str]:
-    """Return env_vars with the run's folders before a node's own PYTHONPATH.
+    """Return env_vars that put the run's folders before a node's own PYTHONPATH.
 
     Ray expands $NAME and ${NAME} in each value on the node and has no way to write a dollar sign
     (ray/_private/utils.py, update_envs, at 2.42.1). So a value with one is sent as JSON, and sitecustomize unpacks it.
@@ -69,7 +69,7 @@ def _env_vars(run: Mapping[str, Any], values: Mapping[str, str]) -> dict[str, st
 
 
 def require_sendable(values: Mapping[str, str]) -> None:
-    """Raise Refused for a variable that workers of a running Ray can't get, since they get it after their start."""
+    """Raise Refused for a variable that a running Ray's workers would receive too late, after their start."""
     early = [name for name, value in values.items() if "$" in value and name.startswith("LD_")]
     if early:
         raise Refused(
@@ -81,7 +81,7 @@ def require_sendable(values: Mapping[str, str]) -> None:
 
 
 def require_head(address: str) -> None:
-    """Raise Refused if nothing listens at HOST:PORT; Ray itself would try for a minute and a half."""
+    """Raise Refused if nothing listens at HOST:PORT. Ray itself would retry for a minute and a half."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
@@ -95,7 +95,7 @@ def require_head(address: str) -> None:
 
 
 def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _TIMEOUT) -> None:
-    """Compare every node that can take work with the driver, and write nodes.json into the record.
+    """Compare every node that can run workers with the driver, and write nodes.json to the record.
 
     Raises Refused for a difference, after nodes.json is written.
     """
@@ -123,7 +123,7 @@ def compare(run: Mapping[str, Any], values: Mapping[str, str], limit: float = _T
 
 
 def _add_environments(run: Mapping[str, Any], listed: list[dict[str, Any]], here: Mapping[str, Any]) -> None:
-    """Add to each node that answered the id of its environment, with its parts."""
+    """Add the environment id, with its parts, to each node that answered."""
     parts = run.get("environment")
     for entry in listed:
         if parts and "stack" in entry:
@@ -133,7 +133,7 @@ def _add_environments(run: Mapping[str, Any], listed: list[dict[str, Any]], here
 
 
 def _odd_environments(entries: list[dict[str, Any]]) -> dict[str, str]:
-    """Return a note for each node with another environment than most: the parts that differ."""
+    """Return, for each node whose environment isn't the most common one, a note on the differing parts."""
     found = {one["node"]: one["workspace_environment"] for one in entries if "workspace_environment" in one}
     if not found:
         return {}
@@ -153,7 +153,7 @@ def _compare_hosts(
     here: Mapping[str, Any],
     asked: tuple[float, float],
 ) -> list[str]:
-    """Add to the problems of each node with devices what its host has that most others have not; return mere notes.
+    """Record how the host of each node with devices differs from the majority. Returns harmless differences.
 
     A head without devices has no CANN, and needs none.
     """
@@ -174,7 +174,7 @@ def _compare_hosts(
 
 
 def record_refusal(run: Mapping[str, Any], refused: Refused) -> None:
-    """Write into the record's nodes.json why the trainer was not started."""
+    """Record in nodes.json why the trainer was not started."""
     path = Path(run["record"], "nodes.json")  # of this attempt, in its folder of mode 700
     known = json.loads(path.read_bytes()) if path.exists() else {}
     _write(run, {**known, "refused": refused.details})
@@ -187,7 +187,7 @@ def run_on_nodes(
     limit: float,
     modules: tuple[ModuleType, ...] = (),
 ) -> dict[str, Any]:
-    """Return what a function returns on each node, by node id: text if it failed, None if it is late.
+    """Return a function's results by node id: the error text if it failed, None if it timed out.
 
     Args:
         modules: What the function needs of this folder beside npu_rl_node; it is sent along.
@@ -217,7 +217,7 @@ def run_on_nodes(
 
 
 def _node_entry(node: Mapping[str, Any], answer: Any, here: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node's entry in the record; its `problems` are pairs of a kind in _HINTS and a text."""
+    """Return a node's entry for the record. Its `problems` are pairs of a kind in _HINTS and a text."""
     place = {"host": node["NodeManagerHostname"], "ip": node["NodeManagerAddress"], "node": node["NodeID"]}
     if not isinstance(answer, dict):
         return {**place, "problems": [("worker", answer or "")]}
@@ -249,7 +249,7 @@ def _problems(there: Mapping[str, Any], here: Mapping[str, Any]) -> list[tuple[s
 
 
 def _add_differing_files(bad: Mapping[str, dict[str, Any]], code: str, limit: float) -> None:
-    """Add the differing files to the problems of nodes, by their ids, that have another tree."""
+    """Add the differing files to the problems of nodes whose tree differs."""
     ours = npu_rl_node.file_ids(code) or {}
     for node, theirs in run_on_nodes(list(bad), npu_rl_node.file_ids, (code,), limit).items():
         if not isinstance(theirs, dict):

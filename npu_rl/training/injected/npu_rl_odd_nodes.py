@@ -1,4 +1,4 @@
-"""The nodes of a run whose host differs from most: CANN, torch, driver, devices. Standard library only."""
+"""Detection of nodes whose CANN, torch, driver or devices differ from the majority. Standard library only."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NOTED = {
 def odd_facts(
     node: str, stacks: Mapping[str, Mapping[str, Any]], here: Mapping[str, Any]
 ) -> list[tuple[bool, str]]:
-    """Return what a node has that most others have not: whether it stops the run, and a text that names both.
+    """Return how a node differs from the majority: whether the difference stops the run, and its description.
 
     Args:
         stacks: Facts by node, of all nodes with devices; a node that is not among them has no odd ones.
@@ -57,7 +57,7 @@ def odd_facts(
 
 
 def clock_skew(clock: float, began: float, ended: float) -> str:
-    """Return by how much a node's clock, read between two moments of the driver's, is wrong; "" if it is not."""
+    """Return how far a node's clock, read between two times of the driver's, is off; "" if it is accurate."""
     behind, ahead = began - clock, clock - ended
     if behind > _CLOCK:
         return f"its clock is {behind:.0f} seconds behind the driver's"
@@ -65,7 +65,7 @@ def clock_skew(clock: float, began: float, ended: float) -> str:
 
 
 def _others(node: str, values: Mapping[str, Any]) -> str:
-    """Return the values of the other nodes: `the other 15: 8.2.RC1`."""
+    """Return the other nodes' values, as in `the other 15: 8.2.RC1`."""
     counts = Counter(value for other, value in values.items() if other != node)
     each = [
         _shown(value) + (f" ({count})" if len(counts) > 1 else "") for value, count in counts.most_common()

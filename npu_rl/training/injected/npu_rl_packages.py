@@ -1,4 +1,4 @@
-"""Packages of an interpreter, from their metadata: nothing is imported. Standard library only.
+"""Packages of an interpreter, from their metadata, without importing them. Standard library only.
 
     python npu_rl_packages.py
 
@@ -18,7 +18,7 @@ _BUILD_INFO = re.compile(r"^__(?:soc_version|device_type)__\s*=\s*['\"]([^'\"]+)
 
 
 def packages(path: list[str]) -> dict[str, Any]:
-    """Return versions by canonical name, each with every one that is installed, and how vllm_ascend was built.
+    """Return all installed versions by canonical name, and facts on how vllm_ascend was built.
 
     Args:
         path: Folders of packages, in the order in which Python looks for them.
@@ -52,7 +52,7 @@ def _vllm_ascend(path: list[str]) -> dict[str, Any] | None:
 
 
 def main() -> None:
-    """Print the packages, the version and the place of this interpreter as JSON."""
+    """Print the packages, version and path of this interpreter as JSON."""
     here = {
         "version": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,

@@ -1,4 +1,4 @@
-"""The phases of verl's trainer, noted as they begin and end: without them a log shows a phase only once it is over.
+"""Recording of when phases of verl's trainer begin and end. The log shows a phase only after its end.
 
 verl times each phase with a context manager: `marked_timer`, which it takes from verl.utils.debug, or `_timer` of
 verl/trainer/ppo/ray_trainer.py (until 54c9b73). Both are wrapped right after their import; the times stay verl's own. A

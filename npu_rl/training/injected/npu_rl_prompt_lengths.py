@@ -1,4 +1,4 @@
-"""Count the tokens of the prompts of Parquet files as verl does before training, and print the counts as JSON.
+"""Count the prompt tokens in Parquet files like verl before training, and print the counts as JSON.
 
     python npu_rl_prompt_lengths.py TOKENIZER PROMPT_KEY LIMIT FILE...
 
@@ -19,7 +19,7 @@ MOST_LISTED = 1000
 
 
 def measure(tokenizer: Any, path: Path, prompt_key: str, limit: int) -> dict[str, Any]:
-    """Return the counts of one file, whose rows npu-rl has all read or written itself before.
+    """Return the counts of one file, whose rows npu-rl has read or written before.
 
     So none unpacks to more than its size justifies (datasets/bounded_parquet.py); pyarrow alone has no such bound.
     """

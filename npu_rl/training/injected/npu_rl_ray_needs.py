@@ -1,4 +1,4 @@
-"""Does a Ray that was started by hand have what the recipe needs? verl waits without end for what it lacks."""
+"""Check that a manually started Ray has the resources a recipe needs. verl would wait forever for missing ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHOWN = 8
 
 
 def lacking(nodes: Iterable[Mapping[str, Any]], needs: Mapping[str, Any] | None) -> dict[str, str] | None:
-    """Return the refusal (what, where, why, hint) for a cluster that lacks something, or None.
+    """Return the refusal (what, where, why, hint) for a cluster that lacks resources, or None.
 
     Args:
         nodes: What ray.nodes() returns.

@@ -30,7 +30,7 @@ _KEPT = ("RANK", "WORLD_SIZE", "WG_PREFIX")
 
 
 def dump_run(run: str) -> list[dict[str, Any]]:
-    """Return the processes of a run on this host as JSON types, with the stacks of those that gave them.
+    """Return the processes of a run on this host as JSON types, with stacks where available.
 
     Args:
         run: Its mark (NPU_RL_RUN).
@@ -49,7 +49,7 @@ def dump_run(run: str) -> list[dict[str, Any]]:
 
 
 def _processes(run: str) -> Iterator[dict[str, Any]]:
-    """Yield the run's processes from /proc, and their children that have ended and are not yet reaped."""
+    """Yield the run's processes from /proc, including zombie children."""
     known: set[int] = set()
     ended = []
     for pid in sorted(int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
@@ -80,7 +80,7 @@ def _processes(run: str) -> Iterator[dict[str, Any]]:
 
 
 def _rounds(rows: list[dict[str, Any]]) -> list[list[tuple[dict[str, Any], int]]]:
-    """Return processes with a handler, and their open files: a fork shares its parent's, and comes a round later."""
+    """Return rounds of processes with a handler and their files. A fork shares its parent's file, so it comes later."""
     found: dict[tuple[int, int], int] = {}
     rounds: list[list[tuple[dict[str, Any], int]]] = []
     for row in rows:
@@ -100,7 +100,7 @@ def _rounds(rows: list[dict[str, Any]]) -> list[list[tuple[dict[str, Any], int]]
 
 
 def _ask(several: list[tuple[dict[str, Any], int]]) -> None:
-    """Let processes write their stacks at the same time, and read them."""
+    """Have processes write their stacks at the same time, and read the stacks."""
     before = {handle: os.fstat(handle).st_size for _, handle in several}
     size, unchanged = dict(before), dict.fromkeys(before, 0)
     for row, _ in several:
@@ -139,7 +139,7 @@ def _catches(pid: int, number: int) -> bool:
 
 
 def _by_py_spy(pid: int, seconds: float) -> tuple[str, str]:
-    """Return the stacks that py-spy reads, and "py-spy"; or "" and why not."""
+    """Return the stacks from py-spy, and "py-spy"; or "" and the reason for its failure."""
     if seconds <= 0:
         return "", "no time was left for py-spy"
     beside = Path(sys.executable).with_name("py-spy")

@@ -1,4 +1,4 @@
-"""Let this process write its Python stacks when it gets a signal, into a file in its memory. Imported at every start.
+"""Have this process write its Python stacks to a file in memory on a signal. Imported at every start.
 
 faulthandler does it wherever the interpreter hangs, and lets the process go on. npu_rl_stack_dump.py sends the signal
 and reads the file through /proc; a process that has no handler gets none, since it would end.
@@ -12,7 +12,7 @@ MEMORY_FILE = "npu-rl-stacks"
 
 
 def register() -> None:
-    """Register the handler. Nothing that fails here ends the process."""
+    """Register the handler. Failures here are ignored."""
     if not hasattr(os, "memfd_create") or not hasattr(faulthandler, "register"):
         return
     try:

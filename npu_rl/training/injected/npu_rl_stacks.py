@@ -21,7 +21,7 @@ _LIMIT = 25.0  # seconds for all nodes to answer
 
 
 def main() -> None:
-    """Collect and write them; exit with a message if the cluster does not answer."""
+    """Collect and write the stacks. Exits with a message if the cluster does not answer."""
     address, run, file = sys.argv[1:]
     if address == "local":
         here = os.uname().nodename

@@ -1,4 +1,4 @@
-"""Ray for a run: started here, or the cluster's joined, with every node compared with the driver.
+"""Start Ray for a run, or join the cluster's, and compare every node with the driver.
 
 verl calls `ray.init` only if nobody has, and would then use whatever address, folder and resources it finds.
 """
@@ -15,7 +15,7 @@ import npu_rl_ray_needs
 
 
 def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
-    """Call `ray.init` with the run's environment over the trainer's, and compare every node with the driver.
+    """Call `ray.init` with the trainer's environment overridden by the run's, and compare all nodes with the driver.
 
     Raises Refused for a Ray that lacks what the recipe needs, and for nodes that differ.
     """
@@ -47,7 +47,7 @@ def start_ray(options: dict[str, Any], run: dict[str, Any]) -> None:
 
 
 def _trainer_runtime_env() -> dict[str, Any]:
-    """Return what verl's main_ppo passes to ray.init: a function's result at 0.5.0, a constant before; else {}.
+    """Return the runtime_env of verl's main_ppo: a function's result in 0.5.0, a constant before; else {}.
 
     verl/trainer/constants_ppo.py at cccc2ef2 (0.4.1.dev) has PPO_RAY_RUNTIME_ENV alone.
     """

@@ -1,4 +1,4 @@
-"""Call a recipe's reward function on a few responses and print what it returns, in the training interpreter.
+"""Call a recipe's reward function on a few responses, in the training interpreter, and print the results.
 
     python npu_rl_try_reward.py JOB
 
@@ -19,7 +19,7 @@ from typing import Any
 
 
 def load(job: dict[str, Any]) -> Any:
-    """Return the function."""
+    """Load and return the reward function."""
     if job["path"] is None:
         from verl.utils.reward_score import default_compute_score
 
@@ -52,7 +52,7 @@ def score(function: Any, case: dict[str, Any], text: str, arguments: dict[str, A
 
 
 def main() -> None:
-    """Run the job."""
+    """Score the job's responses."""
     job = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     try:
         function = load(job)

@@ -1,4 +1,4 @@
-"""Compose the configuration of a trainer and call the trainer's own function that validates it.
+"""Compose a trainer's configuration, and call the trainer's own validation function.
 
 The training interpreter runs it: `python npu_rl_validate.py '{"code": ..., "folder": ..., "config": ..., "overrides":
 [...], "function": "package.module.name"}'`; "plain", a mapping, is the configuration of a trainer without Hydra. The
@@ -53,7 +53,7 @@ def main(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def load_function(code: Path, dotted: str) -> Callable[[Any], object]:
-    """Return a function of the tree, with only those statements of its module executed that it needs."""
+    """Return a function of the tree, executing only the statements of its module that the function needs."""
     name, _, function = dotted.rpartition(".")
     file = code.joinpath(*name.split(".")).with_suffix(".py")
     tree = ast.parse(file.read_bytes(), str(file))  # of a proven tree, whose code runs next
@@ -68,7 +68,7 @@ def load_function(code: Path, dotted: str) -> Callable[[Any], object]:
 
 
 def _needed(body: Sequence[ast.stmt], name: str) -> Iterator[ast.stmt]:
-    """Yield the statements that define a name and, in turn, what these use; imports only of what is used."""
+    """Yield the statements that define a name and, recursively, what they use; imports are reduced to used names."""
     wanted, used = {name}, {name}
     kept: set[int] = set()
     while wanted:
@@ -102,7 +102,7 @@ def _defined(statement: ast.stmt) -> set[str]:
 
 
 def _trimmed(statement: ast.stmt, used: set[str]) -> ast.stmt:
-    """Return an import of only what is used; other statements as they are."""
+    """Reduce an import to the names that are used; other statements are returned unchanged."""
     if isinstance(statement, (ast.Import, ast.ImportFrom)):
         names = [item for item in statement.names if (item.asname or item.name).partition(".")[0] in used]
         trimmed = (
@@ -115,7 +115,7 @@ def _trimmed(statement: ast.stmt, used: set[str]) -> ast.stmt:
 
 
 class _LazyPackages(importlib.abc.MetaPathFinder):
-    """Finder of a tree's packages; their `__init__.py` is executed import by import, on demand."""
+    """Finder of a tree's packages whose `__init__.py` is executed import by import, on demand."""
 
     def __init__(self, code: Path) -> None:
         self._code = str(code)
@@ -164,7 +164,7 @@ def _first_line(error: BaseException) -> str:
 
 
 def _place(error: BaseException, code: Path) -> str:
-    """Return file:line in the tree of the innermost frame that is in it."""
+    """Return file:line of the innermost frame within the tree."""
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.startswith(f"{code}/")
     ]

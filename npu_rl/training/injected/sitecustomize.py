@@ -17,7 +17,7 @@ _PACKAGE = os.path.abspath(f"{__file__}/../../..")  # noqa: PTH100  at every sta
 
 
 def _set_byte_code_folder() -> None:
-    """Set the folder for byte code from its key; every node has its own, so only the key is sent."""
+    """Set the bytecode folder from its key. Each node has its own folder, so only the key is sent."""
     key = os.environ.get("NPU_RL_BYTE_CODE", "")
     if not key:
         return
@@ -30,17 +30,17 @@ def _set_byte_code_folder() -> None:
 
 
 class _WorkspaceSources(importlib.machinery.SourceFileLoader):
-    """Loader of a workspace's modules: byte code beside a source could be of another text."""
+    """Loader of a workspace's modules that ignores bytecode beside a source, which could be stale."""
 
     def path_stats(self, path):  # type: ignore[no-untyped-def]
-        """Without these Python neither reads nor writes byte code (importlib's SourceLoader.get_code)."""
+        """Raise OSError, which keeps Python from reading and writing bytecode (importlib's SourceLoader.get_code)."""
         if sys.pycache_prefix is None:
             raise OSError("byte code of a workspace is not read")
         return super().path_stats(path)
 
 
 def _workspace_finder(folder: str) -> importlib.machinery.FileFinder:
-    """Hook of sys.path: find modules in the code of a workspace; raises ImportError for other folders."""
+    """Path hook that finds modules in a workspace's code. Raises ImportError for other folders."""
     code = os.path.abspath(folder)  # noqa: PTH100
     while os.path.basename(code) != "code" or not os.path.isdir(f"{code}/../.npu-rl"):  # noqa: PTH119, PTH112
         code, below = os.path.dirname(code), code  # noqa: PTH120
@@ -56,7 +56,7 @@ def _workspace_finder(folder: str) -> importlib.machinery.FileFinder:
 
 
 def _apply_run_variables() -> None:
-    """Complete the run's variables in a worker of Ray, once (npu_rl_nodes.py sends them).
+    """Complete the run's variables in a Ray worker, once (npu_rl_nodes.py sends them).
 
     NPU_RL_VARIABLES names all that the run sets; other NPU_RL_* variables, from the shell that started Ray, are
     removed. NPU_RL_QUOTED has values that Ray would have expanded. If the node had no PYTHONPATH, Ray leaves an empty
@@ -99,7 +99,7 @@ def _install_standins() -> None:
 
 
 def _tell_of_itself() -> None:
-    """Let a process of a run write its stacks at a signal, and note the phases of its trainer."""
+    """Have a run's process write its stacks on a signal and record its trainer's phases."""
     if not os.environ.get("NPU_RL_RUN"):
         return
     importlib.import_module("npu_rl_stack_signal").register()

@@ -1,4 +1,4 @@
-"""An alarm during a run: what is wrong, why, where to look and what to do."""
+"""An alarm during a run: the problem, its cause, where to look and what to do."""
 
 from __future__ import annotations
 

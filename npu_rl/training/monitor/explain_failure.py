@@ -143,7 +143,7 @@ def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
 
 
 def _first_symptom(logs: list[Path]) -> _SymptomMatch | None:
-    """Return the most specific known symptom in the logs; the driver's log counts before a worker's."""
+    """Return the most specific known symptom in the logs. The driver's log has precedence over workers' logs."""
     found: _SymptomMatch | None = None
     better = len(SYMPTOMS)
     for path in logs:
@@ -201,7 +201,7 @@ def _tracebacks(path: Path) -> list[_Traceback]:
 
 
 def _take_line(block: _Traceback, number: int, text: str) -> bool:
-    """Add a line of the same process to a traceback; return False if no more lines can belong to it."""
+    """Add a line of the same process to a traceback. Returns False if the traceback is complete."""
     if not block.open and _FRAME.match(text):
         block.open = True  # Ray puts the frames of the other process after its own exception
         block.lines += block.after
@@ -228,7 +228,7 @@ def _role_of(found: re.Match[str]) -> _Role:
 
 
 def _read_end(path: Path) -> tuple[int, bytes]:
-    """Return the number of the first complete line in the last 4 MiB of a log, and the bytes from there."""
+    """Return the number of the first complete line in a log's last 4 MiB, and the bytes from there on."""
     try:
         opened = open_file(path)
     except OSError as error:

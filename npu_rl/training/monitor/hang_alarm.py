@@ -1,4 +1,4 @@
-"""The alarm for a run that hangs: who is stuck and where, from the stacks of its processes."""
+"""The alarm for a hanging run: which processes are stuck, and where, according to their stacks."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class StackReport:
     error: str = ""
 
     def lines(self) -> list[str]:
-        """Return what is odd, a line each: lost nodes and ranks first."""
+        """Return one line per anomaly, lost nodes and ranks first."""
         return [
             *(f"{node} has left the Ray cluster" for node in self.lost),
             *(f"{node} does not answer" for node in self.silent),
@@ -67,7 +67,7 @@ class StackReport:
 
 
 def report_of(found: Mapping[str, Any]) -> StackReport:
-    """Return the report on what npu_rl_stacks.py has written."""
+    """Parse the output of npu_rl_stacks.py into a report."""
     processes = read_processes(found)
     return StackReport(
         groups=group_processes(processes),

@@ -67,7 +67,7 @@ def parse_line(line: str) -> tuple[int, dict[str, float]] | None:
 
 
 def number(text: str) -> float | None:
-    """Return the number that a metric's text is, also as numpy writes it; None for other text."""
+    """Parse a metric's number, which may be in numpy's notation; None for other text."""
     match = _VALUE.fullmatch(text.strip())
     if match is None:
         return None
@@ -79,7 +79,7 @@ def number(text: str) -> float | None:
 
 
 class MetricsWriter:
-    """Appends metrics to a file, one JSON line per step, flushed at once."""
+    """Appends metrics to a file, one JSON line per step, flushed immediately."""
 
     def __init__(self, path: Path) -> None:
         with disk_errors(path):
@@ -117,7 +117,7 @@ class MetricsWriter:
 
 
 def read_metrics(path: Path) -> list[Point]:
-    """Read the metrics of one attempt in order; partial lines are skipped, a missing file is empty.
+    """Read the metrics of one attempt in order. Partial lines are skipped, and a missing file counts as empty.
 
     Raises:
         NpuRlError: If the file is larger than any run's.
@@ -143,7 +143,7 @@ def read_metrics(path: Path) -> list[Point]:
 
 
 def last_points(path: Path) -> list[Point]:
-    """Return the last steps of one attempt's metrics, those in the last megabyte; a missing file is empty."""
+    """Return the steps in the last megabyte of one attempt's metrics. A missing file counts as empty."""
     try:
         file = open_file(path)
     except OSError as error:
@@ -159,7 +159,7 @@ def last_points(path: Path) -> list[Point]:
 
 
 def _counted(values: int, point: Point | None, path: Path) -> int:
-    """Return the number of values with those of a line. Raises NpuRlError if there are more than any run has."""
+    """Add a line's number of values to a count. Raises NpuRlError if the count is larger than in any real run."""
     values += _LINE + (len(point.data) if point else 0)
     if values > _MOST_VALUES:
         raise _too_large(path, f"There are more than {_MOST_VALUES} values.")
@@ -185,7 +185,7 @@ def _point(line: bytes) -> Point | None:
 
 
 def curve(run: Path) -> list[Point]:
-    """Return the metrics of a run by step, joined over its attempts.
+    """Return the metrics of a run by step, merged over its attempts.
 
     An attempt that continued from a checkpoint replaces the steps of earlier attempts from its first step on,
     since those are not in the model. For that first step the values of both are merged, the later ones taking
@@ -216,7 +216,7 @@ def curve(run: Path) -> list[Point]:
 
 
 def reward(data: Mapping[str, float]) -> float | None:
-    """Return the mean reward of a step: the raw score, or the reward after a KL penalty; None without either."""
+    """Return the mean reward of a step: the raw score, or else the reward after a KL penalty; None without both."""
     return next((data[key] for key in REWARDS if key in data), None)
 
 
@@ -231,7 +231,7 @@ def seconds(data: Mapping[str, float]) -> float | None:
 
 
 def generated_batches(points: Sequence[Point]) -> int:
-    """Return the batches that were generated for these steps.
+    """Return the number of batches generated for these steps.
 
     One a step, but for DAPO's trainer, which generates again where its filter leaves too few groups. Upstream's ends
     after as many batches as it has steps to train (recipe/dapo/dapo_ray_trainer.py:136@796871d).

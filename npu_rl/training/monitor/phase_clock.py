@@ -1,4 +1,4 @@
-"""Limits of a run's phases: when one counts as hanging, by its longest duration so far.
+"""Time limits of a run's phases, based on the longest duration of each phase so far.
 
 The phases of a step come from the trainer's own timers (injected/npu_rl_phases.py). Of a trainer without them each
 step is one phase, and one beside which a checkpoint is saved or a validation is made is another.
@@ -23,7 +23,7 @@ BETWEEN = "between steps"
 
 @dataclass(frozen=True)
 class PhaseEvent:
-    """A phase of the trainer that begins or ends; `time` is its clock's, in seconds since the epoch."""
+    """The start or end of a trainer's phase. `time` is the trainer's clock in seconds since the epoch."""
 
     phase: str
     begins: bool
@@ -32,7 +32,7 @@ class PhaseEvent:
 
 @dataclass(frozen=True)
 class PhaseWait:
-    """A phase that is going on.
+    """The phase in progress.
 
     Attributes:
         waited: Seconds since it began, or since a phase inside of it ended.
@@ -57,7 +57,7 @@ def parse_phase(line: str) -> PhaseEvent | None:
 
 @dataclass
 class _Segment:
-    """A stretch of time with one name, on the clock of `now`; `time` is the trainer's, where it gives one."""
+    """A named time segment on the clock of `now`. `time` is the trainer's clock, if known."""
 
     name: str
     since: float
@@ -73,7 +73,7 @@ def _always_plain(step: int) -> str:
 
 @dataclass
 class PhaseClock:
-    """The phase that a run is in, and how long phases of that name have taken.
+    """A run's current phase, and the durations of earlier phases.
 
     Attributes:
         floor: Seconds that each phase has at least.
@@ -95,7 +95,7 @@ class PhaseClock:
             self._go_on(name, now, None)
 
     def event(self, event: PhaseEvent, now: float) -> None:
-        """Take an event of the trainer's timers."""
+        """Handle an event of the trainer's timers."""
         self._timed = True
         if event.begins:
             self._open.append(event.phase)
@@ -105,12 +105,12 @@ class PhaseClock:
         self._go_on(self._open[-1] if self._open else BETWEEN, now, event.time)
 
     def step(self, step: int, now: float) -> None:
-        """Take a step that has ended."""
+        """Handle the end of a step."""
         if not self._timed:
             self._go_on(self.step_kind(step + 1), now, None)
 
     def going_on(self, now: float) -> PhaseWait | None:
-        """Return the phase that is going on; None before the first."""
+        """Return the phase in progress; None before the first."""
         if self._segment is None:
             return None
         return PhaseWait(
@@ -121,7 +121,7 @@ class PhaseClock:
         )
 
     def late(self, now: float) -> PhaseWait | None:
-        """Return the phase that takes longer than its limit, once for each time it does."""
+        """Return the current phase once it exceeds its limit, only once per occurrence."""
         waits = self.going_on(now)
         if waits is None or self._segment is None or self._segment.told or waits.waited <= waits.limit:
             return None
@@ -129,7 +129,7 @@ class PhaseClock:
         return waits
 
     def slow(self, now: float) -> PhaseWait | None:
-        """Return the phase that takes longer than usual: then, and each time that its duration has doubled."""
+        """Return the current phase when it takes longer than usual, and again each time its duration doubles."""
         waits = self.going_on(now)
         if waits is None or self._segment is None:
             return None
@@ -154,7 +154,7 @@ class PhaseClock:
 
 
 def _duration(segment: _Segment, now: float, time: float | None) -> float:
-    """Return the seconds of a segment by the trainer's clock if believable, else by ours."""
+    """Return a segment's seconds by the trainer's clock if plausible, else by this process's clock."""
     ours = now - segment.since
     if segment.time is None or time is None:
         return ours

@@ -1,4 +1,4 @@
-"""The clock of a recipe's phases: how long one may take, and which of its steps save or validate."""
+"""The clock of a recipe's phases: their time limits, and the steps that save or validate."""
 
 from __future__ import annotations
 

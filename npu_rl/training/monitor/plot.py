@@ -91,7 +91,7 @@ def two_curves(first: Sequence[Point], second: Sequence[Point], width: int = 72,
 
 
 def _joined(dots: Sequence[tuple[int, int]]) -> set[tuple[int, int]]:
-    """Return the dots and those on the lines between neighbours."""
+    """Return the dots, and the dots on the lines between neighbours."""
     found = set(dots[:1])
     for (x0, y0), (x1, y1) in itertools.pairwise(dots):
         pace = max(abs(x1 - x0), abs(y1 - y0), 1)
@@ -115,11 +115,11 @@ class _Grid:
         self._goal = y
 
     def line(self, dots: Sequence[tuple[int, int]]) -> None:
-        """Set the dots and those on the lines between neighbours."""
+        """Set the dots, and the dots on the lines between neighbours."""
         self._dots |= _joined(dots)
 
     def rows(self) -> list[str]:
-        """Return the lines from the top down."""
+        """Return the lines, top line first."""
         return [self._row(number) for number in reversed(range(self._rows))]
 
     def _row(self, number: int) -> str:
@@ -138,7 +138,7 @@ class _Grid:
 
 
 def _range(values: list[float], goal: float | None) -> tuple[float, float]:
-    """Return the lowest and the highest value to show, which always differ."""
+    """Return the lowest and highest value to show. They are never equal."""
     shown = [*values, goal] if goal is not None else values
     low, high = min(shown), max(shown)
     if low >= 0 and low < 0.3 * high:
@@ -156,7 +156,7 @@ def _dot(value: float, low: float, high: float, count: int) -> int:
 
 
 def _labels(low: float, high: float, rows: int, goal: float | None) -> list[str]:
-    """Return the labels of the rows from the top down: highest, middle and lowest value, and the goal."""
+    """Return the row labels, top row first: highest, middle and lowest value, and the goal."""
     labels = [""] * rows
     for place in (0, (rows - 1) // 2, rows - 1):
         share = place / (rows - 1)

@@ -24,7 +24,7 @@ class Screen(Protocol):
     """Output of a run's progress."""
 
     def stage(self, text: str) -> None:
-        """Show what is done before the first step or after the last, such as "starting Ray"."""
+        """Show the current stage before the first step or after the last, such as "starting Ray"."""
 
     def step(self, step: int, total: int | None, data: Mapping[str, float], eta: float | None) -> None:
         """Show the metrics of one step.
@@ -35,7 +35,7 @@ class Screen(Protocol):
         """
 
     def waiting(self, wait: PhaseWait, slow: bool) -> None:
-        """Show how long the phase that is going on has taken; to be called again and again.
+        """Show the elapsed time of the phase in progress; called repeatedly.
 
         Args:
             slow: Whether this is the moment to say that it takes longer than usual.
@@ -108,14 +108,14 @@ class PlainScreen:
         dies_per_card: int = 1,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Begin the output; `now` is the clock that stages are shown with."""
+        """Begin the output. `now` is the clock for the times of stages."""
         self._stream = stream or sys.stderr
         self._dies_per_card = dies_per_card
         self._now, self._began = now, now()
         self._stage = ""
 
     def stage(self, text: str) -> None:
-        """Print a stage once, after the time since the start."""
+        """Print a stage once, preceded by the time since the start."""
         if text != self._stage:
             self._stage = text
             self._print(f"{clock(self._now() - self._began)} {text}")
@@ -130,7 +130,7 @@ class PlainScreen:
             self._print(_slow_text(wait))
 
     def alarm(self, alarm: Alarm) -> None:
-        """Print an alarm; of a repeated one the second, fourth, eighth ... time, in a line."""
+        """Print an alarm. A repeated one is printed as one line the second, fourth, eighth ... time."""
         if _is_power_of_two(alarm.count):
             for line in _alarm_lines(alarm):
                 self._print(line)
@@ -203,7 +203,7 @@ class LiveScreen:
         self._progress.update(self._task, description=one_line(shown))
 
     def alarm(self, alarm: Alarm) -> None:
-        """Print an alarm above the table; a repeated one is counted below it."""
+        """Print an alarm above the table. Repetitions are counted below the table."""
         from rich.text import Text
 
         if alarm.count > 1:
@@ -220,7 +220,7 @@ class LiveScreen:
         self._live.update(self._view())
 
     def close(self) -> None:
-        """Leave the table on the terminal without the progress bar."""
+        """Leave the table, without the progress bar, on the terminal."""
         self._progress.update(self._task, eta="")
         self._live.update(self._view(ended=True))
         self._live.stop()
@@ -236,7 +236,7 @@ class LiveScreen:
         return Group(*parts, *([] if ended else [self._progress]))
 
     def _table(self) -> Any:
-        """Return the table, each step on one line: of its phases those that fit."""
+        """Return the table with one line per step, which shows the phases that fit."""
         from rich.table import Table
 
         columns = [

@@ -1,4 +1,4 @@
-"""The processes of a run that hangs, grouped by what they do, those that differ first."""
+"""The processes of a hanging run, grouped by activity, anomalous groups first."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver", "m
 
 @dataclass(frozen=True)
 class RunProcess:
-    """A process of a run, as npu_rl_stack_dump.py found it.
+    """A process of a run, as found by npu_rl_stack_dump.py.
 
     Attributes:
         rank: Its rank, of itself or of the process it descends from; None for the trainer and others.
@@ -61,7 +61,7 @@ class RunProcess:
 
     @property
     def title(self) -> str:
-        """Who it is, for people: `rank 3 (node2, pid 12)`."""
+        """Display name of the process: `rank 3 (node2, pid 12)`."""
         where = f"{self.host}, pid {self.pid}"
         if self.rank is None:
             short = "driver" if _DRIVER in self.name else self.name.split(" ")[0].rsplit("/", 1)[-1]
@@ -70,17 +70,17 @@ class RunProcess:
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal has stopped it."""
+        """Whether a signal has stopped the process."""
         return self.state in _STOPPED
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended, and its parent has not noticed."""
+        """Whether the process has ended without being reaped by its parent."""
         return self.state in _ENDED
 
     @property
     def of_ray(self) -> bool:
-        """Whether it is Ray's own or Python's, and does no work of the run."""
+        """Whether the process belongs to Ray or Python itself, and does no work of the run."""
         return any(word in self.name for word in (*_OF_RAY, *_HELPERS))
 
     @property
@@ -96,24 +96,24 @@ class RunProcess:
 
     @property
     def waits(self) -> bool:
-        """Whether it only waits for work, or for what Ray brings it."""
+        """Whether the process only waits for work or for results from Ray."""
         return bool(self.stacks) and _waits(self.working)
 
     @property
     def in_collective(self) -> bool:
-        """Whether it is in a collective operation."""
+        """Whether the process is in a collective operation."""
         return any(word in frame.file for frame in self.working[:8] for word in _COLLECTIVE)
 
 
 @dataclass(frozen=True)
 class StackGroup:
-    """Processes that do the same."""
+    """Processes with the same activity."""
 
     members: tuple[RunProcess, ...]
 
     @property
     def what(self) -> str:
-        """Their work, in one line."""
+        """The activity of the processes, in one line."""
         one = self.members[0]
         if one.ended:
             return "has ended, and its parent has not noticed"
@@ -128,7 +128,7 @@ class StackGroup:
 
     @property
     def who(self) -> str:
-        """Who they are, the first few by host and process."""
+        """The names of the processes, the first few with host and pid."""
         ranks = [one for one in self.members if one.rank is not None and not one.child]
         if len(self.members) == 1 or not ranks:
             shown = ", ".join(one.title for one in self.members[:3])
@@ -137,7 +137,7 @@ class StackGroup:
 
 
 def read_processes(found: Mapping[str, Any]) -> list[RunProcess]:
-    """Return the processes that the nodes reported; what is malformed is left out."""
+    """Return the processes reported by the nodes, leaving out malformed entries."""
     processes: dict[tuple[str, int], RunProcess] = {}  # two nodes of one host see the same ones
     for node in _rows(found.get("nodes")):
         rows = _rows(node.get("processes"))
@@ -167,7 +167,7 @@ def _process(row: Mapping[str, Any], parent: Mapping[str, Any], node: Mapping[st
 
 
 def group_processes(processes: Iterable[RunProcess]) -> list[StackGroup]:
-    """Return the processes by what they do, the odd ones first; Ray's own are left out unless they are stopped."""
+    """Group the processes by activity, anomalous ones first. Ray's own are left out unless they are stopped."""
     found: dict[object, list[RunProcess]] = {}
     for one in processes:
         if one.of_ray and not one.stopped:
@@ -184,7 +184,7 @@ def group_processes(processes: Iterable[RunProcess]) -> list[StackGroup]:
 
 
 def missing_ranks(processes: Iterable[RunProcess]) -> list[str]:
-    """Return the ranks that the others count with and no node has, as `rank 2 of 4`."""
+    """Return the ranks that other ranks expect but no node has, as `rank 2 of 4`."""
     worlds: dict[tuple[str, int], set[int]] = {}
     for one in processes:
         if one.rank is not None and one.world is not None and not one.child and not one.ended:
@@ -203,7 +203,7 @@ def _is_rank(group: StackGroup) -> bool:
 
 
 def _oddness(group: StackGroup, most: int, groups_of_ranks: int) -> tuple[int, int, int]:
-    """Return the place of a group: stopped or ended, ranks that differ, others that work, the many, the waiting."""
+    """Return a group's sort key: stopped or ended, differing ranks, other working processes, majority, waiting."""
     one = group.members[0]
     size = len(group.members)
     if one.stopped or one.ended or (not one.stacks and one.rank is not None):
@@ -230,7 +230,7 @@ def _waits(stack: Stack) -> bool:
 
 
 def _place(stack: Stack) -> str:
-    """Return where a stack is: the innermost frame that is of no library, and the innermost of all."""
+    """Return the position of a stack: its innermost frame outside libraries, and its innermost frame."""
     if not stack:
         return ""
     own = next((frame for frame in stack if not _of_library(frame)), None)
@@ -244,7 +244,7 @@ def _of_library(frame: Frame) -> bool:
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Return numbers as 0-3, 5, 7-9; a long list is cut."""
+    """Format numbers as 0-3, 5, 7-9. A long list is cut."""
     parts: list[list[int]] = []
     for number in sorted(set(numbers)):
         if parts and number == parts[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Python stacks as faulthandler and py-spy print them."""
+"""Parsing of Python stacks printed by faulthandler and py-spy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Frame:
 
     @property
     def short(self) -> str:
-        """The frame with the last two parts of its file."""
+        """The frame with the last two components of its file's path."""
         return f"{'/'.join(self.file.split('/')[-2:])}:{self.line} in {self.function}"
 
 
@@ -36,7 +36,7 @@ Stack = tuple[Frame, ...]
 
 
 def parse_stacks(text: str) -> list[Stack]:
-    """Return the stacks of a process's threads, the main thread's first; other lines are skipped."""
+    """Return the stacks of a process's threads, main thread first. Other lines are skipped."""
     threads: list[list[Frame]] = []
     spied = False
     for line in text.splitlines():

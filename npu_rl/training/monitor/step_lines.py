@@ -28,7 +28,7 @@ class StepLines:
     names: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, line: str) -> tuple[int, dict[str, float]] | None:
-        """Return the step and the metrics of a line, under the trainer's names and verl's; None for any other line."""
+        """Return a line's step and metrics, under both the trainer's names and verl's; None for other lines."""
         found = _parse_iteration(line) if self.iterations else parse_line(line)
         if found is None:
             return None
@@ -36,7 +36,7 @@ class StepLines:
         return step, {**{ours: data[own] for ours, own in self.names.items() if own in data}, **data}
 
     def in_trainers_words(self, alarm: Alarm) -> Alarm:
-        """Return an alarm that names metrics as the trainer's log does."""
+        """Return an alarm with metrics named as in the trainer's log."""
         for ours, own in self.names.items():
             alarm = replace(
                 alarm,

@@ -1,4 +1,4 @@
-"""The metrics of a step as text that fits a line, and times as clocks show them."""
+"""Formatting of a step's metrics to fit a line, and of times as on a clock."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHORTEST_PHASE = 0.005  # seconds
 
 @dataclass(frozen=True)
 class StepText:
-    """A step's metrics as text, "" for missing ones; `split` is seconds and text of its phases."""
+    """A step's metrics as text, "" for missing ones. `split` has seconds and text of each phase."""
 
     step: str
     reward: str
@@ -100,14 +100,14 @@ def _duration(took: float) -> str:
 
 
 def _brief(took: float) -> str:
-    """Return seconds in three or four characters: .30, 4.2, 137."""
+    """Format seconds in three or four characters: .30, 4.2, 137."""
     if took < 0.995:
         return f"{took:.2f}".removeprefix("0")
     return f"{took:.1f}" if took < 100 else f"{took:.0f}"
 
 
 def clock(eta: float) -> str:
-    """Return seconds as 0:32, 12:05 or 3:07:00."""
+    """Format seconds as 0:32, 12:05 or 3:07:00."""
     whole = max(round(eta), 0)
     hours, minutes = divmod(whole // 60, 60)
     return f"{hours}:{minutes:02}:{whole % 60:02}" if hours else f"{minutes}:{whole % 60:02}"

@@ -1,4 +1,4 @@
-"""Known symptoms in logs, with cause, hint, and the issue thread or source file they are from."""
+"""Known symptoms in logs, with cause, hint, and the issue thread or source file that documents them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Symptom:
     printed: str
 
     def cause_in(self, found: re.Match[str]) -> str:
-        """Return the cause with the address that was found, or "an unnamed node"."""
+        """Return the cause with the address found in the log, or "an unnamed node"."""
         if "{address}" not in self.cause:
             return self.cause
         return self.cause.replace("{address}", found.groupdict().get("address") or "an unnamed node")

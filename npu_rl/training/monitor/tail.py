@@ -25,7 +25,7 @@ class Tail:
 
     @property
     def offset(self) -> int:
-        """Offset of the first byte that was not returned yet, for a later `follow` to continue from."""
+        """Offset of the first byte not yet returned, from which a later `follow` can continue."""
         return self._next - len(self._unfinished)
 
     def lines(self) -> Iterator[str]:
@@ -43,7 +43,7 @@ class Tail:
                 yield from self._take(chunk)
 
     def rest(self) -> str:
-        """Return the text after the last line end, from a process that died in the middle of a line."""
+        """Return the text after the last line end, left by a process that died in the middle of a line."""
         part, self._unfinished = self._unfinished, b""
         return part.decode("utf-8", "replace").strip("\r")
 
@@ -60,7 +60,7 @@ class Tail:
 
 
 def require_bounded_log(path: Path) -> None:
-    """Raise NpuRlError for a log that is larger than any run's; a missing one is bounded."""
+    """Raise NpuRlError if a log is larger than any real run's. A missing log is accepted."""
     try:
         size = path.stat().st_size
     except OSError as error:
@@ -77,7 +77,7 @@ def require_bounded_log(path: Path) -> None:
 
 
 def follow(path: Path, from_offset: int = 0) -> Tail:
-    """Return a reader of the lines that are added to a file, which need not exist yet.
+    """Return a reader for lines appended to a file, which need not exist yet.
 
     A carriage return ends a line too, so that each state of a progress bar is a line. Invalid UTF-8 is replaced. Memory
     is bounded: a line of more than 1 MiB is returned in parts.

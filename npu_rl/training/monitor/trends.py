@@ -1,4 +1,4 @@
-"""Slow changes of a run, from its first steps to its latest: entropy that collapses, a difference that rises.
+"""Slow changes from a run's first steps to its latest: collapsing entropy, rising probability differences.
 
 Medians, since single steps jump: in 16 steps of a tiny mixture of experts the difference was 60 times the usual once.
 """
@@ -22,7 +22,7 @@ _NEARLY_BEST = 0.95  # share of the best reward of a response, from where the po
 
 @dataclass(frozen=True)
 class Trend:
-    """The state of a trend after a step; `wrong` is whether it is an alarm."""
+    """The state of a trend after a step. `wrong` is true if the trend is an alarm."""
 
     wrong: bool
     first: float
@@ -37,7 +37,7 @@ class _Window:
         self.latest: deque[float] = deque(maxlen=_STEPS)
 
     def add(self, value: float) -> bool:
-        """Take a value; return whether there are enough to compare."""
+        """Add a value. Returns whether there are enough values to compare."""
         if len(self.first) < _STEPS:
             self.first.append(value)
             return False
@@ -49,13 +49,13 @@ class _Window:
 
 
 class EntropyTrend:
-    """Whether the policy has become sure of its tokens before it has learnt: it then tries nothing new."""
+    """Entropy collapse: the policy becomes certain of its tokens, and stops exploring, before it has learnt."""
 
     def __init__(self) -> None:
         self._entropy, self._reward = _Window(), deque[float](maxlen=2 * _STEPS)
 
     def take(self, data: Mapping[str, float], learnt: bool) -> Trend | None:
-        """Take a step's metrics; None before 20 steps with an entropy."""
+        """Add a step's metrics. Returns None before 20 steps with an entropy."""
         entropy, value = data.get("actor/entropy", data.get("actor/entropy_loss")), reward(data)
         if value is not None and math.isfinite(value):
             self._reward.append(value)
@@ -73,7 +73,7 @@ class EntropyTrend:
 
 
 class DifferenceTrend:
-    """Whether the probabilities that rollout and trainer give the tokens drift apart.
+    """Drift between the token probabilities of rollout and trainer.
 
     They are compared with 1 / exp(entropy), which a token has on average: as a policy learns both rise.
     """
@@ -82,7 +82,7 @@ class DifferenceTrend:
         self._shares, self._differences = _Window(), _Window()
 
     def take(self, data: Mapping[str, float]) -> Trend | None:
-        """Take a step's metrics; None before 20 steps with a difference."""
+        """Add a step's metrics. Returns None before 20 steps with a difference."""
         difference = data.get(DIFFERENCE)
         entropy = data.get("actor/entropy", data.get("actor/entropy_loss", 0.0))
         if difference is None or not math.isfinite(difference) or not math.isfinite(entropy):

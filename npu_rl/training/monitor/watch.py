@@ -1,4 +1,4 @@
-"""Alarms for failures without an error, after which the trainer would still exit with status 0."""
+"""Alarms for silent failures, after which the trainer would still exit with status 0."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class Attempt:
 
     @property
     def launcher(self) -> int | None:
-        """The process id of the npu-rl that began it; None if that was not recorded."""
+        """The process id of the npu-rl that started the attempt; None if it was not recorded."""
         try:
             return int(read_json(self.folder / "command.json")["launcher"])
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
@@ -90,12 +90,12 @@ class Attempt:
 
     @property
     def phases(self) -> Path:
-        """Beginnings and ends of the trainer's phases, one JSON line each."""
+        """Start and end events of the trainer's phases, one JSON line each."""
         return self.folder / "phases.jsonl"
 
     @property
     def stacks(self) -> Path:
-        """Folder of the stacks that were collected where the run hung."""
+        """Folder of the stacks that were collected when the run hung."""
         return self.folder / "stacks"
 
     @property
@@ -235,7 +235,7 @@ def now(seconds: float | None = None) -> str:
 
 
 def seconds_of(text: object) -> float | None:
-    """Return the time that `now` wrote, in seconds since the epoch; None for anything else."""
+    """Parse a time written by `now`, in seconds since the epoch; None for other text."""
     try:
         return float(calendar.timegm(time.strptime(str(text), "%Y-%m-%dT%H:%M:%SZ")))
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The step of a run's newest checkpoint, from its trainer's file and its folders."""
+"""The step of a run's newest checkpoint, from the trainer's tracker file and the folders."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LONGEST = 64  # bytes
 
 
 def latest_step(checkpoints: Path) -> int | None:
-    """Return the step of the newest checkpoint; None without one, or if its folder is missing.
+    """Return the step of the newest checkpoint; None if there is none, or its folder is missing.
 
     A crash between opening and writing the note of it leaves that empty: then it is the newest that has data.pt,
     which verl writes just before.
@@ -30,7 +30,7 @@ def latest_step(checkpoints: Path) -> int | None:
 
 
 def recorded_step(checkpoints: Path) -> int | None:
-    """Return the step that the trainer recorded as that of its newest checkpoint; None if it can't be read."""
+    """Return the step of the newest checkpoint according to the trainer; None if it can't be read."""
     try:
         return int(read_file(checkpoints / LATEST, _LONGEST).decode("ascii"))
     except (OSError, ValueError):

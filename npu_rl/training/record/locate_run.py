@@ -1,4 +1,4 @@
-"""A run by its name, or by the folder of its record."""
+"""Finding a run by its name or by the folder of its record."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from npu_rl.training.record.run_record import RunRecord
 
 
 def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
-    """Return the folder of run records that has a run, and the run's name there; whether it exists is not checked.
+    """Return the folder of run records for a run, and the run's name in it, without checking that it exists.
 
     Args:
         run: Its name, or its folder: a text with '/', or a folder with a run.json.
@@ -25,15 +25,15 @@ def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
         return folder.parent, folder.name
     if runs is None:
         raise UsageError(
-            f"The folder of run {run} is not known",
+            f"Unknown folder of run {run}",
             why="No workspace found here, and NPU_RL_RUNS is not set.",
-            hint="Name the workspace with --workspace, or give the run's folder.",
+            hint="Pass the workspace with --workspace, or the run's folder.",
         )
     return runs, run
 
 
 def run_record(run: str, runs: Path | None) -> RunRecord:
-    """Return the record of a run, as `locate_run` finds it.
+    """Return the record of a run found by `locate_run`.
 
     Raises:
         UsageError: As `locate_run`.

@@ -1,4 +1,4 @@
-"""This user's processes of all runs at once, by the mark that they inherited."""
+"""This user's processes of all runs, identified by the mark that they inherit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from npu_rl.common.process import RUN_VARIABLE
 
 
 def marked_processes() -> dict[str, tuple[int, ...]]:
-    """Return the other live processes of all runs on this host, by the run's mark. A zombie has no mark."""
+    """Return the other live processes of all runs on this host, grouped by the run's mark. Zombies have no mark."""
     from psutil import Error, process_iter
 
     user = os.getuid()

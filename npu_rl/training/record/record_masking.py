@@ -76,12 +76,12 @@ _LONGEST_LINE = 1 << 20
 
 
 def is_of_attempt(name: str) -> bool:
-    """Return whether npu-rl or the trainer writes a file or folder of this name into an attempt."""
+    """Return whether npu-rl or the trainer writes a file or folder with this name in an attempt's folder."""
     return name in _FILES or name in _FOLDERS or name in _OTHERS
 
 
 def mask_files(folder: Path, known: Secrets) -> None:
-    """Mask secrets in the text files of an attempt's folder that no person wrote, atomically where there is one.
+    """Mask secrets in the generated text files of an attempt's folder, replacing each changed file atomically.
 
     In JSON only known values are masked: npu-rl's own JSON is written masked, and masking by name could break it.
     Links are not followed. A file with a null byte in its first 8 KiB is not text.
@@ -120,7 +120,7 @@ def _mask_file(path: Path, known: Secrets) -> None:
 
 
 def _masked_blocks(path: Path, known: Secrets, by_name: bool) -> Iterator[tuple[bytes, bytes]]:
-    """Yield blocks of lines, each as it is and masked; a very long line is split."""
+    """Yield blocks of lines, each unmasked and masked. A very long line is split."""
     forms = [form.encode("utf-8", "surrogateescape") for form in known.forms]
     with open(path, "rb", opener=private) as file:
         if b"\0" in file.read(8192):

@@ -1,4 +1,4 @@
-"""One attempt of a recorded run as a value, with its alarms; nothing is changed on disk."""
+"""One attempt of a recorded run, with its alarms, read without changing it."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ class RecordedAlarm:
     count: int
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as documented in docs/json.md."""
+        """Return the alarm as documented in docs/json.md."""
         return dict(vars(self))
 
 
 @dataclass(frozen=True)
 class RecordedAttempt:
-    """One attempt: what was run, where, and how it ended.
+    """One attempt: its command, host and outcome.
 
     Attributes:
         started, ended: Seconds since the epoch; None if that was not recorded.
@@ -80,7 +80,7 @@ class RecordedAttempt:
 
     @cached_property
     def points(self) -> list[Point]:
-        """Its own metrics in order, also of steps that a later attempt did again."""
+        """The attempt's metrics in order, including steps that a later attempt repeated."""
         return read_metrics(self.folder / "metrics.jsonl")
 
     @cached_property
@@ -100,11 +100,11 @@ class RecordedAttempt:
 
     @cached_property
     def alarms(self) -> list[RecordedAlarm]:
-        """Its alarms in order."""
+        """The attempt's alarms in order."""
         return list(_alarms(self))
 
     def seconds(self, now: float) -> float | None:
-        """Return how long it took, or takes until now; None if that was not recorded."""
+        """Return the attempt's duration so far in seconds; None if it was not recorded."""
         if self.started is None or (self.ended is None and self.outcome is not None):
             return None
         return max((now if self.ended is None else self.ended) - self.started, 0.0)
@@ -114,7 +114,7 @@ class RecordedAttempt:
 
 
 def recorded_attempt(attempt: Attempt, missing: list[str]) -> RecordedAttempt:
-    """Return an attempt as it is recorded.
+    """Read a recorded attempt.
 
     Args:
         attempt: The attempt on disk.
@@ -145,7 +145,7 @@ def recorded_attempt(attempt: Attempt, missing: list[str]) -> RecordedAttempt:
 
 
 def _recorded(path: Path, missing: list[str]) -> dict[str, Any]:
-    """Return a JSON object that an attempt begins with; a missing one is noted."""
+    """Read a JSON object that every attempt has. A missing one is reported as a problem."""
     try:
         found = read_json(path)
         if isinstance(found, dict):
@@ -157,7 +157,7 @@ def _recorded(path: Path, missing: list[str]) -> dict[str, Any]:
 
 
 def optional_object(path: Path) -> dict[str, Any]:
-    """Return a JSON object that a record need not have; empty if it can't be read."""
+    """Read an optional JSON object of a record; empty if it can't be read."""
     try:
         found = read_json(path)
     except (OSError, ValueError):
@@ -166,7 +166,7 @@ def optional_object(path: Path) -> dict[str, Any]:
 
 
 def number_at(data: Mapping[str, Any], *path: str) -> float | None:
-    """Return the number at a path of nested data, also one that is written as text; None without one."""
+    """Return the number at a path in nested data, also if stored as text; None if there is none."""
     value: Any = data
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None

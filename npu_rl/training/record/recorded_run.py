@@ -1,4 +1,4 @@
-"""A recorded run as one value, for all that show runs: read from its folder, and nothing is changed there.
+"""A recorded run, read from its folder without changing it, for all commands that show runs.
 
 Records of earlier versions and of killed runs lack files, and a copied record may hold anything: what can't be read is
 named in `missing`, and the rest is shown.
@@ -37,7 +37,7 @@ _LARGEST_RECIPE = 4 << 20  # bytes
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run as its folder has it at the moment of reading.
+    """The state of a run's folder at the time of reading.
 
     Attributes:
         state: RUNNING; an outcome of the last attempt: done, failed, stopped or killed; NEW: no attempt was begun;
@@ -60,12 +60,12 @@ class RecordedRun:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """Name of the run."""
         return self.record.name
 
     @property
     def folder(self) -> Path:
-        """Its folder."""
+        """Folder of the run."""
         return self.record.folder
 
     @property
@@ -75,27 +75,27 @@ class RecordedRun:
 
     @property
     def last(self) -> RecordedAttempt | None:
-        """The last attempt; None of a new run."""
+        """The last attempt; None if the run is new."""
         return self.attempts[-1] if self.attempts else None
 
     @property
     def is_running(self) -> bool:
-        """Whether it is running."""
+        """Whether the run is in progress."""
         return self.state == RUNNING
 
     @property
     def leftover(self) -> tuple[int, ...]:
-        """Processes on this host of a run that has ended."""
+        """Processes that an ended run left on this host."""
         return () if self.is_running else self.processes
 
     def fact(self, name: str) -> str | None:
-        """Return a text or number of run.json as text; None without it."""
+        """Return a string or number of run.json as text; None if it is missing."""
         value = self.facts.get(name)
         return str(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
 
     @property
     def recipe_argument(self) -> str:
-        """The recipe on a command line: its bundled name, or its path as far as that was recorded."""
+        """The recipe's argument for a command line: its bundled name, or the recorded path."""
         path = self.fact("recipe_path")
         if path:
             return path
@@ -107,12 +107,12 @@ class RecordedRun:
 
     @property
     def recipe_name(self) -> str:
-        """The name of the recipe's file, without its ending."""
+        """The name of the recipe's file, without its suffix."""
         return Path(self.recipe_argument).name.removesuffix(".yaml")
 
     @property
     def overrides(self) -> tuple[str, ...]:
-        """KEY=VALUE of the command line, with secrets masked."""
+        """KEY=VALUE arguments of the command line, with secrets masked."""
         given = self.facts.get("overrides")
         return tuple(map(str, given)) if isinstance(given, list) else ()
 
@@ -144,17 +144,17 @@ class RecordedRun:
 
     @property
     def dies_per_card(self) -> int:
-        """Devices of a card."""
+        """Number of devices per card."""
         return max(int(number_at(self.recipe, "cluster", "dies_per_card") or 1), 1)
 
     @cached_property
     def points(self) -> list[Point]:
-        """Metrics of all attempts by step; a resumed attempt replaces the steps that it did again."""
+        """Metrics of all attempts by step. A resumed attempt replaces the steps that it repeats."""
         return self.record.curve()
 
     @cached_property
     def latest(self) -> list[Point]:
-        """The last logged steps alone, read from the end of the last attempt that has any."""
+        """Only the last logged steps, read from the end of the last attempt that has any."""
         for attempt in reversed(self.attempts):
             found = last_points(attempt.folder / "metrics.jsonl")
             if found:
@@ -179,14 +179,14 @@ class RecordedRun:
 
     @property
     def seconds(self) -> float | None:
-        """The time of all attempts together; None if none was recorded."""
+        """The total time of all attempts; None if it was not recorded."""
         known = [
             took for attempt in self.attempts if (took := attempt.seconds(self._until(attempt))) is not None
         ]
         return sum(known) if known else None
 
     def _until(self, attempt: RecordedAttempt) -> float:
-        """Return the time until which an attempt without an end is counted: now, or its last output."""
+        """Return the assumed end of an attempt without a recorded end: now, or the time of its last output."""
         if self.is_running:
             return self.read_at
         try:
@@ -208,7 +208,7 @@ class RecordedRun:
 def recorded_run(
     root: Path, name: str, processes: Mapping[str, tuple[int, ...]] | None = None
 ) -> RecordedRun:
-    """Return a run as it is recorded, in progress or not.
+    """Read a recorded run, whether in progress or not.
 
     Args:
         root: The folder of run records.
@@ -229,7 +229,7 @@ def recorded_run(
 
 
 def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
-    """Return all runs of a folder, those that were begun first in front, and the errors of those that can't be read."""
+    """Return all runs in a folder, oldest first, and the errors of unreadable ones."""
     processes = marked_processes()
     found: list[RecordedRun] = []
     errors: list[NpuRlError] = []

@@ -1,4 +1,4 @@
-"""`runs rm`: remove a run that has ended, as far as its record lists it.
+"""`runs rm`: remove the files that an ended run's record is known to have.
 
 The record's own files, the trainer's below them, and nothing that somebody put beside: that stays where it is, and is
 named. A run without any such is gone at one moment, when its folder loses its name; else its run.json goes last, so
@@ -47,7 +47,7 @@ class RemovedRun:
     kept: tuple[Path, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as documented in docs/json.md."""
+        """Return the result as documented in docs/json.md."""
         return {
             "run": self.run,
             "folder": str(self.folder),
@@ -86,7 +86,7 @@ def remove_run(record: RunRecord) -> RemovedRun:
 
 
 def users_of(record: RunRecord) -> list[str]:
-    """Return the names of other runs beside it whose recipe or command names one of its checkpoints."""
+    """Return the names of runs beside a run whose recipe or command names one of its checkpoints."""
     places = {str(record.checkpoints), os.path.realpath(record.checkpoints)}
     needles = [os.fsencode(place) for place in places]
     found = []
@@ -101,7 +101,7 @@ def users_of(record: RunRecord) -> list[str]:
 
 
 def _names(path: Path, needles: Sequence[bytes]) -> bool:
-    """Return whether a file has one of these paths, not only as the beginning of a longer name."""
+    """Return whether a file contains one of the paths, not just as the beginning of a longer name."""
     try:
         text = read_file(path, _LARGEST)
     except (OSError, ValueError):
@@ -113,13 +113,13 @@ def _names(path: Path, needles: Sequence[bytes]) -> bool:
 
 
 def _listed(folder: Path) -> list[Path]:
-    """Return what is in the folders of a run's record and belongs to it, run.json and the folders themselves last."""
+    """Return the files and folders that belong to a run's record, with run.json and the folders last."""
     found = [path for place, belongs in _places(folder) for path in _entries(place) if belongs(path.name)]
     return [*found, *(folder / name for name in (*_FILES, _FACTS) if os.path.lexists(folder / name))]
 
 
 def _places(folder: Path) -> list[tuple[Path, Callable[[str], bool]]]:
-    """Return the folders of a record that have others' files beside its own, innermost first, and what is its own."""
+    """Return a record's folders that also contain foreign files, innermost first, and the record's own files."""
     attempts = [path for path in _entries(folder / "attempts") if _NUMBER.fullmatch(path.name)]
     return [
         (folder / "checkpoints", lambda name: name == LATEST or _CHECKPOINT.fullmatch(name) is not None),
@@ -132,7 +132,7 @@ def _places(folder: Path) -> list[tuple[Path, Callable[[str], bool]]]:
 
 
 def _foreign(folder: Path, listed: set[Path]) -> Iterator[Path]:
-    """Yield what is in the folders of a record and does not belong to it."""
+    """Yield the files in a record's folders that don't belong to it."""
     places = [place for place, _ in _places(folder)]
     for place in (folder, *places):
         for path in _entries(place):
@@ -151,7 +151,7 @@ def _entries(folder: Path) -> list[Path]:
 
 
 def _move_all(folder: Path, listed: Sequence[Path], removed: Path) -> None:
-    """Move a record's files out of its folder, and remove those of its folders that are then empty."""
+    """Move a record's files out of its folder, and remove its folders that become empty."""
     removed.mkdir(mode=0o700)
     for number, path in enumerate(listed):
         path.rename(removed / str(number))
@@ -162,7 +162,7 @@ def _move_all(folder: Path, listed: Sequence[Path], removed: Path) -> None:
 
 
 def _finish_others(root: Path) -> None:
-    """Remove what an earlier removal has left that was killed."""
+    """Remove the leftovers of an earlier removal that was killed."""
     for path in root.iterdir():
         if _REMOVED.fullmatch(path.name) and not path.is_symlink():
             remove_tree(path)

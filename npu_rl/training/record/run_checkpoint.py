@@ -1,4 +1,4 @@
-"""A run's checkpoint: its place, its format, and the files that describe its model."""
+"""A run's checkpoint: its location, its format, and the files that describe its model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RunCheckpoint:
 
 @contextlib.contextmanager
 def explained_while_running(record: RunRecord) -> Iterator[None]:
-    """Add to an error about a checkpoint that the run is still running and saves and deletes checkpoints.
+    """Add to a checkpoint's error that the run is in progress, and so saves and deletes checkpoints.
 
     Raises:
         WeightsError: As it was, or in place of a file that has gone; with what to do.
@@ -120,7 +120,7 @@ def _saved(record: RunRecord) -> dict[int, Path]:
 
 
 def _tensors(saved: Path) -> tuple[Path, Path]:
-    """Return the folder with the tensors, and that with config.json and tokenizer beside them.
+    """Return the folder with the tensors, and the folder beside it with config.json and tokenizer.
 
     verl's actor/ has the ranks' files of FSDP, dist_ckpt/ of Megatron, or the tensors in huggingface/ themselves
     (verl/utils/checkpoint/@v0.5.0), and earlier model/mp_rank_* (@54c9b73); Megatron's own iter_* has mp_rank_*.
@@ -151,9 +151,9 @@ def _model(record: RunRecord, folder: Path, beside: Path) -> Path:
     if named is not None and (named / CONFIG).is_file():
         return named
     raise WeightsError(
-        "The checkpoint's model is not described",
+        "The checkpoint has no config.json",
         where=str(folder),
         why=f"There is no {beside.name}/{CONFIG} beside it. "
         + (why if named is None else f"{named}, model.path of the run's recipe, has no {CONFIG}."),
-        hint="Name a folder with the model's config.json and tokenizer: --model-config DIR",
+        hint="Pass a folder with the model's config.json and tokenizer: --model-config DIR",
     )

@@ -1,4 +1,4 @@
-"""The errors of a run's record: the run exists, is missing, or is in progress."""
+"""Errors about a run's record: the run exists, is missing, or is in progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from npu_rl.common.yaml_documents.suggest import nearest_names
 
 
 def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
-    """Return the error of a run that exists.
+    """Return the error for a run that exists already.
 
     Args:
         name: The run's.
@@ -30,7 +30,7 @@ def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
 
 
 def copied_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
-    """Return the error of a run whose id processes have that were started for another folder."""
+    """Return the error for a run whose id is used by processes started for another folder."""
     return NpuRlError(
         f"Run {name} may still be running",
         where=f"{folder}, pid {' '.join(map(str, pids))}",
@@ -40,7 +40,7 @@ def copied_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
 
 
 def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
-    """Return the error of a run in progress.
+    """Return the error for a run in progress.
 
     Args:
         name: The run's.
@@ -61,7 +61,7 @@ def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
 
 
 def name_taken_error(folder: Path, name: str) -> NpuRlError:
-    """Return the error of a run's folder that is there."""
+    """Return the error for a run's folder that exists already."""
     if not (folder / "run.json").is_file():
         return NpuRlError(
             f"The folder of run {name} is taken by something that is not a run",
@@ -72,7 +72,7 @@ def name_taken_error(folder: Path, name: str) -> NpuRlError:
 
 
 def no_such_run(root: Path, name: str) -> NpuRlError:
-    """Return the error of a run that is missing from a folder of runs."""
+    """Return the error for a run that is missing from a folder of runs."""
     known = sorted(path.parent.name for path in root.glob("*/run.json"))
     near = nearest_names(name, known, 3)
     more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"

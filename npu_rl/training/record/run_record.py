@@ -51,7 +51,7 @@ LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-r
 
 
 class RunRecord:
-    """The record of a run in its folder, from `create` or `open`."""
+    """The record of a run in its folder. Use `create` or `open` to get one."""
 
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
@@ -62,7 +62,7 @@ class RunRecord:
 
     @property
     def mark(self) -> str:
-        """Mark of its processes and temporary folders: its id, and its folder's inode, which a copy doesn't share."""
+        """Mark of the run's processes and temporary folders: its id, and its folder's inode, unlike a copy's."""
         place = self.folder.stat()
         return f"{self.id}-{hashlib.sha256(f'{place.st_dev}:{place.st_ino}'.encode()).hexdigest()[:16]}"
 
@@ -83,14 +83,14 @@ class RunRecord:
 
     @property
     def unproven(self) -> str | None:
-        """The user's reason for running code that is not as locked; None if the code is proven."""
+        """The user's reason for running code that differs from the lock; None if the code is proven."""
         drift = self.facts.get("drift")
         if self.facts.get("proven", True):
             return None
         return str(drift.get("reason")) if isinstance(drift, dict) else "its record does not give the reason"
 
     def mark_unproven(self, drift: Mapping[str, Any]) -> None:
-        """Record in run.json, permanently, that an attempt ran code that is not as locked."""
+        """Record in run.json, permanently, that an attempt ran code that differs from the lock."""
         if self.unproven is None:
             self.facts |= {"proven": False, "drift": dict(drift)}
             write_json(self.folder / "run.json", self.facts)
@@ -102,17 +102,17 @@ class RunRecord:
 
     @property
     def latest_checkpoint(self) -> int | None:
-        """The step of the newest checkpoint; None without one, or if its folder is missing."""
+        """The step of the newest checkpoint; None if there is none, or its folder is missing."""
         return latest_step(self.checkpoints)
 
     @property
     def recorded_checkpoint(self) -> int | None:
-        """The step that the trainer recorded as that of its newest checkpoint."""
+        """The step of the newest checkpoint according to the trainer."""
         return recorded_step(self.checkpoints)
 
     @property
     def is_locked(self) -> bool:
-        """Whether another process has locked the run, as during an attempt. Nothing is changed."""
+        """Whether another process has locked the run, as during an attempt."""
         try:
             handle = os.open(self.folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
@@ -275,11 +275,11 @@ class RunRecord:
         return attempt
 
     def curve(self) -> list[Point]:
-        """Return the metrics of all attempts by step, as `metrics.curve` joins them."""
+        """Return the metrics of all attempts by step, merged by `metrics.curve`."""
         return curve(self.folder)
 
     def is_held_by(self, process: Process) -> bool:
-        """Return whether a process has the run's lock file open, as the npu-rl of an attempt has."""
+        """Return whether a process has the run's lock file open, like the npu-rl of an attempt."""
         try:
             lock = (self.folder / LOCK).lstat()
             handles = Path(f"/proc/{process.pid}/fd")
@@ -307,7 +307,7 @@ class RunRecord:
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
-        """Lock the run once it is not in progress, its record completed as `open` does it. Raises as `open` does."""
+        """Lock a run that is not in progress, after completing its record. Raises the same errors as `open`."""
         with self.locked():
             self.attempts = attempts_in(self.folder)  # another process may have ended one since
             self._complete_attempts()
@@ -341,7 +341,7 @@ class RunRecord:
         return last.driver is None or last.driver in pids
 
     def _resumable(self, below: int | None) -> int | None:
-        """Return the step of the newest checkpoint, if that is below a step; None for any."""
+        """Return the step of the newest checkpoint if it is below `below` (None: any), else None."""
         done = self.latest_checkpoint
         return None if done is not None and below is not None and done >= below else done
 
@@ -353,7 +353,7 @@ class RunRecord:
         for folder in (self.folder, self.folder / "attempts", *(attempt.folder for attempt in self.attempts)):
             if not stat.S_ISDIR(folder.lstat().st_mode):
                 raise WorkspaceError(
-                    f"The record of run {self.name} has something else in place of a folder",
+                    f"The record of run {self.name} has a symbolic link in place of a folder",
                     where=str(folder),
                     why="npu-rl does not write a record through symbolic links.",
                     hint="Replace it with the folder itself, or choose another name with name=…",
@@ -370,7 +370,7 @@ def _statuses(folder: Path) -> Iterator[os.stat_result]:
 
 
 def _lock_at_once(handle: int) -> None:
-    """Lock a run's file. Raises BlockingIOError if another process has it for longer than a look at the run takes."""
+    """Lock a run's file. Raises BlockingIOError if another process holds the lock longer than a short read takes."""
     for pause in (0.02, 0.05, 0.1):
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""Prompts, responses and scores that a trainer wrote into a run's samples/: one JSON object a line, a file per step.
+"""Prompts, responses and scores in a run's samples/: a file per step, with one JSON object per line.
 
 verl writes them (`_dump_generations`, verl/trainer/ppo/ray_trainer.py@v0.5.0) with the keys input, output, score and
 step, what the reward function returned beside the score, and later versions the ground truth as gts. All of it is text
@@ -41,7 +41,7 @@ class RunSample:
     extra: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as documented in docs/json.md."""
+        """Return the sample as documented in docs/json.md."""
         return dict(vars(self))
 
 
@@ -61,7 +61,7 @@ class ChosenSamples:
 
 
 def sample_steps(samples: Path, *, validation: bool = False) -> dict[int, Path]:
-    """Return the files of a run's samples by step, in rising order.
+    """Return a run's sample files by step, in ascending order.
 
     Args:
         samples: The folder.
@@ -79,7 +79,7 @@ def sample_steps(samples: Path, *, validation: bool = False) -> dict[int, Path]:
 
 
 def choose_samples(files: dict[int, Path], order: Order, count: int, seed: int = 0) -> ChosenSamples:
-    """Return some samples of the files of steps. Each file is read once, and only the chosen ones are kept.
+    """Return selected samples from the files of some steps. Files are read once, and other samples aren't kept.
 
     Args:
         files: Files by step.
@@ -138,7 +138,7 @@ def read_samples(path: Path, step: int, counter: _Counter | None = None) -> Iter
 
 
 def _sample(line: bytes, step: int) -> RunSample | None:
-    """Return the sample of a line; a lone surrogate, which can't be printed, is replaced."""
+    """Parse the sample of a line. Lone surrogates, which can't be printed, are replaced."""
     try:
         data = parse_json(line.decode("utf-8", "replace"))
     except ValueError:
@@ -165,7 +165,7 @@ def _rank(reward: float | None, missing: float) -> float:
 
 
 def _reservoir(samples: Iterator[RunSample], count: int, choice: random.Random) -> list[RunSample]:
-    """Return so many samples, each with the same chance."""
+    """Return `count` random samples, each with the same probability."""
     kept: list[RunSample] = []
     for number, sample in enumerate(samples):
         if len(kept) < count:

@@ -1,4 +1,4 @@
-"""The complete steps among a run's checkpoints: verl's file list for each strategy, without reading a tensor.
+"""The complete steps among a run's checkpoints, from verl's file list for each strategy; no tensors are read.
 
 `data.pt` of a step is written after all ranks have saved (verl/trainer/ppo/ray_trainer.py:974@v0.5.0), so a step that
 a crash cut off lacks it. The ranks' files are looked at as well: a lost host, a disk or a person may have taken some.
@@ -72,13 +72,13 @@ class SavedLayout:
 
 
 def saved_steps(checkpoints: Path, layout: SavedLayout) -> dict[int, str]:
-    """Return, by step in rising order, why it is not whole; empty for a whole one."""
+    """Return, by step in ascending order, why the step is incomplete; empty for complete steps."""
     folders = {int(match[1]): path for path in _folders(checkpoints) if (match := _STEP.fullmatch(path.name))}
     return {step: fault_of(folders[step], layout) for step in sorted(folders)}
 
 
 def fault_of(step: Path, layout: SavedLayout) -> str:
-    """Return why a step can't be resumed from by this node's files, or an empty text.
+    """Return why this node's files can't be resumed from at a step; empty if they can.
 
     Without a shared disk each node has the files of its own ranks: if all that are here are those of one node, that
     node's are enough.
@@ -152,13 +152,13 @@ def _legacy_names(role: RoleFiles, rank: int, world: int, there: Collection[str]
 
 
 def _other_world(there: Collection[str], world: int) -> str:
-    """Return the number of ranks that a checkpoint of FSDP was saved by, if it is another."""
+    """Return the number of ranks that saved an FSDP checkpoint, if it differs from the layout's."""
     worlds = {int(match[1]) for name in there if (match := _OTHER_WORLD.fullmatch(name))} - {world}
     return f" (it was saved by {min(worlds)} ranks, the recipe has {world})" if worlds else ""
 
 
 def _zip_fault(folder: Path, name: str) -> str:
-    """Return why a file of torch.save is not whole: its directory is at its end."""
+    """Return why a torch.save file is incomplete. Its zip directory is at the end."""
     try:
         with open_file(folder / name) as file, zipfile.ZipFile(cast("IO[bytes]", _Bounded(file))):
             return ""
@@ -176,7 +176,7 @@ def _zip_fault(folder: Path, name: str) -> str:
 
 
 class _Bounded:
-    """A file that zipfile, which trusts the size that an archive states, can't read as a whole."""
+    """A file with bounded reads, since zipfile trusts the size stated in an archive."""
 
     def __init__(self, file: BufferedReader) -> None:
         self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
@@ -191,7 +191,7 @@ class _Bounded:
 
 
 def _dist_fault(folder: Path) -> str:
-    """Return what a folder of Megatron-core's torch_dist lacks; `.metadata` names the files, offsets and lengths."""
+    """Return what a Megatron-core torch_dist folder lacks, by the files, offsets and lengths in `.metadata`."""
     name = folder.name
     path = folder / ".metadata"
     try:
@@ -211,11 +211,11 @@ def _dist_fault(folder: Path) -> str:
 
 
 def _ends(places: Any) -> dict[str, int]:
-    """Return where the last entry of each file ends. Raises ValueError if an entry has no place."""
+    """Return the end of the last entry in each file. Raises ValueError if an entry has no valid location."""
     ends: dict[str, int] = {}
     for place in places.values():
         file, start, length = place.get("relative_path"), place.get("offset"), place.get("length")
         if not is_file_name(file) or not isinstance(start, int):
-            raise ValueError(".metadata names no file of this folder")
+            raise ValueError(".metadata has an entry without a file of this folder")
         ends[file] = max(ends.get(file, 0), start + int(length))
     return ends

@@ -21,7 +21,7 @@ _Key = tuple[int, tuple[tuple[str, str], ...]]
 
 
 def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
-    """Complete the record of an attempt as `killed`; no process of the run may be alive.
+    """Complete the record of an attempt as `killed`. The run must not have live processes.
 
     The driver may have continued after npu-rl was killed: its steps are read from its log, and its workers'
     logs are copied from Ray's folder, which is then removed. An interrupted call can be repeated.
@@ -39,7 +39,7 @@ def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
 
 
 def recover_metrics(attempt: Attempt) -> int:
-    """Add the steps of the driver's log that metrics.jsonl lacks, with the log's time; return their number."""
+    """Add the steps in the driver's log that metrics.jsonl lacks, with the log's time. Returns their number."""
     require_bounded_log(attempt.driver_log)
     known = Counter(_key(point.step, point.data) for point in read_metrics(attempt.metrics))
     missing = []
@@ -63,7 +63,7 @@ def _key(step: int, data: dict[str, float]) -> _Key:
 
 
 def _log_time(attempt: Attempt) -> float | None:
-    """Return when the driver's log was last written."""
+    """Return the time of the last write to the driver's log."""
     try:
         return attempt.driver_log.stat().st_mtime
     except OSError:
@@ -71,7 +71,7 @@ def _log_time(attempt: Attempt) -> float | None:
 
 
 def _remove_unfinished_models(attempt: Attempt) -> None:
-    """Remove the folders of unfinished tiny models, which have the process id of their npu-rl in their name."""
+    """Remove the folders of unfinished tiny models, which are named after the process id of their npu-rl."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError, OverflowError):
         launcher = int(read_json(attempt.folder / "command.json")["launcher"])
         host = read_json(attempt.folder / "host.json")["hostname"]

@@ -1,4 +1,4 @@
-"""`runs stop`: end a run from another shell, and the processes that a run which has ended left on this host."""
+"""`runs stop`: end a run from another shell, or the processes that an ended run left on this host."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PAUSE = 0.1
 
 @dataclass(frozen=True)
 class StoppedRun:
-    """The end of a run.
+    """The result of stopping a run.
 
     Attributes:
         how: "in order" (npu-rl ended it), "forced" (npu-rl did not end it in time), "leftover" (there was no npu-rl
@@ -37,17 +37,17 @@ class StoppedRun:
     outcome: str | None
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as documented in docs/json.md."""
+        """Return the result as documented in docs/json.md."""
         return dict(vars(self))
 
 
 def stop_run(record: RunRecord, grace: float, notify: Callable[[str], None]) -> StoppedRun:
-    """End a run, wait until none of its processes on this host is left, and complete its record.
+    """End a run, wait until all its processes on this host have ended, and complete its record.
 
     Args:
         record: The run's.
-        grace: Seconds that its npu-rl has to end it in order; a shorter time than 5 holds for its workers, too.
-        notify: Receives what is waited for.
+        grace: Seconds for its npu-rl to end it in order; if below 5, also the limit for its workers.
+        notify: Receives progress messages.
 
     Raises:
         NpuRlError: If another host or user runs it, another command uses its record, or its folder was copied or moved
@@ -69,7 +69,7 @@ def stop_run(record: RunRecord, grace: float, notify: Callable[[str], None]) -> 
 
 
 def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]) -> tuple[str, list[int]]:
-    """Have the npu-rl of a run end it; return how that went, and the processes that needed SIGKILL."""
+    """Have a run's npu-rl end the run. Returns the outcome, and the processes that needed SIGKILL."""
     last = record.attempts[-1] if record.attempts else None
     launcher = last.launcher if last is not None and last.outcome is None else None
     if launcher is None or not signal_if(launcher, record.is_held_by, signal.SIGTERM):
@@ -91,14 +91,14 @@ def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]
             raise HostError(
                 f"The npu-rl of run {record.name} can't be ended",
                 where=f"pid {launcher}",
-                why=f"It lives {_DRIVER_GRACE:g} seconds after SIGKILL.",
-                hint="Look at the system's log; a restart of the machine may be needed.",
+                why=f"It is still alive {_DRIVER_GRACE:g} seconds after SIGKILL.",
+                hint="Check the system log; the machine may need a restart.",
             )
     return "forced", killed
 
 
 def _interrupt_driver(record: RunRecord, pids: list[int], notify: Callable[[str], None]) -> None:
-    """Have a driver whose npu-rl was killed end in order, if it is alive."""
+    """Interrupt a live driver whose npu-rl was killed, so that it ends in order."""
     driver = record.attempts[-1].driver if record.attempts else None
     if driver not in pids or driver is None or not signal_member(driver, record.mark, signal.SIGINT):
         return
@@ -129,7 +129,7 @@ def _host(record: RunRecord) -> str | None:
 
 
 def _wait(done: Callable[[], bool], seconds: float) -> bool:
-    """Wait until the condition holds, for at most so many seconds; return whether it does."""
+    """Wait until the condition holds, with a time limit. Returns whether it holds."""
     deadline = time.monotonic() + seconds
     while not done():
         if time.monotonic() > deadline:

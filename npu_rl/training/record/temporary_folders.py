@@ -1,4 +1,4 @@
-"""A run's temporary folders, named after its mark, so that those of a killed run can be found and removed."""
+"""A run's temporary folders. They are named after its mark, so that a killed run's can be found and removed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def folder_of(run_id: str, suffix: str = "") -> Path:
 
 @contextlib.contextmanager
 def run_folder(run_id: str, suffix: str = "") -> Iterator[Path]:
-    """Create the run's private folder at `folder_of`, which is removed at the end.
+    """Create the run's private folder at `folder_of`, and remove it at the end.
 
     Raises:
         HostError: If it can't be created; `remove_remaining` has to remove that of a killed run first.
@@ -40,7 +40,7 @@ def run_folder(run_id: str, suffix: str = "") -> Iterator[Path]:
 
 
 def remaining_folders(run_id: str) -> list[Path]:
-    """Return the run's remaining temporary folders, without links and folders of other users or runs."""
+    """Return the run's remaining temporary folders, excluding links and folders of other users or runs."""
     if not _ID.fullmatch(run_id):
         return []
     found = {folder for base in _parents() for folder in base.glob(f"{_prefix(run_id)}*")}
@@ -59,13 +59,13 @@ def _prefix(run_id: str) -> str:
 
 
 def _parents() -> list[Path]:
-    """Return the possible parent folders, that of new folders first."""
+    """Return the possible parent folders, starting with the one for new folders."""
     named = Path(tempfile.gettempdir())
     return [Path("/tmp"), named] if os.access("/tmp", os.W_OK) else [named, Path("/tmp")]
 
 
 def _belongs_to(folder: Path, run_id: str) -> bool:
-    """Return whether a folder is the run's, by owner and mark: any user could create its name."""
+    """Return whether a folder is the run's, by owner and mark, since any user could create the name."""
     try:
         status = folder.lstat()
         if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():

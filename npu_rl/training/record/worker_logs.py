@@ -1,4 +1,4 @@
-"""The logs of the workers of a Ray that a run started, kept in its record."""
+"""Worker logs of a Ray cluster that a run started, kept in the run's record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MAXIMUM_LOGS = 4096
 
 
 def keep_worker_logs(ray: Path, target: Path) -> None:
-    """Copy the logs of Ray's processes, of long ones only the end. Unreadable files are skipped."""
+    """Copy the logs of Ray's processes, only the end of long ones. Unreadable files are skipped."""
     found = [
         path for path in sorted(ray.glob("session_2*/logs/*")) if path.is_file() and not path.is_symlink()
     ]

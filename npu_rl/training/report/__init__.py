@@ -1,1 +1,1 @@
-"""One self-contained HTML page on a run: gathered from its record, rendered without a network."""
+"""A self-contained HTML report on a run, gathered from its record and rendered without a network."""

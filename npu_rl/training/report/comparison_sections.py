@@ -1,4 +1,4 @@
-"""A run beside published figures, and beside another run."""
+"""Report sections that compare a run with published figures or with another run."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _published(run: GatheredRun, row: PublishedRow) -> Markup:
 
 
 def against_section(run: GatheredRun, other: GatheredRun) -> Markup:
-    """Return the figures of two runs side by side, and what differs between them."""
+    """Return the figures of two runs side by side, and the differences between the runs."""
     (_, ours), (_, theirs) = comparable_means(run, None), comparable_means(other, None)
     figures = [
         ("state", run.state, other.state),
@@ -92,7 +92,7 @@ def against_section(run: GatheredRun, other: GatheredRun) -> Markup:
 
 
 def _differences(run: GatheredRun, other: GatheredRun) -> list[tuple[str, str, str]]:
-    """Return what differs, with each run's value."""
+    """Return the differences, with each run's value."""
     compared = RunComparison(run.recorded, other.recorded)
     values = [
         (f"{kind}: {one.name}", one.first, one.second)

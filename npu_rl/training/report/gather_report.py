@@ -1,4 +1,4 @@
-"""The content of a report: a recorded run with secrets masked, its samples, and what is missing."""
+"""The content of a report: a recorded run with secrets masked, its samples, and missing parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReportedAttempt:
 
     @property
     def number(self) -> int:
-        """Its number, from 1."""
+        """Number of the attempt, from 1."""
         return self.recorded.number
 
     @property
@@ -49,13 +49,13 @@ class ReportedAttempt:
         return f"{self.recorded.outcome or 'without an end'}{status}{signal}"
 
     def was_replaced(self, step: int | None) -> bool:
-        """Return whether a later attempt has run a step of this one again."""
+        """Return whether a later attempt has repeated a step of this one."""
         return step is not None and self.left_out is not None and step >= self.left_out[0]
 
 
 @dataclass(frozen=True)
 class GatheredRun:
-    """Everything that a report shows of a run, with secrets masked.
+    """The content of a report on a run, with secrets masked.
 
     Attributes:
         state: State in words.
@@ -86,7 +86,7 @@ class GatheredRun:
 
     @property
     def points(self) -> Sequence[Point]:
-        """Metrics by step, attempts joined."""
+        """Metrics by step, merged over attempts."""
         return self.recorded.points
 
     @property
@@ -98,26 +98,26 @@ class GatheredRun:
 
     @property
     def overrides(self) -> list[str]:
-        """KEY=VALUE of the command line."""
+        """KEY=VALUE arguments of the command line."""
         found = self.facts.get("overrides")
         return [str(one) for one in found] if isinstance(found, list) else []
 
     @property
     def dies_per_card(self) -> int:
-        """Devices of a card."""
+        """Number of devices per card."""
         return min(self.recorded.dies_per_card, 64)
 
     def masked(self, text: str) -> str:
-        """Return a text without secrets."""
+        """Mask the secrets in a text."""
         return self.secrets.mask(masked_text(text))
 
     def replaced(self, alarm: RecordedAlarm) -> bool:
-        """Return whether an alarm is of a step that a later attempt has run again."""
+        """Return whether an alarm belongs to a step that a later attempt has repeated."""
         return any(one.number == alarm.attempt and one.was_replaced(alarm.step) for one in self.attempts)
 
 
 def gather_run(run: RecordedRun) -> GatheredRun:
-    """Gather the content of a report on a run, which may be running.
+    """Gather the content of a report on a run, which may be in progress.
 
     Raises:
         NpuRlError: If its metrics are larger than any run's.
@@ -149,7 +149,7 @@ def gather_run(run: RecordedRun) -> GatheredRun:
 
 @dataclass
 class _Masking:
-    """Masks the secrets in parts of a record.
+    """Masking of secrets in parts of a record.
 
     Attributes:
         unread: A sentence on each part that is nested deeper than anything that npu-rl writes, and is left out.
@@ -205,7 +205,7 @@ def _state(run: RecordedRun) -> str:
 
 
 def _attempts(run: RecordedRun, masking: _Masking) -> tuple[ReportedAttempt, ...]:
-    """Return the attempts, each with the steps that a later one has replaced, as `metrics.curve` joins them."""
+    """Return the attempts, each with the steps that later ones replaced (as in `metrics.curve`)."""
     spans = [_span(attempt) for attempt in run.attempts]
     found = []
     for index, attempt in enumerate(run.attempts):

@@ -1,4 +1,4 @@
-"""HTML that no text of others can turn into markup: everything except `Markup` is escaped on insertion.
+"""HTML building with automatic escaping: everything except `Markup` is escaped on insertion.
 
 Control characters, bidirectional controls and other invisible characters are written as escapes, as on a terminal.
 """
@@ -16,7 +16,7 @@ _LONGEST = 200_000  # characters of a text
 
 
 class Markup(str):
-    """HTML that this module has built."""
+    """HTML built by this module."""
 
     __slots__ = ()
 
@@ -37,12 +37,12 @@ def tag(name: str, *children: str | Markup, **attributes: str) -> Markup:
 
 
 def joined(parts: Iterable[str | Markup], between: str = "") -> Markup:
-    """Return parts as one markup; text among them is escaped."""
+    """Join parts to one Markup. Plain text among them is escaped."""
     return Markup(between.join(part if isinstance(part, Markup) else _escaped(part) for part in parts))
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str | Markup]], **attributes: str) -> Markup:
-    """Return a table; on a narrow screen each row is a list of its cells, with their heads."""
+    """Return a table. On a narrow screen each row becomes a list of its cells with their heads."""
     listed = list(rows)
     left_out = len(listed) - _MOST_ROWS
     head = tag("tr", *(tag("th", name, scope="col") for name in heads))
@@ -56,7 +56,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str | Markup]], **attrib
 
 
 def folded(summary: str, *content: str | Markup) -> Markup:
-    """Return content behind a heading that opens it; without scripts, too."""
+    """Return content that its heading expands, even without scripts."""
     return tag("details", tag("summary", summary), *content)
 
 

@@ -1,4 +1,4 @@
-"""The charts of a report: which metrics of a run each has, as numbers over the steps, thinned."""
+"""The charts of a report: the metrics in each chart, as thinned values over the steps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VALIDATION = ("val-core/", "val/test_score/")
 
 @dataclass(frozen=True)
 class MetricSeries:
-    """One metric over the steps of a panel; None where a step lacks it, or has NaN or infinity.
+    """One metric over the steps of a panel; None for steps where it is missing, NaN or infinite.
 
     Attributes:
         name: Label in the legend.
@@ -58,7 +58,7 @@ class MetricPanel:
 
 @dataclass(frozen=True)
 class _Wanted:
-    """A metric to draw: the first of the keys that a run has."""
+    """A metric to draw, under the first of several keys that a run has."""
 
     name: str
     keys: tuple[str, ...]
@@ -153,7 +153,7 @@ def report_panels(
     other: tuple[str, Sequence[Point], int] | None = None,
     published: Mapping[str, float] | None = None,
 ) -> list[MetricPanel]:
-    """Return the charts of a run, in order; one without any value stays, with what it would have drawn.
+    """Return the charts of a run, in order. A chart without values is kept, with the names of its metrics.
 
     Args:
         other: Name, points and dies per card of the run to compare with.
@@ -166,7 +166,7 @@ def report_panels(
 
 
 def with_throughput(data: Mapping[str, float], dies_per_card: int) -> dict[str, float]:
-    """Return the metrics of a step with its tokens per second and die, and per card if that has several dies."""
+    """Add tokens per second per die to a step's metrics, and per card if it has several dies."""
     rate = throughput(data, dies_per_card)
     if rate is None:
         return dict(data)
@@ -174,7 +174,7 @@ def with_throughput(data: Mapping[str, float], dies_per_card: int) -> dict[str, 
 
 
 def thinned_steps(columns: Sequence[Sequence[float | None]], most: int = MOST_DRAWN) -> list[int]:
-    """Return which indices of equally long columns to draw: all, or those of each stretch's extremes.
+    """Return the indices of equally long columns to draw: all, or the extremes of each interval.
 
     Args:
         most: Indices to return at most; at least four for each column.
@@ -190,7 +190,7 @@ def thinned_steps(columns: Sequence[Sequence[float | None]], most: int = MOST_DR
 
 
 def _extremes(columns: Sequence[Sequence[float | None]], count: int, stretches: int) -> set[int]:
-    """Return the first and last index, and those of each column's lowest and highest value in each stretch."""
+    """Return the first and last index, and the indices of each column's lowest and highest value per interval."""
     kept = {0, count - 1}
     for stretch in range(stretches):
         first, end = (count * edge // stretches for edge in (stretch, stretch + 1))
@@ -208,7 +208,7 @@ def _with_throughput(point: Point, dies_per_card: int) -> Point:
 
 
 def _validations(points: Iterable[Point]) -> list[_Plan]:
-    """Return the chart of validations, if the run has any: its metrics are named after the data's sources."""
+    """Return the chart of validations, if the run has any. Its metrics are named after the data sources."""
     keys = dict.fromkeys(key for point in points for key in point.data if key.startswith(_VALIDATION))
     if not keys:
         return []
@@ -268,7 +268,7 @@ def _panel(
 def _limits(
     plan: _Plan, series: Sequence[MetricSeries], published: Mapping[str, float]
 ) -> tuple[tuple[str, float], ...]:
-    """Return the published values of a chart's own series."""
+    """Return the published values for a chart's series."""
     found = {}
     for wanted in plan.metrics:
         if any(one.key in wanted.keys and not one.other for one in series):

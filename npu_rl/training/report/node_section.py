@@ -1,4 +1,4 @@
-"""The nodes in a report: what each had, and what was wrong with it."""
+"""The report's section on nodes: their stack, and their problems."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The provenance in a report: every repository, pull request, patch, override, package and variable of a run.
+"""The report's section on provenance: repositories, pull requests, patches, overrides, packages and variables.
 
 The lock is read as plain data: of whatever version it is, what it has is shown.
 """
@@ -16,7 +16,7 @@ _Rows = list[tuple[str | Markup, ...]]
 
 
 def provenance_section(run: GatheredRun) -> Markup:
-    """Return the section on what was run, down to the ids."""
+    """Return the section on the code and environment of a run, with all ids."""
     lock = run.lock
     parts = [
         _facts(run),
@@ -46,7 +46,7 @@ def provenance_section(run: GatheredRun) -> Markup:
 
 
 def id_code(value: object) -> Markup:
-    """Return an id, whole, in the typeface of code."""
+    """Return a complete id in a code font."""
     return tag("code", plain_text(value))
 
 
@@ -172,7 +172,7 @@ def _files(run: GatheredRun) -> _Rows:
 
 
 def _variables(run: GatheredRun) -> Markup:
-    """Return the variables of the first attempt, and of later ones what differs."""
+    """Return the variables of the first attempt, and the differences in later ones."""
     parts: list[Markup] = []
     before: Mapping[str, str] = {}
     for attempt in run.attempts:
@@ -237,5 +237,5 @@ def _list(data: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
 
 
 def plain_text(value: object) -> str:
-    """Return a value of a record as text, nothing as none."""
+    """Return a value of a record as text; "" for None."""
     return value if isinstance(value, str) else "" if value is None else str(value)

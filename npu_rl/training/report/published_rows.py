@@ -1,4 +1,4 @@
-"""The figures that others have published of a recipe's run, from published_rows.json beside this file.
+"""Published figures for runs of recipes, from published_rows.json beside this file.
 
 Throughput is published per card or per die, verl's is per die: both are given of each row, with the dies of a card.
 """
@@ -37,7 +37,7 @@ class PublishedRow:
 
 
 def published_rows(recipe: str) -> list[PublishedRow]:
-    """Return the rows that are published of a recipe's run, by the recipe's name."""
+    """Return the published rows for a recipe's name."""
     return [row for row in all_rows() if recipe in row.recipes]
 
 

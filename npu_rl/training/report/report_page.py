@@ -1,4 +1,4 @@
-"""The page of a report: one HTML file that requests nothing.
+"""The page of a report: one HTML file without external requests.
 
 Its policy allows no request and no script but the two whose digests it names: uPlot's and ours.
 """
@@ -124,7 +124,7 @@ def _digest(name: str) -> str:
 
 
 def _inline(kind: str, name: str) -> Markup:
-    """Return a script or style of the package inside its element; no other text is ever put there."""
+    """Return a script or style of the package in its element. Only the package's own text may be used."""
     return Markup(f"<{kind}>{_asset(name)}</{kind}>")
 
 
@@ -137,7 +137,7 @@ def _asset(name: str) -> str:
 
 
 def _data(panels: Sequence[MetricPanel], marks: Sequence[int]) -> Markup:
-    """Return what the script draws, as JSON that no parser of HTML can mistake for markup."""
+    """Return the data for the script, as JSON that is safe inside HTML."""
     drawn = [
         {
             "id": panel.id,

@@ -1,4 +1,4 @@
-"""Samples for a report: of some steps over the run the best, the worst and a random response, cut to what one reads.
+"""Samples for a report: the best, the worst and a random response of some steps, shortened for reading.
 
 The trainer writes samples/STEP.jsonl, one response a line; a response is whatever a model has generated.
 """
@@ -24,7 +24,7 @@ _HEAD, _TAIL = 2000, 1000  # characters of a long text
 
 @dataclass(frozen=True)
 class ReportedSample:
-    """A response with its prompt, cut if they are long."""
+    """A response and its prompt, both shortened if they are long."""
 
     kind: str
     prompt: str
@@ -51,7 +51,7 @@ class SampledStep:
 
 
 def sampled_steps(folder: Path, seed: str, secrets: Secrets) -> tuple[SampledStep, ...]:
-    """Return samples of some of the steps, those of training first.
+    """Return samples of some of the steps, training steps first.
 
     Args:
         seed: The random samples are the same for the same seed.
@@ -71,7 +71,7 @@ def sampled_steps(folder: Path, seed: str, secrets: Secrets) -> tuple[SampledSte
 
 
 def cut(text: str) -> str:
-    """Return a text, or the ends of a long one with the number of characters between them."""
+    """Return a text, shortened to its start and end with the number of characters left out if it is long."""
     if len(text) <= _HEAD + _TAIL:
         return text
     left_out = len(text) - _HEAD - _TAIL
@@ -79,7 +79,7 @@ def cut(text: str) -> str:
 
 
 def _spread(steps: list[int], most: int) -> list[int]:
-    """Return so many of the steps, evenly spread, with the first and the last."""
+    """Return `count` evenly spread steps, including the first and the last."""
     if len(steps) <= most:
         return steps
     return [steps[round(place * (len(steps) - 1) / (most - 1))] for place in range(most)]
@@ -105,7 +105,7 @@ def _sampled(path: Path, step: int, validation: bool, seed: str, secrets: Secret
 
 
 def _lines(path: Path) -> Iterator[bytes | None]:
-    """Yield the lines of a file; None at the end if there is more than is read."""
+    """Yield the lines of a file, followed by None if the file is longer than the limit."""
     with open_file(path) as file:
         left = _MOST_READ
         while line := file.readline(_LONGEST_LINE):
@@ -139,7 +139,7 @@ def _score(data: Mapping[str, Any]) -> float | None:
 
 
 def _chosen(rows: list[ReportedSample], seed: str) -> tuple[ReportedSample, ...]:
-    """Return the best, the worst and a random one of the others, as far as there are so many."""
+    """Return the best sample, the worst one and a random other one, if there are that many."""
     if not rows:
         return ()
     order = sorted(range(len(rows)), key=lambda index: (_value(rows[index]), index))

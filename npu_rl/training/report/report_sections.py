@@ -33,7 +33,7 @@ _COLUMNS = (
 
 
 def head_section(run: GatheredRun, written: str) -> Markup:
-    """Return the title, what to know first, and the figures of the last steps."""
+    """Return the title, the key facts, and the figures of the last steps."""
     facts = run.facts
     manifest = facts.get("manifest")
     lines = [f"recipe {run.recorded.recipe_name}"]
@@ -120,7 +120,7 @@ def _how_often(alarms: Sequence[RecordedAlarm]) -> list[str]:
 
 
 def alarm_steps(run: GatheredRun) -> list[int]:
-    """Return the steps of alarms, for the charts; those that a later attempt has run again are left out."""
+    """Return the steps of alarms, for the charts, except steps that a later attempt has repeated."""
     return sorted({alarm.step for alarm in run.alarms if alarm.step is not None and not run.replaced(alarm)})
 
 
@@ -174,7 +174,7 @@ def _key(panel: MetricPanel) -> Markup:
 
 
 def phase_section(run: GatheredRun) -> Markup:
-    """Return the table with the time per phase: at first, of late, and its share."""
+    """Return the table with the time per phase in the first and the latest steps, and its share."""
     points = [point for point in run.points if seconds(point.data)]
     if not points:
         return section("Time per phase", "phases", tag("p", "No step has a duration.", class_="soft"))
@@ -229,7 +229,7 @@ def _spread(points: Sequence[Point]) -> list[Point]:
 
 
 def attempt_section(run: GatheredRun) -> Markup:
-    """Return the table of attempts, with the steps that were cut."""
+    """Return the table of attempts, with the steps that later attempts replaced."""
     rows = []
     for attempt in run.attempts:
         steps = "none" if attempt.steps is None else _span(attempt.steps)
@@ -251,7 +251,7 @@ def _span(steps: tuple[int, int]) -> str:
 
 
 def sample_section(run: GatheredRun) -> Markup:
-    """Return the samples of some steps: texts of a model, which are shown and never run."""
+    """Return the samples of some steps as inert text."""
     if not run.samples:
         return section("Samples", "samples", tag("p", "The record has none.", class_="soft"))
     intro = (
@@ -286,7 +286,7 @@ def _sampled(one: SampledStep, is_open: bool) -> Markup:
 
 
 def comparable_means(run: GatheredRun, step: int | None) -> tuple[Mapping[str, float], Mapping[str, float]]:
-    """Return the metrics of a step, empty if the run has not logged it, and the means of the last steps."""
+    """Return a step's metrics (empty if it was not logged), and the means of the last steps."""
     of_step: Mapping[str, float] = {}
     for point in run.points:
         if point.step == step:
@@ -298,7 +298,7 @@ def comparable_means(run: GatheredRun, step: int | None) -> tuple[Mapping[str, f
 
 
 def full_metrics(point: Point, dies_per_card: int) -> dict[str, float]:
-    """Return the metrics of a step with the values that go by several names under the one that tables use."""
+    """Return a step's metrics, with values that have several names under the name used in tables."""
     data = with_throughput(point.data, dies_per_card)
     took, value = seconds(point.data), reward(point.data)
     data |= {} if took is None else {"timing_s/step": took}
@@ -306,7 +306,7 @@ def full_metrics(point: Point, dies_per_card: int) -> dict[str, float]:
 
 
 def number_or_dash(value: float | None) -> str:
-    """Return a number as text, a dash for none."""
+    """Format a number; a dash stands for None."""
     return _number(value)
 
 

@@ -1,4 +1,4 @@
-"""A chart as SVG: what a page shows without scripts, and on paper. Colours come from the page's classes."""
+"""A chart as static SVG, for pages without scripts and for printing. Colours come from the page's classes."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def static_chart(panel: MetricPanel, marks: Sequence[int]) -> Markup:
 
 
 def number_text(value: float) -> str:
-    """Return a number as people write it, with four digits that count."""
+    """Format a number with four significant digits."""
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else str(value)
     if 1000 <= abs(value) < 1e15:
@@ -67,7 +67,7 @@ def number_text(value: float) -> str:
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """Return the ends of the axis, which differ."""
+    """Return the ends of the axis. They are never equal."""
     low = max(min(values), -_LARGEST)
     high = min(max(values), _LARGEST)
     if low == high:
@@ -78,7 +78,7 @@ def _range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """Return some round values between two."""
+    """Return a few round values between two numbers."""
     rough = (high - low) / 4
     scale = 10.0 ** math.floor(math.log10(rough))
     pace = next(scale * factor for factor in (1, 2, 5, 10) if scale * factor >= rough)
@@ -100,7 +100,7 @@ def _mark(x: float) -> Markup:
 
 
 def _path(points: Iterable[tuple[float, float] | None]) -> str:
-    """Return the path through points, across those that are missing; a single one is a dot."""
+    """Return the path through points, skipping missing ones. A single point becomes a dot."""
     known = [point for point in points if point is not None]
     text = "".join(f"{'L' if place else 'M'}{x:.1f} {y:.1f}" for place, (x, y) in enumerate(known))
     return f"{text}h.1" if len(known) == 1 else text

@@ -1,4 +1,4 @@
-"""Write the report of a run, once or until the run has ended."""
+"""Writing of a run's report, once or repeatedly until the run has ended."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ReportRequest:
 
 @dataclass(frozen=True)
 class WrittenReport:
-    """A report that was written.
+    """A written report.
 
     Attributes:
         steps: Last logged step.
@@ -55,12 +55,12 @@ class WrittenReport:
     missing: tuple[str, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as documented in docs/json.md."""
+        """Return the result as documented in docs/json.md."""
         return {**asdict(self), "output": str(self.output), "missing": list(self.missing)}
 
 
 def write_report(request: ReportRequest, *, reload: int | None = None) -> WrittenReport:
-    """Write the report atomically: a reader sees the old page or the new one.
+    """Write the report atomically, so that readers see either the old page or the new one.
 
     Args:
         reload: Seconds after which the page loads itself again, if the run goes on.
@@ -99,7 +99,7 @@ def write_report(request: ReportRequest, *, reload: int | None = None) -> Writte
 def watch_report(
     request: ReportRequest, tell: Callable[[WrittenReport], object], pause: float = PAUSE
 ) -> WrittenReport:
-    """Write the report again and again until the run has ended, and return the last one.
+    """Rewrite the report until the run has ended, and return the last one.
 
     Args:
         tell: Called with each report that has news.

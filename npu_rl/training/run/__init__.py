@@ -1,4 +1,4 @@
-"""Training: one run of a recipe, what is settled before it and its end.
+"""Training: one run of a recipe, from the checks before it to its outcome.
 
 No module here imports torch or Ray; they are in the training interpreter, which runs in other processes.
 """

@@ -1,4 +1,4 @@
-"""`--allow-drift`: run a workspace that is not as locked, and record the difference; the run is unproven."""
+"""`--allow-drift`: run a workspace that differs from its lock. The difference is recorded, and the run unproven."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _REFERENCE_FILES = (".npu-rl/lock.json", ".npu-rl/receipt.json")  # what all oth
 
 @dataclasses.dataclass(frozen=True)
 class DriftedFile:
-    """A path of the workspace that is not as locked.
+    """A path of the workspace that differs from the lock.
 
     Attributes:
         kind: The kind of drift, such as "modified".
@@ -48,7 +48,7 @@ class DriftedFile:
 
 @dataclasses.dataclass(frozen=True)
 class AllowedDrift:
-    """The difference that the user allowed, and why.
+    """The difference that the user allowed, and the reason.
 
     Attributes:
         patch: Their difference in git's format; may be empty.
@@ -72,7 +72,7 @@ class AllowedDrift:
 
 
 def parse_reason(text: str) -> str:
-    """Return the user's reason as one printable line. Raises UsageError if nothing is left of it."""
+    """Return the user's reason as one printable line. Raises UsageError if that line is empty."""
     reason = " ".join("".join(c if c.isprintable() else " " for c in text).split())
     if not reason:
         raise UsageError(
@@ -86,7 +86,7 @@ def parse_reason(text: str) -> str:
 def allowed_drift(
     paths: WorkspacePaths, report: Report, reason: str, notify: Callable[[str], None]
 ) -> AllowedDrift:
-    """Return the difference for the record. Raises WorkspaceError if lock or receipt differ, or it can't be shown."""
+    """Return the difference for the record. Raises WorkspaceError if the lock or the receipt has changed."""
     if changed_references := [drift.path for drift in report.drift if drift.path in _REFERENCE_FILES]:
         raise WorkspaceError(
             "The workspace can't be judged, and --allow-drift can't change that",
@@ -112,7 +112,7 @@ def _ignore(message: str) -> None:
 
 
 def _describe_all(root: Path, drift: Iterable[Drift]) -> dict[str, DriftedFile]:
-    """Return the difference of each path; of the largest files, beyond a sum, only the size."""
+    """Return the difference of each path. Beyond a total size, only sizes of the largest files are given."""
     found = {one.path: _describe(root, one) for one in drift}
     left = _HASHED_LIMIT
     for place in sorted(found.values(), key=lambda place: (place.size or 0, place.path)):
@@ -132,7 +132,7 @@ def _describe(root: Path, drift: Drift) -> DriftedFile:
 
 
 def _sha256(path: Path, size: int) -> str | None:
-    """Return the digest of a file that had `size` bytes; None if it has grown beyond them, or can't be read."""
+    """Return the digest of a file that had `size` bytes; None if it has grown since or can't be read."""
     digest = hashlib.sha256()
     try:
         with open_file(path) as file:

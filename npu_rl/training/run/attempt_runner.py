@@ -32,7 +32,7 @@ _PAUSE = 0.1  # seconds between reads of the log
 
 @dataclass
 class AttemptResult:
-    """The result of an attempt; what stopped it, if anything did, is `signal` (to npu-rl), `fatal` or `planned`."""
+    """The result of an attempt. `signal` (sent to npu-rl), `fatal` and `planned` are causes that stopped it."""
 
     code: int
     signal: int | None = None
@@ -75,7 +75,7 @@ def attempt_once(
     grace: float = 15.0,
     stop_after: int | None = None,
 ) -> AttemptResult:
-    """Run the driver until it ends, and stop all processes of the run. The caller records the outcome.
+    """Run the driver until it ends, then stop all processes of the run. The caller records the outcome.
 
     Args:
         total: Steps of the whole run.

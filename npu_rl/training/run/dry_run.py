@@ -55,7 +55,7 @@ class DryRun:
 
 
 def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[str, object]) -> DryRun:
-    """Write runs/NAME.dry-run/, in place of an earlier one and without secrets, and start nothing."""
+    """Write runs/NAME.dry-run/ without secrets, replacing an earlier one. Starts nothing."""
     folder = runs / f"{prepared.recipe.name}.dry-run"
     known = prepared.secrets(os.environ)
     command = replace(command, config_file=folder / "config.yaml")
@@ -89,7 +89,7 @@ def write(runs: Path, prepared: Prepared, command: Command, composed: Mapping[st
 
 
 def environment_script(command: Command, known: Secrets) -> str:
-    """Return a script that sets the variables of the recipe's processes, except those of one run or of Ray itself."""
+    """Return a script that sets the variables of the recipe's processes, except run-specific ones and Ray's own."""
     paths = shlex.quote(os.pathsep.join(command.paths))
     shared = {name: value for name, value in command.shared.items() if name not in PER_NODE_VARIABLES}
     lines = [
@@ -102,7 +102,7 @@ def environment_script(command: Command, known: Secrets) -> str:
 
 
 def run_script(command: Command, known: Secrets, before: str = "") -> str:
-    """Return the script that runs the driver, on the head node only; `before` is shell commands to run first."""
+    """Return the script that runs the driver, on the head node only. `before` has shell commands to run first."""
     lines = [
         "#!/bin/bash",
         "set -eu",
@@ -136,7 +136,7 @@ def _refuse_without_address(recipe: Recipe) -> str:
 
 
 def _make_tiny_model(runs: Path, prepared: Prepared) -> str:
-    """Return shell commands that make the recipe's tiny model and data as `train` does, unless they exist."""
+    """Return shell commands that make the recipe's tiny model and data, like `train`, unless they exist."""
     if not tiny_model.is_needed(prepared.recipe):
         return ""
     folder = shlex.quote(str(tiny_model.model_folder(runs, prepared.recipe, prepared.interpreter)))
@@ -186,7 +186,7 @@ def ray_scripts(recipe: Recipe, command: Command, known: Secrets) -> dict[str, s
 
 
 def _own_address(host: str | None) -> str:
-    """Return the option with the node's address: the script's argument, else `host` if it is an IP, else none."""
+    """Return the node's address option: the script's argument, else `host` if it is an IP, else none."""
     try:
         ipaddress.ip_address(host or "")
     except ValueError:
@@ -198,14 +198,14 @@ _SECRET_MESSAGE = "a secret, which npu-rl does not write: set this variable in t
 
 
 def export_line(name: str, value: str, known: Secrets) -> str:
-    """Return the line that sets a variable; a secret has to be set in the shell, or the script ends."""
+    """Return the line that sets a variable. A secret must be set in the shell, or the script ends."""
     if masked_value(name, known.mask(value)) == value:
         return f"export {name}={shlex.quote(value)}"
     return f'export {name}="${{{name}:?{_SECRET_MESSAGE}}}"'
 
 
 def quote_argument(argument: str, known: Secrets) -> str:
-    """Return an argument, quoted for a shell; in KEY=VALUE with a secret, VALUE is a variable named after KEY."""
+    """Quote an argument for a shell. In KEY=VALUE with a secret, VALUE becomes a variable named after KEY."""
     if masked_argument(known.mask(argument)) == argument:
         return shlex.quote(argument)
     key, equals, _ = argument.partition("=")

@@ -1,4 +1,4 @@
-"""`weights export`: a run's checkpoint as a Hugging Face folder that names where it comes from."""
+"""`weights export`: write a run's checkpoint as a Hugging Face folder that names its origin."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """A finished export. `content`: what `--json` prints, and the folder has as npu-rl-export.json."""
+    """A finished export. `content` is the output of `--json`, also stored in npu-rl-export.json."""
 
     content: dict[str, Any]
 
 
 def export_run(options: ExportOptions, workers: Workers, watch: WorkProgress | None = None) -> ExportReport:
-    """Export a checkpoint. The folder gets its name once it is whole and audited; before, nothing has it.
+    """Export a checkpoint. The folder gets its name only once it is complete and audited.
 
     Raises:
         UsageError: If the target exists, or lies in the run.
@@ -143,7 +143,7 @@ def _require_new(options: ExportOptions) -> None:
 
 
 def lock_digest(record: RunRecord) -> str | None:
-    """Return the digest of the lock in a run's record; None without a lock. Raises NpuRlError if it is damaged."""
+    """Return the digest of the lock in a run's record; None without one. Raises NpuRlError if it is damaged."""
     lock = record.folder / "lock.json"
     try:
         return str(read_json(lock)["digest"]) if lock.is_file() else None
@@ -157,7 +157,7 @@ def lock_digest(record: RunRecord) -> str | None:
 
 
 def _origin(options: ExportOptions) -> dict[str, Any]:
-    """Return what names where the weights come from."""
+    """Return the facts that identify the origin of the weights."""
     record = options.checkpoint.record
     return {
         **made_by(),
@@ -179,7 +179,7 @@ def _origin(options: ExportOptions) -> dict[str, Any]:
 
 
 def _header(origin: dict[str, Any]) -> dict[str, str]:
-    """Return the entries of each shard's `__metadata__`, which are text."""
+    """Return the entries of each shard's `__metadata__`, all of them strings."""
     names = ("run", "run_id", "step", "recipe", "manifest", "lock", "tree", "commit", "command", "date")
     return {
         f"npu_rl.{name}": str(origin[name]) for name in (*names, "unproven") if origin[name] is not None
@@ -187,7 +187,7 @@ def _header(origin: dict[str, Any]) -> dict[str, str]:
 
 
 def _others(model: Path) -> OtherFiles:
-    """Return the tokenizer, generation_config.json and the like; not another export's report, nor a card."""
+    """Return files such as the tokenizer and generation_config.json, but no model card or earlier export report."""
     found = other_files(model, ())
     own = tuple(name for name in found.copied if name in (REPORT, _CARD))
     copied = tuple(name for name in found.copied if name not in own)
@@ -195,7 +195,7 @@ def _others(model: Path) -> OtherFiles:
 
 
 def _write_config(model: Path, staged: Path, values: dict[str, int]) -> list[str]:
-    """Copy config.json, with the dtype of most values as its torch_dtype; return the change as a line."""
+    """Copy config.json, with the most frequent dtype as torch_dtype. Returns a line on the change."""
     content = dict(read_json(model / CONFIG))
     most = max(values, key=lambda dtype: values[dtype])
     key = "dtype" if "dtype" in content and "torch_dtype" not in content else "torch_dtype"
@@ -209,7 +209,7 @@ def _write_config(model: Path, staged: Path, values: dict[str, int]) -> list[str
 
 
 def _audited(options: ExportOptions, staged: Path, workers: Workers) -> dict[str, Any]:
-    """Compare every value of the checkpoint with what was written; raise WeightsError for any difference."""
+    """Compare every value of the checkpoint with the export. Raises WeightsError for any difference."""
     source = options.checkpoint
     compared = AuditOptions(source.folder, staged, source.model, options.experts_over_tensor, options.command)
     content = audit_weights(compared, workers)

@@ -1,4 +1,4 @@
-"""Following a run while it lasts: its log, its phases and the clock, to the record and the screen."""
+"""Following of a run: log, phases and clock are passed on to the record and the screen."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LAST_STAGE = "ending the run"
 
 
 class Follower:
-    """Reads the growing log: metrics go to the file; stages, steps and alarms go to the screen."""
+    """Follows the growing log: metrics go to the file; stages, steps and alarms go to the screen."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Follower:
         stop_after: int | None,
         collect: Callable[[], StackCollector],
     ) -> None:
-        """Begin at the start of the log; `collect` starts to collect the stacks of all processes."""
+        """Begin at the start of the log. `collect` starts collecting the stacks of all processes."""
         self._stop_after = stop_after
         self._attempt = attempt
         self._log, self._phases = follow(attempt.driver_log), follow(attempt.phases)
@@ -70,7 +70,7 @@ class Follower:
         clock.stage("starting the driver", time.monotonic())
 
     def read_new_lines(self) -> None:
-        """Read what was added to the phases and the log since the last call."""
+        """Read the lines added to phases and log since the last call."""
         for line in self._phases.lines():
             event = parse_phase(line)
             if event is not None:
@@ -83,7 +83,7 @@ class Follower:
                 self._take_step(*found)
 
     def look_at_clock(self) -> None:
-        """Show what is waited for; collect the stacks of a phase that takes too long, and raise the alarm with them."""
+        """Show the phase in progress. If it takes too long, collect stacks and raise an alarm with them."""
         now = time.monotonic()
         slow = self._clock.slow(now)
         going_on = self._clock.going_on(now)
@@ -96,7 +96,7 @@ class Follower:
             self._raise_hang()
 
     def end_collection(self) -> None:
-        """Raise the alarm of a collection that has not ended, with what it has."""
+        """Raise the alarm of an unfinished collection with the stacks collected so far."""
         if self._collection is not None:
             self._collection[1].end()
             self._raise_hang()

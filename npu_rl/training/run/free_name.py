@@ -1,4 +1,4 @@
-"""The name of a new run: the recipe's, or the next free one if a run has that already."""
+"""The name of a new run: the recipe's, or the next free one if that is taken."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npu_rl.training.record.run_record import RunRecord
 def with_free_name(
     loaded: LoadedRecipe, given: str, overrides: Sequence[str], runs: Path, notify: Callable[[str], None]
 ) -> LoadedRecipe:
-    """Return a recipe with a name that no run has: NAME, NAME-2, NAME-3 and so on. A name= of the user's own stays.
+    """Return a recipe with an unused name: NAME, NAME-2, NAME-3 and so on. A name= set by the user is kept.
 
     Args:
         loaded: The recipe.
@@ -44,7 +44,7 @@ def with_free_name(
 
 
 def _ended_run(runs: Path, name: str) -> RunRecord | None:
-    """Return the run of a name, its record completed; None if it is not a run. Raises NpuRlError while it runs."""
+    """Return a run by name, after completing its record; None if there is none. Raises NpuRlError while it runs."""
     if not (runs / name / "run.json").is_file():
         return None
     record = RunRecord.load(runs, name)

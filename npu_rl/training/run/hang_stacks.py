@@ -1,4 +1,4 @@
-"""Collecting the stacks of a run that hangs, by a process in the training interpreter, while the run is followed."""
+"""Collection of a hanging run's stacks by a process in the training interpreter, while the run is followed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class StackCollector:
     """One collection: started, then polled until it has ended."""
 
     def __init__(self, attempt: Attempt, python: str, environment: Mapping[str, str]) -> None:
-        """Start it. It writes into the attempt's stacks/N.json.
+        """Start the collection. It writes to the attempt's stacks/N.json.
 
         Args:
             python: The training interpreter.
@@ -52,7 +52,7 @@ class StackCollector:
             self._error = str(error)
 
     def done(self) -> bool:
-        """Return whether it has ended; one that takes too long is ended."""
+        """Return whether the collection has ended. One that takes too long is stopped."""
         if self._child is None or self._child.poll() is not None:
             return True
         if time.monotonic() < self._until:
@@ -62,14 +62,14 @@ class StackCollector:
         return True
 
     def end(self) -> None:
-        """End it now."""
+        """Stop the collection now."""
         if self._child is not None and self._child.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._child.pid, signal.SIGKILL)
             self._child.wait(5.0)
 
     def report(self) -> StackReport:
-        """Return what was found, and write it as text into `file`."""
+        """Return the report on the stacks, and write it as text to `file`."""
         try:
             found = read_json(self._data)
         except (OSError, ValueError):

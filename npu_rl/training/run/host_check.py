@@ -1,4 +1,4 @@
-"""This host against a recipe and its manifest: `npu-rl doctor`, and `train` before it starts anything."""
+"""Checks of this host against a recipe and its manifest, for `npu-rl doctor` and before `train` starts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def examine(
     *,
     smi_seconds: float = SMI_SECONDS,
 ) -> DoctorReport:
-    """Compare a host with a manifest and a recipe, or only with its kind of machine if neither is named.
+    """Compare a host with a manifest and a recipe, or with its kind of machine if neither is given.
 
     Args:
         manifest: A name or path; None for the recipe's own.
@@ -86,7 +86,7 @@ def require_host(
     root: Path = Path("/"),
     install: str = "",
 ) -> None:
-    """Examine this host before a run on devices. What is red and may work all the same is only reported.
+    """Examine this host before a run on devices. Problems that may be harmless are only reported.
 
     Args:
         runs: Folder of the run's record, whose disk matters.
@@ -142,7 +142,7 @@ def _install(manifest: str, python: str) -> str:
 
 
 def _interpreter(given: str | None) -> str:
-    """Return the interpreter that `train` would take here: of a workspace, if there is one."""
+    """Return the interpreter that `train` would use here: the workspace's, if there is one."""
     from npu_rl.workspace.folder.chosen_interpreter import choose
     from npu_rl.workspace.folder.discovery import find_workspace
 

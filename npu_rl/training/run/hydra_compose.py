@@ -1,4 +1,4 @@
-"""The trainer's configuration as its own Hydra composes it, in the training interpreter."""
+"""Composition of the trainer's configuration with its own Hydra, in the training interpreter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The training interpreter, a Python that may be another than npu-rl's: its version, packages and what it lacks."""
+"""The training interpreter, which may differ from npu-rl's own: version, packages and missing packages."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def require(
     npu: bool = False,
     install: str | None = None,
 ) -> None:
-    """Check that an interpreter can run a training.
+    """Check that an interpreter can run training.
 
     Args:
         requirements: PEP 508 requirements. A local version (2.13.0+cpu) counts as the public one.
@@ -169,7 +169,7 @@ def _satisfies(found: str, wanted: Requirement) -> bool:
 def _install_hint(
     missing: Sequence[Requirement], interpreter: Interpreter, extra: str, npu: bool, install: str | None
 ) -> str:
-    """Return how to install missing packages; beside torch_npu without dependencies, so that pip keeps its torch."""
+    """Return how to install missing packages. With torch_npu, --no-deps keeps pip from replacing its torch."""
     python = shlex.quote(interpreter.path)
     other = "name an interpreter that has them: --python PATH"
     ours = Path(interpreter.path) == Path(sys.executable)

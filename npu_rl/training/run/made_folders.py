@@ -1,4 +1,4 @@
-"""Folders that npu-rl makes once beside the runs, and uses again only where it made each of their bytes.
+"""Folders that npu-rl creates once beside the runs, and reuses only if their content is unchanged.
 
 Hashes of what was made are kept in the user's state folder, since a workspace's files are not trusted: Megatron loads
 `common.pt` of a checkpoint with weights_only=False, which may run code (core 0.12.1:
@@ -21,7 +21,7 @@ _BLOCK = 1 << 20
 
 
 def place_for(base: Path) -> Path:
-    """Return the first of `base`, `base`-2, `base`-3, ... that is missing, or is as this user has made it."""
+    """Return the first of `base`, `base`-2, `base`-3, ... that is missing, or unchanged since this user made it."""
     for number in itertools.count(1):
         folder = base if number == 1 else base.with_name(f"{base.name}-{number}")
         if not os.path.lexists(folder) or is_as_made(folder):
@@ -30,7 +30,7 @@ def place_for(base: Path) -> Path:
 
 
 def is_as_made(folder: Path) -> bool:
-    """Return whether a folder holds exactly the files that `keep_made` was called for."""
+    """Return whether a folder contains exactly the files recorded by `keep_made`."""
     kept = kept_facts(_KIND, _SUBJECT, folder)
     if kept is None or folder.is_symlink():
         return False
@@ -42,13 +42,13 @@ def is_as_made(folder: Path) -> bool:
 
 
 def keep_made(staged: Path, folder: Path) -> None:
-    """Keep the hashes of a finished folder that is to be renamed to `folder`; without a state folder nothing is."""
+    """Record the hashes of a finished folder before it is renamed to `folder`. Does nothing without a state folder."""
     with contextlib.suppress(OSError, ValueError):
         keep_facts(_KIND, _SUBJECT, folder, {"sizes": _sizes(staged), "hashes": _hashes(staged)})
 
 
 def _sizes(folder: Path) -> dict[str, int]:
-    """Return the size of each file below a folder; of a link its own."""
+    """Return the size of each file below a folder. Links aren't followed."""
     return {
         str(path.relative_to(folder)): path.lstat().st_size
         for path in sorted(folder.rglob("*"))

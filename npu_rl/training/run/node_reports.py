@@ -18,7 +18,7 @@ _FETCH_TIMEOUT = 60.0  # seconds in which the logs of a cluster are fetched
 
 
 def refusal(attempt: Attempt) -> HostError | None:
-    """Return the error that kept the driver from starting the trainer, if it was a difference between nodes."""
+    """Return the error if a difference between nodes kept the driver from starting the trainer."""
     refused = _read_report(attempt).get("refused")
     if not isinstance(refused, dict):
         return None
@@ -29,7 +29,7 @@ def refusal(attempt: Attempt) -> HostError | None:
 
 
 def lost_nodes(attempt: Attempt) -> list[str]:
-    """Return the nodes that left the cluster while the attempt ran: host, address and Ray's reason."""
+    """Return the nodes that left the cluster during the attempt, with host, address and Ray's reason."""
     try:
         rows = read_json(attempt.lost_nodes)
     except (OSError, ValueError):
@@ -43,7 +43,7 @@ def lost_nodes(attempt: Attempt) -> list[str]:
 
 
 def fetch_worker_logs(attempt: Attempt, python: str, environment: Mapping[str, str]) -> None:
-    """Fetch the logs of the run's workers into workers/HOST/, if Ray was running before the run.
+    """Fetch the logs of the run's workers to workers/HOST/, if Ray was running before the run.
 
     A process in the training interpreter asks each node of the cluster for the logs of the run's job. Its error, if
     there is one, is written to workers/not-fetched.txt. The logs of a Ray that the run started are on this machine
@@ -68,7 +68,7 @@ def fetch_worker_logs(attempt: Attempt, python: str, environment: Mapping[str, s
 
 
 def _cluster_address(environment: Mapping[str, str]) -> str | None:
-    """Return the address of a Ray that was running before, or None if the run starts its own."""
+    """Return the address of the Ray that was running before, or None if the run starts its own."""
     address = json.loads(environment.get("NPU_RL_RAY", "{}")).get("address", "local")
     return None if address == "local" else str(address)
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Prepared:
-    """A recipe that may be run on this machine in this workspace.
+    """A recipe that is ready to run on this machine in this workspace.
 
     Attributes:
         environment: The workspace's environment on this host.
@@ -80,7 +80,7 @@ class Prepared:
         return self.report.lock
 
     def secrets(self, environment: Mapping[str, str]) -> Secrets:
-        """Return the secrets of an environment, the lock and the recipe, which no file and no message may show."""
+        """Return the secrets of an environment, the lock and the recipe, which must not appear in files or messages."""
         return Secrets.of({**environment, **self.lock.env}, self.loaded.data)
 
     def command(
@@ -137,7 +137,7 @@ class Prepared:
         )
 
     def _byte_code(self, run_id: str) -> str:
-        """Return the key of the run's byte code: the state of the files, or the run if the tree is unproven."""
+        """Return the key of the run's bytecode: the state of the files, or the run's own if the tree is unproven."""
         state = self.report.state() if self.report.ok else run_id
         return byte_code.run_key(self.report.receipt.digest, self.interpreter.shown, state)
 
@@ -165,7 +165,7 @@ class Prepared:
         return self.recipe.device == "cpu" and self.recipe.rollout.engine == "vllm" and not rollout_standin
 
     def with_recipe(self, recipe: Recipe) -> Prepared:
-        """Return a copy with a recipe that is scaled down for a rehearsal."""
+        """Return a copy with the recipe scaled down for a rehearsal."""
         return replace(self, loaded=derive_recipe(self.loaded, recipe, "scaled down for the rehearsal"))
 
 
@@ -189,7 +189,7 @@ def prepare(
     progress: Progress | None = None,
     root: Path = Path("/"),
 ) -> Prepared:
-    """Check everything that can be checked without running code of the stack.
+    """Do all checks that are possible without running code of the stack.
 
     Args:
         python: The training interpreter; None for the one chosen for the workspace, else npu-rl's own.
@@ -287,7 +287,7 @@ def _verified_report(
     expect: Expected | None,
     progress: Progress | None,
 ) -> Report:
-    """Verify the workspace by reading every byte, so that the record is true even where quick checks miss a change."""
+    """Verify the workspace by reading every byte, which also detects changes that quick checks miss."""
     report = verify(paths, notify, deep=True, expect=expect, progress=progress)
     if report.ok:
         if reason is not None:
@@ -319,7 +319,7 @@ def _require_no_links(paths: WorkspacePaths, name: str) -> None:
 
 
 def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
-    """Report the findings. Raises RefusedRecipe for an error that counts.
+    """Report the findings. Raises RefusedRecipe if an error refuses the recipe.
 
     Args:
         rehearse: Whether the sizes will be scaled down, so that findings of `plan` are reported but don't refuse.
@@ -343,7 +343,7 @@ def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[],
 
 
 def _this_machine(paths: WorkspacePaths, root: Path) -> Machine:
-    """Return memory and disk of this machine. Without devices it is a cluster's head, whose memory does not matter."""
+    """Return memory and disk of this machine. Without devices it is a cluster's head, whose memory is irrelevant."""
     has_devices = host_facts.devices("npu", root) or host_facts.devices("cuda", root)
     memory = host_facts.usable_memory(root) if has_devices else None
     return Machine(host=memory, disk=host_facts.free_disk(runs_folder(paths)))

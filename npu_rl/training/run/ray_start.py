@@ -1,4 +1,4 @@
-"""The Ray of a recipe: how it is started, and what one that was started by hand has to have."""
+"""The Ray cluster of a recipe: its start commands, and the requirements on a manually started one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from npu_rl.recipes.recipe.trainer_command import node_resources
 
 
 def start_commands(recipe: Recipe, python: str) -> tuple[list[str], list[str]]:
-    """Return the commands that start Ray on the head and on another node, but for the node's own address."""
+    """Return the commands that start Ray on the head and on another node, without the node's own address."""
     address = recipe.cluster.address or ""
     ray = [python, "-m", "ray.scripts.scripts", "start"]
     offers = [
@@ -27,7 +27,7 @@ def _option_text(value: object) -> str:
 
 
 def ray_needs(recipe: Recipe, python: str) -> dict[str, Any] | None:
-    """Return what a running Ray has to have for the recipe; None for one that the run starts itself.
+    """Return the requirements on a running Ray; None if the run starts its own.
 
     That is `nodes` nodes with `count` of `resource` each, and in all one CPU for each rank and one for the trainer, as
     verl asks for (`{"CPU": 1, "NPU": 1}` a rank, verl/single_controller/ray/base.py@0.5.0); it waits without end for

@@ -1,4 +1,4 @@
-"""The facts of a run that run.json has: recipe, code, environment and interpreter."""
+"""The facts about a run in run.json: recipe, code, environment and interpreter."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from npu_rl.training.run.prepare import Prepared
 
 
 def run_facts(prepared: Prepared) -> dict[str, object]:
-    """Return what run.json records of the recipe, the code and the interpreter."""
+    """Return the facts about recipe, code and interpreter for run.json."""
     lock = prepared.lock
     return {
         "recipe": prepared.loaded.recipe.name,

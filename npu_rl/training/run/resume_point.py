@@ -1,4 +1,4 @@
-"""The step that `--resume` continues from: the newest complete one among this node's files, before Ray starts."""
+"""The step that `--resume` continues from: the newest complete one in this node's files."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def resume_point(record: RunRecord, recipe: Recipe, config: Mapping[str, Any]) -
 
 
 def go_on_from(record: RunRecord, point: ResumePoint, notify: Callable[[str], None]) -> None:
-    """Make a step the one that the trainer reads.
+    """Make the trainer resume from a step.
 
     verl reads the tracker whatever its resume_mode (find_latest_ckpt_path, verl/trainer/ppo/ray_trainer.py:999@v0.5.0)
     and ends with ValueError if a crash left it empty: it is written by open("w"). A newer step that is not whole loses

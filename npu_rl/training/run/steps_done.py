@@ -1,4 +1,4 @@
-"""Steps that a run's trainer has done by its own count, which decides whether it ended early."""
+"""The number of steps by the trainer's own count, which shows whether it ended early."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ COUNTS_BATCHES = "dapo-counts-generations"  # the known fault
 
 
 def steps_done(loaded: LoadedRecipe, code: Path, points: Sequence[Point]) -> int:
-    """Return the steps of a run: the number of its last one.
+    """Return a run's number of steps, which is the number of its last step.
 
     DAPO's trainer counts the batches that it generates in their place, where the tree has that fault or the adaptation
     `dapo-steps` is off: it has ended as it should, although with fewer updates.

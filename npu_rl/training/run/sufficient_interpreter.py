@@ -1,4 +1,4 @@
-"""The training interpreter of a workspace, which has every package that the stack requires."""
+"""The training interpreter of a workspace, checked for every package that the stack requires."""
 
 from __future__ import annotations
 

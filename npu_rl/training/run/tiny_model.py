@@ -1,4 +1,4 @@
-"""The tiny model and the generated data of a recipe: made once and kept beside the runs."""
+"""The tiny model and the generated data of a recipe, made once and kept beside the runs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _kinds(recipe: Recipe) -> list[str]:
 
 
 def maker_command(interpreter: Interpreter, recipe: Recipe, folder: str) -> list[str]:
-    """Return the command that makes them in an empty folder. Its environment needs MAKER_ENVIRONMENT."""
+    """Return the command that makes model and data in an empty folder. It needs MAKER_ENVIRONMENT's variables."""
     return [
         *(interpreter.path, "-m", MAKER_MODULE, folder),
         *(str(recipe.seed), str(recipe.data.rows), *_kinds(recipe)),

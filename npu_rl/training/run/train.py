@@ -81,14 +81,14 @@ def _no_checkpoint_reason(record: RunRecord, recipe: Recipe) -> str:
 
 
 class RunFailed(NpuRlError):
-    """A failed trainer or an unmet goal; `points` has the metrics by step until then."""
+    """A failed trainer or an unmet goal. `points` has the metrics by step so far."""
 
     points: tuple[Point, ...] = ()
 
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run that ended well.
+    """A successful run.
 
     Attributes:
         points: Metrics by step, of all attempts.
@@ -119,7 +119,7 @@ class TrainedRun:
 
 @dataclass(frozen=True)
 class TransferLimits:
-    """Greatest mean differences between the probabilities that rollout and actor give a token.
+    """The largest mean differences between the token probabilities of rollout and actor.
 
     Attributes:
         first: In the first step, whose policy is the model's; None: as later.
@@ -131,7 +131,7 @@ class TransferLimits:
 
 
 def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> TrainedRun:
-    """Run the recipe to its end, with `resume` from its newest checkpoint.
+    """Run the recipe to its end; with `resume`, from its newest checkpoint.
 
     Raises RunFailed if the trainer fails or misses the goal, RunStopped if the user or the system stops the run, and
     NpuRlError if the record exists or can't be continued.
@@ -225,7 +225,7 @@ def run_attempt(
 
 
 def write_dry_run(prepared: Prepared) -> dry_run.DryRun:
-    """Write the resolved recipe and the scripts of a dry run; only Hydra is run, to compose the configuration."""
+    """Write the resolved recipe and the scripts of a dry run. Only runs Hydra, to compose the configuration."""
     runs = runs_folder(prepared.paths)
     command = _first_command(prepared, runs)
     written = dry_run.write(runs, prepared, command, compose(prepared, command).config)
@@ -235,7 +235,7 @@ def write_dry_run(prepared: Prepared) -> dry_run.DryRun:
 
 
 def _first_command(prepared: Prepared, runs: Path) -> Command:
-    """Return the command of the first attempt of a run that is not started."""
+    """Return the command of a run's first attempt without starting it."""
     return prepared.command(runs, uuid.uuid4().hex, 1, None)
 
 
@@ -265,7 +265,7 @@ def _open_record(
 def require_checkpoint(
     prepared: Prepared, record: RunRecord, config: Mapping[str, object], notify: Callable[[str], None]
 ) -> None:
-    """Select the newest complete checkpoint to resume from. Raises NpuRlError without one, or with nothing to do."""
+    """Select the newest complete checkpoint to resume from. Raises NpuRlError without one, or if no steps are left."""
     if prepared.recipe.has_own_keys:
         point = ResumePoint(record.latest_checkpoint if can_resume(prepared.recipe) else None)
     else:
@@ -291,7 +291,7 @@ def require_checkpoint(
 
 
 def new_record(prepared: Prepared, runs: Path, name: str, facts: Mapping[str, object]) -> RunRecord:
-    """Create a record with the workspace's lock; secrets in the facts for run.json are masked."""
+    """Create a record with the workspace's lock. Secrets in the facts for run.json are masked."""
     return RunRecord.create(
         runs,
         name,
@@ -390,7 +390,7 @@ def _failure(attempt: Attempt, code: int) -> RunFailed:
 
 
 def _lost_nodes(attempt: Attempt, status: str, lost: list[str], found: Explanation | None) -> RunFailed:
-    """Return the failure of a run whose cluster has lost nodes, the cause of all errors in the log."""
+    """Return the failure of a run whose cluster has lost nodes, which explains all errors in the log."""
     return RunFailed(
         f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
         where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",

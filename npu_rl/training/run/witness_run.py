@@ -75,7 +75,7 @@ def run_witness(
 
 
 def witness_environment(witness: Witness, code: Path, folder: Path) -> dict[str, str]:
-    """Return a witness's environment. Switches of this process's own are not passed on.
+    """Return a witness's environment, without this process's adaptation switches.
 
     Args:
         folder: An empty folder for what the stack writes into a home or a cache.

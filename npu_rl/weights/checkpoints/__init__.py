@@ -1,1 +1,1 @@
-"""Model weights: cast, checked. The tensors themselves are read by workers in an interpreter that has torch."""
+"""Casting, checking and converting model weights; workers in an interpreter with torch read the tensors."""

@@ -1,4 +1,4 @@
-"""`weights cast`: a checkpoint in DeepSeek's FP8 as one in BF16, shard by shard."""
+"""`weights cast`: convert a checkpoint from DeepSeek's FP8 to BF16, shard by shard."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 
 @dataclass(frozen=True)
 class CastPlan:
-    """All that a cast writes, found from the headers.
+    """The output of a cast, planned from the headers of the input.
 
     Attributes:
         sizes: Bytes of each shard of the output, by file name.
         config: config.json of the output.
-        config_changes: Its changes, as lines.
+        config_changes: One line for each change to config.json.
     """
 
     checkpoint: HfCheckpoint
@@ -145,7 +145,7 @@ def _planned_size(checkpoint: HfCheckpoint, shard: PlannedShard) -> int:
 
 
 def _write_others(plan: CastPlan, source: Path, target: Path) -> None:
-    """Write all but the shards, the index last."""
+    """Write all files except the shards; the index is written last."""
     plan.others.copy(source, target)
     with disk_errors(target):
         _write_json(target / CONFIG, plan.config)

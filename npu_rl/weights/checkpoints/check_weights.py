@@ -1,4 +1,4 @@
-"""`weights check`: a checkpoint against its own index and config.json, the model of transformers, and a recipe."""
+"""`weights check`: compare a checkpoint with its index, its config.json, transformers' model and a recipe."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is an error."""
+        """Whether the check found no errors."""
         return self.checked.ok
 
     def to_json(self) -> dict[str, Any]:
@@ -55,7 +55,7 @@ class CheckReport:
 
 
 def is_checkpoint(folder: Path) -> bool:
-    """Return whether a folder looks like a checkpoint of Hugging Face's layout, or any unfinished one."""
+    """Return whether a folder looks like a Hugging Face checkpoint, or like unfinished output of any format."""
     if is_unfinished(folder, CONVERT_NAME):
         return True
     return (folder / CONFIG).exists() or (folder / INDEX).exists() or any(folder.glob("*.safetensors"))
@@ -126,7 +126,7 @@ def _compare_tensors(checked: CheckedFolder, answer: Mapping[str, Any]) -> None:
 
 
 def _compare_tied(checked: CheckedFolder, answer: Mapping[str, Any], workers: Workers) -> None:
-    """Find stored tensors that are tied to others; of the head, and of no other tensor, the values are read."""
+    """Report stored tensors that are tied to others. Only the values of the output head are compared."""
     assert checked.checkpoint is not None
     stored = sorted(checked.checkpoint.weight_map.keys() & set(answer["tied"]))
     if not stored:
@@ -144,6 +144,6 @@ def _compare_tied(checked: CheckedFolder, answer: Mapping[str, Any], workers: Wo
 
 
 def _is_known_beside(checked: CheckedFolder, name: str) -> bool:
-    """Return whether other findings are about this tensor: of multi-token prediction, or a scale of FP8."""
+    """Return whether other findings cover this tensor: an FP8 scale, or part of multi-token prediction."""
     assert checked.checkpoint is not None
     return name in checked.mtp or name.endswith(SCALE_SUFFIX)

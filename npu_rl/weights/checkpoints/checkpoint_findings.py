@@ -22,13 +22,13 @@ DTYPES = {"bfloat16": "BF16", "float16": "F16", "float32": "F32"}
 
 
 class WantedCheckpoint(Protocol):
-    """The model and format that a recipe wants of a folder. What differs is added to the folder's findings."""
+    """The model and format that a recipe expects. Its methods add differences to the folder's findings."""
 
     def compare_architecture(self, checked: CheckedFolder) -> None:
         """Compare config.json's sizes with the model's."""
 
     def compare_transformers(self, checked: CheckedFolder, version: str) -> None:
-        """Compare the version of transformers that made the model with the stack's."""
+        """Compare the version of transformers that saved the model with the stack's version."""
 
     def compare_format(self, checked: CheckedFolder, ranks: Sequence[int]) -> None:
         """Compare the format of a Megatron checkpoint, and the ranks of a legacy one."""
@@ -36,7 +36,7 @@ class WantedCheckpoint(Protocol):
 
 @dataclass
 class CheckedFolder:
-    """A checkpoint's folder, and what was found in it.
+    """A checkpoint folder and the findings about it.
 
     Attributes:
         checkpoint: None if the folder has no readable weights.
@@ -62,7 +62,7 @@ class CheckedFolder:
 
     @property
     def ok(self) -> bool:
-        """Whether no finding is an error."""
+        """Whether the check found no errors."""
         return not any(found.severity is Severity.ERROR for found in self.findings)
 
     @property
@@ -79,7 +79,7 @@ class CheckedFolder:
         self.add(rule, Severity.ERROR, where, message, fix)
 
     def unreadable(self, error: TensorError | NpuRlError) -> None:
-        """Add that a file can't be read as part of a checkpoint."""
+        """Add a finding that a file of the checkpoint can't be read."""
         why = (error.why or "").replace("\n", " ").rstrip(".")
         message, fix = ". ".join(filter(None, (error.what, why))), (error.hint or "").rstrip(".")
         self.error("weights-files", error.where or self.folder, message, fix)
@@ -128,7 +128,7 @@ def _read_headers(checked: CheckedFolder, checkpoint: HfCheckpoint) -> None:
 
 
 def _check_config(checked: CheckedFolder, config: dict[str, object]) -> None:
-    """Find what verl's Megatron path refuses (verl/models/mcore/config_converter.py@55e3c5b)."""
+    """Report config.json settings that verl's Megatron path refuses (verl/models/mcore/config_converter.py@55e3c5b)."""
     place = checked.folder / CONFIG
     if config.get("quantization_config"):
         in_bf16 = (

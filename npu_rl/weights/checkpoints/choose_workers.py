@@ -1,4 +1,4 @@
-"""Where the workers of a command run: on this host, or on those of a Ray cluster."""
+"""Choice of a command's workers: on this host, or on the hosts of a Ray cluster."""
 
 from __future__ import annotations
 

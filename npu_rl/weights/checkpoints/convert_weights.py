@@ -1,4 +1,4 @@
-"""`weights convert`: a checkpoint in another format, file by file."""
+"""`weights convert`: write a checkpoint in another format, file by file."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _report(
 
 
 def _other_files(options: ConvertOptions) -> OtherFiles:
-    """Return config.json, tokenizer and the like, which are copied into a Hugging Face folder."""
+    """Return the files to copy into a Hugging Face folder, such as config.json and the tokenizer."""
     model = options.config or options.source
     if options.layout.format != "hf" or not (model / CONFIG).is_file():
         return OtherFiles((), ())

@@ -1,4 +1,4 @@
-"""The hash list of a checkpoint, with which other nodes prove their copies; also readable by `sha256sum -c`."""
+"""The hash list of a checkpoint, for verifying copies on other nodes; `sha256sum -c` can read it, too."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 @dataclass(frozen=True)
 class HashComparison:
-    """A folder compared with its list.
+    """The result of comparing a folder with its hash list.
 
     Attributes:
         files: Number of files in the list.
@@ -43,7 +43,7 @@ class HashComparison:
 
     @property
     def ok(self) -> bool:
-        """Whether all files are there and as they were."""
+        """Whether all files are present and unchanged."""
         return not (self.changed or self.missing)
 
 
@@ -57,7 +57,7 @@ def write_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> H
     path = folder / NAME
     if path.exists():
         raise UsageError(
-            "The folder has a list of hashes already",
+            "The folder already has a list of hashes",
             where=str(path),
             hint="Verify it with --verify-hashes. If the files have changed on purpose, remove it first.",
         )
@@ -71,7 +71,7 @@ def write_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> H
 
 
 def _require_listable(folder: Path, names: Sequence[str]) -> None:
-    """Raise WeightsError if a file is missing, or has a name that is not a line of text."""
+    """Raise WeightsError if the folder has no files, or if a file name can't be stored on one line."""
     if not names:
         raise WeightsError("The folder has no files", where=str(folder))
     odd = next((name for name in names if not name.isprintable()), None)
@@ -85,7 +85,7 @@ def _require_listable(folder: Path, names: Sequence[str]) -> None:
 
 
 def verify_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> HashComparison:
-    """Read every byte of the listed files and compare. Raises WeightsError without a list that can be read."""
+    """Hash the listed files and compare them with the list. Raises WeightsError if the list can't be read."""
     expected = _read_list(folder / NAME)
     present = _files(folder)
     there = [name for name in expected if name in present]
@@ -100,12 +100,12 @@ def verify_hashes(folder: Path, count: int, progress: Callable[[int], None]) -> 
 
 
 def bytes_to_read(folder: Path) -> int:
-    """Return the bytes of all files that a list has."""
+    """Return the total size in bytes of the files that a hash list covers."""
     return _size(folder, _files(folder))
 
 
 def _files(folder: Path) -> list[str]:
-    """Return the files of a folder and those below it, by relative path; links count as what they lead to.
+    """Return the relative paths of all files in a folder and its subfolders, following links.
 
     Hidden ones but `.metadata` of `torch_dist` are left out: a download from a hub keeps its notes in `.cache`. So are
     the list itself and the journals.
@@ -129,7 +129,7 @@ def _size(folder: Path, names: Sequence[str]) -> int:
 def _hash_files(
     folder: Path, names: Sequence[str], count: int, progress: Callable[[int], None]
 ) -> dict[str, str]:
-    """Hash files at once in threads: hashlib and reads let go of Python's lock, so they need no processes."""
+    """Hash files in parallel threads: hashlib and file reads release the GIL, so processes aren't needed."""
     largest_first = sorted(names, key=lambda name: -(folder / name).stat().st_size)
     with ThreadPoolExecutor(max_workers=max(1, count)) as pool:
         futures = {name: pool.submit(_hash_file, folder / name, progress) for name in largest_first}
@@ -160,7 +160,7 @@ def _read_list(path: Path) -> dict[str, str]:
             if match is None or not _is_inside(match[2]):
                 raise ValueError(f"line {number} is not the hash and path of a file in the folder")
             if match[2] in found:
-                raise ValueError(f"line {number} lists {match[2]} again")
+                raise ValueError(f"line {number} repeats {match[2]}")
             found[match[2]] = match[1]
     except (OSError, ValueError) as error:
         raise WeightsError("The list of hashes can't be read", where=str(path), why=str(error)) from error

@@ -1,4 +1,4 @@
-"""Findings of `weights check` in a Megatron checkpoint: its files, and whether a recipe loads its format."""
+"""`weights check` for Megatron checkpoints: their files, and whether a recipe can load the format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _METADATA = ".metadata"
 
 
 def is_megatron_checkpoint(folder: Path) -> bool:
-    """Return whether a folder looks like one, whole or not, of torch_dist or legacy."""
+    """Return whether a folder looks like a Megatron checkpoint (torch_dist or legacy), complete or not."""
     if (folder / INDEX).exists() or any(folder.glob("*.safetensors")):
         return False
     parts = (_METADATA, _TRACKER)
@@ -27,7 +27,7 @@ def is_megatron_checkpoint(folder: Path) -> bool:
 
 
 def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | None) -> CheckedFolder:
-    """Check the folder of a finished conversion or of a trainer; no tensor value is read.
+    """Check the folder of a finished conversion or a trainer, without reading tensor values.
 
     Raises:
         HostError: If the interpreter can't be run, or has no torch.
@@ -62,7 +62,7 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
 
 
 def _compare_journal(checked: CheckedFolder) -> None:
-    """Find the files that `weights convert` has finished and that are missing or of another size."""
+    """Report files that `weights convert` finished but that are now missing or have another size."""
     sizes = finished_sizes(checked.folder, CONVERT_NAME)
     changed = sorted(name for name, size in sizes.items() if file_size(checked.folder / name) != size)
     if changed:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint beside its weights: which are copied to a new one."""
+"""The files of a checkpoint other than its weights, and which of them are copied to a new checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class OtherFiles:
     left: tuple[str, ...]
 
     def copy(self, source: Path, target: Path) -> None:
-        """Copy the files, atomically and on the disk when this returns."""
+        """Copy the files, each atomically and synced to disk."""
         for name in self.copied:
             part = part_of(target / name)
             with disk_errors(part), open_file(source / name) as reader, part.open("xb") as writer:
@@ -39,17 +39,17 @@ class OtherFiles:
             part.replace(target / name)
 
     def size(self, source: Path) -> int:
-        """Return the bytes of the files that are copied."""
+        """Return the total size in bytes of the copied files."""
         return sum((source / name).stat().st_size for name in self.copied)
 
     @property
     def code(self) -> tuple[str, ...]:
-        """Names of the copied files with Python code, which npu-rl never runs."""
+        """Names of the copied Python files, which npu-rl never runs."""
         return tuple(name for name in self.copied if name.endswith(".py"))
 
 
 def other_files(folder: Path, shards: tuple[str, ...]) -> OtherFiles:
-    """Look at a checkpoint's folder; a link counts as what it leads to."""
+    """Sort the other files of a checkpoint's folder into copied and left; links are followed."""
     copied: list[str] = []
     left: list[str] = []
     for path in sorted(folder.iterdir()):

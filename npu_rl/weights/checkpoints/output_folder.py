@@ -1,4 +1,4 @@
-"""Requirements on an output folder before weights are written to it."""
+"""Checks of an output folder before weights are written to it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def require_apart(source: Path, target: Path) -> None:
 
 
 def require_no_links(target: Path, files: Iterable[str]) -> None:
-    """Raise UsageError if a subfolder for the output's files is a link, which would put them elsewhere."""
+    """Raise UsageError if an output subfolder is a symbolic link, which would redirect files elsewhere."""
     folders = {folder for name in files for folder in Path(name).parents}
     linked = sorted(str(folder) for folder in folders if (target / folder).is_symlink() and folder.name)
     if linked:
@@ -50,7 +50,7 @@ def require_unchanged(target: Path, sizes: Mapping[str, int], what: str, last: S
     changed += sorted(name for name in last if file_size(target / name) is None)
     if changed:
         raise UsageError(
-            f"A finished {what} was changed afterwards",
+            f"A finished {what} has changed since it was written",
             where=str(target),
             why=f"{changed[0]} is missing or has another size; {len(changed)} such "
             f"{'file' if len(changed) == 1 else 'files'}.",
@@ -59,7 +59,7 @@ def require_unchanged(target: Path, sizes: Mapping[str, int], what: str, last: S
 
 
 def require_space(target: Path, needed: int) -> None:
-    """Raise HostError if the disk of a folder, or of the nearest above it that exists, is too small for so much."""
+    """Raise HostError if the disk of a folder, or of its nearest existing parent, lacks `needed` bytes."""
     with disk_errors(target):
         place = next(path for path in (target, *target.absolute().parents) if path.exists())
         found = os.statvfs(place)
@@ -78,7 +78,7 @@ def require_space(target: Path, needed: int) -> None:
 
 
 def sampled_crc32_of(path: Path) -> int | None:
-    """Return the sum of a file; None if it can't be read."""
+    """Return the sampled CRC-32 of a file; None if the file can't be read."""
     found = SampledSum()
     try:
         with open_file(path) as file:
@@ -90,7 +90,7 @@ def sampled_crc32_of(path: Path) -> int | None:
 
 
 def file_size(path: Path) -> int | None:
-    """Return the bytes of a file; None if it can't be looked at."""
+    """Return a file's size in bytes; None if the file is inaccessible."""
     try:
         return path.stat().st_size
     except OSError:

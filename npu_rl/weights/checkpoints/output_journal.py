@@ -1,4 +1,4 @@
-"""The journal of a cast or conversion in its output folder: its input, and the finished shards."""
+"""The journal that a cast or conversion keeps in its output folder: the input and the finished shards."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | o
 
 
 class OutputJournal:
-    """One line of JSON for the input, one for each finished shard, one before the other files, and one for the end.
+    """A journal of JSON lines: the input, each finished shard, the start of the other files, and the end.
 
     Attributes:
-        folder: The output's.
+        folder: The output folder.
         shards: Size of each finished shard, by file name.
-        damaged: Finished shards that are no longer what was written, once `whole` was asked.
+        damaged: Finished shards whose content has changed since; set by `whole`.
         finished: The last line's content; None while the cast is unfinished.
     """
 
     def __init__(self, folder: Path, source: Path, digest: str, name: str = NAME) -> None:
-        """Open or begin the journal of a folder, and hold a lock on it until `close`.
+        """Open or create the journal of a folder, and lock it until `close`.
 
         Raises:
             UsageError: If the folder has other files but no journal, or another process writes into it.
@@ -67,9 +67,9 @@ class OutputJournal:
             raise
 
     def whole(self, files: Collection[str]) -> set[str]:
-        """Return those of the output's files that are finished, and have what was written, by samples of each sector.
+        """Return the finished output files whose content is unchanged, as far as a sampled checksum shows.
 
-        Each is read. What a journal of an older npu-rl has no checksum of is not whole.
+        Reads every file. A file without a checksum, from an older npu-rl's journal, counts as changed.
         """
         named = [name for name in self.shards if name in files]
         with ThreadPoolExecutor(_READERS) as pool:
@@ -78,7 +78,7 @@ class OutputJournal:
         return {name for name in named if found[name]}
 
     def add(self, written: Mapping[str, Any]) -> None:
-        """Note a finished shard, on the disk when this returns.
+        """Record a finished shard, and sync the journal to disk.
 
         Args:
             written: `shard`, its file name; `size`; `sampled_crc32`; `places`, the CRC-32 of a file of places beside
@@ -107,33 +107,33 @@ class OutputJournal:
             return False
 
     def require_free(self, names: Iterable[str]) -> None:
-        """Raise UsageError for a file beside the shards that is there before this cast or conversion writes it."""
+        """Raise UsageError if one of the other output files exists before this command has written it."""
         present = {name for name in names if os.path.lexists(self.folder / name)}
         found = [] if self._completing else sorted(present)
         if found:
             raise UsageError(
-                "The output folder has files of something else",
+                "The output folder has files that this command did not write",
                 where=str(self.folder),
                 why=", ".join(found[:5])
                 + (f" and {len(found) - 5} more" if found[5:] else "")
-                + ": the output has files of these names, and has not written them yet.",
-                hint="Move them to another place, and run the command again.",
+                + ": the output needs these names, and has not written them yet.",
+                hint="Move them elsewhere, and run the command again.",
             )
 
     def complete(self, names: Iterable[str]) -> None:
-        """Note that the files beside the shards are written from now on. Raises UsageError as `require_free` does."""
+        """Record that the other output files are about to be written. Raises UsageError as `require_free` does."""
         self.require_free(names)
         if not self._completing:
             self._append({"completing": True})
             self._completing = True
 
     def finish(self, facts: Mapping[str, Any]) -> None:
-        """Note the end of the cast."""
+        """Record the end of the cast or conversion."""
         self._append({"finished": dict(facts)})
         self.finished = facts
 
     def close(self) -> None:
-        """Give up the lock."""
+        """Release the lock."""
         os.close(self._handle)
 
     def _content(self) -> bytes:
@@ -185,9 +185,9 @@ class OutputJournal:
             raise WeightsError(_UNREADABLE, where=str(self._path), why=why, hint=_ANOTHER) from error
         if not same:
             raise WeightsError(
-                "The output folder has the output of another input",
+                "The output folder belongs to another input",
                 where=str(self._path),
-                why=f"It was begun from {first.get('input')}; the index, headers or values of {source} are others.",
+                why=f"It was started from {first.get('input')}; {source} has another index, headers or values.",
                 hint="Choose another output folder, or remove that one.",
             )
 
@@ -200,7 +200,7 @@ def _lines(content: bytes) -> Iterator[Any]:
 
 
 def _file_name(line: Mapping[str, Any]) -> str:
-    """Return the file that a line calls finished. Raises ValueError for one outside of the journal's folder."""
+    """Return the name of the finished file in a line. Raises ValueError if it is outside the journal's folder."""
     name = line["shard"]
     if not isinstance(name, str) or not all(map(is_file_name, name.split("/"))):
         raise ValueError(f"{shown(name)} is not a file of this folder")
@@ -208,7 +208,7 @@ def _file_name(line: Mapping[str, Any]) -> str:
 
 
 def is_unfinished(folder: Path, name: str = NAME) -> bool:
-    """Return whether a folder has the journal of a cast that has not finished; with CONVERT_NAME, of a conversion."""
+    """Return whether a folder has the journal of an unfinished cast (or conversion, with CONVERT_NAME)."""
     try:
         lines = read_file(folder / name, _LARGEST).splitlines()
     except (OSError, ValueError):
@@ -217,7 +217,7 @@ def is_unfinished(folder: Path, name: str = NAME) -> bool:
 
 
 def finished_sizes(folder: Path, name: str) -> dict[str, int]:
-    """Return the size of each file that a journal in a folder calls finished; empty without one that can be read."""
+    """Return the size of each finished file in a folder's journal; empty if there is no readable journal."""
     sizes: dict[str, int] = {}
     try:
         for line in _lines(read_file(folder / name, _LARGEST)):

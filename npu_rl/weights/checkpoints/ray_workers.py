@@ -1,4 +1,4 @@
-"""Tasks of `npu_rl_tensors` on the hosts of a Ray cluster."""
+"""Workers that run `npu_rl_tensors` tasks on the hosts of a Ray cluster."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CANCEL_TIMEOUT = 40.0  # seconds for Ray to end the tasks after Ctrl-C; a head 
 
 
 def require_address(value: str) -> None:
-    """Raise UsageError for what is neither `auto` nor HOST:PORT."""
+    """Raise UsageError unless the value is `auto` or HOST:PORT."""
     from npu_rl.common.yaml_documents.text_checks import split_address
 
     try:
@@ -28,11 +28,11 @@ def require_address(value: str) -> None:
 
 @dataclass(frozen=True)
 class RayWorkers(Workers):
-    """Workers that Ray starts, `count` at most on each host.
+    """Workers that Ray starts, at most `count` on each host.
 
     Attributes:
         address: HOST:PORT of the head, or `auto` for the cluster that this host belongs to.
-        hosts: What `run` has found: `node`, `host`, `ip`, `cpus`, `workers` and `tasks`, the number that it has done.
+        hosts: The cluster's hosts, set by `run`: `node`, `host`, `ip`, `cpus`, `workers`, and `tasks`, the number done.
     """
 
     address: str = "auto"
@@ -79,14 +79,14 @@ class RayWorkers(Workers):
         return Workers(self.python, 1, self.threads, self.inherit_path).run_here(task)
 
     def describe(self) -> dict[str, Any]:
-        """Return the hosts, with the number of tasks that each has done."""
+        """Return the hosts, with the number of tasks each has completed."""
         return {"hosts": list(self.hosts)}
 
     def _receive(self, process: WorkerProcess) -> dict[str, Any]:
         line = process.receive()
         if line is None:
             raise HostError(
-                "The process that gives tasks to Ray has ended",
+                "The process that submits tasks to Ray has ended",
                 where=self.python,
                 why=process.last_words(),
                 hint="Run the command again: it resumes. `ray status` shows whether the cluster is well.",
@@ -98,7 +98,7 @@ class RayWorkers(Workers):
         return next((host for host in self.hosts if host["node"] == answer.get("node")), {"tasks": 0})
 
     def _fail(self, answer: dict[str, Any], tasks: Sequence[Task]) -> NoReturn:
-        """Raise the error of a task or, if it isn't a task's, of the cluster, with the host's name."""
+        """Raise the error of a task, naming its host, or the error of the cluster."""
         event, index = answer.pop("event"), answer.pop("index", None)
         host = self._host(answer)
         answer = {name: value for name, value in answer.items() if name not in ("node", "bytes")}

@@ -1,4 +1,4 @@
-"""Write the output files that an earlier, interrupted command has not finished, and report progress."""
+"""Write the output files that are not finished yet, resuming after an interruption, with progress reports."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 
 
 class WorkProgress:
-    """Progress of a cast, conversion, audit or export; this class reports nothing."""
+    """Progress callbacks for a cast, conversion, audit or export. This base class reports nothing."""
 
     def begin(self, total: int, done: int) -> None:
-        """Report how many bytes will be written, and how many of them exist."""
+        """Report how many bytes will be written in total, and how many already exist."""
 
     def damaged(self, names: Sequence[str]) -> None:
-        """Report which finished files are written again, since their content has changed."""
+        """Report the finished files that will be rewritten because their content has changed."""
 
     def advance(self, count: int) -> None:
         """Report the number of bytes written since the last call."""
@@ -38,7 +38,7 @@ def write_files(
     workers: Workers,
     watch: WorkProgress,
 ) -> int:
-    """Have workers write the files that are not finished; return how many were.
+    """Have workers write the unfinished files. Returns how many were finished before.
 
     Args:
         journal: Of the output; it notes each file once it is whole.
@@ -73,6 +73,6 @@ def write_files(
 
 
 def made_by() -> dict[str, str]:
-    """Return the version of npu-rl and the time, for a report."""
+    """Return npu-rl's version and the current time, for a report."""
     now = datetime.datetime.now(datetime.timezone.utc)
     return {"npu_rl": npu_rl.__version__, "date": now.isoformat(timespec="seconds")}

@@ -1,4 +1,4 @@
-"""Unfinished files of a killed cast, conversion or export: names as from `part_file` and `disk`, and folders."""
+"""Removal of the unfinished files and staging folders of a killed cast, conversion or export."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LOCK = ".lock"
 
 
 def remove_unfinished(folder: Path, files: Iterable[str]) -> None:
-    """Remove the unfinished files of an output folder; a file with another name is not ours.
+    """Remove the unfinished files of an output folder; files with other names are kept.
 
     Args:
         files: The output's own files, as paths in the folder.
@@ -46,13 +46,13 @@ def remove_unfinished(folder: Path, files: Iterable[str]) -> None:
 
 
 def staging_folder(target: Path) -> tuple[Path, Path]:
-    """Return a new hidden path beside the target, within whose file system it can be renamed, and that of its lock."""
+    """Return a new hidden path beside the target, in the same file system, and the path of its lock."""
     staged = target.with_name(f".{target.name[:100]}.{os.urandom(6).hex()}.part")
     return staged, staged.with_suffix(_LOCK)
 
 
 def remove_left_over(target: Path) -> None:
-    """Remove the staging folders of killed exports to the target, whose locks are free."""
+    """Remove the staging folders of killed exports to the target. Folders whose lock is held are kept."""
     form = re.compile(re.escape(f".{target.name[:100]}.") + "[0-9a-f]{12}" + re.escape(_LOCK))
     there = target.parent.iterdir() if target.parent.is_dir() else ()
     for lock in [path for path in there if form.fullmatch(path.name)]:

@@ -1,4 +1,4 @@
-"""Workers of `npu_rl_tensors` in the training interpreter, and the tasks that they share."""
+"""Worker processes of `npu_rl_tensors` in the training interpreter, and the tasks they run."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Workers:
-    """The way of running tasks.
+    """Worker processes that run tasks.
 
     Attributes:
-        python: The interpreter that has torch.
-        count: Processes at once.
-        threads: Of torch in each process.
-        inherit_path: Whether the workers get PYTHONPATH of this process, in which CANN has its modules.
+        python: An interpreter that has torch.
+        count: Number of parallel processes.
+        threads: Number of torch threads in each process.
+        inherit_path: Whether workers inherit this process's PYTHONPATH, which contains CANN's modules.
     """
 
     python: str
@@ -58,7 +58,7 @@ class Workers:
         on_result: Callable[[Any], None],
         on_progress: Callable[[int], None],
     ) -> None:
-        """Run all tasks; the first failure ends the others at once. Both callbacks are called by one thread at a time.
+        """Run all tasks; the first failure stops the others at once. Callbacks run in one thread at a time.
 
         Raises:
             WeightsError: If the files are at fault.
@@ -73,7 +73,7 @@ class Workers:
         return found[0]
 
     def describe(self) -> dict[str, Any]:
-        """Return the description of the workers in a report; empty for workers of this host."""
+        """Return a report's description of the workers; empty for workers on this host."""
         return {}
 
     def command(self) -> list[str]:
@@ -96,7 +96,7 @@ class Workers:
 
 
 def as_npu_rl_error(error: TensorError) -> NpuRlError:
-    """Return npu-rl's error for one of npu_rl_tensors."""
+    """Convert an error of npu_rl_tensors to npu-rl's."""
     kind = HostError if error.host else WeightsError
     return kind(error.what, where=error.where or None, why=error.why or None, hint=error.hint or None)
 
@@ -142,7 +142,7 @@ class _Round:
             raise failure
 
     def _drive(self) -> None:
-        """Start a worker and give it tasks until none is left, or anything has failed."""
+        """Start a worker and pass it tasks until none are left or one has failed."""
         try:
             process = self._start()
             if process is None or self._answer(process, None) is None:
@@ -170,7 +170,7 @@ class _Round:
             return self._tasks.popleft() if self._tasks and self._failure is None else None
 
     def _answer(self, process: WorkerProcess, task: Task | None) -> Any:
-        """Return the value of a task, or True for a worker that is ready."""
+        """Return the value of a finished task, or True if the worker is ready."""
         while (line := process.receive()) is not None:
             answer = json.loads(line)
             event = answer.pop("event")
@@ -185,7 +185,7 @@ class _Round:
             else:
                 raise_answer(event, answer, task)
         raise HostError(
-            "A worker ended before its task did",
+            "A worker exited before its task was finished",
             where=self._workers.python if task is None else task.subject,
             why=process.last_words(),
             hint="signal 9 is often the kernel's, for want of memory: run again with fewer workers (--workers 1)."
@@ -195,7 +195,7 @@ class _Round:
 
 
 def raise_answer(event: str, answer: dict[str, Any], task: Task | None) -> NoReturn:
-    """Raise npu-rl's error for an event other than a task's result."""
+    """Raise the npu-rl error that an event describes, if the event is not a task's result."""
     subject = task.subject if task else ""
     if event == "bug":
         raise RuntimeError(f"{subject}\n{answer['trace']}")

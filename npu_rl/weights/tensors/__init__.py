@@ -1,4 +1,4 @@
-"""A root of PYTHONPATH: the package `npu_rl_tensors`, which runs in an interpreter that has torch.
+"""PYTHONPATH root of `npu_rl_tensors`, a package that runs in an interpreter with torch.
 
 `npu_rl.weights.checkpoints` starts its workers, and imports those of its modules that need no torch.
 """

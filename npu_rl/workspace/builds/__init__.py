@@ -1,1 +1,1 @@
-"""`setup --build`: the manifest's build commands, run on copies of their components, and what they made."""
+"""`setup --build`: runs the manifest's build commands on copies of components, and collects the products."""

@@ -1,4 +1,4 @@
-"""Building the components of a workspace whose manifest has commands for it.
+"""Building of the workspace components that have build commands in the manifest.
 
 A build works in a copy of its component's whole checkout. What it made is moved into the workspace, and the receipt
 lists it, only once every command has ended well and nothing else of the workspace has changed.
@@ -53,7 +53,7 @@ class Builder:
 
 @dataclass(frozen=True)
 class BuildOutcome:
-    """The products of a component, and whether they were there already."""
+    """The products of a component, and whether they existed already."""
 
     component: str
     products: tuple[BuiltProduct, ...]
@@ -63,7 +63,7 @@ class BuildOutcome:
 def build_components(
     paths: WorkspacePaths, lock: Lock, builder: Builder, notify: Notify
 ) -> list[BuildOutcome]:
-    """Build each component whose products are not there, in the lock's order.
+    """Build each component whose products are missing, in the lock's order.
 
     Args:
         lock: The lock that the workspace was set up from; its commands are run.
@@ -90,7 +90,7 @@ def build_components(
 
 
 def _current(paths: WorkspacePaths, lock: Lock, name: str, builder: Builder) -> tuple[BuiltProduct, ...]:
-    """Return the products of a component if all are there, of these sources, commands and this Python."""
+    """Return the products of a component if all exist and were built with these sources, commands and Python."""
     every = built_products(read_receipt(paths).setup).values()
     own = tuple(product for product in every if product.component == name)
     fine = all(
@@ -104,7 +104,7 @@ def _current(paths: WorkspacePaths, lock: Lock, name: str, builder: Builder) -> 
 
 @contextlib.contextmanager
 def _build_folder(paths: WorkspacePaths) -> Iterator[Path]:
-    """Make a build's folder in `.npu-rl`, which is removed at the end; the next setup removes that of a killed one."""
+    """Create a build's folder in `.npu-rl`, and remove it at the end. The next setup removes a killed build's."""
     folder = paths.hidden / f"build-{os.urandom(6).hex()}"
     paths.inside.make(folder)
     try:
@@ -115,7 +115,7 @@ def _build_folder(paths: WorkspacePaths) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class _Build:
-    """One build of one component, in a folder of its own."""
+    """One build of one component, in its own folder."""
 
     paths: WorkspacePaths
     lock: Lock
@@ -132,7 +132,7 @@ class _Build:
 
     @property
     def log(self) -> Path:
-        """The output of the commands, until the build has ended."""
+        """The output of the commands while the build is in progress."""
         return self.folder / "build.log"
 
     @property
@@ -141,7 +141,7 @@ class _Build:
         return self.paths.hidden / "builds" / f"{self.name}.log"
 
     def run(self) -> BuildOutcome:
-        """Build, and put the products in place. Raises WorkspaceError, NpuRlError, HostError."""
+        """Build, and move the products into place. Raises WorkspaceError, NpuRlError, HostError."""
         receipt = read_receipt(self.paths)
         source = self.paths.root / "src" / self.name
         shutil.copytree(source, self.copy, symlinks=True, ignore=_pointer_of(source))
@@ -158,7 +158,7 @@ class _Build:
         return BuildOutcome(self.name, tuple(made.values()), already=False)
 
     def _run_step(self, step: LockedBuild) -> None:
-        """Run one command to its end. Raises NpuRlError if it fails; nothing that it started lives on."""
+        """Run one command to its end, and end the processes it left. Raises NpuRlError if it fails."""
         argv = [word.replace("{python}", self.builder.python) for word in step.run]
         self.notify(f"building {self.name}: {one_line(' '.join(argv))}")
         with self.log.open("ab") as log:
@@ -174,11 +174,11 @@ class _Build:
                 f"The build of {self.name} failed",
                 where=str(self.kept_log),
                 why=f"{one_line(' '.join(argv))}\nended with status {code}:\n{self._last_lines()}",
-                hint="The workspace is as it was. Correct what the log says, and run the same command again.",
+                hint="The workspace is unchanged. Fix the error in the log, and run the same command again.",
             )
 
     def _environment(self, step: LockedBuild, mark: str) -> dict[str, str]:
-        """Return the environment of a command: the shell's without Python's, the manifest's and its own."""
+        """Return the environment of a command: the shell's without Python's variables, the manifest's, and its own."""
         shell = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "NPU_RL_"))}
         temporary = str(self.folder / "tmp")
         return {**shell, **self.lock.env, **step.env, "TMPDIR": temporary, RUN_VARIABLE: mark}
@@ -187,7 +187,7 @@ class _Build:
         return "\n".join(self._log_text().splitlines()[-_LAST_LINES:])
 
     def _log_text(self) -> str:
-        """Return the log with secrets masked; of a huge one the end."""
+        """Return the log with secrets masked; only the end of a huge one."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - _LARGEST_LOG))
@@ -201,7 +201,7 @@ class _Build:
         self.paths.inside.write(self.kept_log, self._log_text().encode())
 
     def _require_untouched(self, before: Surroundings, receipt: Receipt) -> None:
-        """Raise WorkspaceError for what the build changed outside its folder, once that is undone."""
+        """Undo the build's changes outside its folder, and raise WorkspaceError if there were any."""
         found = [
             path for path in strays(before, self.paths, self.folder) if not path.startswith(".npu-rl/builds")
         ]
@@ -218,7 +218,7 @@ class _Build:
         )
 
     def _products(self, receipt: Receipt) -> dict[Path, BuiltProduct]:
-        """Return what was made, by its file in the copy. Raises NpuRlError for a pattern that no new file has."""
+        """Return the products by their file in the copy. Raises NpuRlError for a pattern that matches no new file."""
         locked = receipt.files[f"src/{self.name}"]
         files = [
             path.relative_to(self.copy).as_posix()
@@ -234,7 +234,7 @@ class _Build:
                         f"The build of {self.name} made no {pattern}",
                         where=str(self.kept_log),
                         why=f"{one_line(' '.join(step.run))} ended well.",
-                        hint="Correct `products` in the manifest, or the command, and lock again.",
+                        hint="Correct `products` or the command in the manifest, and run npu-rl lock.",
                     )
                 made |= {self.copy / path: self._product(path) for path in new}
         return made
@@ -275,5 +275,5 @@ class _Build:
 
 
 def _pointer_of(source: Path) -> Callable[[str, list[str]], list[str]]:
-    """Return what keeps the pointer to the workspace's repository out of a copy: git would write there."""
+    """Return a copytree filter that leaves out the `.git` file, through which git would write to the workspace."""
     return lambda folder, names: [".git"] if Path(folder) == source and ".git" in names else []

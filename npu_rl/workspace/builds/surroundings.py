@@ -1,4 +1,4 @@
-"""Changes that a build made in a workspace outside of its copy of the component."""
+"""Changes that a build made in a workspace outside its copy of the component."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN = (".npu-rl/stat.json", ".npu-rl/busy.lock", ".npu-rl/builds")
 
 @dataclass(frozen=True)
 class Surroundings:
-    """A workspace before a build.
+    """The state of a workspace before a build.
 
     Attributes:
         stats: `stat` results of all files and folders, by path.
@@ -43,7 +43,7 @@ def look_around(paths: WorkspacePaths, apart: Path) -> Surroundings:
 
 
 def _walk(home: Path, apart: Path) -> Iterator[tuple[str, Stat]]:
-    """Yield each file and folder of the parts that setup lays; of a folder only its inode and mode count."""
+    """Yield each file and folder created by setup. For folders only inode and mode are compared."""
     pending = [home / name for name in _ROOTS]
     while pending:
         place = pending.pop()
@@ -62,7 +62,7 @@ def _walk(home: Path, apart: Path) -> Iterator[tuple[str, Stat]]:
 
 
 def strays(before: Surroundings, paths: WorkspacePaths, apart: Path) -> list[str]:
-    """Return the paths that are new, changed or gone since; what is below a new folder counts with it."""
+    """Return the paths that were added, changed or removed since. A new folder stands for its content."""
     after = dict(_walk(paths.root, apart))
     changed = [path for path, stat in after.items() if before.stats.get(path) != stat]
     gone = [path for path in before.stats if path not in after]
@@ -75,7 +75,7 @@ def strays(before: Surroundings, paths: WorkspacePaths, apart: Path) -> list[str
 
 
 def restore(before: Surroundings, found: list[str], paths: WorkspacePaths, receipt: Receipt) -> list[str]:
-    """Undo changes: remove what is new, and write again what was changed or removed.
+    """Undo changes: remove new files, and restore changed or removed ones.
 
     Returns:
         The paths that can't be restored: of packs and repositories, which another setup lays again.
@@ -98,7 +98,7 @@ def restore(before: Surroundings, found: list[str], paths: WorkspacePaths, recei
 
 
 def _restored_from_git(path: str, paths: WorkspacePaths, receipt: Receipt) -> bool:
-    """Write a locked file again, from the workspace's own objects; return whether it is one."""
+    """Restore a locked file from the workspace's own objects. Returns False if the path is not a locked file."""
     root = next((root for root in receipt.files if path.startswith(f"{root}/")), None)
     entry = receipt.files[root].get(path[len(root) + 1 :]) if root else None
     if root is None or entry is None or entry[0] not in (FILE, EXECUTABLE, SYMLINK):

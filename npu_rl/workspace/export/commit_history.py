@@ -1,4 +1,4 @@
-"""The histories of a workspace's code tree and of its whole checkouts, read from a repository that the user works in.
+"""The histories of a workspace's code tree and full checkouts, read from the user's working repositories.
 
 The repository is untrusted: git reads its refs and objects through a view of npu-rl's own, without its configuration,
 and nothing is written into it.
@@ -52,7 +52,7 @@ class HistoryCommit:
 
 @dataclass(frozen=True)
 class WorkspaceHistory:
-    """One root's commits from the first to HEAD, and those that setup laid; `trees` reads the objects of all roots."""
+    """One root's commits from the first to HEAD, and setup's commits. `trees` reads the objects of all roots."""
 
     root: str
     commits: tuple[HistoryCommit, ...]
@@ -61,7 +61,7 @@ class WorkspaceHistory:
 
     @property
     def is_as_laid(self) -> bool:
-        """Whether HEAD is the commit that setup laid."""
+        """Whether HEAD is the commit that setup created."""
         return self.commits[-1].id == self.laid[-1].id
 
 
@@ -90,7 +90,7 @@ _Commits = tuple[HistoryCommit, ...]
 
 
 def _read(paths: WorkspacePaths, root: str, laid: str) -> tuple[_Commits, _Commits]:
-    """Return the commits of a root's HEAD, and those of setup."""
+    """Return the commits up to a root's HEAD, and setup's commits."""
     repository = paths.git / repository_name(root)
     _require_readable(paths, root, repository)
     with view_of_repository(paths.git, repository) as view:
@@ -104,7 +104,7 @@ def _require_readable(paths: WorkspacePaths, root: str, repository: Path) -> Non
         raise WorkspaceError(
             "This copy of the workspace has no git repository",
             where=where,
-            hint="Export where you committed.",
+            hint="Run the export in the copy where you committed.",
         )
     why = why_unreadable(paths.git, root)
     if why is not None:
@@ -119,7 +119,7 @@ def _require_readable(paths: WorkspacePaths, root: str, repository: Path) -> Non
 
 
 def _commits(seen: Git, root: str, tip: str) -> tuple[HistoryCommit, ...]:
-    """Return the commits up to a tip, the first one first. Raises WorkspaceError for merges and too many commits."""
+    """Return the commits up to a tip, oldest first. Raises WorkspaceError for merges and too many commits."""
     try:
         most = f"--max-count={_MAXIMUM_COMMITS + 1}"
         lines = seen.text("rev-list", "--parents", "--topo-order", most, tip, "--").splitlines()
@@ -134,12 +134,12 @@ def _commits(seen: Git, root: str, tip: str) -> tuple[HistoryCommit, ...]:
         if len(row) > 2:
             raise WorkspaceError(
                 f"{commit} is a merge",
-                why="Patches are a line of commits, one after the other.",
+                why="Patches need a linear history.",
                 hint=f"Rebase your commits onto {short(row[1])}: git rebase {short(row[1])}",
             )
     if sum(len(row) == 1 for row in rows) > 1:
         raise WorkspaceError(
-            f"The history of {root} has two beginnings", hint="Rebase your commits on those of setup."
+            f"The history of {root} has two beginnings", hint="Rebase your commits onto those of setup."
         )
     return tuple(found)
 

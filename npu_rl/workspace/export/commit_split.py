@@ -1,4 +1,4 @@
-"""The files of a commit by component, in the component's own paths.
+"""Division of a commit's files by component, with the component's own paths.
 
 A path of the code tree is mapped back through `take`. Files of no component, and those that patches of the tree change,
 belong to the assembled tree, whose patches are applied last.
@@ -34,7 +34,7 @@ class CommitSplitter:
         return frozenset(path for patch in self.lock.tree_patches for path in patch.files)
 
     def split(self, step: PatchCommit) -> dict[str, Changes]:
-        """Return what a step changes, by component.
+        """Return the changes of a step, by component.
 
         Raises:
             WorkspaceError: For a file that setup writes, and for one of two copies of a file.
@@ -65,11 +65,11 @@ class CommitSplitter:
     def _check_copies(
         self, step: PatchCommit, component: LockedComponent, own: str, path: str, after: Entry | None
     ) -> None:
-        """Raise WorkspaceError if the file is laid at another path, too, and was not changed there."""
+        """Raise WorkspaceError if the file also exists at another path of the code, and was not changed there."""
         for other in code_paths(component, own):
             if other != path and self.trees.find(step.commit.tree, other) != after:
                 raise WorkspaceError(
                     f"{step.commit} changes {path} and not {other}",
                     why=f"Both are {own} of its component, so that a patch changes both.",
-                    hint="Copy the one over the other, and git commit --amend.",
+                    hint="Copy one over the other, and git commit --amend.",
                 )

@@ -1,4 +1,4 @@
-"""The command `patches export`: the commits of a workspace as patches beside its manifest, all of them or none."""
+"""The command `patches export`: write the commits of a workspace as patches beside its manifest, atomically."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class CommitExport:
 
 
 def manifest_of(paths: WorkspacePaths) -> str:
-    """Return the manifest that a workspace was set up from, if its lock is still the workspace's.
+    """Return the manifest that a workspace was set up from, if its lock has not changed since.
 
     A receipt may name any path; the lock beside the manifest shows that this is the stack that it describes.
 
@@ -84,14 +84,14 @@ def manifest_of(paths: WorkspacePaths) -> str:
     except (LockError, ValueError):
         pass
     raise UsageError(
-        "The manifest of this workspace is not known",
+        "Unknown manifest of this workspace",
         why="The one that it was set up from is not here, or its lock has changed since.",
-        hint="Name it: npu-rl patches export --manifest FILE",
+        hint="Pass it: npu-rl patches export --manifest FILE",
     )
 
 
 def export_commits(paths: WorkspacePaths, loaded: LoadedManifest, notify: Notify) -> CommitExport:
-    """Write the commits of `code` and `src/NAME` as patches, and enter them into the manifest.
+    """Write the commits of `code` and `src/NAME` as patches, and list them in the manifest.
 
     A failure changes nothing.
 
@@ -138,13 +138,13 @@ def _check_own_manifest(loaded: LoadedManifest) -> None:
         name = loaded.path.stem
         raise ManifestError(
             f"{name} is a bundled manifest, which is never changed",
-            hint=f"Write one of your own that takes it over, and export with it (--manifest mine.yaml):\n"
+            hint=f"Write a manifest that extends it, and export with that (--manifest mine.yaml):\n"
             f"schema: 1\nname: mine\ntitle: {name} with my patches\nextends: {name}",
         )
 
 
 def _roots(lock: Lock, receipt: Receipt, work: Sequence[str]) -> dict[str, str]:
-    """Return the roots to read with the commits of setup: `code`, and whole checkouts with work of the user's."""
+    """Return the roots to read, with setup's commits: `code`, and full checkouts with the user's work."""
     whole = [SOURCES + name for name, component in lock.components.items() if component.checkout == "full"]
     worked_in = [root for root in whole if any(line.startswith(f"{root}: ") for line in work)]
     return {
@@ -154,7 +154,7 @@ def _roots(lock: Lock, receipt: Receipt, work: Sequence[str]) -> dict[str, str]:
 
 
 def _require_clean(paths: WorkspacePaths, history: WorkspaceHistory) -> None:
-    """Raise WorkspaceError unless every file of a root is as in the last commit, regardless of git's index."""
+    """Raise WorkspaceError unless every file of a root equals the last commit, regardless of git's index."""
     root, tree = history.root, history.commits[-1].tree
     files = {path: (entry.mode, entry.oid) for path, entry in history.trees.files(tree)}
     laid = ExpectedTree(files)
@@ -178,14 +178,14 @@ def _require_clean(paths: WorkspacePaths, history: WorkspaceHistory) -> None:
 
 
 def _is_empty_folder(path: Path) -> bool:
-    """Return whether a path is a folder without anything, which no commit can have."""
+    """Return whether a path is an empty folder, which a commit can't contain."""
     return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
 
 
 def _tell_of_other_work(
     histories: Mapping[str, WorkspaceHistory], work: Sequence[str], notify: Notify
 ) -> None:
-    """Print a note on work beside `code` that is not among the commits of a HEAD."""
+    """Print a note on work outside `code` that HEAD's commits don't contain."""
     for line in work:
         root = line.partition(": ")[0]
         if root != ROOT and (root not in histories or histories[root].is_as_laid):
@@ -193,6 +193,6 @@ def _tell_of_other_work(
 
 
 def _locked_texts(receipt: Receipt) -> dict[str, bytes]:
-    """Return the files of the lock's patches by the SHA-256 of their bytes, not by their names in the receipt."""
+    """Return the files of the lock's patches by the SHA-256 of their content, ignoring names in the receipt."""
     texts = [text.encode("utf-8", "surrogateescape") for text in receipt.texts.values()]
     return {hashlib.sha256(text).hexdigest(): text for text in texts}

@@ -1,4 +1,4 @@
-"""The output of an export: the files of patches and series, and the manifest's entries. Nothing is written here."""
+"""Planning of an export, without writing: the files of patches and series, and the manifest's entries."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ class ExportedPatch:
 
 @dataclass
 class ExportPlan:
-    """Files to write, None for one to remove, with patches before the manifest that names them."""
+    """Files to write (None: to remove), with patches before the manifest that names them."""
 
     patches: list[ExportedPatch] = field(default_factory=list)
     files: dict[Path, bytes | None] = field(default_factory=dict)
 
 
 class ExportPlanner:
-    """Plans an export.
+    """Planner of an export.
 
     Args:
         locked_texts: The files of the lock's patches by SHA-256.
@@ -82,7 +82,7 @@ class ExportPlanner:
         self._plan = ExportPlan()
 
     def plan(self, series: SeriesByComponent) -> ExportPlan:
-        """Return what to write. Raises PatchError, ManifestError."""
+        """Plan the export. Raises PatchError, ManifestError."""
         edits = [
             edit
             for name, patches in series.patches.items()
@@ -95,7 +95,7 @@ class ExportPlanner:
         return self._plan
 
     def _component(self, name: str, series: list[SeriesPatch]) -> ListEdit | None:
-        """Plan the patches of a component; return how its list in the manifest changes."""
+        """Plan the patches of a component. Returns the change of its list in the manifest."""
         entries = self._entries[name]
         texts = {p.locked.name: self._locked_text(p, entries) for p in series if p.locked is not None}
         changed = frozenset(
@@ -115,7 +115,7 @@ class ExportPlanner:
         return ListEdit(name, inherited, replaced, added, removed) if added or replaced or removed else None
 
     def _locked_text(self, patch: SeriesPatch, entries: list[EntryFiles]) -> bytes:
-        """Return the new text of a patch of the lock."""
+        """Return the new text of a locked patch."""
         assert patch.locked is not None
         raw = self._locked_texts[patch.locked.sha256]
         if patch.is_unchanged:
@@ -156,7 +156,7 @@ class ExportPlanner:
         return path.relative_to(self._folder).as_posix() if path.is_relative_to(self._folder) else str(path)
 
     def _check_droppable(self, name: str, one: PlacedEntry) -> None:
-        """Raise PatchError for a dropped patch of files that code does not have: squashed, it would lose them."""
+        """Raise PatchError for a dropped patch with files outside `code`, which would be lost if it was squashed."""
         component = self._lock.components.get(name)
         if component is None or name in self._whole:
             return
@@ -172,7 +172,7 @@ class ExportPlanner:
                 )
 
     def _drop(self, name: str, one: PlacedEntry) -> None:
-        """Plan the removal of dropped patches: their files only where they lie beside the manifest.
+        """Plan the removal of dropped patches. Only files beside the manifest are removed.
 
         Raises PatchError for a file that somebody has changed since.
         """
@@ -194,7 +194,7 @@ class ExportPlanner:
         return one.entry.path_of(file) if one.entry.place is not None else self._folder / file
 
     def _check_known(self, one: PlacedEntry) -> None:
-        """Raise PatchError for a patch of the manifest that is neither the lock's nor an earlier export's."""
+        """Raise PatchError if the manifest has a patch that is neither the lock's nor an earlier export's."""
         if one.entry is None:
             return
         for name in one.entry.names:
@@ -217,12 +217,12 @@ class ExportPlanner:
         return key_of(path) in self._exported
 
     def _is_reworded(self, path: Path, text: bytes) -> bool:
-        """Return whether the file of an earlier export has this diff below a header that somebody has edited."""
+        """Return whether an earlier export's file has this diff with a header that was edited since."""
         found = read_if_file(path, LARGEST)
         return found is not None and self._was_exported(path) and _diff_of(found) == _diff_of(text) != b""
 
     def _put(self, path: Path, text: bytes, patch: SeriesPatch, dropped: Iterable[str]) -> None:
-        """Plan a file. Raises PatchError if that would lose what somebody else has written."""
+        """Plan a file. Raises PatchError if writing it would lose someone else's changes."""
         if patch.locked is None and self._was_exported(path) and not self._is_free_for(path, text):
             raise PatchError(
                 f"{path.name} was changed by hand after an export had written it",
@@ -236,7 +236,7 @@ class ExportPlanner:
             raise PatchError(f"Two patches would be written to {path.name}", where=str(path))
 
     def _is_free_for(self, path: Path, text: bytes) -> bool:
-        """Return whether a file may be written: it is missing, or has this text or that of an earlier export."""
+        """Return whether a file may be written: it is missing, or has this text or an earlier export's."""
         found = read_if_file(path, LARGEST)
         return found is None or found == text or self._is_exported(path, found)
 
@@ -268,11 +268,11 @@ class ExportPlanner:
             raise PatchError(
                 "A folder of patches belongs to two entries of the manifest",
                 where=str(path),
-                hint="Give each its own.",
+                hint="Give each entry its own folder.",
             )
 
     def _new_folder(self, component: str, bundled: str) -> str:
-        """Return a path beside the manifest that no entry and no file of others has."""
+        """Return a path beside the manifest that isn't used by an entry or a foreign file."""
         names = [component, *([bundled.replace("/", "-")] if bundled else [])]
         for name in (*names, *(f"{component}-{number}" for number in range(2, 1000))):
             place = self._folder / "patches" / name
@@ -284,13 +284,13 @@ class ExportPlanner:
         )
 
     def _is_free(self, path: Path) -> bool:
-        """Return whether a file is left of an export that was killed."""
+        """Return whether a file was left by an export that was killed."""
         data = read_if_file(path, LARGEST)
         return data is not None and self._is_exported(path, data)
 
 
 def _diff_of(text: bytes) -> bytes:
-    """Return a patch without its header; empty for a text that has no diff as an export writes it."""
+    """Return a patch without its header; empty if the text has no diff in the form of an export."""
     found = text.find(b"\ndiff --git ")
     return b"" if found < 0 else text[found:]
 
@@ -307,7 +307,7 @@ def _options(entry: PatchEntry | None) -> PatchOptions:
 
 
 def _item(one: EntryFiles) -> PatchItem:
-    """Return an entry as a manifest has it, with texts for scalars."""
+    """Return an entry in a manifest's form, with scalars as text."""
     plain: dict[str, Any] = _texts(one.entry.model_dump(by_alias=True, exclude_defaults=True))
     return str(plain["path"]) if list(plain) == ["path"] else plain
 

@@ -1,4 +1,4 @@
-"""Files that exports of this user have written for a workspace, kept in the user's state folder.
+"""Record of the files that this user's exports have written for a workspace, in the user's state folder.
 
 Until the lock is made anew, only this record tells a patch that an earlier export wrote, which the next one may
 replace or remove, from one that somebody else put beside the manifest.
@@ -19,7 +19,7 @@ _KIND, _SUBJECT = "export", "workspace"
 
 
 def exported_files(paths: WorkspacePaths, lock_digest: str) -> Mapping[str, frozenset[str]]:
-    """Return the SHA-256 digests of what exports have written since a workspace has this lock, by path."""
+    """Return the SHA-256 digests, by path, of files that exports have written for a workspace with this lock."""
     kept = kept_facts(_KIND, _SUBJECT, paths.root) or {}
     files = kept.get("files")
     if kept.get("lock") != lock_digest or not isinstance(files, dict):
@@ -35,7 +35,7 @@ def keep_exported(
     before: Mapping[str, frozenset[str]],
     written: Iterable[tuple[Path, bytes]],
 ) -> None:
-    """Record what is about to be written, so that an export that is killed can be run again."""
+    """Record the files about to be written, so that a killed export can be run again."""
     files = {path: set(digests) for path, digests in before.items()}
     for path, data in written:
         files.setdefault(key_of(path), set()).add(digest(data))
@@ -47,7 +47,7 @@ def keep_exported(
 
 
 def key_of(path: Path) -> str:
-    """Return the name of a file in the record."""
+    """Return the name under which a file is recorded."""
     return os.path.realpath(path)
 
 

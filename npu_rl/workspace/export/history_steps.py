@@ -23,7 +23,7 @@ _FIXUP = re.compile(r"(fixup|squash|amend)! ")
 
 @dataclass(frozen=True)
 class LaidStep:
-    """A commit of setup: `patch` is what it applies, None for a pin, a merge, dist-info and the runtime."""
+    """A commit of setup. `patch` is the patch it applies; None for a pin, a merge, dist-info and the runtime."""
 
     commit: HistoryCommit
     component: str
@@ -32,7 +32,7 @@ class LaidStep:
 
 @dataclass(frozen=True)
 class PatchCommit:
-    """A commit that gives patches.
+    """A commit that becomes patches.
 
     Attributes:
         before: The tree before it.
@@ -47,7 +47,7 @@ class PatchCommit:
 
 
 def steps_of(history: WorkspaceHistory, lock: Lock) -> list[PatchCommit]:
-    """Return the commits that give patches, in order.
+    """Return the commits that become patches, in order.
 
     Raises:
         WorkspaceError: For a commit between npu-rl's own steps, a step that was changed, moved or removed, and a
@@ -82,11 +82,11 @@ def _before(commits: tuple[HistoryCommit, ...]) -> list[str]:
 
 
 def _laid_steps(history: WorkspaceHistory, lock: Lock) -> list[LaidStep]:
-    """Return the commits of setup with their effects, in npu-rl's order of writing."""
+    """Return setup's commits with their effects, in the order in which npu-rl writes them."""
     kinds = list(_kinds(lock, history.root))
     if len(kinds) != len(history.laid):
         raise WorkspaceError(
-            f"The history that setup laid in {history.root} is not the lock's",
+            f"The history that setup created in {history.root} is not the lock's",
             why=f"The lock has {len(kinds)} steps, the history {len(history.laid)}.",
             hint="Save your commits elsewhere, and set the workspace up again.",
         )
@@ -109,7 +109,7 @@ def _kinds(lock: Lock, root: str) -> Iterator[tuple[str, LockedPatch | None]]:
 
 
 def _find(commit: HistoryCommit, pending: list[LaidStep]) -> LaidStep | None:
-    """Return the step of setup that a commit is: by its id or message, else the patch that its trailers name."""
+    """Return the setup step of a commit, found by its id or message, or else the patch that its trailers name."""
     for step in pending:
         if commit.id == step.commit.id or commit.message == step.commit.message:
             return step
@@ -126,7 +126,7 @@ def _find(commit: HistoryCommit, pending: list[LaidStep]) -> LaidStep | None:
 def _check_unchanged(
     trees: Trees, commit: HistoryCommit, before: str, laid: LaidStep, laid_before: str
 ) -> None:
-    """Raise WorkspaceError if the effect of a step has changed, aside from patches that now come before it."""
+    """Raise WorkspaceError if the effect of a step has changed, not counting patches that now precede it."""
     if commit.id == laid.commit.id:
         return
     if list(trees.changed(before, commit.tree)) != list(trees.changed(laid_before, laid.commit.tree)):
@@ -168,7 +168,7 @@ def _check_after_all(commit: HistoryCommit, pending: list[LaidStep]) -> None:
         raise WorkspaceError(
             f"{commit} is between npu-rl's own steps",
             where=f"before `{step.commit.subject}`",
-            why="New patches are applied after those of the lock, on top of all that setup lays.",
+            why="New patches are applied after the lock's, on top of all other steps.",
             hint="Move it to the end of the list of git rebase -i. To change a patch of the stack, squash into its "
             "commit (git commit --fixup COMMIT, git rebase -i --autosquash COMMIT^).",
         )

@@ -1,4 +1,4 @@
-"""Patches entered into a manifest's file: every other byte of it stays, comments and order included.
+"""Editing of the patches listed in a manifest file. All other bytes, such as comments, are kept.
 
 ruamel.yaml finds the places of values in the text, and only those are written. Its round trip of a whole file changed
 up to 30 other lines of our own manifests (`[{a: b}]` became `[a: b]`, folded lines became one). npu-rl's own reader has
@@ -42,7 +42,7 @@ class ListEdit:
 
 
 def edited(text: bytes, edits: Sequence[ListEdit], name: str) -> bytes:
-    """Return the text of a manifest with other entries. Raises ManifestError if more than that would differ."""
+    """Return the text of a manifest with changed entries. Raises ManifestError if anything else would change."""
     before = read_yaml(text, name, MANIFEST)
     expected = copy.deepcopy(before.data)
     result = text.decode("utf-8-sig")
@@ -52,7 +52,7 @@ def edited(text: bytes, edits: Sequence[ListEdit], name: str) -> bytes:
     written = (b"\xef\xbb\xbf" if text.startswith(b"\xef\xbb\xbf") else b"") + result.encode()
     if read_yaml(written, name, MANIFEST).data != expected:
         raise ManifestError(
-            f"The patches can't be entered into {name}",
+            f"The patches can't be added to {name}",
             why="More than its entries would change: an anchor is shared, or a value is laid out in a way that is not "
             "supported here.",
             hint="Enter them by hand:\n"
@@ -65,7 +65,7 @@ def edited(text: bytes, edits: Sequence[ListEdit], name: str) -> bytes:
 
 
 def _apply(data: Any, edit: ListEdit) -> None:
-    """Change the list of a component in a manifest's data, in place: what the text has to give."""
+    """Apply an edit to a manifest's data in place, as the expected result of the edited text."""
     holder = data
     for key in _keys(edit.component):
         holder = holder.setdefault(key, {})
@@ -91,7 +91,7 @@ def _keys(component: str) -> tuple[str, ...]:
 
 
 def _takes_over(edit: ListEdit, holder: Mapping[str, Any]) -> bool:
-    """Return whether the file's own list has to replace the parent's, since an inherited entry changes."""
+    """Return whether the file's own list must replace the parent's because an inherited entry changes."""
     found = holder.get("patches")
     inherits = "patches" not in holder or (isinstance(found, dict) and list(found) == [APPEND])
     return inherits and any(place < len(edit.inherited) for place in (*edit.replaced, *edit.removed))
@@ -102,7 +102,7 @@ def _takes_over(edit: ListEdit, holder: Mapping[str, Any]) -> bool:
 
 @dataclass
 class _Text:
-    """A text and the changes of it, each a span and what takes its place."""
+    """A text and its changes, each a span with its replacement."""
 
     text: str
     changes: list[tuple[int, int, str]] = field(default_factory=list)
@@ -115,13 +115,13 @@ class _Text:
         self.changes.append((at, at if end is None else end, new))
 
     def line_end(self, at: int) -> int:
-        """Return where the line of an index ends, before its newline."""
+        """Return the end of the line at an index, before its newline."""
         end = self.text.find("\n", at)
         end = len(self.text) if end < 0 else end
         return end - 1 if self.text[end - 1 : end] == "\r" else end
 
     def cut_lines(self, at: int, end: int) -> None:
-        """Remove the lines from one index to another, whole."""
+        """Remove the complete lines from one index to another."""
         start = self.text.rfind("\n", 0, at) + 1
         after = self.text.find("\n", end)
         self.put(start, "", len(self.text) if after < 0 else after + 1)
@@ -153,7 +153,7 @@ def _written(text: str, edit: ListEdit) -> str:
 
 
 def _put_list(out: _Text, holder: Any, missing: list[str], found: Any, edit: ListEdit) -> None:
-    """Write a whole list, as a new one or in place of one that only adds to the parent's."""
+    """Write a complete list, either new or replacing one that only adds to the parent's."""
     own = _plain(found) if found is not None and isinstance(found.value, list) else []
     items: list[Any] = [*edit.inherited, *(own[APPEND] if isinstance(own, dict) else own or [])]
     takes_over = any(place < len(edit.inherited) for place in (*edit.replaced, *edit.removed))
@@ -200,7 +200,7 @@ def _change_list(out: _Text, holder: Any, found: Any, edit: ListEdit) -> None:
 
 
 def _change_flow_list(out: _Text, listed: Any, gone: Sequence[int], added: Sequence[str]) -> None:
-    """Take items out of a list in brackets, and add others at its end."""
+    """Remove items from a list in brackets, and add others at its end."""
     kept = [item for place, item in enumerate(listed.value) if place not in gone]
     for place in gone:
         item = listed.value[place]
@@ -239,7 +239,7 @@ def _add_key(out: _Text, holder: Any, keys: list[str], value: str) -> None:
 
 
 def _end(node: Any) -> int:
-    """Return where the text of a node ends, without the blank lines and comments that a block's end includes."""
+    """Return the end of a node's text, without the blank lines and comments that a block's end includes."""
     if isinstance(node.value, list) and not node.flow_style and node.value:
         last = node.value[-1]
         return _end(last[1] if isinstance(last, tuple) else last)
@@ -251,7 +251,7 @@ def _is_mapping(node: Any) -> bool:
 
 
 def _value(node: Any, name: str) -> Any:
-    """Return the node of a key; None if a mapping does not have it."""
+    """Return the node of a key in a mapping; None if it is missing."""
     return next((value for key, value in node.value if key.value == name), None)
 
 

@@ -1,4 +1,4 @@
-"""The `patches:` of a manifest with the files that each entry names, held against the lock of a workspace."""
+"""The `patches:` entries of a manifest and their files, compared with a workspace's lock."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class EntryFiles:
 
     @property
     def is_own(self) -> bool:
-        """Whether its files lie beside the manifest, where they may be written."""
+        """Whether the entry's files are beside the manifest, where they may be written."""
         return self.entry.from_ is None and is_local(self.entry.path)
 
     def path_of(self, name: str) -> Path:
-        """Return the file of one of its patches."""
+        """Return the file of one of the entry's patches."""
         assert self.place is not None
         return self.place / name if self.is_folder else self.place
 
 
 def check_same_stack(loaded: LoadedManifest, lock: Lock) -> None:
-    """Raise WorkspaceError unless a manifest still describes the stack of a lock, apart from its patches."""
+    """Raise WorkspaceError unless a manifest still describes a lock's stack, not counting patches."""
     specs = loaded.manifest.components
     differing = []
     if list(specs) != list(lock.components):
@@ -93,7 +93,7 @@ def entries_of(loaded: LoadedManifest, lock: Lock, component: str) -> list[Entry
 def _entry_files(
     loaded: LoadedManifest, entry: PatchEntry, path: Sequence[str | int], left: list[LockedPatch]
 ) -> EntryFiles:
-    """Return one entry, and take its patches of the lock from those that are left."""
+    """Return one entry, and remove its locked patches from the remaining ones."""
     inherited = loaded.is_inherited(*path)
     if entry.from_ is not None:
         file = f"{entry.from_}:{entry.path}"
@@ -122,7 +122,7 @@ def _entry_files(
 
 
 def _copied(name: str, path: str, left: Sequence[LockedPatch]) -> LockedPatch | None:
-    """Return the bundled patch of the lock that an earlier export has copied beside the manifest."""
+    """Return the lock's bundled patch that an earlier export copied beside the manifest."""
     if not is_local(path):
         return None
     return next(
@@ -131,7 +131,7 @@ def _copied(name: str, path: str, left: Sequence[LockedPatch]) -> LockedPatch | 
 
 
 def _names(folder: Path) -> tuple[str, ...]:
-    """Return the names in a `series`, also of a folder that a killed export has left with more files."""
+    """Return the names in a `series`, even if a killed export left further files in the folder."""
     from npu_rl.stack.patches.series_file import names_of
 
     found = read_if_file(folder / SERIES, _LARGEST_SERIES)

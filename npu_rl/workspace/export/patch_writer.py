@@ -1,4 +1,4 @@
-"""The text of a commit's patch: a header from its message, and the diff that `stack/compose/write_patch.py` writes."""
+"""The text of a commit's patch: a header from its message, and a diff by `stack/compose/write_patch.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UNFIT = re.compile(r"(?m)^(?=diff |--- |\+\+\+ |@@ |Index: |---$|From |={20})")
 
 
 def patch_text(trees: Trees, patch: SeriesPatch, old: bytes | None, options: PatchOptions) -> bytes:
-    """Return the text of a patch that gives `after` from `before`.
+    """Return the text of a patch that turns `before` into `after`.
 
     Args:
         old: Its text so far, which stays if it still does exactly that. A new text keeps its header, unless the commit
@@ -48,12 +48,12 @@ def _written(trees: Trees, patch: SeriesPatch, header: bytes, options: PatchOpti
             what, where=error.where, why=f"{error.what}. {error.why or ''}", hint=error.hint
         ) from error
     if found != patch.after:
-        raise PatchError(what, why="It gives another tree when it is applied.")
+        raise PatchError(what, why="It produces another tree when it is applied.")
     return text
 
 
 def header_text(message: str) -> bytes:
-    """Return the header of a commit's message, without its `Patch:` trailers."""
+    """Return the patch header from a commit's message, without its `Patch:` trailers."""
     subject, _, body = message.strip().partition("\n")
     lines = [line.rstrip() for line in body.split("\n") if not re.match(r"Patch:[ \t]", line)]
     text = "\n".join(lines).strip("\n")
@@ -63,7 +63,7 @@ def header_text(message: str) -> bytes:
 
 
 def _still_gives(trees: Trees, patch: SeriesPatch, text: bytes, options: PatchOptions) -> bool:
-    """Return whether the text of a patch gives its tree, although a patch before it was changed."""
+    """Return whether a patch's text still produces its tree although an earlier patch has changed."""
     try:
         return _applied(trees, patch, text, options) == patch.after
     except PatchError:
@@ -78,7 +78,7 @@ def _diff(trees: Trees, patch: SeriesPatch, options: PatchOptions) -> bytes:
     text = diff_text(trees, patch.before, patch.after, options)
     if not text:
         raise PatchError(
-            f"{patch.component}/{patch.slug} changes nothing any more",
+            f"{patch.component}/{patch.slug} no longer changes anything",
             where=str(patch.step.commit),
             hint="Take it out of `series` or the manifest and remove its file, and drop its commit.",
         )

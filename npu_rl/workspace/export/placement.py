@@ -1,4 +1,4 @@
-"""Placement of a series' patches: the entry of the manifest, and the file in it."""
+"""Placement of a series' patches in the manifest's entries and their files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from npu_rl.workspace.export.series_of_component import SeriesPatch
 
 @dataclass
 class PlacedEntry:
-    """One entry of a manifest, or a new one, with the patches it is to have, by the names of their files in order.
+    """An existing or new manifest entry, with its intended patches in order, by file name.
 
     Attributes:
         new_path: The folder of a new entry, or of the copy that takes the place of a bundled patchset.
@@ -28,14 +28,14 @@ class PlacedEntry:
 
     @property
     def is_removed(self) -> bool:
-        """Whether it goes out of the manifest: with its only patch, or with all that can't be taken out of a series."""
+        """Whether the entry is removed from the manifest, because all its patches are dropped."""
         if self.entry is None or self.patches or not self.dropped:
             return False
         return not (self.entry.is_folder and self.entry.is_own)
 
     @property
     def is_bundled(self) -> bool:
-        """Whether it is a patchset that npu-rl ships."""
+        """Whether the entry is a bundled patchset."""
         return self.entry is not None and self.entry.entry.from_ is None and not self.entry.is_own
 
 
@@ -80,7 +80,7 @@ def _dropped(entry: EntryFiles, in_history: Collection[str]) -> dict[str, Locked
 
 
 def _places(series: Sequence[SeriesPatch], entries: Sequence[EntryFiles]) -> dict[str, int]:
-    """Return the entry of each locked patch. Raises PatchError for one that only the history has."""
+    """Return the entry of each locked patch. Raises PatchError for a patch that only the history has."""
     where = {patch.name: index for index, entry in enumerate(entries) for patch in entry.locked.values()}
     in_history = {patch.locked.name for patch in series if patch.locked is not None}
     for name in sorted(in_history - where.keys()):
@@ -115,7 +115,7 @@ def _slots(
 
 
 def _last_slot(entries: Sequence[EntryFiles], changed: frozenset[str]) -> int:
-    """Return the last entry if new patches can follow in it, a folder beside the manifest or to be copied there."""
+    """Return the last entry's index if new patches can be added to its folder, else that of a new entry."""
     if not entries or not entries[-1].is_folder:
         return len(entries)
     last = entries[-1]
@@ -137,7 +137,7 @@ def _slot_between(
 
 
 def _file_name(patch: SeriesPatch, one: PlacedEntry) -> str:
-    """Return the name of a patch's file in its entry; a new one gets the next number."""
+    """Return the file name of a patch in its entry. A new patch gets the next number."""
     if patch.locked is not None and one.entry is not None:
         return next(name for name, locked in one.entry.locked.items() if locked is patch.locked)
     kept = [name for name in (one.entry.locked if one.entry else ()) if name not in one.dropped]
@@ -146,7 +146,7 @@ def _file_name(patch: SeriesPatch, one: PlacedEntry) -> str:
 
 
 def _is_rewritten(one: PlacedEntry, changed: frozenset[str]) -> bool:
-    """Return whether the entry gets a new patch, a changed one or another order."""
+    """Return whether the entry gets a new or changed patch, or another order."""
     assert one.entry is not None
     names = [patch.locked.name if patch.locked is not None else "" for patch in one.patches.values()]
     if "" in names or changed & set(names):
@@ -159,7 +159,7 @@ def _check_removable(one: PlacedEntry) -> None:
     if one.entry.entry.replaces is not None:
         raise PatchError(
             f"The patch {one.entry.entry.path} was dropped, which stands in for a patch of a component",
-            why="Without the entry that patch would be applied, and the tree would not be yours.",
+            why="Without the entry that patch would be applied, and the tree would differ from yours.",
             hint="Take both entries out of the manifest, or go back with git reflog.",
         )
 

@@ -1,4 +1,4 @@
-"""The patches that a history gives for each component, in order, with the tree before and after each."""
+"""The patches of each component in a history, in order, with the tree before and after each."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class SeriesPatch:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether it has the lock's trees, so that its text stays, however it may be written."""
+        """Whether the patch has the lock's trees, so that its text is kept in any form."""
         same = self.locked is not None and (self.locked_before, self.locked.tree) == (self.before, self.after)
         return same and not self.step.is_reworded
 
@@ -91,7 +91,7 @@ def _add(
     parts: list[tuple[PatchCommit, dict[str, Changes]]],
     found: SeriesByComponent,
 ) -> str:
-    """Add the patches of one component, and return its tree after them."""
+    """Add the patches of one component. Returns its tree after them."""
     series: list[SeriesPatch] = []
     locked_before = trees_before_patches(trees, lock, name, tree)
     for step, changes in parts:
@@ -126,7 +126,7 @@ def trees_before_patches(trees: Trees, lock: Lock, name: str, tree: str) -> dict
 
 
 def _unlaid_changes(trees: Trees, lock: Lock, name: str, before: str, after: str) -> Changes:
-    """Return what a locked patch changes in files that are not laid into the code tree."""
+    """Return a locked patch's changes to files outside the code tree."""
     component = lock.components.get(name)
     if component is None:
         return {}
@@ -145,7 +145,7 @@ def slug_of_step(step: PatchCommit, name: str) -> str:
     slug = slug_of_subject(step.commit.subject)
     if not slug:
         raise PatchError(
-            f"{step.commit} gives no name",
+            f"{step.commit} has no usable name",
             why="Its subject has no letter or digit of ASCII.",
             hint=f"Add a line to its message: Patch: {name}/SLUG",
         )
@@ -153,7 +153,7 @@ def slug_of_step(step: PatchCommit, name: str) -> str:
 
 
 def check_names(series: list[SeriesPatch]) -> None:
-    """Raise PatchError for two new patches with one name."""
+    """Raise PatchError if two new patches have the same name."""
     taken: dict[str, SeriesPatch] = {}
     for patch in series:
         other = taken.setdefault(patch.slug, patch)
@@ -167,7 +167,7 @@ def check_names(series: list[SeriesPatch]) -> None:
 
 
 def note_commit(step: PatchCommit, changes: Mapping[str, Changes], found: SeriesByComponent) -> None:
-    """Note a commit that gives several patches or none. Raises PatchError for a trailer that fits no patch of it."""
+    """Note a commit that becomes several patches or none. Raises PatchError for a trailer that matches none of them."""
     if not changes:
         found.empty.append(str(step.commit))
     if len(changes) > 1:

@@ -1,4 +1,4 @@
-"""Patches from commits in `src/NAME`, the whole checkout of a component, whose paths are the component's own.
+"""Patches from commits in `src/NAME`, a component's full checkout with the component's own paths.
 
 A component has its commits in one place: `code`, or `src/NAME`. What both have gets from the one to the other by the
 next lock and setup.
@@ -30,7 +30,7 @@ _SHOWN = 10  # paths in a message
 def take_whole_checkouts(
     lock: Lock, code: WorkspaceHistory, checkouts: Mapping[str, WorkspaceHistory], found: SeriesByComponent
 ) -> list[str]:
-    """Replace a component's patches from `code` by those from its whole checkout, where that has the user's commits.
+    """Replace a component's patches from `code` by those from its full checkout, if that has the user's commits.
 
     Returns the names of their components.
 
@@ -46,7 +46,7 @@ def take_whole_checkouts(
         component = lock.components[name]
         if history.laid[-1].tree != component.result:
             raise WorkspaceError(
-                f"The history that setup laid in {root} is not the lock's",
+                f"The history that setup created in {root} is not the lock's",
                 hint="Save your commits elsewhere, and set the workspace up again.",
             )
         _check_one_place(root, component, found.patches[name])
@@ -90,7 +90,7 @@ def _check_one_place(root: str, component: LockedComponent, series: Sequence[Ser
 def _check_shared_files(
     lock: Lock, code: WorkspaceHistory, history: WorkspaceHistory, component: LockedComponent
 ) -> None:
-    """Raise WorkspaceError unless the next setup lays what the last commits of both histories have."""
+    """Raise WorkspaceError unless the next setup reproduces the last commits of both histories."""
     changed = [path for path, _, _ in history.trees.changed(component.result, history.commits[-1].tree)]
     shared = {path: code_paths(component, path) for path in changed if code_paths(component, path)}
     of_tree = {path for patch in lock.tree_patches for path in patch.files}

@@ -1,4 +1,4 @@
-"""Commits of the user's own whose tree a new lock has: setup replaces them without --discard, and keeps them aside."""
+"""User commits whose tree a new lock contains; setup replaces them without --discard, and keeps a copy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_n
 
 
 def are_carried(paths: WorkspacePaths, coming: Mapping[str, str]) -> bool:
-    """Return whether HEAD of each root has the tree in `coming`, and no branch or stash has another commit."""
+    """Return whether each root's HEAD has the tree in `coming`, and branches and stashes have no other commits."""
     commits = read_receipt(paths).commits.items()
     changed = [(root, commit) for root, commit in commits if own_history(paths.git, root, commit)]
     return all(_is_carried(paths, root, commit, coming.get(root)) for root, commit in changed)

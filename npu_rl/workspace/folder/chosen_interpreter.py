@@ -1,4 +1,4 @@
-"""The training interpreter that a user has chosen for a workspace, kept in the user's state folder.
+"""The training interpreter that a user chose for a workspace, stored in the user's state folder.
 
 A workspace is not trusted, so its receipt chooses no program that a command starts: it repeats the choice for other
 users and hosts, who are told of it. A copy of a workspace starts without a choice.
@@ -23,7 +23,7 @@ _KIND, _SUBJECT = "interpreter", "workspace"
 
 
 def choose(given: str | None, paths: WorkspacePaths | None, setup: Mapping[str, Any] | None = None) -> str:
-    """Return the interpreter that a command starts.
+    """Return the interpreter that a command should start.
 
     Args:
         given: `--python`.
@@ -57,7 +57,7 @@ def choose(given: str | None, paths: WorkspacePaths | None, setup: Mapping[str, 
 
 
 def other_interpreter(setup: Mapping[str, Any]) -> str | None:
-    """Return the existing interpreter that a receipt names in `setup`, unless it is the one that runs npu-rl."""
+    """Return the interpreter in a receipt's `setup`, if it exists and isn't the one that runs npu-rl."""
     named = str(setup.get("python") or "")
     with contextlib.suppress(OSError, ValueError):
         if not Path(named).is_absolute() or not Path(named).is_file():
@@ -71,14 +71,14 @@ def other_interpreter(setup: Mapping[str, Any]) -> str | None:
 
 
 def chosen_for(paths: WorkspacePaths) -> str | None:
-    """Return the interpreter that this user has chosen for a workspace; None without a choice that can be read."""
+    """Return the interpreter that this user chose for a workspace; None without a readable choice."""
     kept = kept_facts(_KIND, _SUBJECT, paths.root)
     python = None if kept is None else kept.get("python")
     return python if isinstance(python, str) else None
 
 
 def keep_choice(paths: WorkspacePaths, python: str) -> None:
-    """Keep the user's choice for a workspace. Raises OSError, or ValueError for a path with a NUL."""
+    """Store the user's choice for a workspace. Raises OSError, or ValueError for a path with a NUL."""
     keep_facts(_KIND, _SUBJECT, paths.root, {"python": python})
 
 

@@ -1,4 +1,4 @@
-"""Finding the workspace of a command: the named one, else the closest one that can be trusted.
+"""Discovery of a command's workspace: the named one, else the closest trusted one.
 
 A workspace determines what a command reads, prints and, with `train`, runs. One in a parent folder such as /tmp may be
 anyone's, so a workspace that was not named has to belong to this user, as with git's safe.directory.
@@ -19,7 +19,7 @@ from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
 
 def open_workspace(named: Path | None, notify: Callable[[str], None]) -> WorkspacePaths:
-    """Return the workspace that `find_workspace` finds, after waiting for a running setup.
+    """Return the workspace found by `find_workspace`, after waiting for a running setup.
 
     Raises:
         WorkspaceError: If there is none, if it is another user's, or if its setup was interrupted.
@@ -35,7 +35,7 @@ def open_workspace(named: Path | None, notify: Callable[[str], None]) -> Workspa
 
 
 def open_workspace_if_any(named: Path | None, notify: Callable[[str], None]) -> WorkspacePaths | None:
-    """Return the workspace as `open_workspace` does; None if none is named and none is found."""
+    """Return the workspace like `open_workspace`; None if none is named or found."""
     paths = find_workspace(named)
     if paths is not None and paths.is_swapping:
         from npu_rl.workspace.folder.workspace_lock import settled
@@ -110,7 +110,7 @@ def _is_workspace(paths: WorkspacePaths) -> bool:
 
 
 def _foreign_owner(paths: WorkspacePaths) -> int | None:
-    """Return the owner of the workspace if that is not this user (or, under sudo, the calling user)."""
+    """Return the workspace's owner, unless it is this user (or, under sudo, the calling user)."""
     ours = {os.geteuid()}
     caller = os.environ.get("SUDO_UID", "")
     if os.geteuid() == 0 and caller.isascii() and caller.isdigit():

@@ -90,7 +90,7 @@ def examine_root(
     known: Mapping[str, Stat],
     advance: Advance = _no_progress,
 ) -> Findings:
-    """Compare "code" or "src/NAME" under `home` as `examine` does; a symlink in its path is drift of the root."""
+    """Compare "code" or "src/NAME" under `home` like `examine`. A symlink in its path is drift of the root."""
     if root.startswith("src/") and (home / "src").is_symlink():
         return Findings(drift=[Difference("", "type")])
     return examine(home / root, expected, known, advance)
@@ -102,7 +102,7 @@ def examine(
     known: Mapping[str, Stat],
     advance: Advance = _no_progress,
 ) -> Findings:
-    """Compare a folder with the receipt's (mode, blob id) by path. Nothing is written.
+    """Compare a folder with the receipt's (mode, blob id) by path, without writing.
 
     The pointer `.git` at its top is skipped. Raises OSError if a file can't be read.
 
@@ -164,7 +164,7 @@ def _untracked(entry: os.DirEntry[str], path: str, tree: ExpectedTree, found: Fi
 
 
 def _walk(root: Path, found: Findings) -> tuple[list[tuple[os.DirEntry[str], str]], list[str]]:
-    """Return everything but folders, with paths, and the empty folders; nested `.git` goes to the findings."""
+    """Return all files with their paths, and the empty folders. A nested `.git` is added to the findings."""
     prefix = len(os.fspath(root)) + 1
     pending = [os.fspath(root)]
     files: list[tuple[os.DirEntry[str], str]] = []
@@ -201,7 +201,7 @@ def is_folder(path: Path) -> bool:
 
 
 def stat_of(status: os.stat_result) -> Stat:
-    """Return the fields of a `stat` result that change when a file is changed."""
+    """Return the fields of a `stat` result that change with the file."""
     return [status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_mode]
 
 
@@ -218,7 +218,7 @@ def _compare(entry: os.DirEntry[str], path: str, want: tuple[str, str]) -> _Comp
 
 
 def _read_all(files: list[_Unproven], advance: Advance) -> list[_Compared]:
-    """Compare files one by one, and in threads once reading waits for a disk or a server.
+    """Compare files sequentially, and in threads once reads block on a disk or server.
 
     Without waiting, threads are slower: 2,000 files take 35 ms in one thread, 55 ms in eight.
     """
@@ -235,14 +235,14 @@ def _read_all(files: list[_Unproven], advance: Advance) -> list[_Compared]:
 
 
 def _waits() -> int:
-    """Return how often this process has waited (voluntary context switches)."""
+    """Return the number of voluntary context switches of this process, which counts its waits."""
     import resource  # most looks read nothing
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
 
 
 def _read_in_threads(waiting: deque[_Unproven], done: list[_Compared], advance: Advance) -> None:
-    """Compare all waiting files in threads. Raises the first error, after all threads have ended."""
+    """Compare all pending files in threads. Raises the first error after all threads have ended."""
     import threading
 
     errors: list[BaseException] = []
@@ -344,7 +344,7 @@ def dump_stats(
     margin: int = _TICK_NS,
     known: Mapping[str, Mapping[str, Stat]] | None = None,
 ) -> str:
-    """Return the text of the record, without files whose change is too recent to detect a later one by time.
+    """Return the text of the record, without files changed so recently that a later change may keep the time.
 
     Args:
         now_ns: When the first `stat` was made, by the file system's clock (a server's may differ from ours).

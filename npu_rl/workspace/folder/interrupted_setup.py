@@ -55,7 +55,7 @@ def edit_keeper(paths: WorkspacePaths) -> Callable[[Path, Path], None]:
 
 
 def interrupted_error(paths: WorkspacePaths) -> WorkspaceError:
-    """Return the error of a read-only command for a workspace whose swap is not finished."""
+    """Return the error that read-only commands raise for a workspace with an unfinished swap."""
     journal = swap.read_journal(paths)
     return WorkspaceError(
         "The setup of this workspace was interrupted",
@@ -66,7 +66,7 @@ def interrupted_error(paths: WorkspacePaths) -> WorkspaceError:
 
 
 def _setup(paths: WorkspacePaths, journal: swap.Journal) -> Mapping[str, Any] | None:
-    """Return the part of the interrupted setup that the receipt has; None without a readable one."""
+    """Return the `setup` part of the receipt; None without a readable receipt."""
     for home in (journal.staging, paths.root):
         try:
             return read_receipt(WorkspacePaths(home)).setup

@@ -1,4 +1,4 @@
-"""Files that setup creates outside of the trees, and their checks.
+"""Files that setup creates outside the trees, and their checks.
 
 These are `activate`, each root's pointer to its git repository, and those repositories with their packs; `src` must
 have nothing else. Of a repository only the parts are checked that users have no reason to change: git writes their
@@ -46,7 +46,7 @@ def pointer(root: str) -> str:
 
 
 def record(home: Path, script: str) -> dict[str, Any]:
-    """Return what a receipt's `setup` records of these files.
+    """Return the facts about these files for a receipt's `setup`.
 
     Args:
         home: The workspace.
@@ -89,7 +89,7 @@ def check_laid_files(
 
 
 def local_work(home: Path, roots: Mapping[str, object], setup: Mapping[str, Any]) -> Iterator[str]:
-    """Yield paths outside of the trees that the user created or changed and that a setup would replace."""
+    """Yield paths outside the trees that the user created or changed and a setup would replace."""
     if (home / "src").is_symlink():
         yield "src/"  # whatever it leads to stays where it is
     elif _folder_kind(home / "src") == "type":
@@ -121,7 +121,7 @@ def _pointers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
 
 
 def _untracked_in_src(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
-    """Yield the entries of `src` that are not components. A link in place of `src` is drift of the components."""
+    """Yield the entries of `src` that are not components. A link in place of `src` is reported as component drift."""
     ours = {root for root in roots if root.startswith("src/")}
     kind = _folder_kind(home / "src")
     if kind:
@@ -134,12 +134,12 @@ def _untracked_in_src(home: Path, roots: Mapping[str, object]) -> Iterator[Diffe
 
 
 def is_from_older_version(setup: Mapping[str, Any]) -> bool:
-    """Return whether an older npu-rl created the workspace, whose `activate` keeps byte code in `.npu-rl/pycache`."""
+    """Return whether an older npu-rl created the workspace; its `activate` put bytecode in `.npu-rl/pycache`."""
     return "packs" not in setup
 
 
 def older_byte_code(home: Path, setup: Mapping[str, Any]) -> list[str]:
-    """Return the byte-code folder of an older `activate`, if it has any files."""
+    """Return the bytecode folder of an older `activate`, if it contains files."""
     if is_from_older_version(setup):
         with contextlib.suppress(OSError):
             if any(os.scandir(home / ".npu-rl/pycache")):
@@ -184,7 +184,7 @@ def _packs(folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], fo
 
 
 def _pack(path: Path, name: str, recorded: object, before: Stat | None, found: LaidFilesReport) -> str | None:
-    """Return the kind of difference of a pack, if any. Raises FileNotFoundError if it is missing."""
+    """Return how a pack differs, or None. Raises FileNotFoundError if it is missing."""
     status = path.lstat()
     now = stat_of(status)
     if not stat_module.S_ISREG(status.st_mode):
@@ -203,7 +203,7 @@ def _is_unchanged(before: Stat | None, now: Stat) -> bool:
 
 
 def _repository(place: Path) -> Iterator[tuple[str, str]]:
-    """Yield the differences (path, kind) in files that git needs, or that could redirect it to other objects."""
+    """Yield the differences (path, kind) in files that git needs or that could redirect git to other objects."""
     for folder in ("", "/objects", "/refs"):
         kind = _folder_kind(Path(f"{place}{folder}"))
         if kind:
@@ -246,7 +246,7 @@ def _is_object(data: bytes) -> bool:
 
 
 def _is_configuration(data: bytes) -> bool:
-    """Return whether git can roughly read the file; users may have their own settings in it."""
+    """Return whether git can probably read the file, which may contain the user's own settings."""
     text = data.decode("utf-8", "surrogateescape")
     lines = [line.strip() for line in text.replace("\\\n", "").splitlines()]
     return "[" in text and "\0" not in text and all(_is_setting(line) for line in lines if line)
@@ -260,7 +260,7 @@ def _is_setting(line: str) -> bool:
 
 
 def _small_file(path: Path, limit: int = _SMALL) -> tuple[str | None, bytes]:
-    """Return (None, content) of a regular file within the limit, or the kind of difference."""
+    """Return (None, content) for a regular file within the limit, or the kind of difference."""
     try:
         handle = os.open(path, OPEN_FLAGS)
     except FileNotFoundError:

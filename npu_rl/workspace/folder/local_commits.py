@@ -44,7 +44,7 @@ _SMALL = 1 << 20
 
 
 def own_files(git_home: Path) -> Iterator[str]:
-    """Yield the files below the folder of the repositories that neither git nor setup makes, also a user's hooks."""
+    """Yield the files in the repositories that neither git nor setup creates, such as a user's hooks."""
     left = _LARGEST_SUM
     for path in files_below(git_home):
         repository, _, inner = path.partition("/")
@@ -59,7 +59,7 @@ def own_files(git_home: Path) -> Iterator[str]:
 
 
 def files_below(home: Path) -> Iterator[str]:
-    """Yield the path of each file below a folder; nothing below a link.
+    """Yield the path of each file below a folder, without following links.
 
     A folder that can't be read may have files, too, and is yielded with a slash: its path may be too long.
     """
@@ -75,7 +75,7 @@ def files_below(home: Path) -> Iterator[str]:
 
 
 def _is_of_setup(path: Path, inner: str) -> bool:
-    """Return whether a file has only lines that setup writes or carries over; comments don't count either."""
+    """Return whether a file has only comments and lines that setup writes or keeps."""
     lines = _SETUP_LINES.get(inner)
     if lines is None or not path.is_file():
         return False
@@ -128,7 +128,7 @@ def _unreadable(root: str, why: object) -> str:
 
 
 def why_unreadable(git_home: Path, root: str) -> str | None:
-    """Return why git must not read the repository of a root; None if it may. Raises WorkspaceError for a link."""
+    """Return why git must not read a root's repository; None if it may. Raises WorkspaceError for a link."""
     repository = git_home / repository_name(root)
     Confined(git_home.parent.parent).exists(repository)
     problem = unsupported_file(repository) or unsupported_file(git_home / "objects")
@@ -136,7 +136,7 @@ def why_unreadable(git_home: Path, root: str) -> str | None:
 
 
 def _changed_alternates(git_home: Path, repository: Path) -> str | None:
-    """Return why the repository's alternates are not those of setup; None if they are."""
+    """Return why the repository's alternates differ from setup's; None if they don't."""
     if (git_home / "objects/info/alternates").exists():
         return "objects/info/alternates was not written by npu-rl"
     try:
@@ -147,7 +147,7 @@ def _changed_alternates(git_home: Path, repository: Path) -> str | None:
 
 
 def unsupported_file(folder: Path) -> str | None:
-    """Return why git can't read a folder: a link, a pipe or too long a path below it; None if it can."""
+    """Return why git can't read a folder (it contains a link, a pipe or an overlong path); None if it can."""
     pending = [os.fspath(folder)]
     while pending:
         try:
@@ -193,13 +193,13 @@ def view_of_repository(git_home: Path, repository: Path) -> Iterator[Path]:
 
 
 class _Copier:
-    """Copies files whose sum is bounded."""
+    """Copies files up to a total size."""
 
     def __init__(self) -> None:
         self._left = _LARGEST_SUM
 
     def copy(self, source: str, target: str) -> None:
-        """Copy one file. Raises OSError beyond the sum."""
+        """Copy one file. Raises OSError beyond the total size."""
         path = Path(source)
         data = Confined(path.parent).read(path, self._left)
         self._left -= len(data)
@@ -214,7 +214,7 @@ def _kind(name: str) -> str:
 
 
 def _refs(repository: Path) -> Iterator[tuple[str, str]]:
-    """Yield every ref with its id, read from files, since every setup needs them and a git process is slow."""
+    """Yield every ref with its id, read from files; a git process would slow down every setup."""
     try:
         packed = Confined(repository).read(repository / "packed-refs", _LARGEST_REFS)
     except FileNotFoundError:

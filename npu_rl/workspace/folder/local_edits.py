@@ -1,4 +1,4 @@
-"""Local changes in a workspace, which setup finds before it replaces anything."""
+"""Detection of local changes in a workspace before setup replaces anything."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
 
 @dataclass(frozen=True)
 class Edits:
-    """Local changes.
+    """Local changes in a workspace.
 
     Attributes:
         files: Changed or untracked paths in the workspace; a folder ends in a slash.
@@ -36,7 +36,7 @@ class Edits:
         return len(self.files) + len(self.history)
 
     def shown(self, limit: int = 20) -> str:
-        """Return one line per change for a message, with the number of further ones."""
+        """Return one line per change for a message, followed by the number of further changes."""
         lines = [*self.files, *self.history]
         more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
         return "\n".join([*(_printable(line) for line in lines[:limit]), *more])
@@ -109,7 +109,7 @@ def own_work(home: Path, receipt: Receipt) -> Iterator[str]:
 
 
 def _is_as_laid(home: Path, root: str, commit: str) -> bool:
-    """Return whether a root's repository has only the ref and the objects that setup gave it."""
+    """Return whether a root's repository has only the ref and objects from setup."""
     git = WorkspacePaths(home).git / repository_name(root)
     found = {path.relative_to(git).as_posix() for path in (*git.glob("refs/*/*"), *git.glob("objects/*/*"))}
     others = any(os.path.lexists(git / name) for name in ("packed-refs", "reftable", "refs/stash"))
@@ -129,12 +129,12 @@ def _all_files(home: Path, error: WorkspaceError) -> Edits:
 
 
 def _printable(line: str) -> str:
-    """Escape a path with a line break or with bytes that are not text."""
+    """Escape a path that has line breaks or isn't valid text."""
     return line if line.isprintable() else ascii(line)[1:-1]
 
 
 def move_edits(inside: Confined, home: Path, edits: Edits, target: Path) -> None:
-    """Move changes from the folder `home` of a workspace to another, by renames that replace nothing.
+    """Move changes from the folder `home` of a workspace to another by renaming, without replacing files.
 
     An interrupted call can be repeated.
     """

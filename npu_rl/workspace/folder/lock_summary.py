@@ -41,7 +41,7 @@ def patch_line(patch: LockedPatch) -> str:
 
 
 def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:
-    """Return `components` and `tree_patches` of `setup --json` and `status --json`; `sources` by component."""
+    """Return `components` and `tree_patches` for `setup --json` and `status --json`."""
     return {
         "components": {name: _component(c, sources.get(name)) for name, c in lock.components.items()},
         "tree_patches": [_patch(p) for p in lock.tree_patches],
@@ -87,7 +87,7 @@ def _patch(patch: LockedPatch) -> dict[str, Any]:
 
 
 def manifest_changed(lock: Lock, manifest: Path) -> bool:
-    """Return whether the manifest, with the files it extends, differs from the one the lock was made from.
+    """Return whether the manifest, or a file it extends, has changed since the lock was made.
 
     Raw bytes are compared first, so that the common case needs neither YAML nor pydantic. A manifest that is missing or
     invalid counts as changed.

@@ -1,4 +1,4 @@
-"""The manifest and lock of a workspace without the lock's model, whose import and check take a tenth of a plan."""
+"""Facts from a workspace's manifest and lock, without the lock's model, whose import is slow."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LARGEST = 32 * 1024 * 1024
 
 
 def stack_of(paths: WorkspacePaths) -> ManifestFacts:
-    """Return the facts of the manifest that a workspace was set up from, as they were locked.
+    """Return the locked facts of the manifest that a workspace was set up from.
 
     The lock is read in full, and checked unless a lock of the same bytes has been before.
 

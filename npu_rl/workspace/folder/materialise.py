@@ -1,4 +1,4 @@
-"""Writing the files of a new workspace into a staging folder next to the old one."""
+"""Writing of a new workspace's files to a staging folder beside the old ones."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def lay_files(repository: Path, tree: str, folder: Path) -> None:
 
 
 def activate_script(env: Mapping[str, str]) -> str:
-    """Return the script `activate`: PYTHONPATH, the manifest's environment, byte code and runs outside `code`."""
+    """Return the script `activate`, which sets PYTHONPATH, the manifest's variables, and bytecode and run folders."""
     import shlex
 
     lines = [

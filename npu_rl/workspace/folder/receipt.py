@@ -1,4 +1,4 @@
-"""The receipt of a workspace: its files and hunks, which are enough to verify it without a git repository."""
+"""The receipt of a workspace: its files and hunks, for verification without a git repository."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def digest_of(text: str) -> str:
 
 
 def bundled_manifest(setup: Mapping[str, Any]) -> str | None:
-    """Return the name of the bundled manifest that a receipt names in `setup`; None for any other.
+    """Return the bundled manifest named in a receipt's `setup`; None for other manifests.
 
     That of another installation is known by its place in a wheel, or by having this one's lock.
     """
@@ -90,7 +90,7 @@ def _digest_of_lock(path: Path) -> str | None:
 
 
 def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *options: str) -> str:
-    """Return the command that sets a workspace up again; where it has to have NAME, with a line that explains it.
+    """Return the command that sets a workspace up again. If it contains NAME, a second line explains NAME.
 
     A path from a receipt is not repeated in a command line that the user may copy: a manifest is trusted, and whoever
     wrote the workspace chose the path.
@@ -113,17 +113,17 @@ def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *o
 
 
 def validation_command(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None) -> str:
-    """Return, on one line, the command that chooses another interpreter for the trainer's own validation."""
+    """Return, on one line, the command that selects another interpreter for the trainer's own validation."""
     return setup_hint(paths, setup, "--python PATH").replace("\n", "; ")
 
 
 def again_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None) -> str:
-    """Return the hint to set a workspace up again; arguments as of `setup_hint`."""
+    """Return the hint to set a workspace up again. Arguments: those of `setup_hint`."""
     return f"Set the workspace up again: {setup_hint(paths, setup)}"
 
 
 def _read_loosely(paths: WorkspacePaths, path: Path) -> dict[str, Any]:
-    """Return what a file of the workspace has, even if its digest does not match; empty if it can't be read."""
+    """Return the JSON content of a workspace file, ignoring its digest; empty if it can't be read."""
     try:
         body = parse_json(paths.inside.read(path, MAXIMUM_SIZE))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Validation of receipts, whose paths are read, moved and removed, and whose ids become arguments of git.
+"""Validation of receipts, since their paths are read, moved and removed, and their ids are passed to git.
 
 The digest in a receipt detects damage, not forgery. A receipt has thousands of files and every command reads it, so
 all paths are checked at once where possible.

@@ -1,4 +1,4 @@
-"""The command `setup`: a workspace from a lock, completely or not at all."""
+"""The command `setup`: create a workspace from a lock, completely or not at all."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Delivered:
-    """The objects of a workspace in the store."""
+    """A workspace's objects in the store."""
 
     units: list[Unit]
     composed: ComposedUnit
@@ -114,7 +114,7 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
 def deliver(
     lock: Lock, manifest: Path, network: Network, watcher: Watcher, jobs: int, store: Store
 ) -> Delivered:
-    """Bring the objects of a lock into a store and compose its trees there.
+    """Fetch the objects of a lock into a store and compose its trees there.
 
     Args:
         manifest: Its file; "./" paths of the lock are relative to its folder.
@@ -139,7 +139,7 @@ def deliver(
 
 
 def _are_valid(facts: Mapping[str, Any], lock: Lock) -> bool:
-    """Return whether facts of a stored unit may become a receipt: their paths are read, and their ids reach git."""
+    """Return whether a stored unit's facts are valid for a receipt, whose paths are read and ids passed to git."""
     try:
         roots = {"trees": _trees(facts, lock), "commits": _commits(facts, lock)}
         body = {**roots, "hunks": facts["hunks"], "texts": facts["texts"], "setup": {}}
@@ -162,7 +162,7 @@ def _commits(facts: Mapping[str, Any], lock: Lock) -> dict[str, str]:
 
 
 def _tell_of_interpreter(paths: WorkspacePaths, notify: Callable[[str], None]) -> None:
-    """Print a note on an interpreter in the receipt that is being replaced: only the user's own choice is kept."""
+    """Print a note that the old receipt's interpreter isn't kept, unless this user chose it."""
     try:
         named = chosen_interpreter.other_interpreter(read_receipt(paths).setup)
     except WorkspaceError:
@@ -175,7 +175,7 @@ def _tell_of_interpreter(paths: WorkspacePaths, notify: Callable[[str], None]) -
 
 
 def _check_target(paths: WorkspacePaths) -> None:
-    """Raise WorkspaceError for a path that Python can't import from, and a folder with files of others."""
+    """Raise WorkspaceError for a path that Python can't import from, or a folder with foreign files."""
     check_path(paths.root)
     if os.path.lexists(paths.root) and not paths.root.is_dir():
         is_file = paths.root.exists()
@@ -271,7 +271,7 @@ def _carried_products(request: Request, files: local_edits.FilesByRoot) -> list[
 
 
 def _notes(paths: WorkspacePaths, repository: str) -> list[str]:
-    """Return what editors wrote into the configuration of the repository that is being replaced."""
+    """Return the settings that editors wrote to the configuration of the repository being replaced."""
     try:
         config = paths.inside.read(paths.git / repository / "config", _LARGEST_CONFIG)
     except (OSError, ValueError, WorkspaceError):  # or a link on the way, which is replaced
@@ -280,7 +280,7 @@ def _notes(paths: WorkspacePaths, repository: str) -> list[str]:
 
 
 def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, file_check.Stat]:
-    """Return the `stat` results of files that git has just written from verified objects."""
+    """Return the `stat` results of files just written by git from verified objects."""
     stats = {}
     for path in listing:
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""Replacing the old workspace by a new one, with renames that a journal makes recoverable.
+"""Replacement of the old workspace by a new one, with renames and a journal for recovery.
 
 Until the journal is written, the old workspace remains; from then on the next setup completes the renames, whatever
 killed the last one. What exists shows which renames are done.
@@ -82,7 +82,7 @@ def read_journal(paths: WorkspacePaths) -> Journal | None:
 
 
 def swap(paths: WorkspacePaths, staging: Path, keep_edits: Keep) -> Path | None:
-    """Put `staging` in place; `keep_edits` is called with the old parts before they are removed.
+    """Move `staging` into place. `keep_edits` is called with the old parts before they are removed.
 
     Returns the folder of saved local changes, if there are any.
 
@@ -158,7 +158,7 @@ def _put(paths: WorkspacePaths, name: str, source: Path) -> None:
 
 
 def _move_new_files_aside(paths: WorkspacePaths, name: str, journal: Journal) -> None:
-    """Move aside a path that was created while the swap was unfinished; in `.npu-rl` it is only a cache."""
+    """Move aside a path that was created during the unfinished swap (in `.npu-rl`, only a cache)."""
     if name.startswith(_HIDDEN):
         paths.inside.remove(paths.root / name)
         return
@@ -167,7 +167,7 @@ def _move_new_files_aside(paths: WorkspacePaths, name: str, journal: Journal) ->
 
 
 def _move_back(paths: WorkspacePaths, journal: Journal) -> None:
-    """Undo the moves in reverse order, through the same states, so that a kill is recovered as usual."""
+    """Undo the moves in reverse order through the same states, so that a kill during this is recoverable, too."""
     inside = paths.inside
     for name in reversed(MOVED):
         place, new, old = paths.root / name, journal.staging / name, journal.old / name

@@ -18,7 +18,7 @@ def _no_progress(count: int) -> None:
 def examine_laid_root(
     home: Path, root: str, receipt: Receipt, known: Mapping[str, Stat], advance: Advance = _no_progress
 ) -> tuple[Findings, dict[str, str]]:
-    """Compare a root as `file_check.examine_root` does, and the products that the receipt lists in it.
+    """Compare a root like `file_check.examine_root`, including the products that the receipt lists.
 
     Returns:
         The findings, in which a product as it was built is not drift and another is modified or missing, and the

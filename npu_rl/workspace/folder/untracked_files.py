@@ -1,4 +1,4 @@
-"""The untracked files that are not drift.
+"""Classification of untracked files that are not drift.
 
 What lies beside the locked files can change a run in more ways than can be listed: as a module, a configuration group,
 a header, a makefile that make prefers to the locked one, or a table that code finds by a name it puts together. A new
@@ -38,7 +38,7 @@ class ExpectedTree:
 
     @cached_property
     def folders(self) -> frozenset[str]:
-        """All folders of the tree, "" included."""
+        """All folders of the tree, including ""."""
         found = {""}
         for path in self.expected:
             while (path := path.rpartition("/")[0]) not in found:
@@ -59,7 +59,7 @@ class ExpectedTree:
 
 
 def why_ignored(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> str | None:
-    """Return what an untracked file is, by its name, if it is not drift; else None."""
+    """Return the kind of an untracked file by its name; None if the file is drift."""
     if not entry.is_file(follow_symlinks=False):
         return None
     folder, _, name = path.rpartition("/")
@@ -71,7 +71,7 @@ def why_ignored(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> str |
 
 
 def has_byte_code_name(path: str, tree: ExpectedTree) -> bool:
-    """Return whether Python gives a file of this name to the byte code of a source of this tree."""
+    """Return whether Python would use this file name for the bytecode of a source in this tree."""
     return _byte_code_name(path, tree) is not None
 
 
@@ -84,7 +84,7 @@ def _byte_code_name(path: str, tree: ExpectedTree) -> re.Match[str] | None:
 
 
 def is_byte_code(entry: os.DirEntry[str], path: str, tree: ExpectedTree) -> bool:
-    """Return whether a file is byte code that Python checks against a source of this tree (PEP 3147, PEP 552).
+    """Return whether a file is bytecode that Python checks against a source of this tree (PEP 3147, PEP 552).
 
     The check is by time and size or by a hash of the source, and does not prove what it was compiled from. Byte code
     with an unchecked hash hides a change of its source.

@@ -1,4 +1,4 @@
-"""Whether a setup has anything to do; every setup checks this first, so imports are few."""
+"""Check whether a setup has anything to do. Every setup runs this first, so it has few imports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Outcome:
 
 
 def untouched(paths: WorkspacePaths, text: str, python: str | None = None) -> bool:
-    """Return whether a setup from the lock `text` has nothing to do, not even to clean up."""
+    """Return whether a setup from the lock `text` has nothing to do, including cleanup."""
     return not swap.leftovers(paths) and up_to_date(paths, text, python)
 
 

@@ -1,4 +1,4 @@
-"""Locking of a workspace: exclusive for a setup; other commands wait for it, without writing anything."""
+"""Locking of a workspace: exclusive for setup, while other commands wait without writing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ATTEMPTS = 100
 
 @contextlib.contextmanager
 def exclusive(paths: WorkspacePaths, notify: Notify, wait: float = 600.0) -> Iterator[None]:
-    """Lock the workspace exclusively, and create it if necessary; works across hosts if the file system has locks.
+    """Lock the workspace exclusively, creating it if necessary. Works across hosts if the file system has locks.
 
     After an error, folders created here are removed if they are empty.
 
@@ -47,7 +47,7 @@ def exclusive(paths: WorkspacePaths, notify: Notify, wait: float = 600.0) -> Ite
 
 @contextlib.contextmanager
 def settled(paths: WorkspacePaths, notify: Notify, wait: float = 600.0) -> Iterator[None]:
-    """Wait for a running setup and block new ones meanwhile, without writing anything.
+    """Wait for a running setup, and block new ones meanwhile, without writing.
 
     Raises:
         WorkspaceError: If the setup takes longer than `wait` seconds, or if it was interrupted.
@@ -145,6 +145,6 @@ def _wait_for(paths: WorkspacePaths, handle: int, kind: int, notify: Notify, wai
             raise WorkspaceError(
                 "Another npu-rl command is using this workspace",
                 where=str(paths.root),
-                hint="Wait until it has finished, then run again.",
+                hint="Wait until it has finished, then run the command again.",
             )
         time.sleep(_POLL)

@@ -19,7 +19,7 @@ class WorkspacePaths:
 
     @property
     def inside(self) -> Confined:
-        """Access to files of the workspace without following links."""
+        """Access to the workspace's files without following links."""
         return Confined(self.root)
 
     @property
@@ -49,7 +49,7 @@ class WorkspacePaths:
 
     @property
     def stat(self) -> Path:
-        """The `stat` results of each file from when its content was last proven."""
+        """The `stat` results of each file from the last verification of its content."""
         return self.hidden / "stat.json"
 
     @property
@@ -70,7 +70,7 @@ class WorkspacePaths:
 
     @property
     def is_swapping(self) -> bool:
-        """Whether a setup is swapping in a new workspace, or was interrupted while it did."""
+        """Whether a swap to a new workspace is in progress or was interrupted."""
         return os.path.lexists(self.journal)
 
     @property

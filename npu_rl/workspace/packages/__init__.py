@@ -1,1 +1,1 @@
-"""The packages that a workspace trains with: its manifest, and the command that installs them."""
+"""The packages that a workspace needs for training: its manifest, and the install command."""

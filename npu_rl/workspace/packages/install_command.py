@@ -1,4 +1,4 @@
-"""The one command that brings the packages of a workspace into an interpreter."""
+"""The command that installs a workspace's packages into an interpreter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def install_command(
     cpu_torch: bool = False,
     has_torch: bool = True,
 ) -> str:
-    """Return the command that installs a workspace's packages; where it has to have NAME, with a line that explains it.
+    """Return the command that installs a workspace's packages. If it contains NAME, a second line explains NAME.
 
     Args:
         setup: That of its receipt.
@@ -48,7 +48,7 @@ def install_command(
 
 
 def before_install() -> str:
-    """Return the part of a command that installs uv where it is missing."""
+    """Return the part of a command that installs uv if it is missing."""
     try:
         find_uv()
     except HostError:

@@ -1,4 +1,4 @@
-"""The bundled manifest of a workspace, for commands that a workspace spares the name of one."""
+"""The bundled manifest of a workspace, for commands whose manifest argument can be left out in a workspace."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Files of a workspace that `setup --build` made there: what the receipt has of them, and how they get in place."""
+"""Products of `setup --build` in a workspace: their entries in the receipt, and their placement."""

@@ -1,4 +1,4 @@
-"""Products of builds, as a receipt lists them, and what has become of each."""
+"""Build products listed in a receipt, and their current state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class BuiltProduct:
-    """One file that a build made.
+    """One file made by a build.
 
     Attributes:
         path: Its path in the workspace: code/... or src/NAME/...
@@ -43,20 +43,20 @@ class BuiltProduct:
 
     @property
     def root(self) -> str:
-        """The root that it is in: code or src/NAME."""
+        """The product's root: code or src/NAME."""
         return _split(self.path)[0]
 
     @property
     def path_in_root(self) -> str:
-        """Its path in the root."""
+        """The product's path in the root."""
         return _split(self.path)[1]
 
     def to_json(self) -> dict[str, Any]:
-        """Return plain data, as a receipt has it."""
+        """Return plain data for a receipt."""
         return asdict(self)
 
     def is_current(self, lock: Lock) -> bool:
-        """Return whether the locked sources and commands are those that it was built from."""
+        """Return whether the product was built from the locked sources and commands."""
         component = lock.components.get(self.component)
         if component is None:
             return False
@@ -70,7 +70,7 @@ def _split(path: str) -> tuple[str, str]:
 
 
 def command_digest(steps: Iterable[LockedBuild]) -> str:
-    """Return the SHA-256 of what a component's commands are, without whether they are proven."""
+    """Return the SHA-256 of a component's build commands, ignoring whether they are proven."""
     commands = [{key: value for key, value in plain(step).items() if key != "proven"} for step in steps]
     return hashlib.sha256(json.dumps(commands, sort_keys=True).encode()).hexdigest()
 
@@ -104,7 +104,7 @@ def check_built(given: object, roots: Iterable[str]) -> None:
 
 
 def state_on_disk(home: Path, product: BuiltProduct) -> str:
-    """Return whether a product is as it was built, modified or missing. Raises OSError if it can't be read."""
+    """Return the state of a product: built, modified or missing. Raises OSError if it can't be read."""
     folder = home
     for part in product.path.split("/")[:-1]:
         folder = folder / part
@@ -125,7 +125,7 @@ def lasting_products(
     lock: Lock,
     files: Mapping[str, Mapping[str, tuple[str, str]]],
 ) -> list[BuiltProduct]:
-    """Return the products that a workspace of this lock keeps: of its sources and commands, as they were built.
+    """Return the products that a workspace with this lock keeps: unmodified, and built from its sources and commands.
 
     Args:
         files: The files of that workspace, by root.
@@ -141,7 +141,7 @@ def lasting_products(
 
 
 def file_facts(path: Path) -> tuple[str, int, bool]:
-    """Return SHA-256, size and whether its owner may execute it. Raises OSError; ValueError for no regular file."""
+    """Return a file's SHA-256, size and owner-executable bit. Raises OSError, or ValueError if it isn't regular."""
     if not stat.S_ISREG(path.lstat().st_mode):
         raise ValueError(f"{path} is not a regular file")
     digest = hashlib.sha256()
@@ -154,7 +154,7 @@ def file_facts(path: Path) -> tuple[str, int, bool]:
 
 
 def place_of(name: str, component: LockedComponent, path: str) -> str:
-    """Return where a file of a component belongs in the workspace: where it is taken to, else in the whole checkout."""
+    """Return the workspace path of a component's file: in the code tree if taken, else in the full checkout."""
     for take in component.take:
         if take.path == ".":
             rest = path

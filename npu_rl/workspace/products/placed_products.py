@@ -1,4 +1,4 @@
-"""Placement of a build's products: all or none, also after a kill.
+"""Placement of a build's products, all or none, even if killed.
 
 The receipt that lists them is what counts. Until it is written, a journal names what has to be undone; from then on
 only the journal has to go.
@@ -35,7 +35,7 @@ def place_products(
     write_receipt: Callable[[], None],
     read_listed: Callable[[], Mapping[str, BuiltProduct]],
 ) -> None:
-    """Move products of a build into the workspace, in place of an earlier build's, and write the receipt.
+    """Move a build's products into the workspace, replacing an earlier build's, and write the receipt.
 
     After any error everything is as before.
 
@@ -55,7 +55,7 @@ def place_products(
     for product in new.values():
         if product.path not in replaced and inside.exists(home / product.path):
             raise WorkspaceError(
-                "There is a file in the place of a product",
+                "A file is in the way of a product",
                 where=str(home / product.path),
                 hint="Move it away, and build again.",
             )
@@ -79,7 +79,7 @@ def place_products(
 
 
 def _undo(home: Path, folder: Path, new: Sequence[BuiltProduct], old: Sequence[str]) -> None:
-    """Remove the new products, as far as they are those, and move the old ones back."""
+    """Remove the new products unless they were modified, and move the old ones back."""
     inside = Confined(home)
     for product in new:
         is_earlier = product.path in old and not inside.exists(folder / _REPLACED / product.path)
@@ -92,14 +92,14 @@ def _undo(home: Path, folder: Path, new: Sequence[BuiltProduct], old: Sequence[s
 
 
 def _remove_empty(inside: Confined, home: Path, folder: Path) -> None:
-    """Remove folders that are empty now, which a build made: git has no empty ones."""
+    """Remove folders that have become empty. They are a build's, since git has no empty folders."""
     while len(folder.parts) > 1 and inside.is_folder(home / folder) and not any((home / folder).iterdir()):
         inside.remove(home / folder)
         folder = folder.parent
 
 
 def settle_killed_builds(home: Path, read_listed: Callable[[], Mapping[str, BuiltProduct]]) -> bool:
-    """End what killed builds have left running, and undo what one has moved; return whether one had moved anything.
+    """End processes left by killed builds, and undo their moves. Returns whether there were any moves.
 
     The workspace must be locked. Their folders remain, which the caller removes.
 
@@ -118,7 +118,7 @@ def settle_killed_builds(home: Path, read_listed: Callable[[], Mapping[str, Buil
 
 
 def undo_interrupted(home: Path, listed: Mapping[str, BuiltProduct]) -> bool:
-    """Undo what a killed command has moved, unless its receipt is written; return whether there was anything.
+    """Undo a killed command's moves unless its receipt was written. Returns whether there were any.
 
     The workspace must be locked.
 
@@ -148,7 +148,7 @@ def undo_interrupted(home: Path, listed: Mapping[str, BuiltProduct]) -> bool:
 
 
 def _checked(body: Any) -> tuple[list[BuiltProduct], str, list[str]]:
-    """Return what a journal has. Raises ValueError, KeyError, TypeError for paths that no build uses."""
+    """Parse a journal. Raises ValueError, KeyError or TypeError for paths that builds don't use."""
     roots = {_root(one["path"]) for one in body["new"]} | {_root(path) for path in body["old"]}
     check_built(body["new"], roots)
     folder, old = body["folder"], body["old"]
@@ -172,11 +172,11 @@ def _root(path: Any) -> str:
 
 
 def is_build_folder(name: str) -> bool:
-    """Return whether a name in `.npu-rl` is that of a build's folder."""
+    """Return whether a name in `.npu-rl` belongs to a build's folder."""
     head, _, digits = name.partition("-")
     return head == "build" and len(digits) == 12 and not digits.strip("0123456789abcdef")
 
 
 def build_mark(name: str) -> str:
-    """Return the mark of the processes of a build (`common/process.py`), from its folder's name."""
+    """Return the mark of a build's processes (`common/process.py`), from its folder's name."""
     return name.replace("-", "")

@@ -1,1 +1,1 @@
-"""Changes by a stack's patches and pull requests in Python's terms, from the syntax trees before and after."""
+"""Summary of a stack's patches and pull requests as changed Python definitions."""

@@ -28,7 +28,7 @@ class DefinitionChange:
 
 
 def compare(before: bytes, after: bytes) -> list[DefinitionChange] | None:
-    """Return the changes between two versions of a file, in the order of the later one, removals last.
+    """Return the changes between two versions of a file, in the new version's order, with removals last.
 
     An empty version stands for a file that is not there. Comments and layout count for nothing. None if one of them
     can't be parsed as Python.
@@ -49,7 +49,7 @@ _Group = dict[tuple[str, str], list[Definition]]
 
 
 def _grouped(definitions: Sequence[Definition]) -> _Group:
-    """Return the definitions by kind and name; one in both branches of an `if` is counted twice."""
+    """Return the definitions by kind and name. A name defined in both branches of an `if` has two."""
     groups: _Group = {}
     for one in definitions:
         if one.kind != "statement":
@@ -70,7 +70,7 @@ def _named_changes(before: Sequence[Definition], after: Sequence[Definition]) ->
 
 
 def _is_within_new_class(name: str, old: _Group, new: _Group) -> bool:
-    """Return whether a surrounding class is new as a whole, so that the class covers it."""
+    """Return whether a definition is covered by a surrounding class that is entirely new."""
     parts = name.split(".")
     around = [".".join(parts[:count]) for count in range(1, len(parts))]
     return any(("class", outer) in new and ("class", outer) not in old for outer in around)
@@ -89,7 +89,7 @@ def _whole(change: str, one: Definition) -> DefinitionChange:
 
 
 def _replaced(old: Sequence[Definition], new: Sequence[Definition]) -> Iterator[DefinitionChange]:
-    """Yield a change for each version of a definition that differs, and one if there are more or fewer of them."""
+    """Yield a change for each differing version of a definition, and one if their number differs."""
     for before, after in zip(old, new, strict=False):
         details = tuple(_differences(before, after))
         if details:
@@ -120,7 +120,7 @@ def _differences(before: Definition, after: Definition) -> Iterator[str]:
 
 
 def _head_difference(before: Definition, after: Definition) -> str:
-    """Return both versions; of long signatures with other parameters only those."""
+    """Return both versions, reduced to the differing parameters for long signatures."""
     removed = [f"-{one}" for one in before.parameters if one not in after.parameters]
     added = [f"+{one}" for one in after.parameters if one not in before.parameters]
     if (removed or added) and max(len(before.head), len(after.head)) > _LONGEST:
@@ -131,7 +131,7 @@ def _head_difference(before: Definition, after: Definition) -> str:
 def _statement_changes(
     before: Sequence[Definition], after: Sequence[Definition]
 ) -> Iterator[DefinitionChange]:
-    """Yield the statements that only one version has."""
+    """Yield the statements that are in only one version."""
     old, new = ([one for one in version if one.kind == "statement"] for version in (before, after))
     yield from _only_in(new, old, "added")
     yield from _only_in(old, new, "removed")

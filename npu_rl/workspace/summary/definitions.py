@@ -42,14 +42,14 @@ class Definition:
 
 @dataclass(frozen=True)
 class FileDefinitions:
-    """The definitions of a file in order, and its docstring; empty without one."""
+    """The definitions of a file in order, and its docstring (empty if it has none)."""
 
     definitions: tuple[Definition, ...]
     docstring: str
 
 
 def definitions_in(content: bytes) -> FileDefinitions | None:
-    """Return what a file defines; None if it can't be parsed as Python."""
+    """Return the definitions of a file; None if it can't be parsed as Python."""
     tree = syntax_tree(content)
     if tree is None:
         return None
@@ -142,7 +142,7 @@ def _attributes(node: ast.Assign | ast.AnnAssign, prefix: str, kind: Kind) -> It
 
 
 def _compound(statement: ast.stmt, prefix: str, *, in_class: bool) -> Iterator[Definition]:
-    """Yield each line of an `if`, `try`, `with`, loop or `match` that ends in a colon, and what it defines.
+    """Yield the header lines of an `if`, `try`, `with`, loop or `match`, and the definitions in it.
 
     Any other statement is yielded whole, as its text.
     """
@@ -167,7 +167,7 @@ def _first_line(node: ast.AST) -> str:
 
 
 def _bound_names(node: ast.Assign | ast.AnnAssign) -> list[str]:
-    """Return the plain names that an assignment binds; none if it assigns to anything else as well."""
+    """Return the plain names that an assignment binds; none if it also assigns to other targets."""
     targets = node.targets if isinstance(node, ast.Assign) else [node.target]
     names: list[str] = []
     for target in targets:

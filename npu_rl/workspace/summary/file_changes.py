@@ -1,4 +1,4 @@
-"""The files that one step changes: Python by its definitions, any other file by its number of lines."""
+"""The files that one step changes: definitions of Python files, and line counts of other files."""
 
 from __future__ import annotations
 

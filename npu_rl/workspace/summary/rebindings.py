@@ -1,4 +1,4 @@
-"""Names that packages of a code tree rebind in other packages on import, read from their text.
+"""Names that packages of a code tree rebind in other packages on import, found in the source.
 
 Two ways are known. MindSpeed names its targets to a manager, `register_patch("megatron.core.x.f", new)`
 (mindspeed/patch_utils.py @ 7ff818c4:144): a name that ends with wrapper or decorator is laid around the old function,
@@ -26,7 +26,7 @@ _LONGEST = 100  # letters of an expression
 
 @dataclass(frozen=True)
 class Rebinding:
-    """One name of another package that gets another value.
+    """One rebound name of another package.
 
     Attributes:
         target: The dotted name. `{}` stands for what is only known at run time.
@@ -90,7 +90,7 @@ def _registrations(tree: ast.Module, path: str) -> Iterator[Rebinding]:
 
 
 def _assignments(tree: ast.Module, path: str) -> Iterator[Rebinding]:
-    """Yield what a module assigns to attributes of what it imports, outside of functions."""
+    """Yield a module's assignments to attributes of its imports, outside functions."""
     imported = dict(_imported_names(tree))
     for node in _run_at_import(tree.body):
         if isinstance(node, ast.Assign):
@@ -128,7 +128,7 @@ def _imported_names(tree: ast.Module) -> Iterator[tuple[str, str]]:
 
 
 def _dotted(node: ast.expr, imported: dict[str, str], *, bare: bool = False) -> str | None:
-    """Return the full name of `a.b.c` where `a` is imported; of `a` alone only if `bare`."""
+    """Return the full name of `a.b.c` if `a` is imported; for just `a`, only if `bare`."""
     names: list[str] = []
     while isinstance(node, ast.Attribute):
         names.append(node.attr)
@@ -147,7 +147,7 @@ def _keyword(node: ast.Call, name: str) -> ast.expr | None:
 
 
 def _text(node: ast.expr) -> str | None:
-    """Return a string's text, with {} for parts that are only known at run time; None for other expressions."""
+    """Return a string's text, with {} for parts known only at run time; None for other expressions."""
     if isinstance(node, ast.JoinedStr):
         return "".join(_text(part) or "{}" for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None

@@ -18,7 +18,7 @@ from npu_rl.workspace.summary.stack_steps import Step, stack_steps
 
 @dataclass(frozen=True)
 class StepSummary:
-    """A step and its files. paths: the place of each file in the code tree; none for one that is not laid."""
+    """A step and its files. `paths` has each file's path in the code tree, if the tree contains it."""
 
     step: Step
     files: tuple[FileChange, ...]
@@ -70,7 +70,7 @@ def stack_summary(
     *,
     import_time: bool = False,
 ) -> StackSummary:
-    """Return what each step of a lock changes, from the trees before and after it.
+    """Return the changes of each step of a lock, from the trees before and after it.
 
     Args:
         repository: Has the objects of the lock's trees.
@@ -112,5 +112,5 @@ def _named(steps: Sequence[Step], name: str, manifest: str) -> list[Step]:
 
 
 def _laid(lock: Lock, step: Step, path: str) -> tuple[str, ...]:
-    """Return the place of a step's file in the code tree."""
+    """Return the path of a step's file in the code tree."""
     return (path,) if step.component is None else tuple(code_paths(lock.components[step.component], path))

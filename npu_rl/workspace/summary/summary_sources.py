@@ -1,4 +1,4 @@
-"""Where a summary reads the trees of a lock: from a workspace, or from the store after delivery."""
+"""Sources of a lock's trees for a summary: a workspace, or the store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class StackObjects:
 
     @contextmanager
     def code_files(self) -> Iterator[Callable[[str], bytes | None]]:
-        """Provide a function that reads a file of the code tree by its path; None if the tree does not have it."""
+        """Provide a function that reads a file of the code tree by path, and returns None for a missing one."""
         from npu_rl.stack.compose.git_trees import Trees
 
         trees = Trees(self.repository)
@@ -64,7 +64,7 @@ def of_workspace(paths: WorkspacePaths) -> Iterator[StackObjects]:
 def of_manifest(
     lock: Lock, manifest: Path, network: Network, watcher: Watcher, *, jobs: int
 ) -> Iterator[StackObjects]:
-    """Provide the objects of a lock, delivered into the store and composed there, without a workspace.
+    """Provide the objects of a lock, fetched into the store and composed there, without a workspace.
 
     Args:
         manifest: Its file; "./" paths of the lock are relative to its folder.
@@ -82,7 +82,7 @@ def of_manifest(
 
 @contextmanager
 def _reading(*objects: Path) -> Iterator[Git]:
-    """Provide an empty repository that borrows these objects, outside of any workspace, which may be read-only."""
+    """Provide an empty repository that borrows the objects, outside the workspace, which may be read-only."""
     with tempfile.TemporaryDirectory(prefix="npu-rl-summary-") as folder:
         init_bare(Path(folder))
         yield Git(Path(folder), alternates=objects)

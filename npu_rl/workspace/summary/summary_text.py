@@ -1,4 +1,4 @@
-"""A summary as lines for people, and as Markdown."""
+"""Formatting of a summary as plain lines and as Markdown."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def summary_lines(summary: StackSummary) -> Iterator[str]:
 
 
 def _import_time_lines(found: Sequence[Rebinding]) -> Iterator[str]:
-    """Yield the rebindings, a group for each package and the one it changes."""
+    """Yield the rebindings, grouped by the package and the package it changes."""
     for title, group in _by_packages(found).items():
         yield f"{title}: {len(group)}"
         for one in group:
@@ -104,5 +104,5 @@ def _details(change: DefinitionChange) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text of others so that Markdown shows it as it is."""
+    """Escape untrusted text for Markdown."""
     return _MARKDOWN.sub(r"\\\g<0>", text)

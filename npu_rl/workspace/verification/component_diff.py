@@ -1,4 +1,4 @@
-"""Local changes as a patch with a component's own paths, for its `patches:`.
+"""Local changes of a component as a patch with the component's own paths, for its `patches:`.
 
 Paths in the code tree differ from the component's: tools/converter.py may be verl's scripts/converter.py, and a patch
 of verl has to use the latter.
@@ -24,7 +24,7 @@ _ODD = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
 
 
 def component_changes(paths: WorkspacePaths, name: str, notify: Notify) -> bytes:
-    """Return the local changes of one component as one patch with its own paths; empty without any.
+    """Return the local changes of one component as a patch with its own paths; empty if there are none.
 
     Notifies of other effects of the patch, and of changes that a patch can't express.
 
@@ -80,7 +80,7 @@ def _header(path: str) -> bytes:
 
 
 def _renamed(part: bytes, path: str) -> bytes:
-    """Return one file's part with another name, which only its header has, before the first hunk or binary data."""
+    """Rename the file in its part of a patch. The name occurs only before the first hunk or binary data."""
     head, mark, body = part, b"", b""
     for candidate in (b"\n@@ ", b"\nGIT binary patch\n"):
         if candidate in head:
@@ -99,7 +99,7 @@ def _renamed(part: bytes, path: str) -> bytes:
 
 
 def _quoted(name: str) -> bytes:
-    """Return a name as git writes it in a patch."""
+    """Quote a name like git in a patch."""
     raw = name.encode("utf-8", "surrogateescape")
     if not _ODD.search(raw):
         return raw
@@ -113,7 +113,7 @@ def _quoted(name: str) -> bytes:
 
 
 def _note_other_effects(lock: Lock, name: str, path: str, component_path: str, notify: Notify) -> None:
-    """Note other components that a patch of one component would change or be changed by in the code tree."""
+    """Print notes on other components that share changed files with a component in the code tree."""
     others = [laid for laid in code_paths(lock.components[name], component_path) if laid != path]
     if others:
         notify(

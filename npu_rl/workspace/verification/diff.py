@@ -38,7 +38,7 @@ def local_changes(paths: WorkspacePaths, notify: Notify) -> Iterator[bytes]:
 def patches_of(
     paths: WorkspacePaths, report: Report, notify: Notify, *, only: Container[str] | None = None
 ) -> Iterator[bytes]:
-    """Yield the patches of a verified workspace, as `local_changes` does.
+    """Yield the patches of a verified workspace, like `local_changes`.
 
     Args:
         only: The paths to show; by default all.
@@ -61,7 +61,7 @@ def patches_of(
 
 
 def fit_for_patch(paths: WorkspacePaths, report: Report, notify: Notify) -> Report:
-    """Return the report without large files, such as checkpoints, and without this process's output."""
+    """Remove large files, such as checkpoints, and this process's own output from a report."""
     try:
         output = os.fstat(sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):  # closed
@@ -86,7 +86,7 @@ def fit_for_patch(paths: WorkspacePaths, report: Report, notify: Notify) -> Repo
 
 
 def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
-    """Return the root and the path in it, if a patch can express the drift."""
+    """Return the root and the path in it if a patch can represent the drift, else None."""
     root = next((root for root in report.receipt.trees if drift.path.startswith(f"{root}/")), None)
     if root is None:
         return None
@@ -95,7 +95,7 @@ def place_in_tree(drift: Drift, report: Report) -> tuple[str, str] | None:
 
 
 def patch_of(paths: WorkspacePaths, root: str, tree: str, files: list[str]) -> bytes:
-    """Return the differences of files of a root from its tree. Raises WorkspaceError without the git folder."""
+    """Return the differences between files of a root and its tree. Raises WorkspaceError without the git folder."""
     objects = git_objects(paths)
     # A temporary repository: the user's index stays unchanged, and their settings and filters have no effect.
     # It is outside the workspace, which may be read-only.
@@ -116,7 +116,7 @@ def patch_of(paths: WorkspacePaths, root: str, tree: str, files: list[str]) -> b
 
 
 def _with_key_paths(repository_view: Git, tree: str, part: bytes) -> bytes:
-    """Return one file's part of a patch with key paths for headings, if it is a configuration file of the tree."""
+    """Use key paths as hunk headings in a file's part of a patch, if it is a configuration file of the tree."""
     name = _OLD_NAME.search(part.partition(b"\n@@ ")[0])
     if name is None:
         return part

@@ -1,4 +1,4 @@
-"""Comparison of a workspace with what is expected of it, which is kept outside the workspace."""
+"""Comparison of a workspace with an expected digest or environment id from outside the workspace."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Expected:
 
 
 def parse_expected(texts: Sequence[str]) -> Expected | None:
-    """Return what the values of `--expect` name; None without any.
+    """Parse the values of `--expect`; None if there are none.
 
     A tree or commit id is not enough: neither covers the environment, the sources or the requirements of a
     lock.
@@ -48,7 +48,9 @@ def parse_expected(texts: Sequence[str]) -> Expected | None:
     environments = [text for text in texts if text.startswith("env:")]
     for found, what in ((locks, "lock digests"), (environments, "environment ids")):
         if len(set(found)) > 1:
-            raise UsageError(f"Two {what} are expected", where="--expect", hint="Name one of each kind.")
+            raise UsageError(
+                f"Two {what} are expected", where="--expect", hint="Pass at most one of each kind."
+            )
     return Expected(*(next(iter(found), None) for found in (locks, environments)))
 
 
@@ -81,7 +83,7 @@ def require_lock(paths: WorkspacePaths, found: str, expected: str) -> None:
 
 
 def require_covered_products(paths: WorkspacePaths, receipt: Receipt, expected: Expected) -> None:
-    """Raise WorkspaceError for products of builds that nothing expected covers: anybody can list a file as one."""
+    """Raise WorkspaceError for build products that the expected values don't cover, since a receipt can be forged."""
     products = built_products(receipt.setup)
     if products and expected.environment is None:
         more = f" and {len(products) - 1} more" if len(products) > 1 else ""
@@ -94,7 +96,7 @@ def require_covered_products(paths: WorkspacePaths, receipt: Receipt, expected: 
 
 
 def is_expected_script(paths: WorkspacePaths, lock: Lock) -> bool:
-    """Return whether `activate` is what this npu-rl writes for the lock; the hash in the receipt can be forged."""
+    """Return whether `activate` equals this npu-rl's output for the lock, since the receipt's hash can be forged."""
     from npu_rl.workspace.folder.materialise import activate_script
 
     script = activate_script(lock.env).encode()

@@ -1,4 +1,4 @@
-"""The refusal of a workspace that is not as locked, by the commands that run its code."""
+"""Refusal of workspaces that differ from their lock, for commands that run the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 8
 def require_locked(
     paths: WorkspacePaths, notify: Notify, consequence: str, progress: Progress | None
 ) -> None:
-    """Verify the workspace as `verify` does. Raises WorkspaceError if it is not as locked.
+    """Verify the workspace like `verify`. Raises WorkspaceError if it differs from its lock.
 
     Args:
         consequence: What would be wrong if its code ran all the same.

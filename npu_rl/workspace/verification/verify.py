@@ -34,7 +34,7 @@ Progress = Callable[[int, int], None]  # files that were looked at, of how many
 
 @dataclass(frozen=True)
 class Drift:
-    """One difference from the lock; `path` is in the workspace, `patch` and `hunk` are set if a hunk is affected."""
+    """One difference from the lock. `path` is relative to the workspace; `patch` and `hunk` name an affected hunk."""
 
     path: str
     kind: str
@@ -70,7 +70,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether the workspace is as locked."""
+        """Whether the workspace equals its lock."""
         return not self.drift
 
     def state(self) -> str:
@@ -142,7 +142,7 @@ def verify(
 
 
 def _identity(paths: WorkspacePaths) -> tuple[int, int] | None:
-    """Return a key of the receipt file, which differs after another setup; None during a swap."""
+    """Return a key of the receipt file that changes with every setup; None during a swap."""
     try:
         found = paths.receipt.stat()
     except OSError:
@@ -202,7 +202,7 @@ def _verify(paths: WorkspacePaths, deep: bool, expect: Expected | None, progress
 
 
 def _judge_products(lock: Lock, receipt: Receipt, report: Report) -> None:
-    """Mark products as stale whose sources or commands are others now: of the lock, or by a change of the files."""
+    """Mark products as stale if their sources or commands changed, in the lock or on disk."""
     changed = {drift.component for drift in report.drift if drift.path not in report.built}
     for path, product in built_products(receipt.setup).items():
         if report.built.get(path) == BUILT and (product.component in changed or not product.is_current(lock)):
@@ -234,7 +234,7 @@ def _check_receipt(lock: Lock, digest: str, receipt: Receipt, paths: WorkspacePa
 
 
 def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
-    """Raise WorkspaceError unless the receipt's files give the lock's trees, so that it can replace the lock."""
+    """Raise WorkspaceError unless the receipt's files match the lock's trees."""
 
     def refused(what: str, why: str | None = None) -> WorkspaceError:
         return WorkspaceError(what, where=str(paths.receipt), why=why, hint=again_hint(paths, receipt.setup))
@@ -254,7 +254,7 @@ def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
 
 
 def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
-    """Return the component that a path of the workspace belongs to, by the taken paths; None without one.
+    """Return the component of a path in the workspace, by the taken paths; None if there is none.
 
     An untracked file at the top level belongs to none, even if a component is there.
     """
@@ -286,7 +286,7 @@ def _depth(component: LockedComponent, path: str) -> int:
 def _judge_hunks(
     paths: WorkspacePaths, receipt: Receipt, lock: Lock, changed: dict[str, set[str]], report: Report
 ) -> None:
-    """Report the state of every hunk: from the receipt if its file is as locked, else from the file's text."""
+    """Report the state of every hunk, from the receipt if its file is unchanged, else from the file's text."""
     damaged_hunks: list[Drift] = []
     explained: set[str] = set()
     for record in receipt.hunks:

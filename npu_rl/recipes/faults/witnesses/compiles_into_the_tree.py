@@ -1,4 +1,4 @@
-"""Show whether the trainer's start compiles something in the tree, by cann-recipes-train bcd3be7's initialize_megatron.
+"""Show whether cann-recipes-train bcd3be7's initialize_megatron compiles files in the tree.
 
 It ends with `_compile_dependencies` (verl_patches/train_engine/initialize_training.py:332@bcd3be7), MindSpeed's, which
 runs `make -C megatron/core/datasets` on rank 0 (megatron/core/datasets/utils.py:21@core_r0.8.0) and leaves helpers.*.so
@@ -26,14 +26,14 @@ pwd -P >> "$0.calls"
 
 
 def start(code: Path) -> None:
-    """Start Megatron as a worker does, up to the end of initialize_megatron."""
+    """Start Megatron as in a worker, up to the end of initialize_megatron."""
     from npu_rl_rehearsal import trainer_arguments
 
     trainer: Any = importlib.import_module(trainer_arguments.MODULE)
     whole = trainer.initialize_megatron
 
     def initialize(config: Any, **_: Any) -> None:
-        """The rehearsal of a layout skips what follows the arguments."""
+        """Do the steps after parsing the arguments, which a layout rehearsal skips."""
         config.num_layer_list = config.use_fused_mlp = None
         whole(config=config, allow_no_cuda=True)
 
@@ -43,7 +43,7 @@ def start(code: Path) -> None:
 
 
 def main() -> dict[str, Any]:
-    """Return the folders of the tree in which the start calls make."""
+    """Return the folders of the tree in which the start runs `make`."""
     from torch_npu.contrib import transfer_to_npu  # noqa: F401  Megatron asks for a CUDA device
 
     make_apex()

@@ -1,4 +1,4 @@
-"""DAPO's trainer ends after as many generated batches as it has steps to train, and counts from 0 after a resume.
+"""DAPO's trainer counts generated batches as steps, and counts from 0 after a resume.
 
 Called is RayDAPOTrainer.fit (recipe/dapo/dapo_ray_trainer.py:136@796871d with verl_npu 2.3.0's patch), to its end. Its
 workers, reward, checkpoints and metrics are made here; of each update the step is noted.
@@ -20,7 +20,7 @@ TRAIN, SAMPLES = 2, 2
 
 
 def fit(steps: int, *, batches: int, loaded: int = 0, filtered: bool = False) -> tuple[list[int], list[int]]:
-    """Return the steps that DAPO's own loop trains and those that it saves, with so many batches of data."""
+    """Return the steps that DAPO's loop trains and saves with the given number of data batches."""
     from omegaconf import OmegaConf
     from recipe.dapo.dapo_ray_trainer import RayDAPOTrainer
     from verl import DataProto
@@ -39,7 +39,7 @@ def fit(steps: int, *, batches: int, loaded: int = 0, filtered: bool = False) ->
         return DataProto.from_single_dict(tensors, meta_info={"timing": {}})
 
     def reward(batch: Any, return_dict: bool) -> dict[str, Any]:
-        """Score the samples of each prompt 0 and 1, those of prompt b 0: its group is filtered out."""
+        """Score the samples of each prompt 0 and 1; prompt b's all get 0, so that its group is filtered out."""
         seen: set[str] = set()
         scores = []
         for prompt in batch.non_tensor_batch["prompt"]:
@@ -98,7 +98,7 @@ def fit(steps: int, *, batches: int, loaded: int = 0, filtered: bool = False) ->
 
 
 def main() -> dict[str, Any]:
-    """Train three runs, and compare what the first two trained with what was wanted."""
+    """Train three runs, and compare the first two with the expected steps."""
     from recipe.dapo import dapo_ray_trainer as trainer
 
     for name in ("compute_data_metrics", "compute_timing_metrics", "compute_throughout_metrics"):

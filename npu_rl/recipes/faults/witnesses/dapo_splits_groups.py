@@ -1,4 +1,4 @@
-"""DAPO's batch is cut to its first rows after the responses of a prompt have been dealt apart.
+"""DAPO's batch is cut to its first rows after the responses to a prompt have been distributed over the batch.
 
 Called is RayDAPOTrainer.fit (recipe/dapo/dapo_ray_trainer.py@796871d with verl_npu 2.3.0's patch, which repeats by
 interleave=False), with a rollout and a reward that are made here. "kept" are the prompts of the rows that are trained
@@ -16,11 +16,11 @@ import torch
 
 
 class Stop(Exception):
-    """Ends what is observed."""
+    """Ends the observed training loop."""
 
 
 def main() -> dict[str, Any]:
-    """The rows that DAPO's own loop keeps: 4 prompts with 3 responses, one of them filtered, 2 to train on."""
+    """Return the rows that DAPO's loop keeps of 4 prompts with 3 responses each: one is filtered, 2 are trained on."""
     from omegaconf import OmegaConf
     from recipe.dapo import dapo_ray_trainer as trainer
     from verl import DataProto

@@ -1,4 +1,4 @@
-"""Let one of two data-parallel engines decode and the other, which has no request left, run its dummy batch.
+"""Let one of two data-parallel engines decode while the other, without requests, runs its dummy batch.
 
 vllm-ascend's model runner asks the other engines for their sizes before each forward pass. At 1de16ea a pass with
 requests asks twice where graphs are on (get_dp_padding and _get_forward_metadata_across_dp, vllm_ascend/worker/
@@ -29,7 +29,7 @@ RUNNER, CONTEXT = Path("vllm_ascend/worker/model_runner_v1.py"), Path("vllm/forw
 
 
 class Through(Exception):
-    """The pass has no more questions."""
+    """The pass needs no further messages between the engines."""
 
 
 def main() -> dict[str, object]:
@@ -80,7 +80,7 @@ def be_a_rank(mode: str, store: str, rank: int) -> str:
 
 
 def the_runner(group: Any, rank: int, *, eager: bool) -> Any:
-    """The tree's methods on a runner with one request that decodes; its pass ends after the questions."""
+    """Return a runner with the tree's methods and one decoding request. Its pass ends after the communication."""
     import numpy as np
     import torch
     import torch.distributed as dist
@@ -127,7 +127,7 @@ def the_runner(group: Any, rank: int, *, eager: bool) -> Any:
 
 
 def methods(file: Path, name: str, known: dict[str, Any]) -> dict[str, Any]:
-    """The methods of a class, compiled on their own; a name that `known` lacks is an error where it is used."""
+    """Return the methods of a class, compiled separately. A global that `known` lacks raises when used."""
     (found,) = [
         node
         for node in ast.parse(file.read_text()).body

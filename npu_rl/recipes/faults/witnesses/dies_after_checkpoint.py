@@ -35,11 +35,11 @@ RUNS = [
 
 
 class Missing(Exception):
-    """The weights were read while they were not on the device."""
+    """The weights were read while they weren't on the device."""
 
 
 def worker(classes: Any) -> Any:
-    """An actor and rollout worker as after init_model, whose weights are offloaded then (:290@bcd3be7)."""
+    """Return an actor and rollout worker as left by init_model, with its weights offloaded (:290@bcd3be7)."""
     import torch
     from verl_patches.utils.megatron_utils import offload_megatron_model_to_cpu
 
@@ -80,7 +80,7 @@ def worker(classes: Any) -> Any:
 
 
 def dies_at(one: Any, every: int, validate: int, resumed: int) -> int | None:
-    """Return the step at which a run of STEPS ends for want of its weights, None if it does not."""
+    """Return the step at which a run of STEPS steps fails for lack of its weights, or None."""
     import torch
     from verl import DataProto
 
@@ -104,7 +104,7 @@ def dies_at(one: Any, every: int, validate: int, resumed: int) -> int | None:
 
 
 def main() -> dict[str, Any]:
-    """Run the ten runs and return which of them end, and where."""
+    """Do ten runs, and return those that fail, with the step."""
     from torch_npu.contrib import transfer_to_npu  # noqa: F401  Megatron's buffers ask for a CUDA device
 
     make_apex()  # the prelude puts MindSpeed's AdamW into it

@@ -1,4 +1,4 @@
-"""With VLLM_DP_SIZE set, every vLLM engine of verl takes itself for the first replica, at port 0.
+"""With VLLM_DP_SIZE set, every vLLM engine of verl believes that it is the first replica, at port 0.
 
 Two gloo ranks, which this script starts itself, make verl's vLLMRollout
 (verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py@55e3c5b), or verl_patches' in its place, up to vLLM's engine;

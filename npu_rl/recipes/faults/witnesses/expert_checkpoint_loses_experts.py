@@ -1,4 +1,4 @@
-"""Show whether a checkpoint has every expert, by verl 54c9b73's checkpoint manager on four gloo ranks: EP2 over DP4.
+"""Show whether verl 54c9b73's checkpoint manager saves every expert, on four gloo ranks with EP2 over DP4.
 
 The model is a value of the rank's expert group and one that all ranks share. Each rank saves, forgets both and loads.
 verl lets the first data-parallel rank save (verl/utils/checkpoint/megatron_checkpoint_manager.py:235), which has the
@@ -19,7 +19,7 @@ RANKS, SECONDS = 4, 240
 
 
 def rank(number: int, folder: str, found: Any) -> None:
-    """Save and load; put the rank's expert group and what it has then, None if loading found no file."""
+    """Save and load; report the rank's expert group and loaded expert, or None if loading found no file."""
     import torch
 
     torch.distributed.init_process_group(

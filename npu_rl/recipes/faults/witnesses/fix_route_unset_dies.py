@@ -1,4 +1,4 @@
-"""vllm-ascend's experts need VLLM_ENABLE_FIX_ROUTE: int(None) ends the engine's first forward pass.
+"""vllm-ascend's experts need VLLM_ENABLE_FIX_ROUTE; without it, int(None) fails in the first forward pass.
 
 Called is AscendUnquantizedFusedMoEMethod.apply (vllm_ascend/ops/fused_moe.py@f20869e, of pull request 2058); what it
 gives the chosen experts to, the computation of the experts, is made here. "chosen" has for the variable unset, 0 and 1

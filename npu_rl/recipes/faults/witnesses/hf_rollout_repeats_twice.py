@@ -1,4 +1,4 @@
-"""verl's HF rollout generates n responses for each of the n copies of a prompt that the trainer made already.
+"""verl's HF rollout generates n responses for each of the n copies of a prompt made by the trainer.
 
 Called is HFRollout._generate_minibatch out of its own file (verl/workers/rollout/hf_rollout.py@0.5.0). "given" are the
 rows of the batch, "rows" those of each tensor of the result, "asked" what `generate` was asked for per row.
@@ -106,7 +106,7 @@ class _Parameters:
 
 
 class _TensorDict(dict):  # type: ignore[type-arg]
-    """As tensordict's: every entry has `batch_size` rows."""
+    """Stand-in for tensordict's TensorDict: every entry has `batch_size` rows."""
 
     def __init__(self, source: dict[str, Any], batch_size: int) -> None:
         for name, tensor in source.items():
@@ -121,7 +121,7 @@ class _DataProto:
 
 
 def install(tensors: str) -> Any:
-    """Make what the module imports importable; torch, real or not."""
+    """Make the module's imports available; torch may be real or a stand-in."""
     if tensors == "stand-in":
         _module(
             "torch", no_grad=lambda: lambda function: function, autocast=_autocast, bfloat16="bfloat16",
@@ -155,7 +155,7 @@ def install(tensors: str) -> Any:
 
 
 def load(folder: Path, name: str) -> types.ModuleType:
-    """Upstream's own file as the module it is there."""
+    """Import upstream's own file under its module name."""
     spec = importlib.util.spec_from_file_location(f"verl.workers.rollout.{name}", folder / f"{name}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -165,7 +165,7 @@ def load(folder: Path, name: str) -> types.ModuleType:
 
 
 class Model:
-    """Answers as transformers does: `num_return_sequences` rows for each row it is given."""
+    """Generates like transformers: `num_return_sequences` rows for each input row."""
 
     def __init__(self, torch: Any) -> None:
         self.torch = torch

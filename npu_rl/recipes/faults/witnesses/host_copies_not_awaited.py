@@ -38,7 +38,7 @@ def synchronize(*_):
 
 
 def sent():
-    """Return what a worker's `output.to("cpu")` holds as it returns."""
+    """Return the content of a worker's `output.to("cpu")` at the time it returns."""
     batch = DataProto(batch=TensorDict({"old_log_probs": computed.clone()}, [4]))
     torch.Tensor.to = to
     try:

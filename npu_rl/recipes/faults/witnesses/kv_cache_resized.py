@@ -1,4 +1,4 @@
-"""A KV cache that is made again has another number of blocks than vLLM's scheduler hands out.
+"""A recreated KV cache has a number of blocks that differs from what vLLM's scheduler allocates.
 
 Called is EngineCore._initialize_kv_caches (vllm/v1/engine/core.py@v0.9.1), with vLLM's own functions for configurations
 and its own block pool. The executor is made here: it reports less memory, then more, at later profiles, as an engine

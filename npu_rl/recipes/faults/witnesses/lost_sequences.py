@@ -65,7 +65,7 @@ def of_ascend(step: int) -> Any:
 
 
 def served(prompts: dict[str, int], response: int, blocks: int, step: int = STEP) -> dict[str, Any]:
-    """Serve `prompts` (name: tokens) until none is left, or nothing has been scheduled for some steps."""
+    """Serve `prompts` (name: tokens) until all are finished, or nothing has been scheduled for some steps."""
     from vllm import SamplingParams
     from vllm.v1.request import Request
 
@@ -96,7 +96,7 @@ def served(prompts: dict[str, int], response: int, blocks: int, step: int = STEP
 
 
 class Runner:
-    """The model runner's part: the KV cache of `blocks` blocks, and a greedy choice by what is in it."""
+    """Stand-in for the model runner: a KV cache of `blocks` blocks, and a next token that depends on it."""
 
     def __init__(self, blocks: int) -> None:
         self._cache = [[-1] * BLOCK for _ in range(blocks)]
@@ -120,7 +120,7 @@ class Runner:
         )
 
     def _next(self, scheduler: Any, name: str, scheduled: int) -> int:
-        """Write the scheduled tokens into their slots, and read all that this sequence has in the cache."""
+        """Write the scheduled tokens into their slots, and read all of the sequence's cache entries."""
         request = scheduler.requests[name]
         (table,) = scheduler.kv_cache_manager.get_block_ids(name)
         computed = request.num_computed_tokens  # `schedule` has counted this step's already
@@ -131,7 +131,7 @@ class Runner:
 
 
 def make(ascend: Any, blocks: int) -> Any:
-    """A scheduler over a cache of `blocks` blocks, one of which vLLM keeps for itself."""
+    """Return a scheduler for a cache of `blocks` blocks, one of which vLLM reserves."""
     import torch
     from vllm.config import CacheConfig
     from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec

@@ -35,7 +35,7 @@ def main() -> dict[str, Any]:
 
 
 class EngineConfig(SimpleNamespace):
-    """The two entries that the engine reads before its process groups."""
+    """The two configuration entries that the engine reads before it creates process groups."""
 
     def get(self, name: str, default: Any) -> Any:
         return getattr(self, name, default)

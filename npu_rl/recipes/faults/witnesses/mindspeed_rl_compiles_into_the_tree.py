@@ -1,4 +1,4 @@
-"""Show whether MindSpeed-RL's start has Megatron compile its dataset helpers, which lie in the tree.
+"""Show whether MindSpeed-RL's start makes Megatron compile its dataset helpers in the tree.
 
 Executed is `initialize_megatron` of cli/train_grpo.py, alone, with what it imports stood in for. Printed is what it
 calls, in order. Megatron's `_compile_dependencies` (cli/train_grpo.py:471@62e9928) runs make in megatron/core/datasets

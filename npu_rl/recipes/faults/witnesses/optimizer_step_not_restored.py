@@ -34,7 +34,7 @@ RANKS = 2
 
 
 def of_the_tree(swap: bool) -> Any:
-    """Import verl's manager, and MindSpeed's optimizer where the recipe puts it."""
+    """Import verl's manager, and MindSpeed's optimizer as installed by the recipe."""
     from torch_npu.contrib import transfer_to_npu  # noqa: F401
 
     apex = make_apex()
@@ -56,7 +56,7 @@ def of_the_tree(swap: bool) -> Any:
 
 
 def made() -> tuple[Any, Any]:
-    """Return a model of 512 weights in bfloat16, 256 for each rank to update, and its optimizer, always the same."""
+    """Return the same bfloat16 model each time, with 512 weights (256 updated by each rank), and its optimizer."""
     import torch
 
     weight = torch.randn(256 * RANKS, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -65,7 +65,7 @@ def made() -> tuple[Any, Any]:
 
 
 def main_parameter(optimizer: Any) -> Any:
-    """Return this rank's float32 shard, wherever the optimizer keeps it."""
+    """Return this rank's float32 shard from the optimizer."""
     (inner,) = getattr(optimizer, "chained_optimizers", [optimizer])
     ((value,),) = inner.shard_fp32_from_float16_groups
     kept = getattr(inner, "param_to_cpu_states_map", {}).get(value)
@@ -73,7 +73,7 @@ def main_parameter(optimizer: Any) -> Any:
 
 
 def rank(swap: bool, folder: str) -> dict[str, Any]:
-    """Train, save, load and train on; return whether both are equal and how far each moved in its fourth step."""
+    """Train, save, load and continue; return whether both runs are equal, and how far each moved in step four."""
     kind = of_the_tree(swap)
     import torch
     from megatron.core import mpu

@@ -1,4 +1,4 @@
-"""transformers takes a packed query for one that is shorter than its keys, and attends over wrong bounds.
+"""transformers mistakes a packed query for one shorter than its keys, and attends over wrong bounds.
 
 Two sequences of 3 and 5 tokens are packed; the length that verl gives is that of one part of two
 (transformers/modeling_flash_attention_utils.py@8365f70). "bounds" are where attention takes each sequence to begin and

@@ -31,7 +31,7 @@ def without_a_device(engine_args: Any) -> SimpleNamespace:
 
 
 def demand_of_ascend(engine_args: Any) -> None:
-    """Let vllm-ascend's own configuration judge the sizes, as its platform does when it makes the engine's."""
+    """Let vllm-ascend check the sizes, as its platform does when it creates the engine's configuration."""
     from vllm.config import SchedulerConfig
     from vllm_ascend.core.schedule_config import AscendSchedulerConfig
 

@@ -1,4 +1,4 @@
-"""A dense layer of Qwen3-MoE dies of a NameError under verl_npu's patch.
+"""A dense layer of Qwen3-MoE raises a NameError under verl_npu's patch.
 
 Called is Qwen3MoeMLP.forward (transformers/models/qwen3_moe/modeling_qwen3_moe.py@8365f70 with verl_npu 2.3.0's patch).
 "off" is the largest difference to the formula.
@@ -14,7 +14,7 @@ from witness_common import by_the_formula, import_qwen3_moe
 
 
 def main() -> dict[str, Any]:
-    """The output of a dense layer, and how far it is from the formula's."""
+    """Return the output of a dense layer and its difference from the formula's result."""
     modules, config = import_qwen3_moe()
     layer = modules.Qwen3MoeMLP(config)
     x = torch.randn(2, 3, 8)

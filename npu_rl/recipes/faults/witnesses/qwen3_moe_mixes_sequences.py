@@ -1,4 +1,4 @@
-"""Qwen3-MoE's experts return a batch of b sequences as one of b * s tokens under verl_npu's patch.
+"""Under verl_npu's patch, Qwen3-MoE's experts return b sequences of s tokens as one sequence of b * s.
 
 Called is Qwen3MoeSparseMoeBlock.forward (transformers/models/qwen3_moe/modeling_qwen3_moe.py@8365f70 with verl_npu
 2.3.0's patch), forward and backward, on two sequences of three tokens, and on two of one token with the residual, as a
@@ -15,7 +15,7 @@ from witness_common import by_the_formula, import_qwen3_moe
 
 
 def main() -> dict[str, Any]:
-    """The experts on two sequences of three tokens, forward and backward, against each token's own two experts."""
+    """Compare the experts on two sequences of three tokens, forward and backward, with each token's own experts."""
     modules, config = import_qwen3_moe()
     block = modules.Qwen3MoeSparseMoeBlock(config)
     x = torch.randn(2, 3, 8)

@@ -1,4 +1,4 @@
-"""Under MindSpeed, verl's rollout compiles no graph: torch.compile is a function that returns what it is given.
+"""Under MindSpeed, verl's rollout compiles no graphs, since torch.compile returns its argument unchanged.
 
 Called are ActorRolloutRefWorker._build_rollout and .generate_sequences (verl/workers/megatron_workers.py@55e3c5b). The
 engine is made here, since vLLM's needs an NPU for this: it compiles as
@@ -36,7 +36,7 @@ meanwhile: Callable[[], None] = lambda: None  # noqa: E731  what the engine does
 
 
 def compiled() -> int:
-    """Graphs that torch has compiled in this process, for whomever."""
+    """Return the number of graphs that torch has compiled in this process."""
     from torch._dynamo.utils import counters
 
     return int(counters["stats"]["unique_graphs"])
@@ -69,7 +69,7 @@ class Engine:
 
 
 class Manager(contextlib.nullcontext):  # type: ignore[type-arg]
-    """A sharding manager with nothing to send."""
+    """A sharding manager without weights to send."""
 
     def __init__(self, **given: Any) -> None:
         super().__init__()
@@ -124,7 +124,7 @@ def _step(act: Callable[[], Any], before: Callable[[], None] = lambda: None) -> 
 
 
 def _training_is_safe() -> bool:
-    """Whether everything that training compiles by is MindSpeed's again."""
+    """Return whether training uses MindSpeed's replacements for compilation again."""
     from megatron.core import jit
     from megatron.core.fusions import fused_cross_entropy
 
@@ -156,7 +156,7 @@ def _reload_megatron() -> None:
 
 
 def _entropy() -> None:
-    """The body of compute_log_prob, which calls torch.compile each time."""
+    """Stand-in for compute_log_prob, which calls torch.compile each time."""
     from verl.utils.megatron.tensor_parallel import vocab_parallel_entropy
 
     vocab_parallel_entropy(torch.randn(5, 11))
@@ -168,7 +168,7 @@ def _rollout_modules() -> None:
 
 
 def _worker(folder: str) -> Any:
-    """The worker, as far as its __init__ and init_model would have filled it in for these two methods."""
+    """Return a worker with the attributes from __init__ and init_model that the two methods use."""
     from omegaconf import OmegaConf
     from transformers import Qwen2Config
 

@@ -22,7 +22,7 @@ LAYOUTS = {
 
 
 def bases(layout: SimpleNamespace) -> list[float | None]:
-    """Return RoPE's base that each bridge passes; None where it raises."""
+    """Return the RoPE base that each bridge passes, or None if it raises."""
     found: list[float | None] = []
     for kind in (Qwen3MoEBridge, DeepseekV3Bridge):
         bridge = kind.__new__(kind)

@@ -28,7 +28,7 @@ PLACE, SENT = "decoder.layers.0.mlp.router.expert_bias", "model.layers.0.mlp.gat
 
 
 class Rollout:
-    """vLLM's model, as far as it has a router's bias; `copy_` is its default_weight_loader."""
+    """Stand-in for vLLM's model with a router's bias; `copy_` acts as its default_weight_loader."""
 
     model = SimpleNamespace(layers=[SimpleNamespace(self_attn=None)])
 
@@ -39,7 +39,7 @@ class Rollout:
 
 
 def chosen(bias: torch.Tensor) -> torch.Tensor:
-    """The experts of 2,048 tokens, by MindSpeed-LLM's routing on float32 scores."""
+    """Return the experts of 2,048 tokens according to MindSpeed-LLM's routing with float32 scores."""
     logits = torch.randn(2048, EXPERTS, generator=torch.Generator().manual_seed(0))
     from mindspeed_llm.core.transformer.moe import moe_utils
 

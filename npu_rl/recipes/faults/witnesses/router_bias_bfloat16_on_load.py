@@ -64,7 +64,7 @@ OFFSETS = (0.0, 1.0, 4.0, 14.0)
 
 
 class Rollout:
-    """The model of vLLM, as far as it has a router's bias."""
+    """Stand-in for vLLM's model with a router's bias."""
 
     def __init__(self, experts: int) -> None:
         self.bias = torch.zeros(experts, dtype=torch.bfloat16)
@@ -106,15 +106,15 @@ def through(bias: list[float], folder: Path) -> dict[str, Any]:
 
 
 def error(found: list[float], bias: list[float]) -> float:
-    """Return the largest difference, but for an offset of all entries."""
+    """Return the largest difference, not counting an offset common to all entries."""
     differences = [a - b for a, b in zip(found, bias, strict=True)]
     return (max(differences) - min(differences)) / 2
 
 
 def save(state: dict[str, Any], folder: Path) -> None:
-    """The steps of `dist_checkpointing.save`@core_v0.12.1, but torch writes the files.
+    """Save like `dist_checkpointing.save`@core_v0.12.1, but have torch write the files.
 
-    Megatron-core does it by a function of torch's that has since got an argument more.
+    Megatron-core calls a torch function that has since gained an argument.
     """
     sharded, common = save_preprocess(state)
     by_key, _, _ = torch_dist._replace_state_dict_keys_with_sharded_keys(sharded, True)
@@ -130,7 +130,7 @@ def logits() -> torch.Tensor:
 
 
 def of_megatron(bias: torch.Tensor) -> torch.Tensor:
-    """The experts of each token: [tokens, experts], bool."""
+    """Return the experts of each token as a bool tensor [tokens, experts]."""
     route = getattr(moe_utils, "topk_softmax_with_capacity", None)
     route = route or moe_utils.topk_routing_with_score_function  # its name in Pai's Megatron-LM-250908
     _, chosen, *_ = route(logits(), 8, num_groups=8, group_topk=4, score_function="sigmoid", expert_bias=bias)

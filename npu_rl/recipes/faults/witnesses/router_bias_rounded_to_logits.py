@@ -1,4 +1,4 @@
-"""Sync a router's correction bias to the rollout and choose experts by it, as vllm-ascend does and with float32.
+"""Sync a router's correction bias to the rollout, and select experts as in vllm-ascend and in float32.
 
 The tree's own: the gate (vllm_ascend/ops/fused_moe/gate_linear.py where vllm-ascend has one, else vLLM's GateLinear
 with the bfloat16 that DeepseekV2MoE sets, vllm/model_executor/models/deepseek_v2.py:341 of 0.18.0),
@@ -36,7 +36,7 @@ from verl.workers.rollout.vllm_rollout import utils as rollout  # noqa: E402
 
 
 class Linear(torch.nn.Module):
-    """vLLM's ReplicatedLinear, as far as a gate uses it."""
+    """Stand-in for the parts of vLLM's ReplicatedLinear that a gate uses."""
 
     def __init__(
         self, input_size: int, output_size: int, params_dtype: torch.dtype | None = None, **_: Any
@@ -91,7 +91,7 @@ def select(logits: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
 
 
 def synced(bias: torch.Tensor) -> torch.Tensor:
-    """Return what the rollout's parameter holds after a weight sync."""
+    """Return the rollout's parameter after a weight sync."""
     model = torch.nn.Module()
     parameter = torch.nn.Parameter(torch.empty(EXPERTS))
     model.load_weights = lambda weights: [parameter.data.copy_(tensor) for _, tensor in weights]  # type: ignore[assignment]

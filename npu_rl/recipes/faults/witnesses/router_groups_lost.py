@@ -24,7 +24,7 @@ WITHIN = EXPERTS // GROUPS
 
 
 def configuration() -> Any:
-    """Return Megatron-core's configuration, by mbridge.
+    """Return mbridge's configuration for Megatron-core.
 
     mbridge passes an argument that Megatron-core 0.16 lacks, max_position_embeddings; MindSpeed makes it one. Its own
     registration (mindspeed/features_manager/megatron_basic/megatron_basic.py:57@e4772499) imports Triton first.

@@ -30,11 +30,11 @@ REQUESTS, TOKENS, VOCABULARY = 8, 4, 1000
 
 
 class Generated(Exception):
-    """The trainer's step has come to the end of its generation."""
+    """The trainer's step has finished generation."""
 
 
 def rollout(seed: int) -> Any:
-    """Return verl's rollout as its __init__ leaves it: an engine, and no KV cache."""
+    """Return verl's rollout in its state after __init__: with an engine, but no KV cache."""
     import torch
     from verl.workers.rollout.vllm_rollout.vllm_rollout_spmd import vLLMRollout
     from vllm.config import VllmConfig
@@ -90,7 +90,7 @@ def worker() -> Any:
 
 
 def trainer(worker: Any, step: int, found: dict[str, Any]) -> Any:
-    """Return what the trainer's loop reads up to the generation of `step`, as after a resume from the one before."""
+    """Return the state that the trainer's loop needs for generation in `step`, as after a resume at the step before."""
     import numpy as np
     import torch
     from omegaconf import OmegaConf
@@ -122,7 +122,7 @@ def validation(worker: Any) -> Any:
 
 
 def one_rank(rank: int, folder: str) -> None:
-    """Generate as one rank, and write what it drew into `folder`."""
+    """Generate as one rank, and write its samples to `folder`."""
     import torch
     from verl_patches.trainer.ppo.ray_trainer import fit
     from verl_patches.workers.vllm_rollout.vllm_parallel_state import init_parallel_state
@@ -150,7 +150,7 @@ def one_rank(rank: int, folder: str) -> None:
 
 
 def main() -> dict[str, Any]:
-    """Return how many of all generations differ, and what else has to hold of them."""
+    """Return the number of different generations, and further properties that must hold."""
     from torch_npu.contrib import transfer_to_npu  # noqa: F401  Megatron's modules ask for a CUDA device
 
     make_apex()  # the prelude puts MindSpeed's AdamW into it

@@ -28,7 +28,7 @@ CONFIGURATION = Path("configs/grpo_qwen25_7b_A3.yaml")
 
 
 def packages(*names: str) -> None:
-    """Make packages without their __init__, which import the whole trainer."""
+    """Create packages without running their __init__, which would import the whole trainer."""
     for name in names:
         package: Any = ModuleType(name)
         package.__path__ = [name.replace(".", "/")]
@@ -84,7 +84,7 @@ class Engine:
 
 
 class LLM:
-    """vLLM's entry point, as far as a rollout uses it."""
+    """Stand-in for the parts of vLLM's LLM class that a rollout uses."""
 
     def __init__(self, **_: Any) -> None:
         self.llm_engine = mock.MagicMock()
@@ -114,7 +114,7 @@ class LLM:
 
 
 def rollout() -> Any:
-    """Return the engine of one replica, with the configuration's sampling as ActorHybridWorker gives it."""
+    """Return one replica's engine, with the sampling parameters that ActorHybridWorker passes."""
     configured = yaml.safe_load(CONFIGURATION.read_text(encoding="utf-8"))["generate_config"][
         "sampling_config"
     ]

@@ -1,4 +1,4 @@
-"""Save a tensor with mbridge as verl's checkpoints do, beside others that the run has not, and look for it.
+"""Save a tensor with mbridge as in verl's checkpoints, beside tensors that the run lacks, and search for it.
 
 mbridge's DequantFP8SafeTensorIO, which its DeepSeek-V3 uses (mbridge/models/deepseek_v3.py:320@v0.15.1), and
 SafeTensorIO.save_hf_weight are the tree's own. Its Triton kernel, which reads FP8, is a name that computes nothing.
@@ -38,12 +38,12 @@ def reader() -> type:
 
 
 def is_saved(made: type, folder: Path, beside: str) -> bool:
-    """Return whether the weight is in a shard that is saved; the published shard has `beside`, too."""
+    """Return whether the weight is in a saved shard. The published shard also contains `beside`."""
     return NAME in saved_names(made, folder, beside, [NAME])
 
 
 def saved_names(made: type, folder: Path, beside: str, given: list[str]) -> list[str]:
-    """Return the names in the shards of a checkpoint to which the run gives the tensors `given`."""
+    """Return the names in a checkpoint's shards if the run supplies the tensors `given`."""
     published, checkpoint = folder / "published", folder / "checkpoint"
     published.mkdir(parents=True)
     checkpoint.mkdir()

@@ -19,7 +19,7 @@ FILES = ("grpo_qwen25_7b_A3.yaml", "grpo_qwen25_32b_A3.yaml")
 
 
 def package(name: str, path: str) -> ModuleType:
-    """Make a package importable without what its __init__ imports of Ray and Megatron."""
+    """Make a package importable without its __init__, which imports Ray and Megatron."""
     module = ModuleType(name)
     module.__path__ = [path]
     sys.modules[name] = module

@@ -1,4 +1,4 @@
-"""Put a RoPE cache to sleep and wake it as verl's rollout and vllm-ascend's worker do, and compare it with before.
+"""Put a RoPE cache to sleep and wake it like verl's rollout and vllm-ascend's worker, and compare its values.
 
 verl 55e3c5b sleeps at level 2, which drops the weights: the actor's come with each weight sync. vllm-ascend's allocator
 drops all that was allocated while the model was loaded, the model's buffers too, and no weight sync brings those back
@@ -22,11 +22,11 @@ CONTEXT, HEAD = 64, 8
 
 
 class NoSleepMode(Exception):
-    """The rollout makes an engine without sleep mode."""
+    """The rollout created an engine without sleep mode."""
 
 
 def stand_in_for_the_device() -> None:
-    """Modules of CANN and of vllm-ascend's C extension, as far as CaMemAllocator calls them."""
+    """Stand-ins for the parts of CANN and vllm-ascend's C extension that CaMemAllocator calls."""
     acl, runtime = ModuleType("acl"), ModuleType("acl.rt")
     runtime.memcpy = lambda to, most, source, size, kind: ctypes.memmove(to, source, size)  # type: ignore[attr-defined]
     acl.rt = runtime  # type: ignore[attr-defined]
@@ -90,7 +90,7 @@ def main() -> dict[str, object]:
 
 
 def make_rollout(sleep: object) -> None:
-    """Make verl's rollout up to its first sleep, with an engine that has nothing but that."""
+    """Create verl's rollout up to its first sleep, with an engine that can only sleep."""
     import torch.distributed as dist
     from verl.workers.config import RolloutConfig
     from verl.workers.rollout.vllm_rollout import vllm_rollout_spmd

@@ -1,4 +1,4 @@
-"""Put a layer of experts to sleep at level 2 and wake it as vllm-ascend's worker does, and compare its expert map.
+"""Put an expert layer to sleep at level 2 and wake it like vllm-ascend's worker, and compare its expert map.
 
 At level 2 vllm-ascend's allocator drops all that was allocated while the model was loaded. The worker keeps the
 model's buffers, a reload brings the parameters back; what dynamic load balancing knows of the experts (log2phy, which
@@ -36,7 +36,7 @@ OWN = (
 
 
 class FusedMoE(torch.nn.Module):
-    """vLLM's layer, as far as AscendFusedMoE's constructor reads it."""
+    """Stand-in for the parts of vLLM's layer that AscendFusedMoE's constructor reads."""
 
     _routed_input_transform = gate = router = shared_experts = reduce_results = None
     custom_routing_function = e_score_correction_bias = weight_loader = None
@@ -73,7 +73,7 @@ def ascend_config() -> SimpleNamespace:
 
 
 def stand_in_for_the_device() -> None:
-    """CANN and vllm-ascend's C extension, as far as CaMemAllocator calls them."""
+    """Stand-ins for the parts of CANN and vllm-ascend's C extension that CaMemAllocator calls."""
     import acl.rt as runtime
     import vllm.utils.mem_constants as mem_constants
     import vllm_ascend.envs as variables
@@ -111,7 +111,7 @@ def make_layer() -> torch.nn.Module:
 
 
 def kept(level: int) -> bool:
-    """Whether the expert map is what it was, after one sleep at `level` and wake_up."""
+    """Return whether the expert map is unchanged after a sleep at `level` and a wake_up."""
     experts = make_layer()
     experts.register_buffer("a_buffer", torch.arange(4))
     allocators = import_module(CAMEM).CaMemAllocator

@@ -29,7 +29,7 @@ EMPTIES = {"reset_prefix_cache", "sleep"}
 
 
 class Engine:
-    """An engine that takes weights and records all other calls."""
+    """An engine that accepts weights and records all other calls."""
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -57,7 +57,7 @@ def caches_prefixes() -> bool:
 
 
 def calls_of_two_syncs() -> list[str]:
-    """Make the sharding manager from its parts: its constructor needs device groups."""
+    """Create the sharding manager from its parts, since its constructor needs device groups."""
     engine = Engine()
     one = fsdp_vllm.FSDPVLLMShardingManager.__new__(fsdp_vllm.FSDPVLLMShardingManager)
     one.module, one.inference_engine = torch.nn.Linear(2, 2), engine

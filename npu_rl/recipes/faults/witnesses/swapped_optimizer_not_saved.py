@@ -34,7 +34,7 @@ def adam(
     main: Any, grad: Any, mean: Any, square: Any, most: Any, step: Any, lr: float, beta1: float, beta2: float,
     decay: float, eps: float, amsgrad: bool, maximize: bool,
 ) -> None:  # fmt: skip
-    """Stand for npu_apply_fused_adamw_v2."""
+    """Stand in for npu_apply_fused_adamw_v2."""
     count = float(step)
     mean.lerp_(grad.float(), 1 - beta1)
     square.lerp_(grad.float() ** 2, 1 - beta2)
@@ -43,7 +43,7 @@ def adam(
 
 
 def of_the_tree() -> None:
-    """Put MindSpeed's optimizer where its feature does."""
+    """Install MindSpeed's optimizer as its feature does."""
     import torch
     from torch_npu.contrib import transfer_to_npu  # noqa: F401
 
@@ -63,7 +63,7 @@ def of_the_tree() -> None:
 
 
 def made() -> tuple[Any, Any]:
-    """Return a model of one parameter and its optimizer, always the same."""
+    """Return the same model of one parameter each time, with its optimizer."""
     import torch
 
     weight = torch.randn(SIZE, generator=torch.Generator().manual_seed(0)).bfloat16()
@@ -72,7 +72,7 @@ def made() -> tuple[Any, Any]:
 
 
 def sharded(module: Any, optimizer: Any, rank: int, is_loading: bool = False) -> dict[str, Any]:
-    """Return what is saved, and where it is loaded to."""
+    """Return the state to save, and the state to load it into."""
     from megatron.core.dist_checkpointing import ShardedTensor
     from megatron.core.optimizer.distrib_optimizer import DistributedOptimizer
 
@@ -87,7 +87,7 @@ def sharded(module: Any, optimizer: Any, rank: int, is_loading: bool = False) ->
 
 
 def run_rank(folder: str) -> dict[str, Any]:
-    """Train, save, load and train on."""
+    """Train, save, load and continue training."""
     of_the_tree()
     import torch
     from megatron.core import dist_checkpointing, mpu

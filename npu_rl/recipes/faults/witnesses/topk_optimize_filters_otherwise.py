@@ -1,4 +1,4 @@
-"""Count the tokens that top-k and top-p leave: by vLLM, and by vllm-ascend's filter, its arguments in their order.
+"""Count the tokens left by top-k and top-p in vLLM, and in vllm-ascend's filter with the right argument order.
 
 vLLM takes top-p of the distribution that top-k has left; the filter of VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE=1 takes it of
 the whole one, whose smallest probabilities top-k has discarded already: top-p does next to nothing there. Where

@@ -31,7 +31,7 @@ def sample(probs: torch.Tensor, generators: dict[int, Any]) -> torch.Tensor:
 
 
 def npu_top_k_top_p(logits: torch.Tensor, p: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """torch_npu's own, which has no CPU version, by its documented arguments; 734eb68129 calls it."""
+    """Stand in for torch_npu's operator (called by 734eb68129), which has no CPU version; documented arguments."""
     return apply_top_k_top_p(logits, k, p)
 
 

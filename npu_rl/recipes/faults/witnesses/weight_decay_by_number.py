@@ -1,4 +1,4 @@
-"""Show which parameters decay after a resume with two pipeline stages, by the tree's Megatron-core on two gloo ranks.
+"""Show which parameters decay after a resume with two pipeline stages, with Megatron-core on two gloo ranks.
 
 Each stage has a matrix and a norm; the first begins with the matrix, as with an embedding, the second with the norm, as
 with a layer. Their distributed optimizers train two steps, are saved by Megatron's distributed checkpoint, and are
@@ -50,7 +50,7 @@ class FusedAdam(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]
 
 
 class OnCpu(cpu_cuda.OnCpu):
-    """As the rehearsal's, with CUDA's names of types, which Megatron-core's optimizers compare."""
+    """Use the rehearsal's device, with CUDA's type names, which Megatron-core's optimizers compare."""
 
     def __torch_function__(self, function: Any, kinds: Any, args: Any = (), kwargs: Any = None) -> Any:
         found = super().__torch_function__(function, kinds, args, kwargs)
@@ -59,7 +59,7 @@ class OnCpu(cpu_cuda.OnCpu):
 
 
 def made(stage: int) -> tuple[Any, Any, Any]:
-    """Return the model of a stage, its optimizer and its scheduler, always the same."""
+    """Return the same model of a stage each time, with its optimizer and scheduler."""
     from megatron.core.optimizer_param_scheduler import OptimizerParamScheduler
 
     sizes = {"matrix": (8, 8), "norm": (8,)}

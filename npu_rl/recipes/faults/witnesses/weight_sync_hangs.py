@@ -1,4 +1,4 @@
-"""Kill the engine's end of a weight sync after its first bucket, and see whether the trainer's end ends.
+"""Kill the engine's side of a weight sync after its first bucket, and check whether the trainer's side ends.
 
 Two processes of their own run verl's BucketedWeightSender and BucketedWeightReceiver
 (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py) over their ZeroMQ socket, with shared memory as on
@@ -27,7 +27,7 @@ BUCKET_MB, TENSORS = 1, 4  # a tensor is more than half a bucket
 
 
 def transfer(*later: str) -> Any:
-    """Import the module without its packages, whose own imports are vLLM and Ray; then wait for the other process.
+    """Import the module without its packages, which import vLLM and Ray, then wait for the other process.
 
     verl 0.9 knows CUDA, ROCm and NPUs; the device that it synchronizes with is the CPU here.
     """
@@ -60,7 +60,7 @@ def digest(found: list[tuple[str, Any]]) -> str:
 
 
 def send(folder: str) -> None:
-    """Be the trainer's rank, in two syncs."""
+    """Act as the trainer's rank in two syncs."""
     sender = transfer("verl.workers.rollout.utils").BucketedWeightSender
     for handle in handles(folder):
         try:
@@ -71,7 +71,7 @@ def send(folder: str) -> None:
 
 
 def receive(folder: str) -> None:
-    """Be vLLM's worker: whole in the first sync, dead after the first bucket of the second."""
+    """Act as vLLM's worker, which completes the first sync and dies after the first bucket of the second."""
     import torch
 
     received: list[tuple[str, Any]] = []
@@ -87,7 +87,7 @@ def handles(folder: str) -> list[str]:
 
 
 def start(role: str, folder: str) -> Any:
-    """Return the process of one end."""
+    """Start the process of one side."""
     return subprocess.Popen(
         [sys.executable, "-W", "ignore", __file__, role, folder], text=True,
         env={"NPU_RL_WEIGHT_TRANSFER_SECONDS": str(LIMIT), **os.environ},

@@ -1,4 +1,4 @@
-"""Compare the sockets at which verl's trainer ranks send an engine's weights with those at which its ranks listen.
+"""Compare the sockets that verl's trainer ranks send an engine's weights to with those its ranks listen on.
 
 A replica has DATA data-parallel engines of TENSOR ranks each. The names are those of verl's own ServerAdapter
 (verl/workers/rollout/vllm_rollout/vllm_rollout.py:106@v0.8.0) and vLLMColocateWorkerExtension (utils.py:290). On

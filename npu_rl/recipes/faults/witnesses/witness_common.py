@@ -1,4 +1,4 @@
-"""Stand-ins, tiny models and rank processes that several witnesses share, and the print of a result.
+"""Stand-ins, tiny models, rank processes and output that several witnesses share.
 
 A witness is a script, so this file's folder is on its path. Heavy imports wait inside: their order is the witness's.
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 
 def show(main: Callable[[], dict[str, Any]]) -> None:
-    """Print the result as the last line; what the tree prints before goes to stderr."""
+    """Print the result as the last line. Earlier output of the tree goes to stderr."""
     with contextlib.redirect_stdout(sys.stderr):
         found = main()
     print("\n" + json.dumps(found))
@@ -27,7 +27,7 @@ def show(main: Callable[[], dict[str, Any]]) -> None:
 
 @contextlib.contextmanager
 def only_rank() -> Iterator[None]:
-    """Be a gloo group of one rank."""
+    """Form a gloo group of one rank."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -36,7 +36,7 @@ def only_rank() -> Iterator[None]:
 
 
 def run_ranks(count: int, *arguments: str, seconds: float = 240, **environment: str) -> list[Any]:
-    """Run the witness once for each rank, and return the JSON of the last line of each.
+    """Run the witness once for each rank, and return the JSON in each last line of output.
 
     The last argument of each is a folder that they share. None waits for one that has ended with an error.
     """
@@ -73,7 +73,7 @@ def join_ranks(folder: str) -> int:
 
 
 def make_packages(*names: str) -> None:
-    """Make packages of the tree without their __init__, which import much more than is needed."""
+    """Create packages of the tree without running their __init__, which import much more than needed."""
     for name in names:
         package = ModuleType(name)
         package.__path__ = [str(Path(*name.split(".")).absolute())]
@@ -81,7 +81,7 @@ def make_packages(*names: str) -> None:
 
 
 def make_module(name: str, **members: Any) -> Any:
-    """Make a module with these members importable, in place of one that is not installed or imports too much."""
+    """Make a stand-in module importable, for one that isn't installed or imports too much."""
     sys.modules[name] = module = ModuleType(name)
     vars(module).update(members)
     return module
@@ -98,7 +98,7 @@ def make_apex(**optimizers: Any) -> Any:
 
 
 def find_ascend() -> None:
-    """Let vLLM find vllm-ascend's platform, as its first user does."""
+    """Let vLLM detect vllm-ascend's platform, as on first use."""
     import torch_npu
 
     # A type that vllm_ascend/utils.py names in a dataclass; the stand-in has no types of graphs.
@@ -109,7 +109,7 @@ def find_ascend() -> None:
 
 
 def distributed_model(parameters: dict[str, Any], **options: Any) -> Any:
-    """Return Megatron-core's wrapper, with the distributed optimizer's buffers, of a module of `parameters`."""
+    """Return a module of `parameters` in Megatron-core's wrapper, with the distributed optimizer's buffers."""
     import torch
     from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig
     from megatron.core.transformer import TransformerConfig
@@ -124,7 +124,7 @@ def distributed_model(parameters: dict[str, Any], **options: Any) -> Any:
 
 
 def distributed_optimizer(model: Any, **options: Any) -> Any:
-    """Return Megatron-core's optimizer of a model in bfloat16."""
+    """Return Megatron-core's optimizer for a bfloat16 model."""
     import torch
     from megatron.core.optimizer import OptimizerConfig, get_megatron_optimizer
 
@@ -158,7 +158,7 @@ def fit_later_torch() -> None:
 
 
 def import_checkpoint_manager() -> Any:
-    """Return verl 54c9b73's checkpoint manager, imported with what is not installed."""
+    """Import verl 54c9b73's checkpoint manager, with stand-ins for packages that aren't installed."""
     import packaging.version
 
     make_module("pkg_resources", packaging=packaging)  # all that Megatron-core 0.8.0 takes of it
@@ -171,7 +171,7 @@ def import_checkpoint_manager() -> Any:
 
 
 def checkpoint_manager(kind: Any, folder: str, model: Any, optimizer: Any = None) -> Any:
-    """Return verl 54c9b73's checkpoint manager of one model and, unless None, its optimizer."""
+    """Return verl 54c9b73's checkpoint manager for one model and an optional optimizer."""
     import torch
     import transformers
 
@@ -185,7 +185,7 @@ def checkpoint_manager(kind: Any, folder: str, model: Any, optimizer: Any = None
 
 
 def router_groups() -> dict[str, Any]:
-    """Return the process groups that TopKRouter takes from core 0.14 on, by the one name or the other."""
+    """Return the process groups that TopKRouter takes since core 0.14, under either name."""
     from megatron.core.transformer.moe import moe_utils
 
     names = {"get_default_model_comm_pgs": "model_comm_pgs", "get_default_pg_collection": "pg_collection"}
@@ -209,7 +209,7 @@ def layer_with_router(config: Any) -> Any:
 
 
 def model_with_router(config: Any) -> tuple[Any, Any]:
-    """Return `layer_with_router` as verl's get_model wraps it, and the router."""
+    """Return `layer_with_router` wrapped by verl's get_model, and the router."""
     from verl.utils import megatron_utils
 
     model = megatron_utils.get_model(
@@ -219,7 +219,7 @@ def model_with_router(config: Any) -> tuple[Any, Any]:
 
 
 def use_mindspeed_llm_router(**arguments: Any) -> Any:
-    """Give Megatron-core's router MindSpeed-LLM's routing, with DeepSeek-V3's arguments or others; return its file."""
+    """Install MindSpeed-LLM's routing in Megatron-core's router, by default for DeepSeek-V3. Returns its file."""
     import torch
 
     moe = "mindspeed_llm.core.transformer.moe"
@@ -281,7 +281,7 @@ def compare_auxiliary_losses(
 
 
 def send_weights(manager: Any, converter: Any, **members: Any) -> None:
-    """Enter a sharding manager for Megatron, made from its parts: its constructor needs device groups."""
+    """Enter a Megatron sharding manager built from its parts, since its constructor needs device groups."""
     one = manager.__new__(manager)
     vars(one).update(members, model_config=SimpleNamespace(tie_word_embeddings=False))
     one.layer_name_mapping = {
@@ -294,7 +294,7 @@ def send_weights(manager: Any, converter: Any, **members: Any) -> None:
 
 
 class HasEngine(Exception):
-    """The rollout has made its engine, and needs a real one from here on."""
+    """The rollout has created its engine, and would need a real one from here on."""
 
 
 def an_engine(engine_args: Any) -> SimpleNamespace:
@@ -314,7 +314,7 @@ def an_engine(engine_args: Any) -> SimpleNamespace:
 
 
 def make_vllm_rollout(engine: Callable[[Any], Any], **options: Any) -> None:
-    """Make verl's vLLMRollout, or verl_patches' in its place, up to vLLM's engine.
+    """Create verl's vLLMRollout, or verl_patches' replacement, up to vLLM's engine.
 
     Args:
         engine: Takes the arguments of vLLM's engine in its place, and may raise HasEngine.
@@ -350,14 +350,14 @@ def make_vllm_rollout(engine: Callable[[Any], Any], **options: Any) -> None:
 
 
 def is_patched() -> bool:
-    """Return whether the tree has verl_patches, which puts functions of its own in place of verl's."""
+    """Return whether the tree has verl_patches, which replaces functions of verl."""
     import importlib.util
 
     return importlib.util.find_spec("verl_patches") is not None
 
 
 def import_qwen3_moe() -> tuple[Any, Any]:
-    """Return transformers' modules of Qwen3-MoE as verl_npu patches them, and a tiny configuration."""
+    """Return transformers' Qwen3-MoE module as patched by verl_npu, and a tiny configuration."""
     import torch
     import torch_npu
     from transformers.models.qwen3_moe import modeling_qwen3_moe as modules
@@ -372,7 +372,7 @@ def import_qwen3_moe() -> tuple[Any, Any]:
 
 
 def by_the_formula(layer: Any, x: Any) -> Any:
-    """Return what a gated layer computes."""
+    """Return the output of a gated layer."""
     import torch
 
     return layer.down_proj(torch.nn.functional.silu(layer.gate_proj(x)) * layer.up_proj(x))

@@ -1,1 +1,1 @@
-"""Rules on a recipe's sizes and settings, and the upstream code that each rests on."""
+"""Rules on a recipe's sizes and settings, and the upstream code behind each rule."""

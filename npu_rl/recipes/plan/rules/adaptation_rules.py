@@ -1,4 +1,4 @@
-"""Rules on adaptations: settings that they need, settings that need them, and what parts of the tree don't support."""
+"""Rules on adaptations: settings they require, settings that require them, and unsupported combinations."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _megatron_rules(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _temperature_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rule on the temperature that the rollout samples with and Megatron's actor may not read."""
+    """Yield the rule on the rollout's sampling temperature, which Megatron's actor may ignore."""
     key = f"{ROLLOUT}.temperature"
     temperature = facts.values.value(key)
     if temperature in (None, 1) or facts.upstream.has(_UPSTREAM_DIVIDES):
@@ -150,7 +150,7 @@ def _vllm_rules(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _prefill_step_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rule on the Ascend scheduler, which prefills whole prompts unless its own chunked prefill is on."""
+    """Yield the rule on the Ascend scheduler, which prefills whole prompts unless its chunked prefill is on."""
     value = facts.values.value
     if not facts.whole_prompts:
         return
@@ -178,7 +178,7 @@ def _prefill_step_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _v1_engine_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rule on features that vLLM's V0 engine lacks, each if the tree has the code that refuses it."""
+    """Yield the rule on features that vLLM's V0 engine lacks, if the tree has the code that refuses them."""
     if facts.env.get("VLLM_USE_V1", "1") != "0":
         return
     value = facts.values.value

@@ -89,7 +89,7 @@ def batch_rules(facts: PlanInputs, broken: Mapping[str, BrokenRule]) -> Iterator
 
 
 def _micro_batch_rule(facts: PlanInputs, answers: int, copies: int) -> Iterator[Rule]:
-    """Yield whether each pass that counts its micro batches in responses divides a replica's share into whole ones."""
+    """Check that a replica's share is a multiple of each pass's micro batch size, if that is set in responses."""
     mini, each = facts.whole(_MINI) or 0, facts.whole(f"{ROLLOUT}.n") or 1
     if facts.on("trainer.use_v1") and mini:  # fills a step up to a multiple of both
         together = math.lcm(mini * each, copies)
@@ -124,7 +124,7 @@ def _trainer_rule(rule: str, broken: Mapping[str, BrokenRule], key: str, figures
 
 
 def _generated_batch_rule(facts: PlanInputs, prompts: int) -> Iterator[Rule]:
-    """Yield advice where a step trains on another batch than data.batch, since no filter chooses among its groups.
+    """Yield advice if a step trains on a batch other than data.batch because no filter selects groups.
 
     For the trainer v1 of verl 0.9 it is only the number of prompts that are read at once.
     """
@@ -167,7 +167,7 @@ def _engine_rules(facts: PlanInputs, answers: int, engines: int) -> Iterator[Rul
 
 
 def _agent_worker_rule(facts: PlanInputs, answers: int, key: str, word: str) -> Iterator[Rule]:
-    """Yield whether the responses of a step divide evenly over the workers that send them to vLLM's servers.
+    """Check that a step's responses divide evenly among the workers that send them to vLLM's servers.
 
     verl's newer trainer (trainer.use_v1) splits unevenly, an own manager (agent_loop_manager_class) as it likes.
     """
@@ -233,12 +233,12 @@ def length_rules(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _overlong_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield advice on prompts that are too long, which the trainer may read otherwise than the recipe has it."""
+    """Yield advice on too long prompts, which the trainer may treat differently from the recipe's settings."""
     dropped, cut = facts.on("data.filter_overlong_prompts"), facts.values.value("data.truncation")
     if cut is None:
         return
     anyway = facts.upstream.find(CUT_LEFT)
-    instead = f"; what is kept is cut at its left, whatever data.overlong says ({anyway.where})"
+    instead = f"; what is kept is cut at its left, regardless of data.overlong ({anyway.where})"
     ends = "one long prompt ends the run"
     yield Rule(
         "overlong-prompts",
@@ -251,7 +251,7 @@ def _overlong_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _server_positions_rule(facts: PlanInputs, length: int) -> Iterator[Rule]:
-    """Yield whether a server's length is within config.json's number, which verl compares without a RoPE factor.
+    """Check a server's length against config.json's maximum, which verl uses without the RoPE scaling factor.
 
     Without rollout.max_length a server takes that number, and responses end there.
     """
@@ -273,7 +273,7 @@ def _server_positions_rule(facts: PlanInputs, length: int) -> Iterator[Rule]:
 
 
 def _token_limit_rule(facts: PlanInputs, length: int) -> Iterator[Rule]:
-    """Yield whether each limit of a micro batch packed by tokens holds the longest sequence, padding included."""
+    """Check that each token limit of a packed micro batch fits the longest sequence, including padding."""
     train = facts.sizes.train
     ranks, kind = (train.context, "context") if facts.sizes.megatron else (train.sequence, "sequence")
     roles = (UPDATE, OLD_LOG_PROB, REFERENCE_LOG_PROB) if has_reference(facts) else (UPDATE, OLD_LOG_PROB)

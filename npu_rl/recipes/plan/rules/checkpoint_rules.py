@@ -34,12 +34,12 @@ class Checkpoints:
 
     @property
     def disk(self) -> int:
-        """Bytes of those on the disk at once."""
+        """Bytes of the checkpoints that are on the disk at the same time."""
         return self.kept * self.each
 
 
 def checkpoints_of(facts: PlanInputs) -> Checkpoints | None:
-    """Return the run's checkpoints, or None if it writes none or the model's shape is not known.
+    """Return the run's checkpoints, or None if it doesn't write any or the model's shape is unknown.
 
     verl writes one every `checkpoint.every` steps and at the last (verl/trainer/ppo/ray_trainer.py:1331@55e3c5b), and
     removes old ones before it writes the next (megatron_checkpoint_manager.py:368@55e3c5b), so that its own number is
@@ -57,7 +57,7 @@ def checkpoints_of(facts: PlanInputs) -> Checkpoints | None:
 
 
 def checkpoint_rules(facts: PlanInputs, machine: Machine) -> Iterator[Rule]:
-    """Yield whether the disk holds the checkpoints; if its size is not known, advice on a very large amount."""
+    """Check that the disk has room for the checkpoints; if its size is unknown, advise on very large amounts."""
     found = checkpoints_of(facts)
     if found is None:
         return
@@ -86,7 +86,7 @@ def checkpoint_rules(facts: PlanInputs, machine: Machine) -> Iterator[Rule]:
 
 
 def _fix(facts: PlanInputs, found: Checkpoints, disk: int) -> str:
-    """Return how many checkpoints may be kept on a disk; never less than one whole one beside the one being written."""
+    """Return how many checkpoints fit on a disk: at least one complete one beside the one being written."""
     fits = disk // found.each if found.each else found.kept
     setting = facts.given.get(_KEEP)
     if setting is not None and setting.from_overrides and fits > 1:

@@ -192,7 +192,7 @@ def _d2d_transfer_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _validation_sample_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether a greedy rollout samples in validation, where the trainer uses the training temperature."""
+    """Check that a greedy rollout doesn't sample in validation, where the trainer uses the training temperature."""
     temperature = facts.values.value(_TEMPERATURE)
     if facts.on(_VALIDATION_SAMPLE) and isinstance(temperature, (int, float)) and temperature <= 0:
         yield Rule(

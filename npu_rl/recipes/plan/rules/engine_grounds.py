@@ -1,4 +1,4 @@
-"""The grounds of the rules on vLLM's and vllm-ascend's features: graphs, sleep mode, the sampler, prefix caching."""
+"""Grounds of the rules on vLLM and vllm-ascend features: graphs, sleep mode, the sampler, prefix caching."""
 
 from __future__ import annotations
 

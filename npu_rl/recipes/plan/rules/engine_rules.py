@@ -1,4 +1,4 @@
-"""Rules on features of vllm-ascend that compute something else, or wait for ever, at some of its versions."""
+"""Rules on vllm-ascend features that compute wrong results or hang in some versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ASKS_TWICE = Place("vllm_ascend/worker/model_runner_v1.py", "def get_dp_padding
 
 
 def engine_rules(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rules on vllm-ascend's sampler, its sleep mode, and its graphs where engines share the experts."""
+    """Yield the rules on vllm-ascend's sampler, sleep mode, and graphs with experts shared among engines."""
     if facts.vllm:
         yield from _topk_rules(facts)
         yield from _awake_rules(facts)
@@ -91,7 +91,7 @@ def _data_parallel_graph_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _hybrid_tensor_parallel_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rule on verl_npu's tensor parallelism of single layers, which no engine of its own pins reads."""
+    """Yield the rule on verl_npu's per-layer tensor parallelism, which the engine ignores."""
     key = f"{ROLLOUT}.hybrid_tp"
     section = facts.values.value(key)
     enabled = section.get("enabled") if isinstance(section, dict) else facts.values.value(f"{key}.enabled")
@@ -110,7 +110,7 @@ def _hybrid_tensor_parallel_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _topk_rules(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rules on the optimised filter: two faults that its effect on a CPU has shown, and its cost.
+    """Yield the rules on the optimized top-k/top-p filter: two faults shown on a CPU, and its cost.
 
     The figures are those of the witnesses topk_topp_swapped.py and topk_optimize_filters_otherwise.py.
     """

@@ -1,4 +1,4 @@
-"""The ground of one rule: upstream places, and whether breaking it is certain to fail."""
+"""The ground of a rule: the upstream code, and whether a run that breaks the rule is certain to fail."""
 
 from __future__ import annotations
 

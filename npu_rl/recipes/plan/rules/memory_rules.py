@@ -1,4 +1,4 @@
-"""Rules on the memory of a device and a host in each phase of a step, with the changes that make it fit."""
+"""Rules on device and host memory in each phase of a step, with changes that make it fit."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def memory_rules(facts: PlanInputs, memory: Memory, machine: Machine) -> Iterato
 
 
 def _skip_same_fix(rule: Rule, phase_rules: list[Rule]) -> Rule:
-    """Return the rule of the KV cache, skipped if a phase needs the same change of HCCL's buffers."""
+    """Mark the KV cache rule as skipped if a phase needs the same change of HCCL's buffers."""
     same = f"set env.{BUFFER} to "
     for other in phase_rules:
         both = not (rule.ok or other.ok) and rule.fix.startswith(same) and other.fix.startswith(same)
@@ -64,7 +64,7 @@ def _skip_same_fix(rule: Rule, phase_rules: list[Rule]) -> Rule:
 
 
 def _phase_rules(facts: PlanInputs, memory: Memory, phases: list[Phase], *, tight: bool) -> Iterator[Rule]:
-    """Yield one rule for all phases that the same change helps, under the id of the fullest."""
+    """Yield one rule for all phases that the same change fixes, with the id of the fullest phase."""
     room = memory.die
 
     def enough(after: Phase) -> bool:
@@ -114,7 +114,7 @@ def _figures(phase: Phase, die: int) -> str:
 
 
 def _cache_rules(facts: PlanInputs, memory: Memory, engine: EngineMemory, follows: str) -> Iterator[Rule]:
-    """Yield whether the KV cache holds every sequence at its full length.
+    """Check that the KV cache has room for every sequence at its full length.
 
     Args:
         follows: Id of a broken rule that explains a small cache, or "".
@@ -192,13 +192,13 @@ def _cache_rule(name: str, figures: str, fix: str, *, advice: bool, certain: boo
 
 
 def _cache_fix(facts: PlanInputs, memory: Memory, engine: EngineMemory, wanted: int) -> str:
-    """Return the changes that give the cache so many blocks: a larger share, or fewer sequences."""
+    """Return the changes that provide enough cache blocks: a larger share or fewer sequences."""
     spared = max(0, wanted - (engine.cache.wanted or 0))
     return "; or ".join(find_cache_fixes(facts, memory, wanted, spared))
 
 
 def _drops_preempted(facts: PlanInputs, longest: int | None) -> bool:
-    """Return whether a preempted sequence may be dropped: longer than a step of a scheduler of whole prompts."""
+    """Return whether preempted sequences may be dropped: whole prompts are scheduled, and some exceed a step."""
     step = facts.whole(f"{ROLLOUT}.max_num_batched_tokens")
     longer = step is not None and longest is not None and step < longest
     return longer and facts.whole_prompts and facts.upstream.has(_DROPS)

@@ -77,7 +77,7 @@ _LAYER_LIST_FIX = (
 
 
 def parallelism_rules(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rules on parallel sizes; those on the model's sizes only if its shape is known."""
+    """Yield the rules on parallel sizes. Rules on the model's sizes need a known shape."""
     yield _world_size_rule(facts)
     if facts.cpu:
         nodes = facts.recipe.cluster.nodes
@@ -109,7 +109,7 @@ def parallelism_rules(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _data_keys(facts: PlanInputs) -> tuple[str, ...]:
-    """Return the trainer's key of the rollout's data parallel size if the recipe sets it."""
+    """Return the trainer's key for the rollout's data-parallel size, if the recipe sets it."""
     return tuple(key for key in (DATA_KEY, SERVER_DATA_KEY) if key in facts.given)
 
 
@@ -137,7 +137,7 @@ def _figures(check: Check) -> str:
 
 
 def _pipeline_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether MindSpeed's and Megatron-core's keys describe the same pipeline stages."""
+    """Check that MindSpeed's and Megatron-core's keys describe the same pipeline stages."""
     assert facts.layout is not None
     first = facts.transformer("num_layers_in_first_pipeline_stage")
     last = facts.transformer("num_layers_in_last_pipeline_stage")
@@ -200,7 +200,7 @@ def _tensor_parallel_rules(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _sequence_parallel_rules(facts: PlanInputs, tensor: int) -> Iterator[Rule]:
-    """Yield whether a value that reaches Megatron-core fits the tensor parallel size, and advice on one that doesn't.
+    """Check that a value that reaches Megatron-core fits the tensor-parallel size; advise on one that isn't passed.
 
     The default of the actor's own key is true, so only a value in the recipe is judged.
     """
@@ -231,7 +231,7 @@ def _sequence_parallel_rules(facts: PlanInputs, tensor: int) -> Iterator[Rule]:
 
 
 def _context_parallel_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether MindSpeed, which knows actor.transformer only, has the context parallel size of the groups."""
+    """Check that MindSpeed, which reads only actor.transformer, gets the same context-parallel size as the groups."""
     assert facts.layout is not None
     context, given = facts.layout.train.context, facts.transformer("context_parallel_size")
     if not facts.mindspeed or (context == 1 and given is None):

@@ -13,7 +13,7 @@ _LAST_HCCL_PORT = 65520  # the manual's limit, as in environment_table: 16 ports
 
 
 def path_and_port_rules(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rules on files and ports; files that are not on this machine are not judged."""
+    """Yield the rules on files and ports. Files that aren't on this machine are skipped."""
     if facts.recipe.megatron and facts.shape is not None and not facts.upstream.has(ONLY_BRIDGES):
         unclean = facts.shape.unsupported
         yield Rule(

@@ -1,4 +1,4 @@
-"""One rule of a plan: whether it holds, the figures it was judged by, and the fix if it doesn't."""
+"""One rule of a plan: whether it holds, the figures that decided, and the fix if it doesn't."""
 
 from __future__ import annotations
 
@@ -35,5 +35,5 @@ class Rule:
 
     @property
     def refuses(self) -> bool:
-        """Whether the recipe can't be run because of it."""
+        """Whether the rule makes `train` refuse the recipe."""
         return not self.ok and not self.advice

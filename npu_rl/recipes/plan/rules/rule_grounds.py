@@ -1,4 +1,4 @@
-"""The grounds of each rule: the upstream code that it rests on, and whether a run that breaks it is certain to fail.
+"""The grounds of each rule: its upstream code, and whether a run that breaks the rule is certain to fail.
 
 A rule is skipped in a tree that lacks one of its places. A rule without places is arithmetic, valid for any tree.
 `certain` is for code that raises, asserts, hangs or computes something else with these values; estimates, published
@@ -292,7 +292,7 @@ GROUNDS: Mapping[str, Ground] = {
 
 
 def apply_grounds(rules: Iterable[Rule], upstream: CitedCode) -> Iterator[Rule]:
-    """Yield the rules with the code they rest on, as skipped if the tree lacks it."""
+    """Yield the rules with their upstream code; rules whose code the tree lacks are marked as skipped."""
     for rule in rules:
         ground = GROUNDS.get(rule.id)
         yield rule if ground is None else _apply_ground(rule, ground, upstream)

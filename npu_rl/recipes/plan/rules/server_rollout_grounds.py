@@ -1,4 +1,4 @@
-"""The grounds of the rules on vLLM servers and on the trainers that have only such."""
+"""Grounds of the rules on vLLM servers, and on trainers whose rollout always uses servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROLLOUT_CONFIG = "verl/workers/config/rollout.py"
 
 
 def _verl(file: str, text: str) -> Place:
-    """Return a place of every pinned verl whose rollout consists of servers."""
+    """Return a place in every pinned verl whose rollout uses servers."""
     return Place(file, text, ANY_VERL_SERVERS)
 
 

@@ -1,4 +1,4 @@
-"""Rules on a rollout of vLLM servers and on newer trainers, which have only such: what they assert, import, look up."""
+"""Rules on vLLM server rollouts and the newer trainers that require them: assertions, imports and registries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TRAINER = re.compile(r"""@register_trainer\(["'](\w+)["']\)""")
 
 
 def server_rollout_rules(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield the rules on the servers' experts, on what sends them weights, and on the bridge of Megatron's actor."""
+    """Yield the rules on the servers' experts, their weight sync, and the bridge of Megatron's actor."""
     if facts.recipe.megatron:
         yield from _bridge_rule(facts)
         yield from _bridge_package_rule(facts)
@@ -55,7 +55,7 @@ def server_rollout_rules(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _bridge_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether mbridge is on, without which newer trainers build no Megatron model."""
+    """Check that mbridge is on; newer trainers can't build a Megatron model without it."""
     parts = (ACTOR, REFERENCE) if has_reference(facts) else (ACTOR,)
     keys = [f"{part}.megatron.use_mbridge" for part in parts]
     off = [key for key in keys if facts.values.value(key) is False]
@@ -72,7 +72,7 @@ def _bridge_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _bridge_package_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield advice where a part's bridge is Megatron-Bridge, verl 0.9's default, and the tree has no such package.
+    """Yield advice if a part uses Megatron-Bridge, verl 0.9's default, and the tree lacks that package.
 
     It is no error because the interpreter may have it: `megatron` is a namespace package.
     """
@@ -97,7 +97,7 @@ def _bridge_package_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _virtual_pipeline_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether the interleaved schedule has stages to interleave; Megatron-core refuses even 1 without them."""
+    """Check that the interleaved schedule has several stages; without them Megatron-core refuses even 1."""
     chunks, stages = facts.whole(_CHUNKS), facts.whole(_PIPELINE)
     if chunks is not None and stages is not None:
         yield Rule(
@@ -110,7 +110,7 @@ def _virtual_pipeline_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _rejection_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether rejection by the rollout's log-probabilities has its threshold: else the first step dies."""
+    """Check that rejection by rollout log-probabilities has a threshold; without one the first step fails."""
     option = facts.values.value(_REJECTION)
     if isinstance(option, str) and facts.values.value(f"{ROLLOUT}.calculate_log_probs") is True:
         yield Rule(
@@ -123,7 +123,7 @@ def _rejection_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _schedule_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether FSDP's optimizer has the schedule; the same file has more of them, for Megatron's."""
+    """Check that FSDP's optimizer supports the schedule; others in the same file are for Megatron only."""
     schedule = facts.values.value(_SCHEDULE)
     if isinstance(schedule, str) and facts.values.value(f"{ACTOR}.optim.warmup_style") is None:
         yield Rule(
@@ -136,7 +136,7 @@ def _schedule_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _packing_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether micro batches are packed by tokens in both passes of the actor, or in neither."""
+    """Check that micro batches are packed by tokens in both passes of the actor or in neither."""
     update, log_prob = (facts.values.value(key) for key in _PACKED)
     if not (isinstance(update, bool) and isinstance(log_prob, bool)):
         return
@@ -150,7 +150,7 @@ def _packing_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _trainer_mode_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether the tree registers the trainer of verl 0.9; a supported one is checked with the keys."""
+    """Check that the tree registers the trainer of verl 0.9; supported ones are checked with the keys."""
     mode, names = facts.values.value(_MODE), _registered_names(facts, _TRAINERS, _TRAINER)
     if names and mode is not None and facts.on(_V1):
         yield Rule(
@@ -163,14 +163,14 @@ def _trainer_mode_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _hybrid_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether actor and rollout share their devices; the newer trainer (trainer.use_v1) doesn't read the key."""
+    """Check that actor and rollout share their devices; the newer trainer (trainer.use_v1) ignores the key."""
     if facts.values.value(_HYBRID) is False and not facts.on(_V1):
         fix = f"set overrides.{_HYBRID} to true"
         yield Rule("hybrid-engine", False, "hybrid_engine false", fix, (_HYBRID,))
 
 
 def _agent_workers_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether a step's prompts have a worker to go to, unless a manager of the user's makes the workers."""
+    """Check that there are workers for a step's prompts, unless a user's manager creates the workers."""
     key = f"{_AGENT}.num_workers"
     workers = facts.whole(key)
     if workers is not None and workers < 1 and not facts.values.value(f"{_AGENT}.agent_loop_manager_class"):
@@ -179,7 +179,7 @@ def _agent_workers_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _agent_loop_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether the tree registers the agent loop of prompts that name none; other modules may add others.
+    """Check that the tree registers the default agent loop; other modules may register more.
 
     A data file with a column agent_name never uses it, so the rule can be overruled.
     """
@@ -198,7 +198,7 @@ def _agent_loop_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _unsupported_size_rules(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether a server has one pipeline stage and no tensor parallelism of experts, as verl has it for vLLM."""
+    """Check that a server has one pipeline stage and doesn't use tensor parallelism for experts, as verl requires."""
     for identity, key in (
         ("rollout-pipeline-parallel", f"{ROLLOUT}.pipeline_model_parallel_size"),
         ("rollout-expert-tensor-parallel", f"{ROLLOUT}.moe_tensor_parallel_size"),
@@ -210,7 +210,7 @@ def _unsupported_size_rules(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _expert_size_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether the servers' experts, if divided, are divided over all devices of a server."""
+    """Check that divided experts are divided over all devices of a server."""
     expert, tensor, data = (facts.whole(key) for key in (SERVER_EXPERT_KEY, _TENSOR, SERVER_DATA_KEY))
     if expert is None or expert <= 1 or tensor is None:
         return
@@ -225,7 +225,7 @@ def _expert_size_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _checkpoint_engine_rule(facts: PlanInputs) -> Iterator[Rule]:
-    """Yield whether the tree registers the backend that sends the weights; a module of the user's may add others."""
+    """Check that the tree registers the weight sync backend; a user's module may register more."""
     key = f"{_CHECKPOINT_ENGINE}.backend"
     backend = facts.values.value(key)
     if backend is None or any(map(facts.values.value, _OWN_MODULES)):
@@ -243,14 +243,14 @@ def _checkpoint_engine_rule(facts: PlanInputs) -> Iterator[Rule]:
 
 
 def _registered_names(facts: PlanInputs, folder: str, pattern: re.Pattern[str]) -> list[str]:
-    """Return the names that the modules of one folder of the tree register; none without a workspace."""
+    """Return the names registered by the modules in one folder of the tree; none without a workspace."""
     files = source_files((facts.code / folder).glob("*.py")) if facts.code is not None else []
     texts = (facts.upstream.text(f"{folder}/{file.name}") or "" for file in files)
     return sorted({name for text in texts for name in pattern.findall(text)})
 
 
 def _expert_layout_rule(facts: PlanInputs, experts: int) -> Iterator[Rule]:
-    """Yield whether a mixture of experts sleeps between steps, without which its weights can't be loaded again.
+    """Check that a mixture of experts sleeps between steps; its weights can't be reloaded otherwise.
 
     With FusedMoE's own _load_w13 and _load_w2 of vLLM 0.18.0 the sizes of Qwen3-30B, Qwen3-235B, Moonlight and
     DeepSeek-V3 all raise.
@@ -268,7 +268,7 @@ def _expert_layout_rule(facts: PlanInputs, experts: int) -> Iterator[Rule]:
 
 
 def _quantized_rule(facts: PlanInputs, unsupported: tuple[tuple[str, object], ...]) -> Iterator[Rule]:
-    """Yield whether vLLM takes the quantization of the model's config.json on this device, unless another is set."""
+    """Check that vLLM supports config.json's quantization on this device, unless another one is set."""
     config = dict(unsupported).get("quantization_config")
     method = config.get("quant_method") if isinstance(config, dict) else None
     if method is not None and facts.values.value(f"{ROLLOUT}.quantization") is None:

@@ -1,4 +1,4 @@
-"""torch.cuda on a machine without CUDA, as far as Megatron-core uses it: every tensor stays on the CPU.
+"""The parts of torch.cuda that Megatron-core uses, for a machine without CUDA. Tensors stay on the CPU.
 
 It is used if the tree has no MindSpeed; else torch_npu's `transfer_to_npu` does this and more. Nothing is computed
 differently: streams do nothing, and the device's random numbers are the CPU's.

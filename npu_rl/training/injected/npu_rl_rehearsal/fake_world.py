@@ -19,7 +19,7 @@ _new_group = distributed_c10d.new_group
 
 
 class GroupRequests:
-    """The groups that one rank has requested, in order; if ranks request different ones, real groups wait forever."""
+    """The groups that one rank has requested, in order. If ranks request different groups, a real run hangs."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -1,4 +1,4 @@
-"""Errors as plain data: the exception that is the cause, and where in the tree it was raised."""
+"""Errors as plain data: the root exception, and the place in the tree that raised it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _STANDINS = ("torch_npu", "apex", "intel_extension_for_pytorch")
 
 
 class CatchAll:
-    """A `with` block that keeps what its body raises, SystemExit and KeyboardInterrupt included."""
+    """A context manager that stores an exception of its body, including SystemExit and KeyboardInterrupt."""
 
     problem: BaseException | None = None
 
@@ -30,7 +30,7 @@ class CatchAll:
 
 
 def describe_error(problem: BaseException, code: Path) -> dict[str, Any]:
-    """Return the cause of `problem` as JSON types: type, text, a missing module's name, and its place in `code`."""
+    """Return the cause of `problem` as JSON types: type, text, missing module, and place in `code`."""
     root = root_cause(problem)
     kind = type(root).__name__
     found: dict[str, Any] = {"type": kind, "text": first_line(root, code), "where": location(root, code)}
@@ -46,7 +46,7 @@ def describe_error(problem: BaseException, code: Path) -> dict[str, Any]:
 
 
 def missing_name(problem: BaseException, code: Path) -> str | None:
-    """Return the dotted name that an installed package lacks in its version; None for the tree's and stand-ins'."""
+    """Return the dotted name missing from an installed package's version; None for the tree's and stand-ins' names."""
     if not isinstance(problem, ImportError) or not problem.name:
         return None
     found = _LACKS.match(str(problem))
@@ -70,13 +70,13 @@ def root_cause(problem: BaseException) -> BaseException:
 
 
 def in_tree(name: str, code: Path) -> bool:
-    """Return whether a missing module would lie in the tree, because its top-level package does."""
+    """Return whether a missing module belongs to the tree, because its top-level package is in the tree."""
     top, _, rest = name.partition(".")
     return bool(rest) and ((code / top).is_dir() or (code / f"{top}.py").is_file())
 
 
 def first_line(problem: BaseException, code: Path) -> str:
-    """Return the exception's first line without paths of this machine, so that it is the same everywhere."""
+    """Return the exception's first line without local paths, so that it is the same on all machines."""
     text = " ".join((str(problem).strip().splitlines() or [""])[0].split())
     if isinstance(problem, ImportError):
         text = text.split(" (/")[0].split(" (unknown location)")[0]

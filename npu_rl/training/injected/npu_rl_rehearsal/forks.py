@@ -1,4 +1,4 @@
-"""Work in forks of this process, so that a crash, an exit, a hang or much output affects only the fork.
+"""Run functions in forks of this process, which contain crashes, exits, hangs and excessive output.
 
 A fork shares what its parent has imported. Its output is captured, its result comes through a pipe, and its process
 group is killed at the end, so that nothing it started remains.
@@ -27,7 +27,7 @@ Body = Callable[[], dict[str, Any]]
 def run_forks(
     bodies: Mapping[str, Body], *, code: Path, limit: float, at_once: int, grace: float | None = None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run every body in a fork, and yield its name and outcome.
+    """Run every function in a fork, and yield its name and outcome.
 
     `outcome` is done (with what the body returned), raised (with `faults.describe_error`), exited or signal (with the
     status), or hung. All but the first have the end of the fork's output.
@@ -71,7 +71,7 @@ class _Fork:
         os.set_blocking(self.output, False)
 
     def poll(self) -> None:
-        """Read its output, and stop it if it has ended or its time is up."""
+        """Read the fork's output, and reap the fork once it has ended or its time is up."""
         self._drain()
         ended = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
         self.hung = not ended and time.monotonic() > self.deadline
@@ -84,11 +84,11 @@ class _Fork:
             self.seconds, self.done = time.monotonic() - self.begun, True
 
     def shorten_deadline(self, seconds: float) -> None:
-        """Let it run for at most so many seconds from now."""
+        """Limit the fork's remaining time to the given seconds."""
         self.deadline = min(self.deadline, time.monotonic() + seconds)
 
     def outcome(self) -> dict[str, Any]:
-        """Return its outcome."""
+        """Return the fork's outcome."""
         found: dict[str, Any] = {"seconds": round(self.seconds, 2)}
         answer = json.loads(self._run_body) if self._run_body.endswith(b"\n") else None
         if self.hung:
@@ -116,7 +116,7 @@ class _Fork:
 
 
 def _available(pipe: int) -> bytes:
-    """Return what can be read without waiting, at most 16 MB, since a fork may print without end."""
+    """Return the data that can be read without waiting, at most 16 MB, since a fork may print endlessly."""
     chunks = []
     for _ in range(256):
         try:
@@ -130,7 +130,7 @@ def _available(pipe: int) -> bytes:
 
 
 def _work_and_exit(body: Body, code: Path, answer: int, output: int) -> None:
-    """In the fork: run the body, send its result, and exit without any handler of the parent."""
+    """Run in the fork: call the function, send its result, and exit without the parent's exit handlers."""
     status = 1
     try:
         os.setsid()

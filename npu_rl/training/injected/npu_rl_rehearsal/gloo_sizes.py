@@ -1,4 +1,4 @@
-"""Collectives over parts of unequal size, which HCCL and NCCL support and gloo does not: parts are padded and cut.
+"""Collectives over parts of unequal size, which gloo doesn't support; parts are padded and cut.
 
 Megatron-core's mixture of experts uses them between expert tensor ranks. It turns the split sizes of an all-to-all
 into lists only for CUDA tensors, so that is done here, too.

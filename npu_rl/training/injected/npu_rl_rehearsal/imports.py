@@ -1,4 +1,4 @@
-"""Import every module of a job in a fork of its own; the parent has loaded the large libraries.
+"""Import every module of a job in its own fork. The parent has loaded the large libraries.
 
 The forks write byte code to a folder of the job, never beside the sources.
 """
@@ -27,7 +27,7 @@ BASES = (
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Import job["modules"], `jobs` at a time and each within `limit` seconds; yield one line per module."""
+    """Import job["modules"], `jobs` at a time and within `limit` seconds each. Yields one line per module."""
     code = Path(job["code"])
     _load_bases(code)
     sys.pycache_prefix, sys.dont_write_bytecode = job["byte_code"], False

@@ -1,4 +1,4 @@
-"""Form the process groups of a layout as every one of its ranks, with the tree's own code, and report them.
+"""Form the process groups of a layout as each of its ranks, with the tree's own code, and report them.
 
 One process acts as each rank in turn (about 30 ms a rank at 256 ranks), so no rank is assumed to be like another. The
 caller judges the result.
@@ -167,7 +167,7 @@ def _prepare_vllm(job: dict[str, Any]) -> FormGroups:
 
 
 def _initialize_vllm(job: dict[str, Any], state: Any) -> Callable[[], None]:
-    """Return what forms the groups of the rollout: vLLM's own function, or that of the trainer in its place."""
+    """Return the function that forms the rollout's groups: vLLM's own, or the trainer's replacement."""
     sizes, train = job["rollout"], job["train"]
     if not mindspeed_rl_arguments.has_them(Path(job["code"])):
         return lambda: state.initialize_model_parallel(sizes["tensor"], 1, backend="fake")

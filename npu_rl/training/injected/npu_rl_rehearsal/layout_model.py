@@ -21,7 +21,7 @@ _BUILDERS = {"megatron": "tiny_megatron", "fsdp": "tiny_fsdp", "fsdp2": "tiny_fs
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the replaced names and then one line per rank, or one line with the reason of a failure."""
+    """Yield the replaced names followed by one line per rank, or one line with the reason for a failure."""
     code = Path(job["code"])
     with CatchAll() as attempt:
         builder = importlib.import_module(f".{_BUILDERS[job['strategy']]}", __package__)

@@ -1,4 +1,4 @@
-"""The tree's Megatron-core, releases 0.8 to 0.12, as both layout rehearsals use it."""
+"""Access to the tree's Megatron-core (0.8 to 0.12) for both layout rehearsals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def parallel_state() -> Any:
 
 
 def initialize(state: Any, sizes: dict[str, int], **more: Any) -> None:
-    """Form the groups of `sizes` as the trainer does; of `more`, pass on what this release accepts.
+    """Form the groups of `sizes` like the trainer. Arguments in `more` are passed on if this release accepts them.
 
     Raises ValueError if the release has no parameter for the experts' tensor parallel size and it differs.
     """

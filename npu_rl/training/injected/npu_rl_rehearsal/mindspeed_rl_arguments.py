@@ -20,14 +20,14 @@ ROLLOUT = "mindspeed_rl.models.rollout.vllm_adapter.vllm_parallel_state"
 
 
 def has_them(code: Path) -> bool:
-    """Return whether the tree's trainer makes its arguments like this."""
+    """Return whether the tree's trainer creates its arguments as MindSpeed-RL does."""
     return (code / "mindspeed_rl").is_dir() and code.joinpath(*_TRAINER.split(".")).with_suffix(
         ".py"
     ).is_file()
 
 
 def set_arguments(job: dict[str, Any]) -> None:
-    """Make the arguments for the sizes of `job`, as rank 0 of its world, and leave them to Megatron."""
+    """Create the arguments for the sizes of `job`, as rank 0 of its world, and set them in Megatron."""
     os.environ.update({"WORLD_SIZE": str(job["world"]), "RANK": "0", "LOCAL_RANK": "0"})
     trainer: Any = importlib.import_module(_TRAINER)
     arguments = _arguments(job)

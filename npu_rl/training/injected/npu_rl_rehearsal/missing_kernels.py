@@ -40,7 +40,7 @@ def install(code: Path) -> list[str]:
 
 
 def without_te_gemm() -> None:
-    """Mark TransformerEngine as missing in Megatron-core's expert modules, which then multiply with torch."""
+    """Mark TransformerEngine as missing in Megatron-core's expert modules, which then use torch."""
     utils: Any = importlib.import_module("megatron.core.transformer.moe.moe_utils")
     if not hasattr(utils, "te_general_gemm"):
         utils.te_general_gemm = None

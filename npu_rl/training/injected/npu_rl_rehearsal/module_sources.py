@@ -1,4 +1,4 @@
-"""Where Python finds the modules of the tree, without importing any of them, and the packages beside it."""
+"""The locations at which Python finds the tree's modules, without importing them, and other copies of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _SEARCHED = (BuiltinImporter, FrozenImporter, PathFinder)  # other finders come 
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield a line on the interpreter, then one per module that is elsewhere and per second copy of a package.
+    """Yield a line on the interpreter, then one per module found elsewhere and per second copy of a package.
 
     A module below one that is elsewhere has no line of its own.
     """
@@ -50,7 +50,7 @@ def _interpreter(code: str) -> dict[str, Any]:
 
 
 class _Search:
-    """Specs of modules, found from the top down as an import would, and kept."""
+    """A cache of module specs, found from the top-level package down, like in an import."""
 
     def __init__(self) -> None:
         self._specs: dict[str, ModuleSpec | None] = {}
@@ -88,7 +88,7 @@ def _is_below(place: str | None, folder: str) -> bool:
 
 
 def _other_places(top: str, code: str) -> Iterator[str]:
-    """Yield each folder or file outside the tree that Python would take a top-level name from without the tree."""
+    """Yield each folder or file outside the tree that would provide a top-level name without the tree."""
     specs = [PathFinder.find_spec(top, [entry]) for entry in sys.path if os.path.realpath(entry) != code]
     others = [finder for finder in sys.meta_path if finder not in _SEARCHED]
     specs += [_found_by([finder], top, None) for finder in others]
@@ -100,7 +100,7 @@ def _other_places(top: str, code: str) -> Iterator[str]:
 
 
 def _copied(place: Path, modules: list[str]) -> int:
-    """Return how many of a package's modules are at another place, too."""
+    """Return how many of a package's modules also exist in another place."""
     if not place.is_dir():
         return 1
     paths = [place.joinpath(*module.split(".")[1:]) for module in modules]

@@ -1,4 +1,4 @@
-"""Functions and classes changed by patches: whether each is still the patched one after all patching at import.
+"""Check that functions and classes changed by patches aren't replaced by monkey-patching at import.
 
 Everything is imported in one fork, as in a trainer that has the engine and the adaptors in one process.
 """
@@ -25,7 +25,7 @@ _WITHIN = ("__wrapped__", "__func__", "func", "fget", "fset", "fn", "_function",
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Import job["adaptors"] and the modules of job["places"]; yield a line per failed import and per place.
+    """Import job["adaptors"] and the modules of job["places"]. Yields a line per failed import and per place.
 
     A last line has the outcome of the fork; its output ends with the module whose import was its last act.
     """
@@ -54,7 +54,7 @@ def _look(code: Path, adaptors: list[str], places: list[dict[str, Any]]) -> dict
 
 
 def _state(place: Mapping[str, Any], code: Path) -> dict[str, Any]:
-    """Return a place's `state`, and what is there instead as `by`.
+    """Return a place's `state`, and its replacement as `by`.
 
     It is patched, wrapped (the patched code is called by other), same (by other code that does the same), replaced,
     missing or unclear.
@@ -84,7 +84,7 @@ def _state(place: Mapping[str, Any], code: Path) -> dict[str, Any]:
 
 
 def _attribute(owner: Any, name: str) -> Any:
-    """Return an attribute as its owner keeps it, without calling descriptors; None without one."""
+    """Return an attribute as stored in its owner, without calling descriptors; None if it is missing."""
     own = getattr(owner, "__dict__", {})
     if name in own:
         return own[name]
@@ -105,14 +105,14 @@ def _state_of_class(found: Any, module: str) -> dict[str, Any]:
 
 
 def _codes(found: Any) -> Iterator[CodeType]:
-    """Yield the code of a function, then that of what it wraps, nearest first."""
+    """Yield the code of a function and of the functions it wraps, nearest first."""
     for one in (found, *_behind(found)):
         if isinstance(one, FunctionType):
             yield one.__code__
 
 
 def _behind(found: Any) -> Iterator[Any]:
-    """Yield what an object wraps, nearest first."""
+    """Yield the objects that an object wraps, nearest first."""
     waiting, seen = [found], {id(found)}
     while waiting and len(seen) < _LOOKED_AT:
         one = waiting.pop(0)

@@ -1,4 +1,4 @@
-"""A tiny transformers model, sharded as verl's FSDP workers shard it, for one step on gloo ranks.
+"""A tiny transformers model, sharded like in verl's FSDP workers, for one step on gloo ranks.
 
 The mesh, the sharding strategy and the wrapping policy are the tree's (verl/workers/fsdp_workers.py,
 verl/utils/fsdp_utils.py). The worker around them is part of the level *train*.
@@ -19,7 +19,7 @@ Step = Callable[[], dict[str, Any]]
 
 
 def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
-    """Import the ranks' modules; return the step of one rank, and the replaced names."""
+    """Import the ranks' modules. Returns the function for one rank's step, and the replaced names."""
     workers: Any = importlib.import_module("verl.workers.fsdp_workers")
     utilities: Any = importlib.import_module("verl.utils.fsdp_utils")
     importlib.import_module(

@@ -28,7 +28,7 @@ Step = Callable[[], dict[str, Any]]
 
 
 def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
-    """Import the ranks' modules; return the step of one rank, and the replaced names."""
+    """Import the ranks' modules. Returns the function for one rank's step, and the replaced names."""
     if trainer_arguments.has_them(Path(job["code"])):
         raise NotImplementedError(
             "this trainer's layers are MindSpeed-LLM's, for which there is no tiny model"
@@ -56,7 +56,7 @@ def prepare(job: dict[str, Any]) -> tuple[Step, list[str]]:
 
 
 def _step(job: dict[str, Any]) -> dict[str, Any]:
-    """Build groups and model, run one step over the pipeline, reduce gradients; return this rank's figures."""
+    """Build groups and model, run one pipeline step, and reduce gradients. Returns this rank's figures."""
     state, sizes = parallel_state(), job["train"]
     initialize(state, sizes)
     importlib.import_module("megatron.core.tensor_parallel").model_parallel_cuda_manual_seed(1)
@@ -142,12 +142,12 @@ def _config(job: dict[str, Any]) -> Any:
 
 
 def _supported(kind: Any, values: dict[str, Any]) -> Any:
-    """Return the configuration with the values that this release has; verl drops the others in the same way."""
+    """Return the configuration without values that this release lacks; verl drops them in the same way."""
     return kind(**{name: value for name, value in values.items() if hasattr(kind, name) or name in _REQUIRED})
 
 
 def _model(job: dict[str, Any], config: Any, state: Any) -> Any:
-    """Return this rank's stage, wrapped for data parallelism as the trainer wraps it."""
+    """Return this rank's stage, wrapped for data parallelism like in the trainer."""
     specs: Any = importlib.import_module("megatron.core.models.gpt.gpt_layer_specs")
     gpt: Any = importlib.import_module("megatron.core.models.gpt.gpt_model")
     parallel: Any = importlib.import_module("megatron.core.distributed")
@@ -205,12 +205,12 @@ def _has_gradient(weight: torch.nn.Parameter) -> bool:
 
 
 def _use_local_layers(spec: Any) -> None:
-    """Put the two changes of the local layers into a block's specification."""
+    """Apply the two changes of local layers to a block's specification."""
     attention: Any = importlib.import_module("megatron.core.transformer.dot_product_attention")
     norm: Any = importlib.import_module("megatron.core.transformer.torch_norm").WrappedTorchNorm
 
     class _LocalAttention(attention.DotProductAttention):  # type: ignore[misc]
-        """Attention that accepts the head dims of DeepSeek-V3, which the local one of 0.12.1 does not."""
+        """Attention that supports DeepSeek-V3's head dims, unlike the local one of 0.12.1."""
 
         def __init__(self, *args: Any, v_channels: Any = None, **kwargs: Any) -> None:
             kwargs.pop("k_channels", None)
@@ -234,7 +234,7 @@ def _use_local_layers(spec: Any) -> None:
 
 
 class _LocalNorm(torch.nn.RMSNorm):  # type: ignore[misc, unused-ignore]
-    """torch's norm, marked so that Megatron-core sums its gradient over tensor ranks.
+    """torch's norm, marked for Megatron-core to sum its gradient over tensor ranks.
 
     The local one refuses sequence parallelism, without which mixtures of experts can't be trained on several tensor
     ranks.

@@ -1,4 +1,4 @@
-"""The arguments that a trainer's workers give Megatron, for the layout of a rehearsal: cann-recipes-train's here.
+"""The arguments that cann-recipes-train's workers pass to Megatron, for the layout of a rehearsal.
 
 Megatron 0.8 with MindSpeed 2.0.0 and MindSpeed-LLM 2.0.0 reads them from one global object while it forms its groups.
 They are made as a worker makes them: by verl_patches' own translation of the trainer's configuration file, parsed and
@@ -59,7 +59,7 @@ def _is_of_cann_recipes(code: Path) -> bool:
 
 
 def set_arguments(job: dict[str, Any]) -> None:
-    """Make the arguments for the sizes of `job`, as rank 0 of its world, and leave them to Megatron."""
+    """Create the arguments for the sizes of `job`, as rank 0 of its world, and set them in Megatron."""
     if mindspeed_rl_arguments.has_them(Path(job["code"])):
         mindspeed_rl_arguments.set_arguments(job)
         return

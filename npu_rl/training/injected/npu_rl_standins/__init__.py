@@ -27,7 +27,7 @@ _CPU = (
 
 
 def install(names: Iterable[str]) -> None:
-    """Install the named sets: `cpu` (device, gloo, FSDP and seeds), `rollout` (one with its own copy of the weights).
+    """Install the named sets: `cpu` (device, gloo, FSDP, seeds) and `rollout` (with its own copy of the weights).
 
     Raises ValueError for an unknown name.
     """

@@ -1,4 +1,4 @@
-"""torch's private writer of a checkpoint's items, called as up to torch 2.6.
+"""torch's private writer of checkpoint items, with the signature of torch 2.6 and older.
 
 torch made the format of the file an argument of `_write_item` (torch/distributed/checkpoint/filesystem.py), which
 Megatron-core 0.12.1 calls without it (megatron/core/dist_checkpointing/strategies/filesystem_async.py:320). Real: what
@@ -16,7 +16,7 @@ from .used import count
 
 
 def install() -> None:
-    """Let `_write_item` write as `torch.save` does where no format is given."""
+    """Make `_write_item` write like `torch.save` if no format is passed."""
     after_import("torch.distributed.checkpoint.filesystem", _install_in)
 
 

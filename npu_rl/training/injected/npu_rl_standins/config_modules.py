@@ -17,7 +17,7 @@ from .used import count
 
 
 def install() -> None:
-    """Teach pickle the type of each configuration module when torch makes it."""
+    """Register each configuration module's type with pickle when torch creates it."""
     after_import("torch.utils._config_module", _install_in)
 
 

@@ -1,4 +1,4 @@
-"""Negative controls: a fault in the weight sync, to see that the rehearsal names it.
+"""Negative controls: faults in the weight sync that a rehearsal must detect.
 
 NPU_RL_SYNC_FAULT=KIND:PART changes every tensor with PART in its name on its way to the rollout. KIND is zeroed;
 unsent; rounded, to bfloat16 or, if it is that already, to FP8; kept, as it was at the first sync; or exchanged, its
@@ -42,7 +42,7 @@ def _install_in(module: ModuleType) -> None:
 
 
 def with_fault(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
-    """Yield the tensors, those that NPU_RL_SYNC_FAULT names changed. Raises ValueError for an unknown kind."""
+    """Yield the tensors, with those in NPU_RL_SYNC_FAULT changed. Raises ValueError for an unknown kind."""
     kind, _, part = os.environ.get(FAULT, "").partition(":")
     if not kind:
         yield from weights

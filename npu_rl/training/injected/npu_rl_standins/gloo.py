@@ -87,7 +87,7 @@ def _through_one_tensor(all_to_all_single: Any) -> Any:
     def all_to_all(
         output_tensor_list: Any, input_tensor_list: Any, group: Any = None, async_op: bool = False
     ) -> None:
-        """Exchange tensors of any shapes, laid end to end, with the ranks of a group."""
+        """Exchange tensors of any shapes with a group's ranks, concatenated to flat buffers."""
         import torch
 
         if async_op:

@@ -1,4 +1,4 @@
-"""The trainer waits after the step NPU_RL_HOLD_AFTER until it is stopped.
+"""Make the trainer wait after the step NPU_RL_HOLD_AFTER until it is stopped.
 
 npu-rl stops a rehearsed training after a step that it reads in the log. A quick trainer would by then have gone on to
 its next checkpoint, which the resume would take. Real: the metrics of the step, which are written before it waits.
@@ -20,7 +20,7 @@ _LONGEST = 600.0  # seconds; the stop takes one or two
 
 
 def install() -> None:
-    """Let verl wait where it logs the step's metrics."""
+    """Make verl wait when it logs the step's metrics."""
     if HOLD_AFTER in os.environ:
         after_import("verl.utils.tracking", _install_in)
 

@@ -1,4 +1,4 @@
-"""Run a function right after a module was imported, even if its import has already begun.
+"""Hooks that run a function right after a module's import, even if the import has already begun.
 
 The latter is MindSpeed's case: its builder imports torch_npu, so the hook may be registered while the builder's own
 file is running. The function is then run at the first import after the file has ended.
@@ -18,7 +18,7 @@ _waiting: dict[str, list[Change]] = {}
 
 
 def after_import(name: str, change: Change) -> None:
-    """Call `change(module)` once `name` has been imported; at once if it has been already."""
+    """Call `change(module)` once `name` is imported; immediately if it already is."""
     _waiting.setdefault(name, []).append(change)
     _run_due_changes()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
@@ -44,7 +44,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec of a module with changes, its loader wrapped; None for others."""
+        """Return the spec, with a wrapped loader, of a module with changes; None for other modules."""
         _run_due_changes()
         if name not in _waiting:
             return None

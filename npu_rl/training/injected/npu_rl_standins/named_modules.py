@@ -1,4 +1,4 @@
-"""Modules that have every name and compute nothing, for a witness of code whose other imports a CPU can't have."""
+"""Modules that have every name and compute nothing, for imports that are impossible on a CPU."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 class NamedModule(ModuleType):
-    """A module with every name: of a class for one that begins like a class, else of a module."""
+    """A module with every name: capitalized names are classes, others are modules."""
 
     __path__: list[str] = []  # noqa: RUF012  a package, so that its modules are asked for, too
 
@@ -61,4 +61,4 @@ class NamedModules(MetaPathFinder, Loader):
         return NamedModule(spec.name, self._version, self._base)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module is whole."""
+        """Do nothing: the module is complete."""

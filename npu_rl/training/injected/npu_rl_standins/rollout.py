@@ -1,4 +1,4 @@
-"""A rollout with its own copy of the weights, which the trainer's own converter fills before every step.
+"""A rollout with its own copy of the weights, filled by the trainer's own converter before every step.
 
 It stands in for vLLM, and it rehearses the weight sync: verl's HFRollout generates with the actor's own parameters, so
 nothing could get lost. Here a second Hugging Face model generates. In each step its parameters are set from the
@@ -59,7 +59,7 @@ def build_on_fsdp(worker: Any, trust_remote_code: bool = False) -> tuple[Any, An
 
 
 def build_on_megatron(worker: Any, trust_remote_code: bool = False) -> tuple[Any, Any]:
-    """Return rollout and sharding manager for the Megatron workers; each rank generates with all stages' weights."""
+    """Return rollout and sharding manager for the Megatron workers. Each rank generates with all stages' weights."""
     from npu_rl_weight_sync.sync_check import megatron_sides
     from verl.utils.config import omega_conf_to_dataclass
 
@@ -135,7 +135,7 @@ def _build(
 
 
 def keep_biases_precise(model: Any) -> None:
-    """Make the routers' biases float32, as verl's actor has them; their small differences decide."""
+    """Convert the routers' biases to float32, as in verl's actor, since small differences matter."""
     for module in model.modules():
         bias = getattr(module, "e_score_correction_bias", None)
         if bias is not None:
@@ -143,7 +143,7 @@ def keep_biases_precise(model: Any) -> None:
 
 
 class _LoadedParameters:
-    """Loads the actor's parameters where the recipe offloads them, and offloads them again."""
+    """Context in which parameters that the recipe offloads are loaded."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
@@ -187,7 +187,7 @@ def actor_weights(module: Any) -> Iterator[tuple[str, Any]]:
 
 
 def full_state(module: Any) -> dict[str, Any]:
-    """Return the whole tensors that a model trains, which FSDP may have wrapped."""
+    """Return the full tensors of a trained model, which FSDP may have wrapped."""
     from torch.distributed.fsdp import FullStateDictConfig, StateDictType
     from torch.distributed.fsdp import FullyShardedDataParallel as FSDP
 
@@ -228,7 +228,7 @@ def load_weights(model: Any, weights: NamedTensors) -> None:
 
 
 class _RecordingModel:
-    """A model whose `generate` also keeps the log probability of every sampled token."""
+    """A model whose `generate` also stores the log probability of every sampled token."""
 
     def __init__(self, model: Any, temperature: float) -> None:
         self._model = model
@@ -239,7 +239,7 @@ class _RecordingModel:
         return getattr(self._model, name)
 
     def generate(self, **named: Any) -> Any:
-        """Generate as the model does, and keep the log probabilities."""
+        """Generate with the model, and store the log probabilities."""
         import torch
 
         output = self._model.generate(**{**named, "output_logits": True})

@@ -1,4 +1,4 @@
-"""The recipe's seed in every process: NPU_RL_SEED plus 1009 times the rank, set once torch is imported.
+"""The recipe's seed in every process, NPU_RL_SEED plus 1009 times the rank, set once torch is imported.
 
 verl seeds only the order of the data on the FSDP path, so two runs of one recipe would differ. verl's checkpoint has no
 state of the rollout's random numbers, and a rehearsal compares a resumed run with one that went on: without vLLM each
@@ -18,7 +18,7 @@ from .hooks import after_import
 
 
 def install() -> None:
-    """Seed Python now, and torch and numpy when they are imported."""
+    """Seed Python now, and torch and numpy once they are imported."""
     if "NPU_RL_SEED" not in os.environ:
         return
     seed = _seed_of_rank()
@@ -36,7 +36,7 @@ def install() -> None:
 
 
 def seed_step(prompts: Any) -> None:
-    """Seed the generation of a step, whose number verl gives with the prompts."""
+    """Seed the generation of a step, whose number verl passes with the prompts."""
     import torch
 
     step = prompts.meta_info.get("global_steps")
@@ -49,7 +49,7 @@ def _seed_of_rank() -> int:
 
 
 def _go_on_with_the_noise(module: ModuleType) -> None:
-    """Let a resumed process of verl's vLLM rollout generate with the random numbers that an uninterrupted one had.
+    """Make verl's vLLM rollout use the same random numbers after a resume as without an interruption.
 
     Only its first generation: seeding each of them would hide a rollout that draws the same numbers in every step.
     """
@@ -77,7 +77,7 @@ def _keep_noise(usage: Path, step: int) -> None:
 
 
 def _restore_noise(usage: Path, step: int) -> None:
-    """Set the generator state that the last earlier attempt kept at a step; nothing without one."""
+    """Restore the generator state that the last earlier attempt stored at a step, if there is one."""
     import torch
 
     kept = usage.parent.parent.glob(f"*/{usage.name}/{_noise_file(step)}")

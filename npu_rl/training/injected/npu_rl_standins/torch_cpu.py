@@ -35,7 +35,7 @@ def _install_in(torch: ModuleType) -> None:
 
 
 def _pin_memory(tensor: Any, *_: Any, **__: Any) -> Any:
-    """Return a copy, as pinning does: verl offloads weights into it and then frees the original.
+    """Return a copy, like pinning, since verl offloads weights into it and frees the original.
 
     Sources: verl/utils/megatron_utils.py:337 at 55e3c5b; FSDP1's CPUOffload, which also pins.
     """
@@ -44,7 +44,7 @@ def _pin_memory(tensor: Any, *_: Any, **__: Any) -> Any:
 
 
 def _of_integers_too(original: Any) -> Any:
-    """Return torch.histc for integers too, which CUDA and NPUs count and a CPU does not.
+    """Compute torch.histc for integers too, which CUDA and NPUs support but CPUs don't.
 
     Source: mindspeed_llm/core/transformer/moe/moe_utils.py:172@v2.0.0.
     """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 
 class NoCpuVersion(AttributeError, NotImplementedError):
-    """A function without a CPU version among the stand-ins.
+    """A call of a function for which the stand-ins have no CPU version.
 
-    It is an AttributeError, so that `hasattr` is right: upstream code uses it to ask for shared memory, quantised
+    It is an AttributeError, so that `hasattr` is right: upstream code uses it to check for shared memory, quantised
     products and fused ops. It is a NotImplementedError for all others.
     """
 
@@ -18,7 +18,7 @@ class NoCpuVersion(AttributeError, NotImplementedError):
 
 
 class UnsupportedArgument(NotImplementedError):
-    """An argument that a stand-in can't compute a result for."""
+    """An argument that a stand-in doesn't support."""
 
     def __init__(self, function: str, argument: str, value: object, why: str = "") -> None:
         shown = type(value).__name__ if hasattr(value, "shape") else repr(value)

@@ -1,4 +1,4 @@
-"""The difference between the probabilities of rollout and actor in cann-recipes-train's trainer, which computes none.
+"""The rollout-actor probability difference for cann-recipes-train's trainer, which doesn't compute one.
 
 verl's metric is of the actor's log probabilities before the update, which this trainer leaves out
 (`recompute_old_log_prob: false`, verl_patches/trainer/ppo/ray_trainer.py:363@bcd3be7). Here they are those of the
@@ -23,7 +23,7 @@ _sampled: dict[tuple[tuple[int, ...], tuple[int, ...]], list[float]] = {}
 
 
 def install() -> None:
-    """Let the actor of verl_patches report verl's metric of its update."""
+    """Make verl_patches' actor report verl's metric in its update."""
     after_import(ACTOR, _install_in)
 
 
@@ -78,7 +78,7 @@ def _keep_log_probs(module: ModuleType) -> None:
 
 
 class _Comparison:
-    """The mean difference over the rows of one batch, whose micro batches come in order."""
+    """The mean difference over the rows of one batch, whose micro batches arrive in order."""
 
     def __init__(self) -> None:
         self._keys: list[tuple[tuple[int, ...], tuple[int, ...]]] | None = None
@@ -86,7 +86,7 @@ class _Comparison:
         self._sum, self._tokens = 0.0, 0
 
     def begin(self, batch: Any) -> bool:
-        """Take over the batch's rows; False if there was one before."""
+        """Store the batch's rows; returns False if an earlier batch is stored."""
         if self._keys is not None:
             return False
         width = batch["responses"].shape[1]

@@ -1,4 +1,4 @@
-"""verl's choice of a device: on a CPU it has no backend for collectives and raises; gloo is one.
+"""verl's device selection, which raises on a CPU for lack of a collective backend; gloo becomes the backend.
 
 Source: verl/utils/device.py:79 (get_nccl_backend) at 0.5.0. Parameters that FSDP offloads lie on the CPU already:
 loading them would ask for the device "cpu:cpu" (verl/utils/fsdp_utils.py:186 at 796871d). What has to be imported
@@ -16,7 +16,7 @@ from .used import count
 
 
 def install() -> None:
-    """Make gloo verl's backend for collectives, and the CPU what FSDP's parameters are loaded to."""
+    """Make gloo verl's collective backend, and the CPU the device that FSDP parameters are loaded to."""
     after_import("verl.utils.device", _install_in)
     after_import("verl.utils.fsdp_utils", _load_on_cpu)
     after_import("verl.utils.torch_functional", _need_no_cuda)

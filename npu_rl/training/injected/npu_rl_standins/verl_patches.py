@@ -1,4 +1,4 @@
-"""cann-recipes-train's verl_patches: Megatron initialised without a CUDA device.
+"""Initialization of Megatron without a CUDA device in cann-recipes-train's verl_patches.
 
 verl_patches/train_engine/initialize_training.py@bcd3be7 calls initialize_megatron, which asserts that CUDA is there
 unless it is told otherwise (torch_npu answers for CUDA on a device).

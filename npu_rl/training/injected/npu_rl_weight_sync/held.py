@@ -1,4 +1,4 @@
-"""Parts of a model's tensors, and whole tensors put together from the parts of all ranks."""
+"""Parts of a model's tensors, and whole tensors assembled from all ranks' parts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Whole:
 
 
 def gather(held: Iterable[Held], shapes: Mapping[str, tuple[int, ...]]) -> Whole:
-    """Return the whole tensors that the ranks of the default process group hold together; a collective call.
+    """Assemble the whole tensors from all ranks of the default process group. This is a collective call.
 
     Args:
         held: Parts of this rank.
@@ -53,7 +53,7 @@ def gather(held: Iterable[Held], shapes: Mapping[str, tuple[int, ...]]) -> Whole
 
 
 def put_together(ranks: list[list[Held]], shapes: Mapping[str, tuple[int, ...]]) -> Whole:
-    """Return the whole tensors of the parts of each rank."""
+    """Assemble whole tensors from the parts of each rank."""
     tensors: dict[str, torch.Tensor] = {}
     covered: dict[str, torch.Tensor] = {}
     faults: dict[str, str] = {}

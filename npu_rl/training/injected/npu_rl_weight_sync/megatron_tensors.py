@@ -1,4 +1,4 @@
-"""The tensors of a Megatron model's own parameters and buffers, under their Hugging Face names.
+"""The parameters and buffers of a Megatron model, under their Hugging Face names.
 
 Names and fusions are those of `npu_rl_tensors.layouts`, which `npu-rl weights` converts with, and not the tree's: a
 fault in the trainer's converter does not hide itself. Sources of the names of grouped experts: weight0, weight1, ... of
@@ -29,7 +29,7 @@ _STACKED = ("mlp.experts.weight1", "mlp.experts.weight2")
 
 @dataclass(frozen=True)
 class Ranks:
-    """This rank's place in Megatron's groups; `experts` counts from 0 over all ranks among which experts are dealt."""
+    """This rank's position in Megatron's groups. `experts` is its index among the ranks that divide the experts."""
 
     tensor: int = 0
     tensors: int = 1
@@ -38,7 +38,7 @@ class Ranks:
 
 
 def megatron_ranks(dims: ModelDims, local_experts: int) -> Ranks:
-    """Return this rank's place, from Megatron's parallel state.
+    """Return this rank's position, from Megatron's parallel state.
 
     Args:
         local_experts: Experts of a layer that this rank holds; 0 if it has none.
@@ -54,7 +54,7 @@ def megatron_ranks(dims: ModelDims, local_experts: int) -> Ranks:
 
 
 def parameters(chunks: Iterable[Any]) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield parameters and saved buffers, under Megatron's names with the layer's number in the whole model."""
+    """Yield parameters and saved buffers, under Megatron's names with global layer numbers."""
     for chunk in chunks:
         while hasattr(chunk, "module"):
             chunk = chunk.module
@@ -67,7 +67,7 @@ def parameters(chunks: Iterable[Any]) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def tensors_of(chunks: Iterable[Any], dims: ModelDims, unknown: set[str]) -> Iterator[Held]:
-    """Yield what this rank trains.
+    """Yield the parts of tensors that this rank trains.
 
     Args:
         chunks: The model, one Module per virtual pipeline stage.
@@ -86,7 +86,7 @@ def tensors_of(chunks: Iterable[Any], dims: ModelDims, unknown: set[str]) -> Ite
 
 
 def _table(dims: ModelDims) -> Mapping[tuple[int | None, str, int | None], Weight]:
-    """Return the entries of both generations of names by layer, key and expert."""
+    """Return the table entries of both naming generations, by layer, key and expert."""
     return {
         (entry.layer, entry.key, entry.expert): entry
         for style in ("core-0.8", "core-0.12")
@@ -114,7 +114,7 @@ def _entries_of(
     dims: ModelDims,
     ranks: Ranks,
 ) -> Iterator[tuple[Weight, torch.Tensor]]:
-    """Yield the table's entries that a parameter holds, one for each of several experts, and their values."""
+    """Yield the table entries of a parameter (one per expert) and their values."""
     in_layer = _IN_LAYER.fullmatch(name)
     layer, key = (int(in_layer[1]), in_layer[2]) if in_layer else (None, name)
     first = ranks.experts * (dims.num_experts // ranks.expert_groups)
@@ -135,7 +135,7 @@ def _entries_of(
 
 
 def _parts(entry: Weight, values: torch.Tensor, ranks: Ranks) -> Iterator[Held]:
-    """Yield the parts of the sources that lie below one another in a parameter."""
+    """Yield the parts of the sources that are concatenated along a parameter's rows."""
     whole = entry.expert is not None  # each expert is one rank's
     start = 0
     for name, box in parts_of(entry, 0 if whole else ranks.tensor, 1 if whole else ranks.tensors):

@@ -1,4 +1,4 @@
-"""The tensors of a rollout's model under their Hugging Face names: vLLM's, or a model of transformers.
+"""The tensors of a rollout's model (vLLM's or transformers') under their Hugging Face names.
 
 vLLM fuses projections, here known by name, and experts, of which its layer has those that are on this rank
 (`expert_map`, vllm/model_executor/layers/fused_moe/layer.py:749@v0.9.1).
@@ -18,7 +18,7 @@ _GATE_AND_UP, _DOWN = "experts.w13_weight", "experts.w2_weight"
 
 
 def tensors_of(model: Any, shapes: Mapping[str, tuple[int, ...]], tensor_rank: int) -> Iterator[Held]:
-    """Yield what this rank's rollout holds.
+    """Yield the parts of tensors in this rank's rollout.
 
     Args:
         shapes: Shape of each whole tensor; values beyond it, as a padded vocabulary's, are left out.
@@ -62,7 +62,7 @@ def _experts(layer: Any, value: torch.Tensor) -> Iterator[tuple[int, torch.Tenso
 
 
 def _part(name: str, values: torch.Tensor, shape: tuple[int, ...], rank: int) -> Held:
-    """Return the values with their box: the rank's share of each axis on which they are shorter than the whole."""
+    """Return the values with their box. Axes shorter than the whole tensor's are the rank's share."""
     values = values[: shape[0]]
     starts = [0 if size == of else rank * size for size, of in zip(values.shape, shape, strict=True)]
     return Held(name, tuple((at, at + size) for at, size in zip(starts, values.shape, strict=True)), values)

@@ -35,12 +35,12 @@ _LISTED = 8  # tensors that an error names
 
 
 class WeightSyncError(RuntimeError):
-    """The rollout's weights are not the trainer's, or the trainer's are not the checkpoint's."""
+    """The rollout's weights differ from the trainer's, or the trainer's from the checkpoint's."""
 
 
 @dataclass(frozen=True)
 class Sides:
-    """Both sides of a weight sync on this rank.
+    """The trainer's and the rollout's side of a weight sync on this rank.
 
     Attributes:
         dims: Sizes of the model.
@@ -78,7 +78,7 @@ class Check:
     unknown: set[str] = field(default_factory=set)
 
     def enter(self, manager: Any, enter: Callable[[Any], Any]) -> Any:
-        """Enter the manager and compare; at the second sync also with changed parameters before."""
+        """Enter the manager and compare. At the second sync, also compare with changed parameters before."""
         self.number += 1
         if self.number == NUMBER_OF_CHANGED_SYNC:
             self._enter_once(manager, enter, changed=True)
@@ -125,7 +125,7 @@ class Check:
             yield name, value
 
     def _compare_with_checkpoint(self) -> None:
-        """Compare the trainer's tensors with the checkpoint's, if most are: else the trainer began with others."""
+        """Compare the trainer's tensors with the checkpoint's, unless most differ: it was another checkpoint then."""
         from safetensors.torch import load_file
 
         saved: dict[str, torch.Tensor] = {}
@@ -145,7 +145,7 @@ class Check:
         self._require(lines, "the trainer did not load the checkpoint's tensors")
 
     def _require_change(self) -> None:
-        """Check that every tensor changed by so much that the rollout's type shows it."""
+        """Check that every tensor changed enough to be visible in the rollout's dtype."""
         for name, value in self.trained.tensors.items():
             old = self.before[name].double()
             step = 2.0 ** (old.abs().clamp(min=2.0**-20).log2().floor() - 7)
@@ -195,7 +195,7 @@ class Check:
         raise WeightSyncError("\n  ".join([title, *faults[:_LISTED], *more]))
 
     def _record(self, compared: list[str], faults: list[str]) -> None:
-        """Add a line to this process's file among the usage counts, which npu_rl/rehearsal/training_checks reads."""
+        """Add a line to this process's usage file, which npu_rl/rehearsal/training_checks reads."""
         folder = os.environ.get("NPU_RL_USAGE")
         if not folder:
             return
@@ -225,7 +225,7 @@ def _whole(value: torch.Tensor) -> tuple[tuple[int, int], ...]:
 
 
 def _changed(value: torch.Tensor) -> torch.Tensor:
-    """Return the values a quarter larger, and zeros replaced by different values."""
+    """Return the values increased by a quarter, with zeros replaced by different values."""
     filled = 1 + torch.arange(value.numel(), device=value.device).reshape(value.shape) % 7
     return torch.where(value == 0, filled.to(value.dtype), value * 1.25)
 
@@ -248,7 +248,7 @@ def watch(manager_class: Any, sides: Callable[[Any], Sides]) -> None:
 
 
 def megatron_and_vllm(manager: Any) -> Sides:
-    """Return the sides of a manager, verl's or verl_patches'."""
+    """Return the sides of a sharding manager of verl or verl_patches."""
     from vllm.distributed import parallel_state
 
     rollout = getattr(manager, "rollout_model", None)
@@ -282,7 +282,7 @@ def megatron_sides(chunks: Any, config: Any, rollout: Any, tensor_rank: int = 0)
 
 
 def fsdp_sides(module: Any, config: Any, rollout: Any) -> Sides:
-    """Return the sides of a sync from FSDP, whose tensors have their Hugging Face names.
+    """Return the sides of a sync from FSDP, whose tensors already have Hugging Face names.
 
     Args:
         module: The trained model.

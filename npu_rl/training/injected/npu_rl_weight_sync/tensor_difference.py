@@ -1,4 +1,4 @@
-"""The difference between one tensor and the expected one, in words."""
+"""Description of the difference between a tensor and the expected one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _without_offset(bias: torch.Tensor) -> torch.Tensor:
 
 
 def equal(name: str, got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Return whether the values are those that are wanted, in the type of `got`.
+    """Return whether the values equal the expected ones, in the dtype of `got`.
 
     A router's bias without its offset may differ by the rounding of its type.
     """
@@ -38,18 +38,18 @@ def equal(name: str, got: torch.Tensor, want: torch.Tensor) -> bool:
 
 
 def loaded(name: str, got: torch.Tensor, saved: torch.Tensor) -> bool:
-    """Return whether a trainer's values are a checkpoint's, in the trainer's type; a router's bias in both types."""
+    """Return whether trainer and checkpoint agree in the trainer's dtype (for a router's bias, in both dtypes)."""
     return torch.equal(got, saved.to(got.dtype)) and (
         not name.endswith(OFFSET_FREE) or torch.equal(got.to(saved.dtype), saved)
     )
 
 
 def difference(name: str, box: Box, got: torch.Tensor, wanted: Tensors, before: Tensors) -> str:
-    """Return what the values are instead of those of `wanted[name]` in the box.
+    """Describe the values that are in the box instead of those of `wanted[name]`.
 
     Args:
         wanted: All tensors of the model.
-        before: All tensors as they were at the sync before; empty at the first.
+        before: All tensors at the previous sync; empty at the first one.
     """
     want = wanted[name][slices(box)]
     if not bool(torch.isfinite(got.float()).all()):
@@ -70,7 +70,7 @@ def difference(name: str, box: Box, got: torch.Tensor, wanted: Tensors, before: 
 
 
 def _owner(name: str, box: Box, got: torch.Tensor, wanted: Tensors) -> str:
-    """Return where in the model these values belong, or ""."""
+    """Return the tensor of the model that the values belong to, or ""."""
     if got.numel() < 2:
         return ""
     for other, values in wanted.items():
@@ -90,7 +90,7 @@ def _is_whole(box: Box, values: torch.Tensor) -> bool:
 
 
 def _has_exchanged_shards(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Return whether some equal shards along an axis are there, in another order."""
+    """Return whether the tensor consists of the expected equal shards along an axis, in another order."""
     want = want.to(got.dtype)
     for axis, size in enumerate(got.shape):
         for count in (2, 4, 8):
@@ -103,7 +103,7 @@ def _has_exchanged_shards(got: torch.Tensor, want: torch.Tensor) -> bool:
 
 
 def _is_rounded(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Return whether the values have fewer bits than their type holds, and are next to those that are wanted."""
+    """Return whether the values are the expected ones rounded to fewer bits than their dtype has."""
     one, other = got.double(), want.double()
     if bool((one == one.flatten()[0]).all()):
         return False
@@ -115,7 +115,7 @@ def _is_rounded(got: torch.Tensor, want: torch.Tensor) -> bool:
 
 
 def _is_rounded_bias(got: torch.Tensor, want: torch.Tensor) -> bool:
-    """Return whether each bias is within a step of bfloat16, at the size that it has with its offset."""
+    """Return whether each bias is within a bfloat16 step of the expected one, at its size including the offset."""
     step = 2.0**-7 * want.double().abs().max()
     return bool(((_without_offset(got) - _without_offset(want)).abs() <= step).all())
 

@@ -24,7 +24,7 @@ _FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 
 
 def plan_audit(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
-    """Return what is on each side, and groups of names that are on both.
+    """Describe both checkpoints, and divide the tensor names that they share into groups.
 
     Args:
         arguments: `a` and `b`, folders; `config`, the folder of a config.json, or None; `experts_over_tensor`.
@@ -46,11 +46,11 @@ def plan_audit(arguments: dict[str, Any], _progress: Callable[[int], None]) -> d
 
 
 def audit_group(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:
-    """Compare the tensors of a group, all copies of both sides with A's first.
+    """Compare the tensors of a group. Every copy, on either side, is compared with A's first copy.
 
     Args:
-        arguments: As of `plan_audit`, and `names`.
-        progress: Called with bytes of A.
+        arguments: Those of `plan_audit`, and `names`.
+        progress: Called with the number of bytes of A that were compared.
     """
     sides = opened(_key(arguments))
     counts: dict[str, dict[str, int]] = {}
@@ -115,7 +115,7 @@ class TensorDiff:
     not_finite: tuple[NotFinite | None, NotFinite | None] = (None, None)
 
     def to_json(self, name: str, a: TensorView, b: TensorView) -> dict[str, Any]:
-        """Return it for a report."""
+        """Return the difference as JSON for a report."""
         sides = {
             side: {
                 "where": view.where,
@@ -130,7 +130,7 @@ class TensorDiff:
 
 
 def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> TensorDiff:
-    """Compare two tensors piece by piece; a worker holds two pieces and what their comparison takes."""
+    """Compare two tensors piece by piece, so that a worker needs memory for only two pieces and temporaries."""
     if a.shape != b.shape:
         return TensorDiff("shape", max(a.numel, b.numel, 1))
     for view in (a, b):
@@ -163,7 +163,9 @@ def compare(a: TensorView, b: TensorView, progress: Callable[[int], None]) -> Te
 
 
 def _unequal(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
-    """Return where two tensors differ, bit for bit; in the wider dtype if they have two floats. None: nowhere.
+    """Return a mask of the values that differ in any bit; None if all are equal.
+
+    Two float dtypes are compared in the wider one.
 
     Whole numbers and floats differ everywhere: 2**24 + 1 is no float32, and becomes 2**24.
     """
@@ -182,9 +184,9 @@ def _are_floats(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def _unequal_rounded(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor | None:
-    """Return where two tensors differ after rounding to the narrower dtype, or where rounding gave an infinity.
+    """Return a mask of the values that differ, or overflow, after rounding to the narrower dtype.
 
-    Of bfloat16 and float16, neither of which is narrower, B's counts: it was made of A's.
+    Neither bfloat16 nor float16 is narrower; B's dtype is used then, since B was made from A.
     """
     wide, narrow = (a, b) if a.element_size() >= b.element_size() else (b, a)
     rounded = wide.to(narrow.dtype)
@@ -214,7 +216,7 @@ def _key(arguments: Mapping[str, Any]) -> tuple[str, str, str | None, bool]:
 
 @lru_cache(maxsize=1)
 def opened(key: tuple[str, str, str | None, bool]) -> tuple[CheckpointViews, CheckpointViews]:
-    """Return both sides; a worker keeps the last."""
+    """Open both checkpoints. A worker caches the last pair."""
     a, b, config, experts_over_tensor = key
     folders = [Path(a), Path(b)]
     model = Path(config) if config else next((one for one in folders if checkpoint_format(one) == "hf"), None)
@@ -229,6 +231,6 @@ def opened(key: tuple[str, str, str | None, bool]) -> tuple[CheckpointViews, Che
 
 
 def _add_tied_head(side: CheckpointViews, other: CheckpointViews) -> None:
-    """Where only the other side stores the head of a model whose head is its embeddings, this has it nonetheless."""
+    """Add the tied output head to a side that stores only the embeddings, if the other side stores the head."""
     if HEAD in other.tensors and HEAD not in side.tensors and EMBEDDINGS in side.tensors:
         side.tensors[HEAD] = side.tensors[EMBEDDINGS]

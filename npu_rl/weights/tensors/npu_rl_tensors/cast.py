@@ -24,11 +24,11 @@ _CHUNK = 4 * 1024 * 1024  # bytes that are read at once
 
 
 def cast_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:
-    """Write the output's shard of the same name, under that name once it is whole and on the disk.
+    """Write the BF16 shard under the same name. The file gets its name once it is complete and on disk.
 
     Args:
         arguments: `input` and `output`, folders; `shard`, a file name; `device`.
-        progress: Called with bytes of the output.
+        progress: Called with the number of bytes written.
     """
     checkpoint, rules, files = _opened(arguments["input"])
     plan = rules.plan_shard(checkpoint, arguments["shard"])
@@ -60,7 +60,7 @@ _cast_on = lru_cache(maxsize=1)(Fp8Cast)
 
 
 def _copy(source: BinaryIO, entry: TensorEntry, out: SummedFile, progress: Callable[[int], None]) -> None:
-    """Copy a tensor as it is. Raises TensorError for one with NaN or infinity."""
+    """Copy a tensor unchanged. Raises TensorError if a value is NaN or infinite."""
     source.seek(entry.start)
     dtype = FLOATS.get(entry.dtype)
     memory = bytearray(min(entry.size, _CHUNK))

@@ -29,8 +29,8 @@ class PlannedTensor:
     """A tensor that the cast writes.
 
     Attributes:
-        dtype: Of what is written.
-        scale: Name of the tensor with its scales; None if it is copied as it is.
+        dtype: The output dtype.
+        scale: Name of the tensor with its scales; None if the tensor is copied unchanged.
     """
 
     source: TensorEntry
@@ -39,13 +39,13 @@ class PlannedTensor:
 
     @property
     def size(self) -> int:
-        """Bytes of what is written."""
+        """Size of the output in bytes."""
         return ITEM_SIZES[self.dtype] * math.prod(self.source.shape)
 
 
 @dataclass(frozen=True)
 class PlannedShard:
-    """A shard of the output, named as its source; it has no tensors if all of its source's are left out.
+    """An output shard, named like its source. It is empty if all tensors of the source are left out.
 
     Attributes:
         scales: Names of the scales that are left out.
@@ -58,7 +58,7 @@ class PlannedShard:
     mtp: tuple[str, ...]
 
     def begin(self, source: FileHeader) -> bytes:
-        """Return the beginning of the output's file: length and header."""
+        """Return the first bytes of the output file: header length and header."""
         tensors = [(tensor.source.name, tensor.dtype, tensor.source.shape) for tensor in self.tensors]
         # transformers refuses a file without a format
         return header_bytes(tensors, {"format": "pt", **source.metadata})
@@ -66,7 +66,7 @@ class PlannedShard:
 
 @dataclass(frozen=True)
 class CastRules:
-    """The declarations of config.json on a checkpoint's tensors.
+    """The rules of a cast, read from config.json.
 
     Attributes:
         layers: Number of the model's layers; tensors of later ones are those of multi-token prediction (MTP).
@@ -77,7 +77,7 @@ class CastRules:
     block: tuple[int, int]
 
     def plan_shard(self, checkpoint: HfCheckpoint, shard: str) -> PlannedShard:
-        """Plan a shard. Raises TensorError for a weight or scale of invalid dtype or shape, or without the other."""
+        """Plan a shard. Raises TensorError if a weight or scale has an invalid dtype or shape, or lacks the other."""
         tensors, scales, mtp = [], [], []
         for name, entry in checkpoint.header(shard).entries.items():
             if self.is_mtp(name):
@@ -90,7 +90,7 @@ class CastRules:
         return PlannedShard(shard, tuple(tensors), tuple(scales), tuple(mtp))
 
     def plan(self, checkpoint: HfCheckpoint) -> Iterator[PlannedShard]:
-        """Plan all shards, in the order of their names. Reads all headers."""
+        """Plan all shards, sorted by name. Reads all headers."""
         return (self.plan_shard(checkpoint, shard) for shard in checkpoint.shards)
 
     def is_mtp(self, name: str) -> bool:
@@ -112,7 +112,7 @@ class CastRules:
                 "A tensor that has scales is not in FP8",
                 where=f"{checkpoint.folder / shard}: {entry.name}",
                 why=f"It is in {entry.dtype}, and the index lists {scale}. Weights with scales are in {FP8}.",
-                hint="Was this folder written by another cast? Take the index from there, too.",
+                hint="Was this folder written by another cast? Copy its index as well.",
             )
         self._require_scale(checkpoint, shard, entry, scale)
         return PlannedTensor(entry, BF16, scale)
@@ -135,7 +135,7 @@ class CastRules:
         expected = (-(-rows // height), -(-columns // width))
         if found.shape != expected:
             raise TensorError(
-                "Scales have another shape than their tensor needs",
+                "Scales don't have the shape that their tensor needs",
                 where=f"{checkpoint.folder / checkpoint.weight_map[scale]}: {scale}",
                 why=f"They are {list(found.shape)}; {entry.name} of {list(entry.shape)} in blocks of "
                 f"{height} x {width} has {list(expected)}.",
@@ -152,13 +152,13 @@ class CastRules:
 
 
 def is_beyond(name: str, layers: int) -> bool:
-    """Return whether a tensor belongs to a layer after so many."""
+    """Return whether a tensor belongs to a layer beyond the first `layers`."""
     layer = _LAYER.match(name)
     return layer is not None and int(layer.group(1)) >= layers
 
 
 def cast_rules(checkpoint: HfCheckpoint) -> CastRules:
-    """Read the rules from config.json. Raises TensorError for another quantization than DeepSeek's FP8."""
+    """Read the rules from config.json. Raises TensorError if the quantization isn't DeepSeek's FP8."""
     config = checkpoint.config
     where = str(checkpoint.folder / CONFIG)
     layers = config.get("num_hidden_layers")
@@ -180,7 +180,7 @@ def cast_rules(checkpoint: HfCheckpoint) -> CastRules:
 
 
 def cast_config(config: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Return config.json of the output, and its changes as lines."""
+    """Return the output's config.json, and one line for each change."""
     changed = {key: value for key, value in config.items() if key != "quantization_config"}
     lines = ["quantization_config removed"] if "quantization_config" in config else []
     mtp = config.get("num_nextn_predict_layers", 0)

@@ -1,4 +1,4 @@
-"""Any checkpoint as the Hugging Face model's tensors: HF, FP8, FSDP, `torch_dist` and legacy."""
+"""Views of any checkpoint by Hugging Face tensor names: HF, FP8, FSDP, `torch_dist` and legacy."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Format = Literal["hf", "fsdp", "torch_dist", "legacy"]
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointViews(TensorViews):
-    """A checkpoint by Hugging Face names.
+    """A checkpoint whose tensors have Hugging Face names.
 
     Attributes:
         digest: Of what describes the tensors: index and headers, .metadata, or the names and sizes of the ranks' files.
@@ -34,7 +34,7 @@ class CheckpointViews(TensorViews):
     digest: str
 
     def describe(self) -> dict[str, Any]:
-        """Return its description in a report."""
+        """Return a report's description of the checkpoint."""
         return {
             "path": str(self.folder),
             "format": self.format,
@@ -94,10 +94,10 @@ def open_checkpoint(
         found, digest = read_fsdp_checkpoint(folder, files), fsdp_digest(folder, files)
     elif config is None:
         raise TensorError(
-            "The model of a Megatron checkpoint is not known",
+            "Unknown model of a Megatron checkpoint",
             where=str(folder),
-            why="Neither side is a Hugging Face folder, which would have a config.json.",
-            hint="Name the folder of one: --model-config DIR",
+            why="Neither side is a Hugging Face folder with a config.json.",
+            hint="Pass a folder with the model's config.json: --model-config DIR",
         )
     elif kind == "torch_dist":
         found = map_dist_checkpoint(folder, model_sizes(config, config_path), files)

@@ -1,4 +1,4 @@
-"""The tasks of a worker that exports a run's checkpoint: its tensors, as they are, in shards of safetensors."""
+"""Worker tasks that export a run's checkpoint: unchanged tensors in safetensors shards."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _Export:
 
 
 def plan_export(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
-    """Return the shards that are to be written.
+    """Return the shards to write.
 
     Args:
         arguments: `input`; `config`, the folder of the model's config.json; `experts_over_tensor`, of a legacy input.
@@ -52,8 +52,8 @@ def export_shard(arguments: dict[str, Any], progress: Callable[[int], None]) -> 
     """Write one shard.
 
     Args:
-        arguments: As of `plan_export`; `output`, a folder; `shard`; `metadata`, of the safetensors header.
-        progress: Called with bytes of the output.
+        arguments: Those of `plan_export`; `output`, a folder; `shard`; `metadata`, of the safetensors header.
+        progress: Called with the number of bytes written.
     """
     found = opened(_key(arguments))
     unit = next(unit for unit in found.units if unit.file == arguments["shard"])
@@ -75,7 +75,7 @@ def _key(arguments: Mapping[str, Any]) -> tuple[str, str, bool]:
 
 @lru_cache(maxsize=1)
 def opened(key: tuple[str, str, bool]) -> _Export:
-    """Return an export; a worker keeps the last."""
+    """Open an export. A worker caches the last one."""
     folder, config, experts_over_tensor = key
     path = Path(config) / CONFIG
     content = read_object(path)
@@ -86,10 +86,10 @@ def opened(key: tuple[str, str, bool]) -> _Export:
     adapters = [name for name in source.tensors if ".lora_" in name or name.startswith("base_model.model.")]
     if adapters:
         raise TensorError(
-            "The checkpoint has adapters that are not merged into the model",
+            "The checkpoint has unmerged adapters",
             where=folder,
-            why=f"{len(adapters)} tensors are of PEFT, such as {adapters[0]}.",
-            hint="Merge them with PEFT's merge_and_unload first; exports have the model's own tensors only.",
+            why=f"{len(adapters)} tensors belong to PEFT adapters, such as {adapters[0]}.",
+            hint="Merge them with PEFT's merge_and_unload first; an export contains only the model's own tensors.",
         )
     for name, view in source.tensors.items():
         if view.dtype not in _FLOATS:

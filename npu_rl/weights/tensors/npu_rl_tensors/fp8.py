@@ -1,4 +1,4 @@
-"""FP8 weights with a scale per block, as BF16: `bfloat16(float32(weight) * scale)`, rounded to nearest even.
+"""Block-scaled FP8 weights cast to BF16: `bfloat16(float32(weight) * scale)`, rounded to nearest even.
 
 Computed as `bfloat16(float32(half) * (256 * scale))`, which is the same in every bit: the bits of an E4M3 number, moved
 to where float16 has sign, exponent and mantissa, are that number / 256 (the biases are 7 and 15, and subnormal numbers
@@ -67,7 +67,7 @@ class Fp8Cast:
 
 
 def invalid_scale(scales: torch.Tensor) -> tuple[int, int, float] | None:
-    """Return row, column and value of the first scale that is not above 0 or overflows BF16; None without one."""
+    """Return row, column and value of the first scale that isn't positive or overflows BF16; None if all are valid."""
     if not scales.numel():
         return None
     least, most = torch.aminmax(scales)
@@ -79,7 +79,7 @@ def invalid_scale(scales: torch.Tensor) -> tuple[int, int, float] | None:
 
 
 def first_nan(codes: torch.Tensor) -> tuple[int, int] | None:
-    """Return row and column of the first code (int8) that is NaN, 0x7F or 0xFF; None without one."""
+    """Return row and column of the first int8 code that is NaN (0x7F or 0xFF), or None."""
     if not codes.numel() or (int(codes.max()) < 127 and int(codes.view(torch.uint8).max()) < 255):
         return None
     row, column = ((codes == 127) | (codes == -1)).nonzero()[0].tolist()
@@ -87,7 +87,7 @@ def first_nan(codes: torch.Tensor) -> tuple[int, int] | None:
 
 
 def require_numbers(codes: torch.Tensor, first: int, where: str) -> None:
-    """Raise TensorError if a code is NaN. `first`: row of the weight that they begin with."""
+    """Raise TensorError if a code is NaN. `first` is the weight's row that `codes` start at."""
     nan = first_nan(codes)
     if nan is not None:
         raise TensorError(
@@ -98,7 +98,7 @@ def require_numbers(codes: torch.Tensor, first: int, where: str) -> None:
 
 
 def require_valid(scales: torch.Tensor, weight: str, where: str) -> None:
-    """Raise TensorError for a scale of a weight that is not above 0 or overflows BF16."""
+    """Raise TensorError if a weight has a scale that isn't positive or overflows BF16."""
     invalid = invalid_scale(scales)
     if invalid is not None:
         row, column, value = invalid
@@ -111,7 +111,7 @@ def require_valid(scales: torch.Tensor, weight: str, where: str) -> None:
 
 
 def _open(device: str) -> torch.device:
-    """Return a device of this machine. torch_npu adds its own to torch when it is imported."""
+    """Return a torch device, importing torch_npu first for an NPU."""
     try:
         if device == "npu":
             import torch_npu  # noqa: F401
@@ -130,7 +130,7 @@ def _open(device: str) -> torch.device:
 
 
 def _require_same_bits(on_device: Fp8Cast) -> None:
-    """Compare with a CPU: every weight, with scales at both ends of their range and 4,000 between."""
+    """Compare the device with a CPU for every FP8 value, with the extreme scales and 4,000 between them."""
     codes = torch.arange(256, dtype=torch.uint8)
     codes = codes[(codes & 0x7F) != 0x7F].view(torch.int8)
     ends = torch.tensor([1e-45, 1.2e-38, 1.0, _BF16_MAX / _FP8_MAX])
@@ -144,10 +144,10 @@ def _require_same_bits(on_device: Fp8Cast) -> None:
     if len(wrong):
         row, column = wrong[0].tolist()
         raise TensorError(
-            "The device computes other bits than a CPU",
+            "The device's results differ from a CPU's",
             where=str(on_device._device),
             why=f"Weight 0x{int(codes[column]) & 0xFF:02x} with scale {float(scales[row, 0]):g} is "
-            f"{float(found[row, column]):g} there and {float(expected[row, column]):g} here; {len(wrong)} such.",
+            f"{float(found[row, column]):g} on it and {float(expected[row, column]):g} on a CPU; {len(wrong)} differ.",
             hint="Cast on the CPU: --device cpu",
             host=True,
         )

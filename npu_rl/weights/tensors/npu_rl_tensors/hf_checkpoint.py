@@ -1,4 +1,4 @@
-"""A folder of model weights as Hugging Face lays it out: config.json, an index, safetensors shards. Needs no torch."""
+"""A Hugging Face checkpoint folder: config.json, an index and safetensors shards. Doesn't need torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LISTED = 5
 
 
 class HfCheckpoint:
-    """The shards of a folder. The index is read at once, the header of a shard on demand.
+    """The shards of a folder. The index is read at once, and each shard's header on demand.
 
     Attributes:
         weight_map: Name of each tensor to its shard's file name.
@@ -56,7 +56,7 @@ class HfCheckpoint:
         return read_object(self.folder / CONFIG)
 
     def header(self, shard: str) -> FileHeader:
-        """Return the checked header of a shard: it has the tensors that the index lists for it, and no other."""
+        """Return the header of a shard, checked to have exactly the tensors that the index lists for it."""
         if shard not in self._headers:
             header = read_header(self.folder / shard)
             self._require_listed(shard, header)
@@ -64,23 +64,23 @@ class HfCheckpoint:
         return self._headers[shard]
 
     def entry(self, name: str) -> TensorEntry:
-        """Return the place of a tensor in its shard."""
+        """Return a tensor's entry in its shard."""
         shard = self.weight_map.get(name)
         if shard is None:
             raise TensorError(f"Missing tensor {name}", where=str(self.folder))
         return self.header(shard).entries[name]
 
     def entries(self) -> Iterator[tuple[str, TensorEntry]]:
-        """Yield each shard's file name with each of its tensors, in the order of the files."""
+        """Yield each tensor with its shard's file name, in file order."""
         for shard in self.shards:
             for entry in self.header(shard).entries.values():
                 yield shard, entry
 
     def digest(self) -> str:
-        """Return a digest of index, config.json, the shards' sizes and headers, and samples of their data.
+        """Return a digest of the index, config.json, and the shards' sizes, headers and data samples.
 
-        The samples tell two models of one layout apart, such as DeepSeek-V3 and R1. No more than 192 KiB of a shard are
-        read.
+        The samples distinguish models of the same layout, such as DeepSeek-V3 and R1. At most 192 KiB of each shard
+        are read.
         """
         sums = hashlib.sha256()
         for name in (INDEX, CONFIG):
@@ -167,7 +167,7 @@ class HfCheckpoint:
 
 
 def read_object(path: Path) -> dict[str, Any]:
-    """Read a file with a JSON object. Raises TensorError for any other content, or a repeated key."""
+    """Read a JSON object from a file. Raises TensorError for other content or a repeated key."""
     try:
         found = parse_json(read_regular(path, HEADER_LIMIT))
     except FileNotFoundError:
@@ -180,7 +180,7 @@ def read_object(path: Path) -> dict[str, Any]:
 
 
 def listed(names: list[str]) -> str:
-    """Return the first names, and how many more there are."""
+    """Return the first names, and the number of the others, as text."""
     more = len(names) - _LISTED
     return ", ".join(names[:_LISTED]) + (f" and {more} more" if more > 0 else "")
 

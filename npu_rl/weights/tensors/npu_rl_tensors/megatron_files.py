@@ -16,7 +16,7 @@ from .tensor_error import TensorError
 
 
 def megatron_files(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:  # noqa: ARG001
-    """Read the metadata of torch_dist, or what each rank's legacy file has; no value of a tensor is read.
+    """Read the metadata of torch_dist, or of each rank's legacy file, without reading tensor values.
 
     Args:
         arguments: `folder`.
@@ -26,7 +26,7 @@ def megatron_files(arguments: dict[str, Any], progress: Callable[[int], None]) -
         how many numbers each part of its names has.
 
     Raises:
-        TensorError: If a file is missing, cut off, or not what the others say.
+        TensorError: If a file is missing, truncated, or inconsistent with the others.
     """
     folder = Path(arguments["folder"])
     kind = checkpoint_format(folder)
@@ -44,13 +44,13 @@ def megatron_files(arguments: dict[str, Any], progress: Callable[[int], None]) -
         for path in paths:
             _count(tensors, read_rank_file(path, files).tensors.values())
     else:
-        raise TensorError("The folder has no checkpoint of Megatron", where=str(folder))
+        raise TensorError("The folder has no Megatron checkpoint", where=str(folder))
     total = sum(path.stat().st_size for path in paths)
     return {"format": kind, "files": len(paths), "bytes": total, "tensors": dict(tensors), "ranks": sizes}
 
 
 def _rank_sizes(ranks: dict[tuple[int, ...], Path], folder: Path) -> list[int]:
-    """Return the sizes. Raises TensorError if a rank is missing below the highest numbers; the last aren't missed."""
+    """Return the number of ranks on each axis. Raises TensorError for a gap; ranks missing at the end go unnoticed."""
     sizes = [max(numbers) + 1 for numbers in zip(*ranks, strict=True)]
     if len(ranks) != math.prod(sizes):
         raise TensorError(

@@ -1,4 +1,4 @@
-"""The tensors that a model has by its config.json, from transformers on the meta device: nothing is allocated."""
+"""The tensors of a config.json's model, built by transformers on the meta device without allocating memory."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
 
 
 def _largest(values: Any, keys: tuple[str, ...]) -> int:
-    """Return the largest number under one of the keys, in nested configurations, too; 0 without one."""
+    """Return the largest number under any of the keys, including nested configurations; 0 if there is none."""
     if isinstance(values, list):
         return max((_largest(value, keys) for value in values), default=0)
     if not isinstance(values, dict):
@@ -91,7 +91,7 @@ def _transformers() -> Any:
         raise TensorError(
             "The interpreter has no transformers",
             why=str(error),
-            hint="Name one that has it: --python PATH",
+            hint="Pass one that has it: --python PATH",
             host=True,
         ) from None
     return transformers

@@ -1,4 +1,4 @@
-"""Files that are not whole yet: their names, and the checksum of what is written to them."""
+"""Incomplete output files: their names, and a checksum of the data written to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _STEP, _SAMPLE = 256, 8  # bytes
 
 
 def part_of(target: Path) -> Path:
-    """Return a name beside a file that no other process writes to.
+    """Return a path beside the target that no other process writes to.
 
     Ray runs a task again when its host does not answer; the first may still be writing.
     """
@@ -22,7 +22,7 @@ def part_of(target: Path) -> Path:
 
 
 class SampledSum:
-    """The CRC-32 of 8 bytes of each 256 of a file.
+    """The CRC-32 of 8 bytes out of every 256 of a file.
 
     A disk or a file server loses sectors and pages, of 512 bytes or more, and each has two samples. The CRC-32 of all
     bytes made a cast 21 % slower.
@@ -33,7 +33,7 @@ class SampledSum:
         self._at = 0
 
     def update(self, data: bytes | memoryview) -> None:
-        """Add the bytes that follow."""
+        """Add the next bytes of the file."""
         view = memoryview(data).cast("B")
         begun = self._at % _STEP
         if 0 < begun < _SAMPLE:  # the last bytes ended within a sample
@@ -47,7 +47,7 @@ class SampledSum:
 
 
 class SummedFile(io.BufferedWriter):
-    """A new file that is written from its beginning to its end. `sum`: of what was written."""
+    """A new file that is written sequentially. `sum` is the checksum of the data written."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "x"))
@@ -61,13 +61,13 @@ class SummedFile(io.BufferedWriter):
         return count
 
     def flush(self) -> None:
-        """Hand everything to the system."""
+        """Flush the buffer to the operating system."""
         with _named(self):
             super().flush()
 
 
 def sync(file: Any) -> None:
-    """Return once everything that was written is on the disk."""
+    """Flush a file, and return once its data is on disk."""
     with _named(file):
         file.flush()
         os.fsync(file.fileno())
@@ -75,7 +75,7 @@ def sync(file: Any) -> None:
 
 @contextlib.contextmanager
 def _named(file: Any) -> Iterator[None]:
-    """Name the file in the system's errors, which know a handle only: of a full disk the input was named."""
+    """Add the file's name to system errors, which lack it for a handle; a full disk was blamed on the input."""
     try:
         yield
     except OSError as error:

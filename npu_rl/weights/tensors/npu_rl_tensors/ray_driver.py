@@ -1,4 +1,4 @@
-"""Tasks on the hosts of a Ray cluster: `python -m npu_rl_tensors.ray_driver`.
+"""Driver of tasks on the hosts of a Ray cluster: `python -m npu_rl_tensors.ray_driver`.
 
 In, one line of JSON: {"address": ..., "workers": N, "tasks": [{"task": NAME, "arguments": {...}}, ...]}. Out: {"event":
 "hosts", "hosts": [...]}, and for each finished task {"event": "result", "index": I, "value": ..., "bytes": N, "node":
@@ -38,14 +38,14 @@ Hosts = Sequence[Mapping[str, Any]]
 
 
 class _Ended(Exception):
-    """The end of the input: the command has gone."""
+    """The input ended: the npu-rl command has exited."""
 
 
 class _Input:
-    """Whether the process that this one works for is still there.
+    """Standard input, whose end means that the npu-rl command has exited.
 
     Attributes:
-        joined: Whether this is a driver of the cluster, and ends in order; `ray.init` can't be interrupted.
+        joined: Whether this process has joined the cluster and must leave it in order; `ray.init` can't be interrupted.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def _run(request: Mapping[str, Any], say: Say, caller: _Input) -> dict[str, Any] | None:
-    """Return the first event that is not a task's result; None if all tasks have one."""
+    """Run the tasks. Returns the first event that is not a task's result, or None if all tasks succeeded."""
     tasks = request["tasks"]
     with _joined(request["address"]):
         caller.joined = True
@@ -103,7 +103,7 @@ def _run(request: Mapping[str, Any], say: Say, caller: _Input) -> dict[str, Any]
 
 @contextlib.contextmanager
 def _joined(address: str) -> Iterator[None]:
-    """Be a driver of the cluster; its workers import this package, which Ray brings to each host."""
+    """Join the cluster as a driver. Ray copies this package to each host for the workers."""
     try:
         import ray
     except ImportError as error:
@@ -111,7 +111,7 @@ def _joined(address: str) -> Iterator[None]:
             "The interpreter has no Ray",
             where=sys.executable,
             why=str(error),
-            hint="Name the one that Ray was started with: --python PATH",
+            hint="Pass the one that Ray was started with: --python PATH",
             host=True,
         ) from None
     if address != "auto":
@@ -133,7 +133,7 @@ def _joined(address: str) -> Iterator[None]:
 
 
 def _require_head(address: str) -> None:
-    """Raise TensorError if nothing listens at HOST:PORT; Ray itself would try for a minute and a half."""
+    """Raise TensorError if nothing listens at HOST:PORT. Ray itself would retry for a minute and a half."""
     host, _, port = address.rpartition(":")
     try:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
@@ -150,17 +150,17 @@ def _require_head(address: str) -> None:
 def _join_error(address: str, text: str) -> TensorError:
     if "Version mismatch" in text:
         return TensorError(
-            "The cluster has another Ray or Python than this interpreter",
+            "The cluster's Ray or Python version differs from this interpreter's",
             where=sys.executable,
             why=text.strip(),
-            hint="Name the interpreter that Ray was started with: --python PATH",
+            hint="Pass the interpreter that Ray was started with: --python PATH",
             host=True,
         )
     return TensorError(
         "The Ray cluster can't be joined",
         where=f"--ray {address}",
         why=text.strip(),
-        hint="This host has to be a node of the cluster: `ray start --address=HOST:PORT` on it.",
+        hint="Make this host a node of the cluster: run `ray start --address=HOST:PORT` on it.",
         host=True,
     )
 
@@ -187,7 +187,7 @@ def _usable_hosts() -> list[dict[str, Any]]:
 
 
 def host_name(host: Mapping[str, Any]) -> str:
-    """Return how a host is called in messages."""
+    """Return a host's name for messages."""
     return f"{host['host']} ({host['ip']})"
 
 
@@ -195,7 +195,7 @@ def host_name(host: Mapping[str, Any]) -> str:
 
 
 def _compare(hosts: Hosts, tasks: Sequence[Mapping[str, Any]], caller: _Input) -> None:
-    """Raise TensorError for a host that has no torch or another, or that does not see the same folders."""
+    """Raise TensorError if a host lacks torch, has a different version, or doesn't see the same folders."""
     named = [task["arguments"] for task in tasks]
     folders = sorted({of[name] for of in named for name in _READ if of.get(name)})
     output = next((of["output"] for of in named if of.get("output")), None)
@@ -220,14 +220,14 @@ def _compare(hosts: Hosts, tasks: Sequence[Mapping[str, Any]], caller: _Input) -
             "Not every host of the Ray cluster can take tasks",
             where="--ray",
             why="\n".join(problems),
-            hint="Input and output have to lie on a file system that all hosts share, at the same path, and Ray has "
+            hint="Input and output must be on a file system that all hosts share, at the same path, and Ray has "
             "to be started on all of them with one interpreter that has torch.",
             host=True,
         )
 
 
 def _look_at(hosts: Hosts, arguments: tuple[Any, ...], caller: _Input) -> dict[str, Any]:
-    """Return what `ray_host.look` returns on each host, by node: text if it failed, None if it is late."""
+    """Return the result of `ray_host.look` by node: the error text if it failed, None if it timed out."""
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -288,7 +288,7 @@ def _is_probe(path: Path, token: str) -> bool:
 
 @contextlib.contextmanager
 def _room(cpus: Sequence[int], caller: _Input) -> Iterator[Any]:
-    """Hold so many CPUs, each number of them on another host."""
+    """Reserve the given number of CPUs on each of several hosts."""
     import ray
     from ray.util.placement_group import placement_group, remove_placement_group
 
@@ -354,7 +354,7 @@ def _answer(task: Any) -> dict[str, Any]:
         return {"event": "error", **vars(ended)}
     except ray.exceptions.RayError as error:
         lost = TensorError(
-            "A worker ended before its task did",
+            "A worker exited before its task was finished",
             why=f"{_told(error)}\nRay has tried it {_RETRIES + 1} times.",
             hint="A kernel ends processes for want of memory: run again with fewer workers (--workers 1).",
             host=True,
@@ -363,7 +363,7 @@ def _answer(task: Any) -> dict[str, Any]:
 
 
 def _cancel(tasks: Sequence[Any]) -> None:
-    """Cancel tasks, and wait for their end."""
+    """Cancel tasks and wait until they have ended."""
     import ray
 
     for one in tasks:
@@ -373,7 +373,7 @@ def _cancel(tasks: Sequence[Any]) -> None:
 
 
 def _told(error: Exception) -> str:
-    """Return Ray's message on a failure: the last line of a traceback, else the first lines."""
+    """Return Ray's error message: the last line of a traceback, or the first lines of other text."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()] or [type(error).__name__]
     return (
         lines[-1]

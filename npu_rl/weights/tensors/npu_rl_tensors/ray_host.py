@@ -14,13 +14,13 @@ from .worker import prepare, work
 
 
 def look(folders: Sequence[str], output: str | None, token: str, name: str) -> dict[str, Any]:
-    """Return what a host has.
+    """Return the facts about this host that the driver compares.
 
     Args:
         folders: Those that tasks read.
         output: The folder that tasks write to: the file of the token is read there, and one with this host's written.
         token: The content of both files.
-        name: This host's, in the name of its file.
+        name: Name of this host, which its file's name contains.
     """
     return {
         "python": platform.python_version(),
@@ -31,7 +31,7 @@ def look(folders: Sequence[str], output: str | None, token: str, name: str) -> d
 
 
 def fingerprint(folder: str) -> str | None:
-    """Return a digest of the names and sizes of all files in a folder; None if it is not there."""
+    """Return a digest of the names and sizes of all files in a folder; None if the folder is missing."""
     root = Path(folder)
     if not root.is_dir():
         return None
@@ -47,12 +47,12 @@ def fingerprint(folder: str) -> str | None:
 
 
 def probe(output: Path, token: str, name: str = "") -> Path:
-    """Return the file with which hosts prove that they share a folder; after an interruption it counts as a part."""
+    """Return the file that proves that hosts share a folder. If left behind, it is removed like an unfinished file."""
     return output / f".npu-rl-probe-{token}{name}.part"
 
 
 def run_task(name: str, arguments: dict[str, Any], threads: int) -> dict[str, Any]:
-    """Run a task of worker.TASKS. Returns its event and `bytes`, the sum of its progress."""
+    """Run a task of worker.TASKS. Returns its last event with `bytes`, its total progress."""
     count, answer = 0, {}
 
     def say(event: str, **fields: Any) -> None:
@@ -85,7 +85,7 @@ def _torch_version() -> str | None:
 
 
 def _answer_probe(output: Path, token: str, name: str) -> str:
-    """Return what is wrong with the folder; empty if nothing is."""
+    """Check the shared folder. Returns a description of the problem, or an empty string."""
     try:
         if probe(output, token).read_text() != token:
             return "it has another file of that name"

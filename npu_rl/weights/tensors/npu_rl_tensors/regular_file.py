@@ -1,4 +1,4 @@
-"""Bounded opening of files that anybody may have written, as npu_rl/common/bounded.py does it where npu-rl is."""
+"""Bounded reads of untrusted files, like npu_rl/common/bounded.py, which workers can't import."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .tensor_error import TensorError
 
 
 def open_handle(path: Path | str) -> int:
-    """Open a regular file for reading. Raises OSError; TensorError for a pipe, which is not waited for, or a device."""
+    """Open a regular file for reading. Raises OSError, and TensorError for a pipe or device, without blocking."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     kind = os.fstat(handle).st_mode
     if stat.S_ISREG(kind):
@@ -22,7 +22,7 @@ def open_handle(path: Path | str) -> int:
 
 
 def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
-    """Open a regular file for reading, with its path as `name`, which errors repeat. Raises OSError, TensorError."""
+    """Open a regular file for reading, with its path as `name` for errors. Raises OSError, TensorError."""
     return open(path, "rb", buffering, opener=lambda file, _: open_handle(file))
 
 

@@ -1,4 +1,4 @@
-"""One safetensors file: its header, checked, and the header of a file to be written. Needs no torch.
+"""Safetensors files: the checked header of a file, and the header of a new one. Doesn't need torch.
 
 A file is 8 bytes (the length of the header, little-endian), the header (JSON: name to dtype, shape and offsets) and
 the data (https://github.com/huggingface/safetensors, "Format"). Data is read with plain reads and not by a memory map:
@@ -34,7 +34,7 @@ _DOWNLOAD = "Download the file again, and compare its size with the source's."
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """The place of a tensor in a file.
+    """The entry of a tensor in a file's header.
 
     Attributes:
         dtype: In safetensors' words, such as BF16.
@@ -68,7 +68,7 @@ class FileHeader:
 
 
 def read_header(path: Path) -> FileHeader:
-    """Read and check a file's header. The data that it describes fills the file exactly.
+    """Read a file's header, and check that the data it describes fills the file exactly.
 
     Raises:
         TensorError: For a file that is truncated, longer than its header says, or no safetensors file.
@@ -85,7 +85,7 @@ def read_header(path: Path) -> FileHeader:
 
 
 def header_bytes(tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Mapping[str, str]) -> bytes:
-    """Return the beginning of a file with these tensors, up to where the data starts.
+    """Return the first bytes of a file with these tensors, up to the start of the data.
 
     Args:
         tensors: Name, dtype and shape, in the order of the data.
@@ -103,7 +103,7 @@ def header_bytes(tensors: Sequence[tuple[str, str, Sequence[int]]], metadata: Ma
 
 
 def parse_json(raw: bytes) -> Any:
-    """Parse JSON in UTF-8. Raises ValueError for any other text, and for a repeated key of an object."""
+    """Parse JSON in UTF-8. Raises ValueError for invalid JSON and for a repeated key of an object."""
     if sum(map(raw.count, (b"[", b"{", b",", b":"))) > MOST_JSON_VALUES:
         raise ValueError(f"it contains more than {MOST_JSON_VALUES:,} values")
     collecting = gc.isenabled()
@@ -113,14 +113,14 @@ def parse_json(raw: bytes) -> Any:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except MemoryError:
-        raise ValueError("it does not fit into this machine's memory") from None
+        raise ValueError("it does not fit in this machine's memory") from None
     finally:
         if collecting:
             gc.enable()
 
 
 def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build a JSON object, as `object_pairs_hook`. Raises ValueError for a repeated key."""
+    """Build a JSON object (an `object_pairs_hook`). Raises ValueError for a repeated key."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -130,7 +130,7 @@ def without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 class _Invalid(ValueError):
-    """A sentence on the fault of a header."""
+    """A fault of a header, as a sentence."""
 
 
 def _parse(path: Path, stream: BinaryIO, size: int) -> FileHeader:
@@ -175,7 +175,7 @@ def _entry(name: str, value: Any, begin: int) -> TensorEntry:
 
 
 def _require_filled(entries: Sequence[TensorEntry], begin: int, size: int) -> None:
-    """Raise if the tensors overlap, leave gaps, or end before or behind the file's end."""
+    """Raise if the tensors overlap, leave gaps, or don't end at the file's end."""
     at = begin
     for entry in entries:
         if entry.start != at:

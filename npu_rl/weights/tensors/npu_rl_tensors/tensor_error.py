@@ -1,10 +1,10 @@
-"""An error in work on weights, with the four parts of npu-rl's own errors."""
+"""An error of a tensor task, with the four parts of npu-rl's own errors."""
 
 from __future__ import annotations
 
 
 class TensorError(Exception):
-    """A file, tensor or machine that stops the work.
+    """A problem with a file, tensor or machine that ends a task.
 
     Attributes:
         what: One sentence without a final full stop.

@@ -1,4 +1,4 @@
-"""A stored output head of a model whose head is its embeddings: whether it equals them."""
+"""Comparison of a stored output head with the embeddings that it is tied to."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from .hf_checkpoint import EMBEDDINGS, HEAD, HfCheckpoint
 
 
 def tied_head(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:
-    """Compare the head with the embeddings. Arguments: `folder`, of Hugging Face's layout."""
+    """Compare the head with the embeddings. Arguments: `folder`, a Hugging Face checkpoint."""
     views = hf_views(HfCheckpoint(Path(arguments["folder"])), OpenFiles()).tensors
     return {"difference": head_difference(views, progress)}
 
 
 def head_difference(tensors: Mapping[str, TensorView], progress: Callable[[int], None]) -> str:
-    """Return how the stored head differs from the embeddings; empty if it equals them, or one is not stored."""
+    """Return how the stored head differs from the embeddings; empty if they are equal or one is not stored."""
     if HEAD not in tensors or EMBEDDINGS not in tensors:
         return ""
     head, embeddings = tensors[HEAD], tensors[EMBEDDINGS]

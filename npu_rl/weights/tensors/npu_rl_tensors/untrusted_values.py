@@ -1,4 +1,4 @@
-"""Valid names, sizes and shapes in files, and their display. Needs no torch."""
+"""Checks and display of names, sizes and shapes from untrusted files. Doesn't need torch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _MOST_VALUES = 1 << 60  # torch counts values and bytes in 63 bits
 
 
 def is_file_name(value: object) -> TypeGuard[str]:
-    """Return whether a value names a file in the current folder, and leads to no other."""
+    """Return whether a value is a plain file name, which can't lead to another folder."""
     return isinstance(value, str) and value not in ("", ".", "..") and not {"/", "\0"} & set(value)
 
 
 def is_size(value: object) -> TypeGuard[int]:
-    """Return whether a value is a number of values, or a place among them."""
+    """Return whether a value is a valid number of values, or an offset."""
     return type(value) is int and 0 <= value < _MOST_VALUES
 
 
 def is_shape(value: object) -> TypeGuard[tuple[int, ...] | list[int]]:
-    """Return whether a value is a shape that torch can have, or a place in one.
+    """Return whether a value is a shape that torch supports, or an index into one.
 
     Sizes beside a 0 count, too: torch refuses [0, 2**62, 2**62].
     """
@@ -41,7 +41,7 @@ def is_shape(value: object) -> TypeGuard[tuple[int, ...] | list[int]]:
 
 
 def too_many_layers(layers: int, experts: int) -> str:
-    """Return why a model can't have so many layers with so many experts each; empty if it can."""
+    """Return why the numbers of layers and experts per layer are too large; empty if they aren't."""
     if layers > _MOST_LAYERS or layers * experts > _MOST_EXPERTS:
         of = f" of {experts} experts" if experts else ""
         return f"{layers} layers{of} are more than {_MOST_LAYERS}, or than {_MOST_EXPERTS} experts in all"
@@ -57,7 +57,7 @@ def odd_name(names: Iterable[object]) -> str | None:
 
 
 def shown(value: Any) -> str:
-    """Return a value of a file for a message: its `repr` could be longer than any memory."""
+    """Return a value from a file for a message, shortened, since its `repr` may be huge."""
     if isinstance(value, str):
         return ascii(value if len(value) <= _SHOWN else f"{value[:_SHOWN]}...")
     if value is None or isinstance(value, (bool, float)) or (type(value) is int and abs(value) < 1 << 64):

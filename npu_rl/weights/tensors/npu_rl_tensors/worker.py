@@ -1,4 +1,4 @@
-"""The loop of a worker: tasks in as JSON lines on standard input, progress and results out on standard output.
+"""The loop of a worker: reads tasks from standard input and prints progress and results, all as JSON lines.
 
 In: {"task": NAME, "arguments": {...}}. Out: first {"event": "ready"}; for each task any number of
 {"event": "progress", "bytes": N}, then {"event": "result", "value": ...} or {"event": "error", ...} with the fields
@@ -41,14 +41,14 @@ TASKS = {
 
 _NO_MEMORY = TensorError(
     "There is not enough memory",
-    why="A worker ran into a limit of its process (`ulimit -v`) or of this machine.",
+    why="A worker reached a limit of its process (`ulimit -v`) or of this machine.",
     hint="Run again with fewer workers: --workers 1",
     host=True,
 )
 
 
 def main() -> None:
-    """Work until the input ends. The one argument is the number of torch's threads."""
+    """Run tasks until the input ends. The only argument is the number of torch threads."""
     out = os.fdopen(os.dup(1), "w", encoding="utf-8", buffering=1)
     os.dup2(2, 1)  # what libraries print is no answer
 
@@ -74,7 +74,7 @@ def _read(tasks: queue.Queue[str]) -> None:
 
 
 def prepare(threads: int) -> None:
-    """Import torch, and set the number of its threads. Raises TensorError if it is missing."""
+    """Import torch and set its number of threads. Raises TensorError if torch is missing."""
     try:
         import torch
     except ImportError as error:
@@ -82,7 +82,7 @@ def prepare(threads: int) -> None:
             "The interpreter has no torch",
             where=sys.executable,
             why=str(error),
-            hint="Name one that has it: --python PATH",
+            hint="Pass one that has it: --python PATH",
             host=True,
         ) from None
     torch.set_num_threads(threads)

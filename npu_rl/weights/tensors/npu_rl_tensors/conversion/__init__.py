@@ -1,1 +1,1 @@
-"""Write a checkpoint in another format: unit by unit, each a file that is whole or not there."""
+"""Write a checkpoint in another format, one file at a time; each file appears only once it is complete."""

@@ -1,4 +1,4 @@
-"""The tasks of a worker that converts."""
+"""Worker tasks of a conversion."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Conversion:
 
 
 def plan_conversion(arguments: dict[str, Any], _progress: Callable[[int], None]) -> dict[str, Any]:
-    """Return the files that are to be written, and what is not.
+    """Return the files to write, and the tensors that are left out.
 
     Args:
         arguments: `input`; `config`, the folder of the model's config.json, or None; `layout`, of `OutputLayout`;
@@ -68,11 +68,11 @@ def plan_conversion(arguments: dict[str, Any], _progress: Callable[[int], None])
 
 
 def convert_file(arguments: dict[str, Any], progress: Callable[[int], None]) -> dict[str, Any]:
-    """Write one file, under its name once it is whole and on the disk.
+    """Write one file. The file gets its name once it is complete and on disk.
 
     Args:
         arguments: As of `plan_conversion`; `output`, a folder; `file`.
-        progress: Called with bytes of the output.
+        progress: Called with the number of bytes written.
     """
     found = opened(_key(arguments))
     unit = next(unit for unit in found.units if unit.file == arguments["file"])
@@ -118,7 +118,7 @@ def _key(arguments: Mapping[str, Any]) -> tuple[str, str | None, str, bool]:
 
 @lru_cache(maxsize=1)
 def opened(key: tuple[str, str | None, str, bool]) -> _Conversion:
-    """Return a conversion; a worker keeps the last."""
+    """Open a conversion. A worker caches the last one."""
     folder, config, layout, experts_over_tensor = key
     source = Path(folder)
     model_folder = Path(config) if config else source if checkpoint_format(source) == "hf" else None
@@ -137,7 +137,7 @@ def opened(key: tuple[str, str | None, str, bool]) -> _Conversion:
 
 
 def _require_tied(views: CheckpointViews) -> None:
-    """Raise TensorError if a stored head, which is not written, would be lost."""
+    """Raise TensorError if the output head, which isn't written, differs from the embeddings."""
     difference = head_difference(views.tensors, lambda _count: None)
     if difference:
         raise TensorError(
@@ -153,7 +153,7 @@ def _check_shapes(views: CheckpointViews, layout: TensorMap) -> None:
         view, expected = views.tensors[name], layout.shape(name)
         if view.shape != expected:
             raise TensorError(
-                "A tensor has another shape than the model",
+                "A tensor's shape differs from the model's",
                 where=f"{view.where}: {name}",
                 why=f"It is {list(view.shape)}; by the model's config.json it is {list(expected)}.",
             )
@@ -162,7 +162,7 @@ def _check_shapes(views: CheckpointViews, layout: TensorMap) -> None:
 
 
 def _dtypes(views: CheckpointViews, layout: TensorMap, output: OutputLayout) -> dict[str, torch.dtype]:
-    """Return the dtypes that are written: bfloat16, the router's bias float32; in Hugging Face's format as they are."""
+    """Return the output dtypes: bfloat16 (float32 for the router's bias); unchanged in Hugging Face's format."""
     if output.format == "hf":
         return {name: views.tensors[name].dtype for name in layout.by_name}
     return {

@@ -1,4 +1,4 @@
-"""The output of a conversion: its files, and the values in each. Needs no torch.
+"""The output files of a conversion, and the values in each file. Doesn't need torch.
 
 The units of one input and layout are the same in every process, so that a worker needs only the number of its own.
 """
@@ -33,29 +33,29 @@ UNIT = 4 * 1024**3  # bytes of a file of `torch_dist` or Hugging Face's format
 
 @dataclass(frozen=True)
 class OutputLayout:
-    """The output. `ranks`: of a legacy checkpoint."""
+    """The output format of a conversion. `ranks` is used by legacy checkpoints only."""
 
     format: OutputFormat
     ranks: LegacyRanks = field(default_factory=LegacyRanks)
 
     @classmethod
     def parse(cls, value: Mapping[str, Any]) -> OutputLayout:
-        """Return what `to_json` gave."""
+        """Parse the output of `to_json`."""
         ranks = value["ranks"]
         return cls(value["format"], LegacyRanks(**{**ranks, "layers": tuple(ranks["layers"])}))
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for a worker."""
+        """Return the layout as JSON for a worker."""
         return {"format": self.format, "ranks": {**vars(self.ranks), "layers": list(self.ranks.layers)}}
 
     def placements(self, model: ModelDims) -> TensorMap:
-        """Return where each value goes. Raises TensorError if the model can't be divided so."""
+        """Return the placement of each value. Raises TensorError if the model can't be divided among the ranks."""
         return legacy_layout(model, self.ranks) if self.format == "legacy" else dist_layout(model)
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A box of a Hugging Face tensor, which is written as one piece of `placement`."""
+    """A box of a Hugging Face tensor that is written as one chunk of `placement`."""
 
     placement: Placement
     hf_box: Box
@@ -68,15 +68,15 @@ class Chunk:
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One file.
+    """One output file.
 
     Attributes:
         file: Its path in the output.
-        chunks: Of `torch_dist`, in their order in the file.
-        stored: Of a legacy rank's file, the keys in the layout.
-        names: Of Hugging Face's format.
-        bytes: Of the values in it.
-        largest: Bytes of the largest piece that is in memory at once.
+        chunks: For `torch_dist`, the chunks in file order.
+        stored: For a legacy rank's file, the keys in the layout.
+        names: For Hugging Face's format, the tensor names.
+        bytes: Size of its values.
+        largest: Size in bytes of the largest piece held in memory at once.
     """
 
     file: str
@@ -142,11 +142,11 @@ def _hf_units(layout: TensorMap, item_sizes: Mapping[str, int]) -> Iterator[Outp
 
 
 def hf_shards(sizes: Mapping[str, int], held: Mapping[str, int]) -> Iterator[OutputFile]:
-    """Divide tensors into shards in their order, none larger than UNIT but for a single tensor that is.
+    """Divide tensors, in order, into shards of at most UNIT bytes. A larger tensor gets a shard of its own.
 
     Args:
         sizes: Bytes of each tensor.
-        held: Bytes of each that are in memory at once.
+        held: Bytes of each tensor that are in memory at once.
     """
     groups = in_groups(sizes, UNIT)
     for number, names in enumerate(groups, start=1):
@@ -156,7 +156,7 @@ def hf_shards(sizes: Mapping[str, int], held: Mapping[str, int]) -> Iterator[Out
 
 
 def in_groups(sizes: Mapping[str, int], most: int) -> list[list[str]]:
-    """Divide names into groups in their order, each of at most so many bytes but for a single name of more."""
+    """Divide names, in order, into groups of at most `most` bytes. A larger name gets a group of its own."""
     groups: list[list[str]] = []
     held = 0
     for name, size in sizes.items():
@@ -200,7 +200,7 @@ def check_names(
     layout: TensorMap,
     where: str,
 ) -> None:
-    """Raise TensorError unless the input has the model's tensors and no other."""
+    """Raise TensorError unless the input has exactly the model's tensors."""
     lost = [name for name in layout.by_name if name not in tensors]
     if lost:
         raise TensorError(
@@ -219,7 +219,7 @@ def check_names(
     more += unknown
     if more:
         raise TensorError(
-            "The checkpoint has tensors that its model has no place for",
+            "The checkpoint has tensors that its model doesn't have",
             where=where,
             why=f"{len(more)} of them, such as {more[0]}.",
         )

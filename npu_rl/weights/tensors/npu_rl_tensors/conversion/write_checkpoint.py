@@ -41,7 +41,7 @@ PLACES = ".places.json"  # beside a file of torch_dist until .metadata has what 
 def write_dist_file(
     path: Path, unit: OutputFile, views: Mapping[str, TensorView], dtypes: Dtypes, progress: Progress
 ) -> dict[str, int]:
-    """Write chunks one after the other, each as torch.save has it, and their places beside it; return both's sums."""
+    """Write chunks with torch.save, and a list of their offsets beside the file. Returns both checksums."""
     places = []
     with SummedFile(path) as out:
         for chunk in unit.chunks:
@@ -66,7 +66,7 @@ def write_rank_file(
     dtypes: Dtypes,
     progress: Progress,
 ) -> dict[str, int]:
-    """Write a rank's file as Megatron's legacy loader reads it, the tensors under "model"; return its sum."""
+    """Write a rank's file for Megatron's legacy loader, with tensors under "model". Returns its checksum."""
     fill = layout.by_stored()
     model: dict[str, torch.Tensor] = {}
     for key in unit.stored:
@@ -93,7 +93,7 @@ def write_hf_file(
     progress: Progress,
     metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> dict[str, int]:
-    """Write a shard piece by piece, and return its sum. `metadata`: further entries of the header's."""
+    """Write a shard piece by piece, and return its checksum. `metadata`: more entries for the header's."""
     tensors = [(name, _WORDS[dtypes[name]], views[name].shape) for name in unit.names]
     with SummedFile(path) as out:
         out.write(header_bytes(tensors, {"format": "pt", **metadata}))
@@ -116,7 +116,7 @@ def _read_places(path: Path) -> Any:
 def write_dist_metadata(
     folder: Path, files: list[str], layout: TensorMap, dtypes: Dtypes, states: list[tuple[str, Any, Any]]
 ) -> None:
-    """Write what makes the files a checkpoint of Megatron-core's `torch_dist`, metadata.json last.
+    """Write the files that complete a Megatron-core `torch_dist` checkpoint, metadata.json last.
 
     The steps of `dist_checkpointing.save`@core_v0.12.1: `.metadata` of torch, `common.pt` of what is no tensor
     (nothing), and the format's name.
@@ -159,18 +159,18 @@ def write_dist_metadata(
 
 
 def states_file_of(count: int) -> str:
-    """Return the name of the file of empty objects that torch_dist has beside a number of tensor files."""
+    """Return the name of the torch_dist file with empty objects, which follows `count` tensor files."""
     return f"__{count}_0.distcp"
 
 
 def remove_places(folder: Path, files: list[str]) -> None:
-    """Remove what is in .metadata by now."""
+    """Remove the lists of offsets, whose content is in .metadata."""
     for file in files:
         (folder / (file + PLACES)).unlink(missing_ok=True)
 
 
 def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[str, int, int]]:
-    """Write empty objects; ShardedObject.unique_key@core_v0.12.1 names them by index and shape.
+    """Write empty objects, named by index and shape as in ShardedObject.unique_key@core_v0.12.1.
 
     The content is a list of one: `_mcore_to_torch_sharded_object` in dist_checkpointing/strategies/torch.py saves what
     all ShardedObjects of a key hold, and `load` fails with "object of type 'NoneType' has no len()" for a bare None.
@@ -191,12 +191,12 @@ def _write_states(path: Path, states: list[tuple[str, Any, Any]]) -> list[tuple[
 
 
 def write_tracker(folder: Path) -> None:
-    """Write what makes ranks' files a legacy checkpoint."""
+    """Write the tracker file, which completes a legacy checkpoint."""
     _write_bytes(folder / "latest_checkpointed_iteration.txt", b"1")
 
 
 def write_index(folder: Path, units: list[OutputFile], total: int) -> None:
-    """Write the index of Hugging Face's format."""
+    """Write the index of a Hugging Face checkpoint."""
     weight_map = {name: unit.file for unit in units for name in unit.names}
     _write_json(
         folder / INDEX, {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
@@ -204,7 +204,7 @@ def write_index(folder: Path, units: list[OutputFile], total: int) -> None:
 
 
 def _read(view: TensorView, box: Box, dtype: torch.dtype) -> torch.Tensor:
-    """Return a box in memory of its own size; torch.save would write the values beside it, too.
+    """Return a box as a tensor that owns just its values, since torch.save writes the whole storage.
 
     Raises:
         TensorError: If a value is NaN or infinite, or becomes so in the dtype.

@@ -1,1 +1,1 @@
-"""Read any part of any tensor of a checkpoint: safetensors, FP8, `torch_dist`, and Megatron's legacy files."""
+"""Reading any part of a checkpoint's tensors: safetensors, FP8, `torch_dist`, and Megatron's legacy files."""

@@ -1,4 +1,4 @@
-"""Boxes: rectangular parts of a tensor. Needs no torch."""
+"""Boxes: rectangular parts of a tensor. Doesn't need torch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Box = tuple[tuple[int, int], ...]
 
 
 def whole(shape: Sequence[int]) -> Box:
-    """Return the box of a whole tensor."""
+    """Return the box that covers a whole tensor."""
     return tuple((0, size) for size in shape)
 
 
@@ -20,18 +20,18 @@ def extent(box: Box) -> tuple[int, ...]:
 
 
 def origin(box: Box) -> tuple[int, ...]:
-    """Return where a box begins."""
+    """Return the start of a box on each axis."""
     return tuple(start for start, _ in box)
 
 
 def overlap(one: Box, other: Box) -> Box | None:
-    """Return what two boxes share, or None."""
+    """Return the intersection of two boxes, or None if it is empty."""
     shared = tuple((max(a, c), min(b, d)) for (a, b), (c, d) in zip(one, other, strict=True))
     return None if any(start >= stop for start, stop in shared) else shared
 
 
 def any_overlap(boxes: Sequence[Box]) -> bool:
-    """Return whether two of some boxes, none of them empty, share a value."""
+    """Return whether any two of the boxes overlap. The boxes must not be empty."""
     if len(boxes) < 2 or not boxes[0]:
         return len(boxes) > 1
     axis = next((n for n in range(len(boxes[0])) if len({box[n][0] for box in boxes}) > 1), None)
@@ -52,7 +52,7 @@ def shifted(box: Box, origin: Sequence[int], sign: int = 1) -> Box:
 
 
 def slices(box: Box) -> tuple[slice, ...]:
-    """Return a box as an index."""
+    """Return the slices that index a box."""
     return tuple(slice(start, stop) for start, stop in box)
 
 
@@ -73,12 +73,12 @@ def split(shape: Sequence[int], most: int) -> Iterator[Box]:
 
 
 def row_major(shape: Sequence[int]) -> tuple[int, ...]:
-    """Return the strides of values that lie one after the other."""
+    """Return the strides of a contiguous tensor."""
     return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def index_in(box: Box, place: int) -> tuple[int, ...]:
-    """Return the index in the whole tensor of a box's value, given by its place in row-major order."""
+    """Return the index in the whole tensor of the value at a row-major position of a box."""
     index = []
     for start, stop in reversed(box):
         place, inner = divmod(place, stop - start)

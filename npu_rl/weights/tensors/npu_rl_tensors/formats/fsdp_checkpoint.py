@@ -1,4 +1,4 @@
-"""verl's FSDP checkpoints: `model_world_size_W_rank_R.pt`, one file for each rank, under Hugging Face names.
+"""verl's FSDP checkpoints: one `model_world_size_W_rank_R.pt` per rank, with Hugging Face tensor names.
 
 `FSDPCheckpointManager.save_checkpoint` (verl/utils/checkpoint/fsdp_checkpoint_manager.py@v0.5.0) saves what
 `state_dict()` gives with SHARDED_STATE_DICT: DTensors where it passes a device mesh, ShardedTensors without one, and
@@ -43,12 +43,12 @@ _AGAIN = "Copy it again from where it was written, or choose another step."
 
 
 def is_fsdp_checkpoint(folder: Path) -> bool:
-    """Return whether a folder looks like one."""
+    """Return whether a folder looks like an FSDP checkpoint."""
     return (folder / CONFIG).is_file() or any(folder.glob("model_world_size_*_rank_*.pt"))
 
 
 def read_fsdp_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
-    """Read what a checkpoint has; no tensor is read yet.
+    """Open a checkpoint without reading tensors.
 
     Raises:
         TensorError: If a rank's file is missing, was cut off or names code, or the ranks don't fit together.
@@ -125,7 +125,7 @@ def _read_rank(path: Path, files: OpenFiles) -> _Rank:
 
 
 def fsdp_digest(folder: Path, files: OpenFiles) -> str:
-    """Return a digest of the names, sizes and ends of the ranks' files."""
+    """Return a digest of the rank files' names, sizes and last bytes."""
     sums = hashlib.sha256()
     for path in _rank_files(folder):
         size = files.size(path)
@@ -148,7 +148,7 @@ class _Part:
 def _assembled(
     name: str, ranks: list[tuple[Path, SavedTensor | ShardedValue]], files: OpenFiles
 ) -> list[TensorView]:
-    """Return a tensor, and further copies of it."""
+    """Assemble a tensor from the ranks. Returns one view for each copy."""
     path, first = ranks[0]
     for other, value in ranks[1:]:
         if (type(value), value.shape, value.dtype) != (type(first), first.shape, first.dtype) and (
@@ -173,7 +173,7 @@ def _assembled(
     holders = {len(of) for of in by_box.values()}
     boxes = list(by_box)
     if len(holders) != 1 or not _covers(boxes, first.shape):
-        raise _invalid(path.parent, f"The ranks' parts of {name} are not the whole {list(first.shape)}.")
+        raise _invalid(path.parent, f"The ranks' parts of {name} don't cover its shape {list(first.shape)}.")
     return [
         _view(name, first.shape, first.dtype, [by_box[box][copy] for box in boxes], files)
         for copy in range(holders.pop())
@@ -213,19 +213,19 @@ def _explicit_parts(name: str, path: Path, value: ShardedValue) -> list[_Part]:
             and is_shape(shape)
             and len(origin) == len(shape) == len(value.shape)
         ):
-            raise _invalid(path, f"A shard of {name} has no tensor, or no place.")
+            raise _invalid(path, f"A shard of {name} has no tensor, or no offset and size.")
         box = tuple((at, at + size) for at, size in zip(origin, shape, strict=True))
         parts.append(_checked(name, _Part(box, tensor, path), value))
     return parts
 
 
 def _mesh_parts(name: str, ranks: list[tuple[Path, ShardedValue]]) -> list[_Part]:
-    """Return the parts of a DTensor: placements, and each rank's coordinates in the mesh."""
+    """Return the parts of a DTensor, from its placements and each rank's mesh coordinates."""
     described = [_dtensor(name, rank, path, value) for rank, (path, value) in enumerate(ranks)]
     placements = described[0][2]
     for (path, _), (_, coordinates, own) in zip(ranks, described, strict=True):
         if own != placements or len(coordinates) != len(placements):
-            raise _invalid(path, f"{name} has other placements than in the file of rank 0.")
+            raise _invalid(path, f"The placements of {name} differ from those in rank 0's file.")
     sizes = [1 + max(axes) for axes in zip(*(coordinates for _, coordinates, _ in described), strict=True)]
     parts: list[_Part] = []
     for (path, value), (tensor, coordinates, _) in zip(ranks, described, strict=True):
@@ -242,7 +242,7 @@ def _mesh_parts(name: str, ranks: list[tuple[Path, ShardedValue]]) -> list[_Part
 def _dtensor(
     name: str, rank: int, path: Path, value: ShardedValue
 ) -> tuple[SavedTensor, tuple[int, ...], tuple[int | None, ...]]:
-    """Return the local tensor, the rank's coordinates, and for each mesh axis the divided axis or None."""
+    """Return a rank's local tensor and mesh coordinates, and the tensor axis that each mesh axis divides."""
     tensor = value.state.get("_local_tensor") if isinstance(value.state, dict) else None
     spec = value.state.get("_spec") if isinstance(value.state, dict) else None
     if not isinstance(tensor, SavedTensor) or not isinstance(spec, Pickled):
@@ -262,12 +262,12 @@ def _dtensor(
     if coordinates is None and len(placements) == 1:
         coordinates = (rank,)
     if not placements or not is_shape(coordinates):
-        raise _invalid(path, f"{name} has no placements, or its mesh has no place for the rank.")
+        raise _invalid(path, f"{name} has no placements, or its mesh doesn't contain the rank.")
     return tensor, tuple(coordinates), tuple(placements)
 
 
 def _chunk(span: tuple[int, int], index: int, count: int) -> tuple[int, int]:
-    """Return a rank's part of an axis, as torch.chunk divides it: rounded up, and the last ones smaller or empty."""
+    """Return a rank's part of an axis, divided as by torch.chunk: the last parts may be smaller or empty."""
     start, stop = span
     size = -(-(stop - start) // count)
     return min(start + index * size, stop), min(start + (index + 1) * size, stop)

@@ -1,4 +1,4 @@
-"""Names in the pickles of FSDP's sharded state dicts, across modules of torch 2.1 to 2.13: stand-ins for each.
+"""Stand-ins for the classes and functions in pickled FSDP sharded state dicts of torch 2.1 to 2.13.
 
 Nothing of torch.distributed is imported or called for a file: the stand-ins keep what they are given.
 """
@@ -17,7 +17,7 @@ from .torch_files import rebuild_tensor
 
 @dataclass(frozen=True)
 class ShardedValue:
-    """One rank's part of a tensor, as its file describes it."""
+    """One rank's part of a tensor, as described in its file."""
 
     dtype: torch.dtype
     shape: tuple[int, ...]
@@ -41,11 +41,11 @@ class LocalShard(Pickled):
 
 
 class ShardMetadata(Pickled):
-    """The place of a shard in a ShardedTensor."""
+    """The offset and size of a shard in a ShardedTensor."""
 
 
 class _OtherPlacement(Pickled):
-    """A placement that is not read."""
+    """An unsupported placement."""
 
 
 def fsdp_globals() -> Globals:
@@ -85,11 +85,11 @@ def fsdp_globals() -> Globals:
 
 
 class _Plain(Inert):
-    """The class of a tensor, which is only named."""
+    """Stand-in for a tensor class, of which only the name is needed."""
 
 
 def _nested_class(*_arguments: Any) -> type[Inert]:
-    """Stand in for getattr, with which protocol 2 names a nested class, such as ShardedTensor.ProcessGroupState."""
+    """Stand in for getattr, which pickle protocol 2 uses for nested classes (ShardedTensor.ProcessGroupState)."""
     return Inert
 
 
@@ -100,7 +100,7 @@ def _wrapper(_class: Any, dtype: Any, shape: Any, *_more: Any) -> ShardedValue:
 
 
 def _typed(function: Any, _class: Any, arguments: Any, state: Any) -> Any:
-    """Stand in for torch's function: rebuild a tensor, then set its attributes."""
+    """Stand in for torch's function that rebuilds a tensor and sets its attributes."""
     if function is stand_in(_wrapper):
         made = _wrapper(*arguments)
         return ShardedValue(made.dtype, made.shape, attributes(state) or state)
@@ -110,7 +110,7 @@ def _typed(function: Any, _class: Any, arguments: Any, state: Any) -> Any:
 
 
 def attributes(state: Any) -> dict[str, Any] | None:
-    """Return the attributes in an object's state: a dict, or the pair of one (or None) and that of its slots."""
+    """Return the attributes in an object's state, which is a dict or a pair (dict or None, slots dict)."""
     if isinstance(state, dict):
         return state
     if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):

@@ -1,4 +1,4 @@
-"""A Hugging Face folder as tensors that are read by box; FP8 weights are cast to BF16 as they are read."""
+"""Views of a Hugging Face folder's tensors, read by box. FP8 weights are cast to BF16 when read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FLOATS = {word: dtype for word, dtype in _DTYPES.items() if dtype.is_floating_po
 
 
 def hf_views(checkpoint: HfCheckpoint, files: OpenFiles) -> TensorViews:
-    """Return the tensors of a folder in the order of the files, without scales.
+    """Return the tensors of a folder in file order, without scales.
 
     Raises:
         TensorError: If a shard, a dtype, or the scales of a weight are not as they should be.
@@ -87,7 +87,7 @@ def _cast_view(
     cast = Fp8Cast()
 
     def read(box: Box) -> torch.Tensor:
-        """Cast whole rows from the beginning of a block."""
+        """Read a box; the rows are cast from the start of their block."""
         height, columns = rules.block[0], entry.shape[1]
         first, stop = box[0][0] // height * height, box[0][1]
         rows = ((first, stop), (0, columns))

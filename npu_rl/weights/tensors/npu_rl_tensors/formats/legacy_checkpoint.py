@@ -26,12 +26,12 @@ _FOLDER = re.compile(r"mp_rank_(\d{2,})(?:_(\d{3}))?(?:_(\d{3}))?")
 
 
 def is_legacy_checkpoint(folder: Path) -> bool:
-    """Return whether a folder looks like one, or like an iteration of one."""
+    """Return whether a folder looks like a legacy checkpoint, or like one of its iterations."""
     return (folder / TRACKER).is_file() or any(folder.glob("mp_rank_*"))
 
 
 def iteration_folder(folder: Path) -> Path:
-    """Return the folder of the iteration that the tracker names (`release` is one), or `folder` if it is one.
+    """Return the iteration folder that the tracker names (may be `release`), or `folder` if it is one.
 
     Raises:
         TensorError: If the tracker names none that is there.
@@ -52,7 +52,7 @@ def iteration_folder(folder: Path) -> Path:
 
 
 def rank_numbers(folder: Path) -> dict[tuple[int, ...], Path]:
-    """Return the files of an iteration by the numbers in their folders' names: (tp), (tp, second) or (tp, pp, ep).
+    """Return an iteration's files, keyed by the rank numbers (tp), (tp, second) or (tp, pp, ep).
 
     Raises:
         TensorError: If there is none, or a folder lacks its file.
@@ -78,10 +78,10 @@ def rank_numbers(folder: Path) -> dict[tuple[int, ...], Path]:
 
 
 def read_rank_file(path: Path, files: OpenFiles) -> TensorViews:
-    """Read what a rank's file has under "model"; no tensor is read yet.
+    """Open the tensors under "model" in a rank's file, without reading values.
 
     Raises:
-        TensorError: If it is none, was cut off, or names what has no place in it.
+        TensorError: If the file is not torch.save's, is truncated, or names code that doesn't belong in it.
     """
     model = _model(read_saved(files, path), path)
     tensors: dict[str, TensorView] = {}
@@ -98,7 +98,7 @@ def read_rank_file(path: Path, files: OpenFiles) -> TensorViews:
 
 
 def _model(content: Any, path: Path) -> dict[str, Any]:
-    """Return the tensors of the model, by name."""
+    """Return the model's tensors by name."""
     if isinstance(content, list):
         model = content[0] if content else None
         virtual = len(content) > 1
@@ -106,7 +106,7 @@ def _model(content: Any, path: Path) -> dict[str, Any]:
         model = content.get("model") if isinstance(content, dict) else None
         virtual = isinstance(content, dict) and any(re.fullmatch(r"model\d+", str(key)) for key in content)
     if virtual:
-        raise _invalid(path, "It has virtual pipeline stages, which are not read.")
+        raise _invalid(path, "It has virtual pipeline stages, which are not supported.")
     if not isinstance(model, dict):
         raise _invalid(path, "It has no 'model'.")
     return model

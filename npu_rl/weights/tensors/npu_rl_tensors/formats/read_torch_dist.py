@@ -1,4 +1,4 @@
-"""Megatron-core's `torch_dist` checkpoints: the tensors of a folder of `.metadata` and `*.distcp`.
+"""Megatron-core's `torch_dist` checkpoints: the tensors of a folder with `.metadata` and `*.distcp` files.
 
 `.metadata` is a pickle of torch.distributed.checkpoint.metadata.Metadata: for each key its shape, dtype and chunks, and
 for each chunk the file, offset and length. There, the chunk is what torch.save wrote (torch/distributed/checkpoint/
@@ -50,12 +50,12 @@ class _Chunk:
 
 
 def is_dist_checkpoint(folder: Path) -> bool:
-    """Return whether a folder looks like one."""
+    """Return whether a folder looks like a `torch_dist` checkpoint."""
     return (folder / METADATA).is_file()
 
 
 def read_dist_checkpoint(folder: Path, files: OpenFiles) -> TensorViews:
-    """Read what a checkpoint has, by key; no tensor is read yet.
+    """Open a checkpoint's tensors and objects by key, without reading values.
 
     Raises:
         TensorError: If its metadata is damaged, names what has no place in it, or doesn't fit its files: a chunk that
@@ -156,7 +156,7 @@ def _known() -> Globals:
 
 
 def _fields(metadata: Any, path: Path) -> tuple[dict[str, Any], dict[str, list[tuple[Any, Any]]]]:
-    """Return what is stored by key, and (index, place) by key."""
+    """Return the stored entries by key, and each key's chunks as (index, location in a file)."""
     stored = metadata.get("state_dict_metadata") if isinstance(metadata, Pickled) else None
     places = metadata.get("storage_data") if isinstance(metadata, Pickled) else None
     if not isinstance(stored, dict) or not isinstance(places, dict):
@@ -188,7 +188,7 @@ def _tensor(
     described = entry.get("chunks") or ()
     for chunk in described if isinstance(described, (list, tuple)) else (described,):
         if not isinstance(chunk, _ChunkRecord) or not _is_shape(chunk.get("offsets")):
-            raise _invalid(path, f"A chunk of {key} is none.")
+            raise _invalid(path, f"Invalid chunk of {key}.")
         if chunk.get("offsets") in sizes:
             raise _invalid(path, f"{key} has two chunks at {list(chunk.get('offsets'))}.")
         sizes[chunk.get("offsets")] = chunk.get("sizes")
@@ -201,7 +201,7 @@ def _tensor(
         chunks.append(_placed(key, begin, sizes.pop(begin), place, folder))
     if sizes:
         raise _invalid(
-            path, f"{len(sizes)} chunks of {key} lie in no file, such as that at {list(next(iter(sizes)))}."
+            path, f"{len(sizes)} chunks of {key} are in no file, such as that at {list(next(iter(sizes)))}."
         )
     _check_cover(key, shape, chunks, path)
 
@@ -237,7 +237,7 @@ def _placed(key: str, origin: tuple[int, ...], shape: Any, place: Any, folder: P
     name, start, length = place.get("relative_path"), place.get("offset"), place.get("length")
     if place.get("transform_descriptors"):
         raise _invalid(
-            folder / METADATA, f"{key} was written through an extension of torch, such as a compression."
+            folder / METADATA, f"{key} was written with an extension of torch, such as compression."
         )
     if (
         not is_file_name(name)
@@ -246,12 +246,14 @@ def _placed(key: str, origin: tuple[int, ...], shape: Any, place: Any, folder: P
         or not _is_shape(shape)
         or len(shape) != len(origin)
     ):
-        raise _invalid(folder / METADATA, f"The place of a chunk of {key} is not a file of this folder.")
+        raise _invalid(
+            folder / METADATA, f"The location of a chunk of {key} is not in a file of this folder."
+        )
     return _Chunk(origin, shape, folder / name, start, length)
 
 
 def _check_cover(key: str, shape: tuple[int, ...], chunks: list[_Chunk], path: Path) -> None:
-    """Raises TensorError unless every value lies in exactly one chunk."""
+    """Raise TensorError unless every value is in exactly one chunk."""
     held = 0
     for chunk in chunks:
         if len(chunk.shape) != len(shape) or any(
@@ -260,9 +262,7 @@ def _check_cover(key: str, shape: tuple[int, ...], chunks: list[_Chunk], path: P
             raise _invalid(path, f"The chunk of {key} at {list(chunk.origin)} ends outside of the tensor.")
         held += math.prod(chunk.shape)
     if held != math.prod(shape) or any_overlap([chunk.box for chunk in chunks]):
-        raise _invalid(
-            path, f"The chunks of {key} hold {held} values of {math.prod(shape)}, or one of them twice."
-        )
+        raise _invalid(path, f"The chunks of {key} have {held} of {math.prod(shape)} values, or overlap.")
 
 
 def _read_chunk(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles, box: Box) -> torch.Tensor:
@@ -271,7 +271,7 @@ def _read_chunk(key: str, dtype: torch.dtype, chunk: _Chunk, files: OpenFiles, b
         raise TensorError(
             "A file and the metadata disagree",
             where=f"{chunk.file} at byte {chunk.start}",
-            why=f"By {METADATA}, a chunk of {key} lies there: {list(chunk.shape)} in {dtype}.",
+            why=f"{METADATA} expects a chunk of {key} there: {list(chunk.shape)} in {dtype}.",
             hint="They may be of two checkpoints. Copy or download both again.",
         )
     return found.view(files, key).read(box)

@@ -1,4 +1,4 @@
-"""Read pickles without running anything that they name.
+"""Reading pickles without running the code that they name.
 
 `.metadata`, `common.pt` and `.pt` files are pickles, and a pickle may name any function of Python with the arguments to
 call it with. Here a global is one of a short list of stand-ins that only keep what they are given; nothing is imported
@@ -55,7 +55,7 @@ _MADE |= {"BINPERSID": 1, "STACK_GLOBAL": 2}
 
 
 class Inert:
-    """An object that is not needed, such as an argument of the run that wrote the file: kept as its name only."""
+    """Stand-in for an object that isn't needed, such as a run's arguments; only its name is kept."""
 
     of = ""
 
@@ -99,7 +99,7 @@ class Pickled:
 
 
 class Ordered(OrderedDict[Any, Any]):
-    """An OrderedDict without what a file sets on it: a `_metadata` of torch, or an attribute named `get`."""
+    """An OrderedDict that ignores attributes from a file, such as torch's `_metadata` or one named `get`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class Ordered(OrderedDict[Any, Any]):
 
 
 class StandIn:
-    """A function of ours in a file's hands: it can be called, and nothing of it can be set.
+    """A function that a pickle may call but can't modify.
 
     The opcode BUILD sets attributes of whatever it is given, and a function's defaults are attributes: one file would
     change how the next is read.
@@ -140,7 +140,7 @@ def read_pickle(
     inert: tuple[str, ...] = (),
     persistent: Callable[[Any], Any] | None = None,
 ) -> Any:
-    """Return what `data` holds.
+    """Return the object pickled in `data`.
 
     Args:
         data: The pickle.
@@ -199,7 +199,7 @@ class _Reader(pickle.Unpickler):
                 self._made[full] = type("Inert", (Inert,), {"of": full})
             return self._made[full]
         raise TensorError(
-            "A pickle names code that has no place in a checkpoint",
+            "A pickle names code that doesn't belong in a checkpoint",
             where=self._where,
             why=f"It names {module}.{name}. Nothing of the file was run.",
             hint="Don't load it with torch.load. Contact its author, or download it again from another source.",
@@ -212,7 +212,7 @@ class _Reader(pickle.Unpickler):
 
 
 def _screen(data: bytes, where: str) -> None:
-    """Refuse what makes an unpickler take memory or time beyond the file's size: a memo index or a length, heavy keys.
+    """Refuse pickles that cost far more than their size: huge memo indices and lengths, keys costly to hash.
 
     Tuples that hold one another twice, forty times over, are a hundred bytes, and the hash of the last visits 2**40
     values. A tuple of 32,768 values is named in three bytes, and hashed again for each key that it is.
@@ -227,7 +227,7 @@ def _screen(data: bytes, where: str) -> None:
             weight = follow(name, push)(name, argument)
             if name in _REFUSED or (name in _SIZED and int(argument or 0) > len(data)) or weight > _HEAVIEST:
                 raise TensorError(
-                    "A pickle uses an opcode that has no place in a checkpoint",
+                    "A pickle uses an opcode that doesn't belong in a checkpoint",
                     where=where,
                     why=f"{name} at byte {position}. Nothing of the file was run.",
                 )
@@ -251,11 +251,11 @@ def _costly(weights: _Weights, position: int, data: bytes, where: str) -> Tensor
 
 
 class _Growing(list[int]):
-    """The weight of an object that more values can be put into."""
+    """The weight of an object that can still grow."""
 
 
 class _Weights:
-    """The unpickler's stack and memo, with the number of values of each object in place of what is there.
+    """The unpickler's stack and memo, with the number of values in each object instead of the object.
 
     A number is in a list, since an object that is in the memo, too, may still grow.
 
@@ -331,7 +331,7 @@ class _Weights:
         return 0
 
     def _make_some(self, name: str, _argument: Any) -> int:
-        """Put one value in place of some; what a call makes may be a tuple of its arguments."""
+        """Replace several values by one. The result of a call may be a tuple of its arguments."""
         stack = self._stack
         count = _MADE[name]
         inside = 0
@@ -370,7 +370,7 @@ class _Weights:
         return 0
 
     def _take(self, name: str, start: int) -> None:
-        """Take values from the stack, and put them into the object below them."""
+        """Move values from the top of the stack into the object below them."""
         stack = self._stack
         taken = [value[0] for value in stack[start:]]
         del stack[start:]

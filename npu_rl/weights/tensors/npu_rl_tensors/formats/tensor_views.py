@@ -1,4 +1,4 @@
-"""Tensors that lie in files, read by box: any rectangular part of one, without the rest."""
+"""Views of tensors in files, of which any box (rectangular part) can be read without the rest."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class TensorViews:
 
 
 class OpenFiles:
-    """Files that are read at offsets; the least recently used is closed when there are too many."""
+    """Files that are read at offsets. The least recently used file is closed when too many are open."""
 
     def __init__(self) -> None:
         self._handles: OrderedDict[str, int] = OrderedDict()  # by text, which is hashed and compared faster
@@ -119,7 +119,7 @@ class OpenFiles:
 
 
 def read_assembled(parts: Iterable[Part], dtype: torch.dtype, box: Box) -> torch.Tensor:
-    """Return a box of a tensor from its parts, which cover it; a part that has all of it is not copied again."""
+    """Return a box of a tensor, assembled from the parts that cover it. A part with the whole box isn't copied."""
     result: torch.Tensor | None = None
     for own, read in parts:
         shared = overlap(own, box)

@@ -1,4 +1,4 @@
-"""Files of torch.save: the place of each tensor, without free unpickling.
+"""Files written by torch.save: the offset of each tensor, read with a restricted unpickler.
 
 Such a file is a zip archive, nothing in it compressed: `data.pkl`, and one entry for each storage
 (torch/serialization.py, `_save`). A tensor is a call of `torch._utils._rebuild_tensor_v2` with its storage, offset,
@@ -33,7 +33,7 @@ _INERT = ("argparse", "megatron", "mindspeed", "mindspeed_llm", "mindspeed_rl", 
 
 @dataclass(frozen=True)
 class SavedTensor:
-    """A tensor of a file: `start` is the byte of its first value."""
+    """A tensor in a file. `start` is the byte offset of its first value."""
 
     path: Path
     start: int
@@ -42,7 +42,7 @@ class SavedTensor:
     dtype: torch.dtype
 
     def view(self, files: OpenFiles, name: str) -> TensorView:
-        """Return it as a tensor that is read by box."""
+        """Return a view of the tensor that is read by box."""
 
         def read(box: Box) -> torch.Tensor:
             return read_strided(files, self.path, self.start, self.dtype, self.stride, box)
@@ -69,12 +69,13 @@ def read_saved(
     length: int | None = None,
     known: Globals = MappingProxyType({}),
 ) -> Any:
-    """Return what torch.save wrote to a file, or to `length` bytes of it from `start`, each tensor as SavedTensor.
+    """Return an object that torch.save wrote, with each tensor as a SavedTensor.
 
-    Objects of the run that wrote it, such as its arguments, are read as `Inert`. `known`: further stand-ins.
+    `start` and `length` select a part of the file. Other objects, such as a run's arguments, are read as `Inert`.
+    `known`: further stand-ins.
 
     Raises:
-        TensorError: If it is none, was cut off, or names what has no place in it.
+        TensorError: If the file is not torch.save's, is truncated, or names code that doesn't belong in it.
     """
     size = files.size(path)
     length = size - start if length is None else length
@@ -82,7 +83,7 @@ def read_saved(
         raise TensorError(
             "A file is truncated",
             where=str(path),
-            why=f"It has {size} bytes, and what lies at byte {start} ends at {start + length}.",
+            why=f"It has {size} bytes, and the object at byte {start} ends at {start + length}.",
             hint=_AGAIN,
         )
     where = f"{path}" if start == 0 else f"{path} at byte {start}"
@@ -127,7 +128,7 @@ class _Archive:
             raise _damaged(where, "It has no data.pkl.")
 
     def place(self, name: str) -> tuple[int, int]:
-        """Return where the bytes of an entry begin in the file, and how many there are."""
+        """Return the file offset and the size of an entry's bytes."""
         entry = self._entries.get(name)
         if entry is None:
             raise _damaged(self._where, f"It has no entry {name}.")
@@ -159,13 +160,13 @@ class _Archive:
 
 
 def _part(files: OpenFiles, path: Path, start: int, length: int) -> Any:
-    """Return a part of a file; what is small, such as a norm, is read at once."""
+    """Return a part of a file. Small parts, such as a norm's, are read at once."""
     small = length <= _SMALL
     return io.BytesIO(files.read(path, start, length)) if small else _Part(files, path, start, length)
 
 
 class _Part:
-    """A part of a file, as far as zipfile needs it."""
+    """A part of a file, with the methods that zipfile needs."""
 
     def __init__(self, files: OpenFiles, path: Path, start: int, length: int) -> None:
         self._files, self._path, self._start, self._length, self._at = files, path, start, length, 0
@@ -199,7 +200,7 @@ class _StorageKind:
 
 
 def torch_globals() -> dict[tuple[str, str], Any]:
-    """Return the dtypes and the like that any file of torch may name."""
+    """Return the names that any torch file may contain, such as dtypes."""
     names = (
         "bfloat16 float16 float32 float64 int8 int16 int32 int64 uint8 bool float8_e4m3fn float8_e5m2 complex64 "
         "complex128"
@@ -277,7 +278,7 @@ def _parameter(data: Any, *_more: Any) -> Any:
 
 
 def _checked(storage: _Storage, dtype: torch.dtype, offset: Any, shape: Any, stride: Any) -> SavedTensor:
-    """Raises ValueError if the tensor would read beyond its storage."""
+    """Raise ValueError if the tensor extends beyond its storage."""
     shape, stride = _size(shape), _size(stride)
     if len(shape) != len(stride) or type(offset) is not int or offset < 0:
         raise ValueError(f"a tensor of shape {list(shape)} with the stride {list(stride)}")

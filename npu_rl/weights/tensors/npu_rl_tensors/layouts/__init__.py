@@ -1,1 +1,1 @@
-"""Tables of the places of Hugging Face tensors in Megatron's checkpoints."""
+"""Tables that map Hugging Face tensors to Megatron checkpoints."""

@@ -1,4 +1,4 @@
-"""Megatron's checkpoints as the Hugging Face model's tensors, by the tables of names."""
+"""Views of Megatron checkpoints by Hugging Face tensor names, using the tables of names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .placements import LegacyRanks, Placement, StoredTensor, TensorMap, dist_la
 
 
 def map_dist_checkpoint(folder: Path, model: ModelDims, files: OpenFiles) -> TensorViews:
-    """Return a `torch_dist` checkpoint by Hugging Face names, with a key per layer or one for all.
+    """Return a `torch_dist` checkpoint by Hugging Face names; layers may be stacked in one tensor or separate.
 
     Raises:
         TensorError: If it can't be read, or a tensor has another shape than the model's.
@@ -74,7 +74,7 @@ def map_legacy_checkpoint(
 def _ranks(
     numbers: Mapping[tuple[int, ...], Path], stored: Mapping[str, TensorView], over_tensor: bool, folder: Path
 ) -> LegacyRanks:
-    """Find the layout: of two numbers, the second is a stage if only its first has the embeddings."""
+    """Infer the layout. A second rank number is a pipeline stage if only number 0 has the embeddings."""
     counts = [len({number[axis] for number in numbers}) for axis in range(len(next(iter(numbers))))]
     stages, groups = 1, 1
     if len(counts) == 3:
@@ -108,12 +108,12 @@ def _ranks(
 def _mapped(
     stored: Mapping[str, TensorView], layout: TensorMap, objects: tuple[str, ...], where: str
 ) -> TensorViews:
-    """Return the tensors that are there whole."""
+    """Return views of the tensors that the checkpoint has. Raises TensorError if one is incomplete."""
     for key, expected in layout.stored.items():
         view = stored.get(key)
         if view is not None and view.shape != expected.shape:
             raise TensorError(
-                "A tensor has another shape than the model",
+                "A tensor's shape differs from the model's",
                 where=f"{where}: {key}",
                 why=f"It is {list(view.shape)}; by the model's config.json it is {list(expected.shape)}.",
             )
@@ -128,7 +128,7 @@ def _mapped(
             raise TensorError(
                 "Tensors are missing on some of the ranks",
                 where=where,
-                why=f"{name} lies in {len(keys)} of them, and {len(lost)} are not there, such as {lost[0]}.",
+                why=f"{name} is stored in {len(keys)} of them, and {len(lost)} are missing, such as {lost[0]}.",
                 hint="Copy the ranks' files again from where they were written.",
             )
         if len({stored[key].dtype for key in keys}) > 1:
@@ -136,7 +136,7 @@ def _mapped(
             raise TensorError(
                 "The parts of a tensor have several dtypes",
                 where=where,
-                why=f"{name} lies in {len(keys)}, such as {such}.",
+                why=f"{name} is stored in {len(keys)} parts, such as {such}.",
                 hint="They may be of two checkpoints. Copy the ranks' files again from where they were written.",
             )
         by_replica: dict[int, list[Placement]] = {}
@@ -170,13 +170,11 @@ def _view(
 
 
 def _read_placed(placement: Placement, view: TensorView, shape: StoredTensor, box: Box) -> torch.Tensor:
-    """Return a box of a placement, counted from its first value, from the stored tensor."""
+    """Read a box of a placement, given relative to the placement, from the stored tensor."""
     at = box_in_stored(placement, box)
     if shape.view != shape.shape:
         if view.reshape is None:
-            raise TensorError(
-                "The values of a tensor don't lie one after the other", where=f"{view.where}: {view.name}"
-            )
+            raise TensorError("A stored tensor is not contiguous", where=f"{view.where}: {view.name}")
         view = view.reshape(shape.view)
     data = view.read(at)
     data = data.reshape(data.shape[len(at) - len(box) :])
@@ -184,7 +182,7 @@ def _read_placed(placement: Placement, view: TensorView, shape: StoredTensor, bo
 
 
 def box_in_stored(placement: Placement, box: Box) -> Box:
-    """Return where a box of a placement, counted from its first value, is in the stored tensor's view."""
+    """Convert a box relative to a placement to the box in the stored tensor's view."""
     if placement.transposed:
         box = (*box[:-2], box[-1], box[-2])
     lead = len(placement.stored_box) - len(box)

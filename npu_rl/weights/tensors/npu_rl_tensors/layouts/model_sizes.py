@@ -1,4 +1,4 @@
-"""The sizes of a model as its config.json has them, and what of it has no place in these tables."""
+"""The sizes of a model in its config.json, and a check for settings that the tables don't support."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class ModelDims:
 
     @property
     def uniform(self) -> bool:
-        """Whether `torch_dist` has the layers in one tensor, as Megatron-core does for layers that are alike.
+        """Whether `torch_dist` stacks all layers in one tensor, as Megatron-core does for identical layers.
 
         Where `moe_layer_freq` is a list each has keys of its own, alike or not (transformer_block.py:585@core_v0.12.1);
         verl makes one for every DeepSeek-V3 (models/mcore/config_converter.py:303@55e3c5b).
@@ -69,7 +69,7 @@ def model_sizes(config: Mapping[str, Any], where: str) -> ModelDims:
     """Return the sizes of a model.
 
     Raises:
-        TensorError: With everything in its config.json that has no place in the tables of names.
+        TensorError: With all config.json settings that the tables of names don't support.
     """
     names = config.get("architectures")
     name = names[0] if isinstance(names, list) and len(names) == 1 else None
@@ -127,7 +127,7 @@ def _qwen(name: str, read: _Reader) -> ModelDims:
 
 
 class _Reader:
-    """Values of a config.json, and what is wrong with them."""
+    """Reader of config.json values that collects problems."""
 
     def __init__(self, config: Mapping[str, Any], where: str) -> None:
         self.config, self._where = config, where
@@ -145,7 +145,7 @@ class _Reader:
             self.wrong.append(f"`{key}` is {shown(self.config[key])}, but in the tables {why}")
 
     def dims(self, *keys: str, **others: Any) -> ModelDims:
-        """Return the sizes under these keys and others. Raises TensorError with all that is wrong."""
+        """Return the sizes under `keys`, and `others`. Raises TensorError with all problems."""
         sizes: dict[str, Any] = {key: self.size(key) for key in keys}
         tied = bool(self.config.get("tie_word_embeddings", False))
         found = ModelDims(**sizes, **others, tie_word_embeddings=tied)

@@ -1,4 +1,4 @@
-"""Tables of names and fusions between Hugging Face's and Megatron's models.
+"""Tables of tensor names and fusions that map Hugging Face models to Megatron's.
 
 Megatron-core 0.12.1, `dist_checkpointing`: the names on both sides are those of verl/models/mcore/weight_converter.py
 @55e3c5b; the keys are those that `sharded_state_dict()` makes of the model verl builds (core/transformer/moe/experts.py
@@ -21,7 +21,7 @@ Style = Literal["core-0.12", "core-0.8"]
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows `start` to `stop` of a Hugging Face tensor, all its columns. `shape`: of the tensor."""
+    """Rows `start` to `stop` of a Hugging Face tensor with the given shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -31,16 +31,16 @@ class Rows:
 
 @dataclass(frozen=True)
 class Weight:
-    """One tensor of Megatron's model: its sources, one below the other.
+    """One tensor of Megatron's model, concatenated from its sources along the rows.
 
     Attributes:
-        key: Of a layer's tensor what comes after `decoder.layers.N.`, else the whole name.
-        split: How tensor parallel ranks share it: each has all of it, its share of each source's rows or columns, or
+        key: Name after `decoder.layers.N.`, or the whole name of a tensor outside the layers.
+        split: How tensor-parallel ranks share it: each has the whole, its share of each source's rows or columns, or
             its share of the sources (the groups of a grouped-query attention).
-        expert: Which expert of the layer it is a part of; the experts of a layer are one tensor.
+        expert: Index of its expert in the layer; a layer's experts are one tensor.
         transposed: Whether it is stored with rows and columns exchanged.
         precise: Kept in float32; everything else is bfloat16.
-        last: Of the tensors outside the layers, whether it is the last stage's.
+        last: Whether the last stage has it, for a tensor outside the layers.
     """
 
     key: str
@@ -54,7 +54,7 @@ class Weight:
 
 
 def hf_shapes(model: ModelDims) -> dict[str, tuple[int, ...]]:
-    """Return the tensors of the Hugging Face model."""
+    """Return the shapes of the Hugging Face model's tensors."""
     return {source.name: source.shape for entry in entries(model, "core-0.12") for source in entry.sources}
 
 
@@ -132,7 +132,7 @@ def _grouped_attention(model: ModelDims, layer: int, style: Style) -> Iterator[W
 
 
 def _groups(model: ModelDims, hf: str, kind: str, columns: tuple[int, ...]) -> tuple[Rows, ...]:
-    """Queries, keys and values of each group, in the order of Megatron-core's linear_qkv."""
+    """Return each group's queries, keys and values in the order of Megatron-core's linear_qkv."""
     found = []
     for group in range(model.num_key_value_heads):
         for one, rows in (

@@ -1,4 +1,4 @@
-"""The place of every value of a Hugging Face tensor in the files of a Megatron checkpoint, by layout."""
+"""Placements: the position of every Hugging Face value in the files of a Megatron checkpoint."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Placement:
     """A box of a Hugging Face tensor and where its values are stored.
 
     Attributes:
-        name: Of the Hugging Face tensor.
+        name: Name of the Hugging Face tensor.
         hf_box: The box in the whole Hugging Face tensor.
         stored_key: Key of the stored tensor, in TensorMap.stored.
         stored_box: The same values in the stored tensor; axes of size 1 may come before the tensor's own.
         transposed: Whether the last two axes are exchanged there.
-        replica: 0, or which further copy of these values it is.
+        replica: Number of the copy of these values, from 0.
     """
 
     name: str
@@ -39,7 +39,7 @@ class Placement:
 
 @dataclass(frozen=True)
 class StoredTensor:
-    """A tensor of the checkpoint. `view`: the shape that placements use, where it differs."""
+    """A tensor of the checkpoint. `view` is the shape that placements use."""
 
     shape: tuple[int, ...]
     view: tuple[int, ...]
@@ -51,7 +51,7 @@ class TensorMap:
     """All placements of a model.
 
     Attributes:
-        stored: By key; of a legacy checkpoint by "numbers of the rank" / "name".
+        stored: Stored tensors by key, in a legacy checkpoint "rank name/tensor name".
         by_name: Placements of each Hugging Face tensor.
     """
 
@@ -81,7 +81,7 @@ class TensorMap:
         stored_shape: tuple[int, ...] | None = None,
         replica: int = 0,
     ) -> None:
-        """Put boxes of Hugging Face tensors one below the other into a stored tensor.
+        """Place boxes of Hugging Face tensors into a stored tensor, concatenated along the rows.
 
         Args:
             key: Of the stored tensor.
@@ -130,7 +130,7 @@ def dist_layout(model: ModelDims, *, uniform: bool | None = None) -> TensorMap:
 def dist_key(
     entry: Weight, name: str, model: ModelDims, uniform: bool
 ) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Return the key of a name beside a weight in `torch_dist`, the index on its leading axes, and their sizes."""
+    """Return the `torch_dist` key of a name in a weight's module, its index on the leading axes, and their sizes."""
     key, index, stack = name, tuple[int, ...](), tuple[int, ...]()
     if entry.layer is not None:
         key = f"decoder.layers.{name}" if uniform else f"decoder.layers.{entry.layer}.{name}"
@@ -142,13 +142,13 @@ def dist_key(
 
 @dataclass(frozen=True)
 class LegacyRanks:
-    """The division of a legacy checkpoint.
+    """The ranks that a legacy checkpoint is divided among.
 
     Attributes:
         tensor: Tensor parallel ranks.
-        layers: Of each pipeline stage; empty: as many in each of `stages`.
+        layers: Number of layers in each pipeline stage; empty for an equal number in each of `stages`.
         expert: Expert groups.
-        experts_over_tensor: Whether a group's experts are dealt out among its tensor parallel ranks, whole
+        experts_over_tensor: Whether whole experts of a group are distributed among its tensor-parallel ranks
             (MindSpeed's --moe-tp-extend-ep), instead of each being split.
     """
 
@@ -159,7 +159,7 @@ class LegacyRanks:
     stages: int = 1
 
     def with_layers(self, model: ModelDims) -> LegacyRanks:
-        """Return the same ranks with the layers of each stage. Raises TensorError if they can't be equal."""
+        """Return the ranks with the layers of each stage. Raises TensorError if they can't be divided evenly."""
         if self.layers:
             return self
         each, rest = divmod(model.num_hidden_layers, self.stages)
@@ -185,7 +185,7 @@ def legacy_layout(model: ModelDims, ranks: LegacyRanks) -> TensorMap:
     """Return the layout of a legacy checkpoint of Megatron-core 0.8.
 
     Raises:
-        TensorError: If the model can't be divided so.
+        TensorError: If the model can't be divided among the ranks.
     """
     if model.architecture not in LEGACY:
         raise TensorError(
@@ -210,7 +210,7 @@ def legacy_layout(model: ModelDims, ranks: LegacyRanks) -> TensorMap:
 
 
 def _shared(found: TensorMap, entry: Weight, key: str, stage: int, ranks: LegacyRanks) -> None:
-    """Place tensors outside of experts: equally in each expert group, and whole on each tensor-parallel rank."""
+    """Place a tensor that isn't an expert's: each expert group has a copy, divided among its tensor-parallel ranks."""
     for group in range(ranks.expert):
         for tensor in range(ranks.tensor):
             pieces = parts_of(entry, tensor, ranks.tensor)
@@ -240,7 +240,7 @@ def _expert(
 
 
 def parts_of(entry: Weight, part: int, parts: int) -> list[tuple[str, Box]]:
-    """Return what one of `parts` tensor parallel ranks has of a tensor's sources."""
+    """Return the boxes of a tensor's sources that one of `parts` tensor-parallel ranks has."""
     sources: Iterable[Rows] = entry.sources
     if entry.split == "groups":
         share = len(entry.sources) // parts
