@@ -12,7 +12,8 @@ import pytest
 from tests.bundles.made import MadeStack
 from tests.support import index_env, ok, run_cli, run_program
 
-pytestmark = [pytest.mark.pypi, pytest.mark.upstreams]  # it takes 20 s, so it goes with the long tests
+# It takes 20 s, so it goes with the long tests: the fixture skips it elsewhere.
+pytestmark = [pytest.mark.pypi, pytest.mark.upstreams, pytest.mark.usefixtures("upstreams")]
 
 HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
