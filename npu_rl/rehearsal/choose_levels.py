@@ -35,7 +35,7 @@ class Chosen:
     Attributes:
         cases: Cases of the level *rollout*.
         steps: Greatest number of training steps, or None.
-        left_out: What was asked for and can't be rehearsed.
+        left_out: What is not rehearsed of the recipe, beside the levels that were not asked for.
     """
 
     levels: tuple[str, ...]
@@ -70,7 +70,7 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
         if trained is None:
             raise errors[0]
         _require_packages(prepared, trained)
-        return Chosen((trained,), CASES[:1], QUICK_STEPS)
+        return Chosen((trained,), CASES[:1], QUICK_STEPS, tuple(_left_out(prepared, (trained,))))
     if trained is not None:
         _require_packages(prepared, trained)
         levels: tuple[str, ...] = ("imports", "layout", trained)
@@ -118,10 +118,21 @@ def has_mindspeed(prepared: Prepared) -> bool:
 
 
 def _left_out(prepared: Prepared, levels: tuple[str, ...]) -> Iterator[NotRehearsed]:
-    """Yield parts of possible levels that can't be rehearsed."""
+    """Yield what can't be rehearsed beside some levels: the rollout's own engine, its groups."""
+    own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE  # its level train runs the engine
+    engine = _rollout_obstacle(prepared) if _has_vllm(prepared) and not own else None
+    if "train" in levels and engine is not None:
+        yield NotRehearsed("rollout", " ".join(filter(None, (str(engine.what), engine.why))))
     why = groups_obstacle(prepared)
     if "layout" in levels and why is not None:
         yield NotRehearsed("layout, the rollout's groups", why)
+
+
+def _has_vllm(prepared: Prepared) -> bool:
+    """Return whether vLLM's engine generates in the run."""
+    recipe = prepared.recipe
+    has_engine = not recipe.has_own_keys and recipe.rollout.engine == "vllm"
+    return has_engine and (prepared.paths.code / "vllm").is_dir()
 
 
 def _obstacle(prepared: Prepared, level: str) -> NpuRlError | None:

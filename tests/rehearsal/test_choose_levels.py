@@ -107,7 +107,9 @@ def test_a_vllm_without_standins_leaves_the_level_train_and_the_trainings_groups
         choose_levels(newer, "rollout")
     chosen = choose_levels(newer, "all")
     assert chosen.levels == ("imports", "layout", "train")
-    assert [part.what for part in chosen.left_out] == ["layout, the rollout's groups"]
+    assert [part.what for part in chosen.left_out] == ["rollout", "layout, the rollout's groups"]
+    assert "the tree has 0.18.0" in chosen.left_out[0].why
+    assert [part.what for part in choose_levels(newer, "quick").left_out] == ["rollout"]
     assert "vLLM 0.18.0" in (groups_obstacle(newer) or "")
 
 

@@ -162,6 +162,20 @@ def test_a_fault_on_the_way_is_named_at_the_first_sync(fault: str, sync: Sync, t
         found.require_equal(tmp_path)
 
 
+def test_a_tensor_that_the_rollout_does_not_have_is_lost(sync: Sync, tmp_path: Path) -> None:
+    """As where the rollout takes the head for the embedding's, and leaves its weights out."""
+    sync.rollout.lm_head = torch.nn.Identity()
+    sync.on_the_way = left_out("lm_head.weight")
+    norm = f"{sync.trainer.lm_head.weight.double().norm():.4g}"
+    with pytest.raises(
+        RuntimeError, match=f"lm_head.weight: lost: the rollout of no rank has it; norm {norm} in the trainer"
+    ):
+        sync.enter()
+    assert (
+        read_weight_syncs([tmp_path / "usage"]).faults[0].startswith("sync 1, rank 0: lm_head.weight: lost")
+    )
+
+
 def test_a_fault_of_the_rollouts_loader_is_told_from_the_trainers(sync: Sync) -> None:
     sync.after = lambda rollout: rollout.state_dict()[O_PROJ].zero_()
     with pytest.raises(RuntimeError, match=f"{O_PROJ}: zeros, sent as it is in the trainer; norm "):

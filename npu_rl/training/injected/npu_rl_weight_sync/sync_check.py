@@ -153,7 +153,7 @@ class Check:
                 raise WeightSyncError(f"npu-rl could not change {name} enough to see whether it arrives")
 
     def _compare(self) -> None:
-        lines, compared = [], set()
+        lines, compared = [], set[str]()
         wanted = self.trained.tensors
         for part in rollout_tensors.tensors_of(
             self.sides.rollout, hf_shapes(self.sides.dims), self.sides.tensor_rank
@@ -170,6 +170,9 @@ class Check:
                     f"{part.name}: {what}, {self._phase(part, got, want)}; "
                     f"norm {norm:.4g} in the trainer, {other:.4g} in the rollout"
                 )
+        for name in sorted(wanted.keys() - _on_any_rank(compared)):
+            norm, _ = norms(wanted[name], wanted[name])
+            lines.append(f"{name}: lost: the rollout of no rank has it; norm {norm:.4g} in the trainer")
         self._require(lines, "the rollout does not hold the trainer's tensors")
         count("weight_sync.compared")
         self._record(sorted(compared), [])
@@ -218,6 +221,15 @@ class Check:
 
 def _rank() -> int:
     return torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+
+
+def _on_any_rank(names: set[str]) -> set[str]:
+    """Return the union of all ranks' names. This is a collective call."""
+    if not torch.distributed.is_initialized():
+        return names
+    ranks: list[set[str]] = [set() for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather_object(ranks, names)
+    return set().union(*ranks)
 
 
 def _whole(value: torch.Tensor) -> tuple[tuple[int, int], ...]:
