@@ -59,6 +59,7 @@ MAY_REMOVE = {
     "weights/checkpoints/unfinished_files.py": "staging folders of killed exports, whose lock nobody holds",
     "common/confined_changes.py": "the known places of a workspace",
     "stack/patches/written_files.py": "the patches that its callers wrote: exports by SHA-256; empty folders it made",
+    "stack/port_series/upstream_history.py": "the history that it has just fetched, which was cut off",
     "stack/port_series/port_result.py": "beginnings of its own texts, by content, that a killed write has left",
     "workspace/folder/local_commits.py": "the temporary view of a repository that it made",
 }

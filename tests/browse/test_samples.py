@@ -46,7 +46,7 @@ def test_by_step_best_worst_and_random(runs: Runs) -> None:
         and "acc:       True" in runs("samples", "demo", "--validation").stdout
     )
     assert "demo: 1 of 4 samples, best" in runs("samples", "demo", "--order", "best", "--count", "1").stdout
-    assert "Steps that have some: 1, 10." in runs("samples", "demo", "--step", "2", code=2).stderr
+    assert "Steps with samples: 1, 10." in runs("samples", "demo", "--step", "2", code=2).stderr
     assert "Unknown order 'last'" in runs("samples", "demo", "--order", "last", code=2).stderr
 
 

@@ -157,7 +157,7 @@ def test_files_beside_the_shards_are_of_this_output_only_once_it_writes_them(tmp
     for ask in (journal.require_free, journal.complete):
         with pytest.raises(UsageError) as raised:
             ask(["config.json", "README.md", "link"])
-        assert "README.md, link: the output has files of these names" in str(raised.value)
+        assert "README.md, link: the output needs these names" in str(raised.value)
     journal.complete(["config.json"])
     journal.close()
     (tmp_path / "config.json").write_text("{}")
