@@ -134,9 +134,9 @@ def test_twice_disorder_and_more_behind(folder: Path) -> None:
         (one + one + end, "a twice"),
         (one + other + one + end, "a twice"),
         (other + one + end, "out of order"),
-        (one + end + b"x", "behind its end"),
-        (one + end + end, "behind its end"),
-        (one[:-1] + b"x" + end, "behind a"),
+        (one + end + b"x", "after its end"),
+        (one + end + end, "after its end"),
+        (one[:-1] + b"x" + end, "data after a"),
     ):
         with pytest.raises(TarFault, match=told):
             read(data, folder)

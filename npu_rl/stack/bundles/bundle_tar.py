@@ -152,9 +152,9 @@ def read_tar(file: BinaryIO) -> Iterator[TarMember]:
         yield TarMember(name, size, offset)
         file.seek(offset + size)
         if any(_read(file, -size % BLOCK)):
-            raise TarFault(f"there is something behind {name}")
+            raise TarFault(f"unexpected data after {name}")
     if any(_read(file, BLOCK)) or file.read(1):
-        raise TarFault("there is something behind its end")
+        raise TarFault("unexpected data after its end")
 
 
 def _read(file: BinaryIO, size: int) -> bytes:

@@ -85,7 +85,7 @@ def manifest_of(paths: WorkspacePaths) -> str:
         pass
     raise UsageError(
         "Unknown manifest of this workspace",
-        why="The one that it was set up from is not here, or its lock has changed since.",
+        why="The manifest of the last setup is missing here, or its lock has changed since.",
         hint="Pass it: npu-rl patches export --manifest FILE",
     )
 

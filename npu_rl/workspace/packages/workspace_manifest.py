@@ -25,7 +25,7 @@ def workspace_manifest(named: Path | None, notify: Callable[[str], None]) -> tup
     name = bundled_manifest(read_receipt(paths).setup)
     if name is None:
         raise UsageError(
-            "This workspace is of a manifest of your own",
+            "This workspace was set up from your own manifest",
             where=str(paths.root),
             hint="Name it: --manifest PATH",
         )

@@ -83,8 +83,8 @@ def _ranks(
             raise TensorError(
                 "Ranks are missing",
                 where=str(folder),
-                why="All have the expert group 0 in their names, which they have not where there is one group only. "
-                "verl 54c9b73 without the patch expert-checkpoint saves no other; the others' experts are lost.",
+                why="All file names contain expert group 0, which names contain only if there are several groups. "
+                "verl 54c9b73 without the patch expert-checkpoint saves only that group; the other experts are lost.",
             )
     elif len(counts) == 2:
         second = f"{rank_name((0, counts[1] - 1))}/embedding.word_embeddings.weight"
