@@ -252,7 +252,10 @@ def test_again_spares_what_was_changed_since(source: Path, tmp_path: Path) -> No
     made = (out / "train.parquet").read_bytes()
     (out / "train.parquet").write_bytes(made + b"mine")
     done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--again")
-    assert done.returncode == 2 and "train.parquet: the SHA-256 differs from the one in prepared.json" in done.stderr
+    assert (
+        done.returncode == 2
+        and "train.parquet: the SHA-256 differs from the one in prepared.json" in done.stderr
+    )
     assert (out / "train.parquet").read_bytes() == made + b"mine"
     (out / "train.parquet").unlink()
     prepare("deepscaler", source, out, "--again")

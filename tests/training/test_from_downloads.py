@@ -97,7 +97,7 @@ def walk(folder: Path, env: dict[str, str], workspace: Path | None) -> dict[str,
         at = words.index("--workspace") if "--workspace" in words else None
         if at is not None:
             words[at : at + 2] = ["--workspace", str(workspace)] if workspace else []
-        if words[:2] == ["weights", "check"]:
+        if words[:2] == ["weights", "check"] or words[0] in ("plan", "train"):
             words.append("model.architecture=null")  # the toy is another model
         if words[0] == "train":
             words.append("cluster.address=10.0.0.1:6379")

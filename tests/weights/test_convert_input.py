@@ -82,7 +82,7 @@ CASES: dict[str, tuple[Change, str]] = {
     ),
     "a bias": (
         tensor("model.layers.0.self_attn.o_proj.bias", lambda: torch.ones(1)),
-        "(?s)no place for.*model.layers.0.self_attn.o_proj.bias",
+        "(?s)tensors that its model doesn't have.*model.layers.0.self_attn.o_proj.bias",
     ),
 }
 
