@@ -76,7 +76,7 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
         levels: tuple[str, ...] = ("imports", "layout", trained)
         return Chosen(levels, left_out=tuple(_left_out(prepared, levels)))
     levels = ("imports", "layout") if _obstacle(prepared, "layout") is None else ("imports",)
-    lost = NotRehearsed("train", " ".join(filter(None, (str(errors[0].what), errors[0].why))))
+    lost = _not_rehearsed("train", errors[0])
     return Chosen(levels, left_out=(lost, *_left_out(prepared, levels)))
 
 
@@ -122,10 +122,14 @@ def _left_out(prepared: Prepared, levels: tuple[str, ...]) -> Iterator[NotRehear
     own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE  # its level train runs the engine
     engine = _rollout_obstacle(prepared) if _has_vllm(prepared) and not own else None
     if "train" in levels and engine is not None:
-        yield NotRehearsed("rollout", " ".join(filter(None, (str(engine.what), engine.why))))
+        yield _not_rehearsed("rollout", engine)
     why = groups_obstacle(prepared)
     if "layout" in levels and why is not None:
         yield NotRehearsed("layout, the rollout's groups", why)
+
+
+def _not_rehearsed(level: str, error: NpuRlError) -> NotRehearsed:
+    return NotRehearsed(level, ". ".join(filter(None, (str(error.what), error.why))))
 
 
 def _has_vllm(prepared: Prepared) -> bool:
