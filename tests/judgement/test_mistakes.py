@@ -349,7 +349,7 @@ OF_SIZES = {
         "max_batched_tokens 1024, prompts of up to 8192 tokens",
     ),
     "rollout.tensor_parallel=256": (
-        ["rollout-tensor-parallel-divides-heads", "rollout-dp-size", "graph-batch-sizes"],
+        ["rollout-tensor-parallel-divides-heads"],
         "128 heads can't be split evenly 256 ways",
     ),
     "actor.parallel.expert=64": (["expert-parallel-divides-world"], "256 ranks can't be split evenly 512 ways"),

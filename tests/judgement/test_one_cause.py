@@ -15,8 +15,8 @@ FLAGSHIP = "deepseek-r1-zero-256die"
 @pytest.mark.parametrize(
     ("wrong", "rule"),
     [
-        ("rollout.tensor_parallel=3", "rollout-parallel-divides-world"),
-        ("rollout.tensor_parallel=512", "rollout-parallel-divides-world"),
+        ("rollout.tensor_parallel=3", "rollout-tensor-parallel-divides-heads"),
+        ("rollout.tensor_parallel=256", "rollout-tensor-parallel-divides-heads"),
         ("actor.parallel.tensor=3", "mla-tensor-parallel"),
         ("actor.parallel.pipeline=5", "model-parallel-divides-world"),
         ("actor.parallel.expert=5", "expert-parallel-divides-experts"),
@@ -31,7 +31,7 @@ def test_a_wrong_layout_is_one_error(wrong: str, rule: str) -> None:
 def test_two_causes_are_two_errors() -> None:
     wrong = ["rollout.tensor_parallel=3", "actor.parallel.expert=5"]
     found = {one.rule for one in judge(load_recipe(FLAGSHIP, wrong)).errors}
-    assert found == {"rollout-parallel-divides-world", "expert-parallel-divides-experts"}
+    assert found == {"rollout-tensor-parallel-divides-heads", "expert-parallel-divides-experts"}
 
 
 def test_an_overruled_rule_hides_no_other() -> None:

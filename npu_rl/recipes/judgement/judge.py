@@ -77,8 +77,9 @@ _IMPLIED_BY_RULE: Mapping[str, tuple[str, ...]] = {
     ),
     "mla-tensor-parallel": ("tensor-parallel-divides-heads", "model-parallel-divides-world"),
     "expert-parallel-divides-experts": ("expert-parallel-divides-world", "rollout-experts-match-training"),
+    # First of all a size has to fit the model: no number of devices or replicas mends it.
+    "rollout-tensor-parallel-divides-heads": ("rollout-dp-size", "rollout-parallel-divides-world"),
     "rollout-parallel-divides-world": (
-        "rollout-tensor-parallel-divides-",
         "rollout-parallel-divides-experts",
         "rollout-experts-",
         "batch-divisible-by-rollout-dp",
