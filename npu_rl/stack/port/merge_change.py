@@ -6,6 +6,7 @@ import re
 from typing import NamedTuple
 
 from npu_rl.stack.patches.patch_model import Hunk
+from npu_rl.stack.port.enclosing_blocks import indent
 from npu_rl.stack.port.file_scopes import is_telling
 from npu_rl.stack.port.line_alignment import ScopeAlignment
 from npu_rl.stack.port.placed_change import Edit, PlacedChange, context_lines
@@ -106,14 +107,14 @@ class ChangeMerger:
         between = [line for line in self._new.lines[first:end] if line.strip()]
         if not between or end - first > _MOST_BESIDE:
             return first < end and not between
-        margin = min((_indent(line) for line in change.added if line.strip()), default=0)
-        is_one_block = min(map(_indent, between)) == _indent(between[0]) == margin
+        margin = min((indent(line) for line in change.added if line.strip()), default=0)
+        is_one_block = min(map(indent, between)) == indent(between[0]) == margin
         return is_one_block and not any(_LEAVES.match(line) for line in between)
 
     def _follows(self, index: int) -> bool:
         """Return whether a line identifies its place, and the next line is in the same block."""
         lines = self._new.lines[index : index + 2]
-        return len(lines) == 2 and is_telling(lines[0]) and _indent(lines[0]) == _indent(lines[1])
+        return len(lines) == 2 and is_telling(lines[0]) and indent(lines[0]) == indent(lines[1])
 
     def _changed_text(self, change: PlacedChange, pairs: dict[int, int]) -> str:
         lost = [i for i in range(change.at, change.end) if i not in pairs]
@@ -125,10 +126,6 @@ class ChangeMerger:
             return "what it changes has other lines in between"
         number, text = lost[0] + 1, self._old.lines[lost[0]].decode("utf-8", "replace").strip()
         return f"the new version has changed what it changes: line {number} was `{text[:100]}`"
-
-
-def _indent(line: bytes) -> int:
-    return len(line) - len(line.lstrip(b" \t"))
 
 
 def _is_import(line: bytes) -> bool:
