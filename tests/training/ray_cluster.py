@@ -23,12 +23,13 @@ class RayCluster:
     def __init__(self, env: Mapping[str, str]) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="nrlt-", dir="/tmp"))  # sockets lie in it: a short path
         self._id = uuid.uuid4().hex
+        self.mark = {MARK: self._id}  # a process that has it ends with the cluster
         self._env = {
             "PATH": "/usr/bin:/bin",
             "HOME": str(self.folder),
             "RAY_TMPDIR": str(self.folder),
             "SPT_NOENV": "1",  # setproctitle would write over MARK
-            MARK: self._id,
+            **self.mark,
             **env,
         }
         self.port = free_port()

@@ -249,11 +249,14 @@ def test_stacks_come_from_every_node_and_a_node_that_is_gone_is_named(tmp_path: 
     made = RayCluster({})
     try:
         made.head()
-        made.worker()
+        made.worker(ip="127.0.0.2")
+        made.worker()  # a driver joins a node with the address of the last: never the one that is killed
         run, mark = Run(tmp_path, made), new_id()
         (run.code / "a_trainer.py").write_text(WAITS.replace('"ready"', repr(str(tmp_path / "ready"))))
         driver = threading.Thread(
-            target=run.drive, args=(run.told(variables=["NPU_RL_RUN"]),), kwargs={"NPU_RL_RUN": mark}
+            target=run.drive,
+            args=(run.told(variables=["NPU_RL_RUN"]),),
+            kwargs={"NPU_RL_RUN": mark, **made.mark},  # it would wait a minute for a head that is gone
         )
         driver.start()
         wait_for((tmp_path / "ready").exists, "the rank", 120)
@@ -262,15 +265,14 @@ def test_stacks_come_from_every_node_and_a_node_that_is_gone_is_named(tmp_path: 
         collect = [sys.executable, "-m", "npu_rl_stacks", made.address, mark, str(file)]
         subprocess.run(collect, env=env, check=True, timeout=120)
         found = json.loads(file.read_text())
-        assert len(found["nodes"]) == 2 and found["lost"] == found["silent"] == []
+        assert len(found["nodes"]) == 3 and found["lost"] == found["silent"] == []
         first, *others = report_of(found).lines()
         assert first == "rank 0 of 2: gone, no node has its process"
         assert any(line.startswith("rank 1 (") and "a_trainer.py:7 in deep" in line for line in others), (
             others
         )
-        began = {node["node"] for node in run.nodes["nodes"]}
-        raylets = [pid for pid in made.processes() if node_of_raylet(pid) in began]
-        (other,) = [pid for pid in raylets if b"--head" not in Path(f"/proc/{pid}/cmdline").read_bytes()]
+        (gone,) = [node["node"] for node in run.nodes["nodes"] if node["ip"] == "127.0.0.2"]
+        (other,) = [pid for pid in made.processes() if node_of_raylet(pid) == gone]
         os.kill(other, signal.SIGKILL)
         env["NPU_RL_RAY"] = json.dumps({"address": made.address})
         fetch_worker_logs(Attempt(run.record, 1), sys.executable, env)
