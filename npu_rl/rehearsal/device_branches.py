@@ -1,4 +1,4 @@
-"""Branches of the tree's code that depend on the device, and so differ between a CPU and the run."""
+"""Branches of the tree's code on the device or on a version, which differ between a rehearsal and the run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,18 @@ import ast
 import contextlib
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npu_rl.common.bounded import syntax_tree
 from npu_rl.recipes.trainer_code.source_files import read_source
+from npu_rl.rehearsal.version_conditions import version_truth
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from packaging.version import Version
 
 _Value = bool | str | None  # None: not known
 
@@ -32,12 +39,30 @@ _ANSWERS: tuple[tuple[re.Pattern[str], _Value, dict[str, _Value]], ...] = (
         "cpu",
         {"npu": "npu", "cuda": "cuda"},
     ),
+    (  # npu_rl_runtime/rollout_dp_groups/groups.py: vllm-ascend's platform
+        re.compile(r"type\(current_platform\)\.__module__\.partition\('\.'\)\[0\]"),
+        "vllm",
+        {"npu": "vllm_ascend", "cuda": "vllm"},
+    ),
 )
 
 
 @dataclass(frozen=True)
+class Machine:
+    """What conditions depend on.
+
+    Attributes:
+        device: cpu, npu or cuda.
+        versions: Of Python and torch, as far as they are known.
+    """
+
+    device: str
+    versions: Mapping[str, Version] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class DeviceBranch:
-    """A condition whose result differs on a CPU.
+    """A condition whose result differs in a rehearsal.
 
     Attributes:
         file: Path in the tree.
@@ -61,27 +86,28 @@ class DeviceBranch:
         return f"{self.file}:{self.line}: {self.condition}: {span} not rehearsed"
 
 
-def device_branches(code: Path, files: Iterable[str], device: str) -> list[DeviceBranch]:
-    """Return the branches in some files whose condition differs between a device and a CPU.
+def device_branches(code: Path, files: Iterable[str], here: Machine, run: Machine) -> list[DeviceBranch]:
+    """Return the branches in some files whose condition differs between the rehearsal and the run.
 
     Args:
         files: Python files, as paths in the tree.
-        device: The run's, npu or cuda.
+        here: The rehearsal's machine.
+        run: The run's, with an NPU or a CUDA device.
     """
     found = []
     for file in sorted(set(files)):
         tree = syntax_tree(read_source(code / file) or b"")
         if tree is not None:
             with contextlib.suppress(RecursionError):  # a condition nested more deeply than anyone writes
-                found += list(_branches_of(tree, file, device))
+                found += list(_branches_of(tree, file, here, run))
     return found
 
 
-def _branches_of(tree: ast.AST, file: str, device: str) -> Iterator[DeviceBranch]:
+def _branches_of(tree: ast.AST, file: str, rehearsal: Machine, run: Machine) -> Iterator[DeviceBranch]:
     for node in ast.walk(tree):
         if not isinstance(node, (ast.If, ast.IfExp)):
             continue
-        here, there = _truth(node.test, "cpu"), _truth(node.test, device)
+        here, there = _truth(node.test, rehearsal), _truth(node.test, run)
         if here == there:
             continue
         text = ast.unparse(node.test)
@@ -94,20 +120,22 @@ def _branches_of(tree: ast.AST, file: str, device: str) -> Iterator[DeviceBranch
         yield DeviceBranch(file, node.lineno, text, lines)
 
 
-def _truth(node: ast.expr, device: str) -> bool | None:
-    """Return whether a condition holds on a device; None if it depends on more than the device."""
+def _truth(node: ast.expr, machine: Machine) -> bool | None:
+    """Return whether a condition holds on a machine; None if it depends on more than that."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = _truth(node.operand, device)
+        inner = _truth(node.operand, machine)
         return None if inner is None else not inner
     if isinstance(node, ast.BoolOp):
-        parts = [_truth(part, device) for part in node.values]
+        parts = [_truth(part, machine) for part in node.values]
         decisive = isinstance(node.op, ast.Or)
         if decisive in parts:
             return decisive
         return None if None in parts else not decisive
+    if (found := version_truth(node, machine.versions)) is not None:
+        return found
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return _comparison(node, device)
-    value = _value(node, device)
+        return _comparison(node, machine.device)
+    value = _value(node, machine.device)
     return None if value is None else bool(value)
 
 

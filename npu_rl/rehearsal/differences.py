@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from packaging.version import VERSION_PATTERN, Version
+
 from npu_rl.common.bounded import parse_json, read_file
-from npu_rl.rehearsal.device_branches import DeviceBranch, device_branches
+from npu_rl.rehearsal.device_branches import DeviceBranch, Machine, device_branches
 from npu_rl.rehearsal.executed_modules import executed_modules, file_of
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
 
 _EXECUTED = "executed-*.json"  # of npu_rl_weight_sync, among the usage counts
+_PLAIN = re.compile(rf"\s*(?:==|>=|~=)?\s*({VERSION_PATTERN})", re.VERBOSE | re.IGNORECASE)
 _PACKAGES_SHOWN, _BRANCHES_SHOWN = 6, 12  # in the text report; --json has all
 
 
@@ -38,7 +42,7 @@ class Differences:
         device: The run's device.
         versions: Python, torch and torch_npu as the manifest's host has them, and here.
         packages: Packages that the manifest pins otherwise.
-        branches: Branches in executed and patched files that a CPU decides otherwise.
+        branches: Branches in executed and patched files that go another way in the run.
         executed: Whether the files are those that the training imported; else those that a step would import.
     """
 
@@ -72,7 +76,7 @@ class Differences:
                 else "patched files and those that a step imports"
             )
             count = "1 branch" if len(self.branches) == 1 else f"{len(self.branches)} branches"
-            lines.append(f"{count} on the device in {files}:")
+            lines.append(f"{count} on the device or a version in {files}:")
             lines += [f"  {one.text()}" for one in self.branches[:_BRANCHES_SHOWN]]
             lines += [f"  and {len(self.branches) - _BRANCHES_SHOWN} more, with --json"] * (
                 len(self.branches) > _BRANCHES_SHOWN
@@ -99,9 +103,30 @@ def differences(prepared: Prepared, patched: Iterable[str], usage: Iterable[Path
         device,
         tuple(_versions(prepared, found)),
         tuple(_packages(prepared, found)),
-        tuple(device_branches(code, files, device)),
+        tuple(device_branches(code, files, *_machines(prepared, found))),
         executed=bool(imported),
     )
+
+
+def _machines(prepared: Prepared, found: Mapping[str, str | None]) -> tuple[Machine, Machine]:
+    """Return the rehearsal's machine and the run's."""
+    here = _known({"python": ".".join(map(str, prepared.interpreter.version)), "torch": found.get("torch")})
+    wanted = _known(prepared.lock.host)
+    both = here.keys() & wanted.keys()
+    return (
+        Machine("cpu", {name: here[name] for name in both}),
+        Machine(prepared.recipe.device, {name: wanted[name] for name in both}),
+    )
+
+
+def _known(versions: Mapping[str, str | None]) -> dict[str, Version]:
+    """Return the versions that are known; of a range its lower bound (`>=3.11,<3.12`)."""
+    known = {}
+    for name, text in versions.items():
+        found = _PLAIN.match(text or "")
+        if found:
+            known[name] = Version(found[1])
+    return known
 
 
 def _versions(prepared: Prepared, found: Mapping[str, str | None]) -> list[OtherVersion]:

@@ -492,7 +492,7 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     from npu_rl.recipes.trainer_code.value_types import field_type
     from npu_rl.recipes.trainer_keys.engine_arguments import EngineArguments
     from npu_rl.recipes.trainer_keys.transformer_keys import TransformerKeys
-    from npu_rl.rehearsal.device_branches import device_branches
+    from npu_rl.rehearsal.device_branches import Machine, device_branches
     from npu_rl.rehearsal.executed_modules import executed_modules
     from npu_rl.rehearsal.import_check.changed_places import changed_places
     from npu_rl.rehearsal.import_check.patching_modules import patching_modules
@@ -537,7 +537,9 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
         for field in index.fields_of_class(*found).values():
             field_type(field, index)
     executed_modules(folder, "verl.workers.reward_manager.naive")
-    device_branches(folder, ["verl/workers/reward_manager/naive.py", "verl/envs.py"], "npu")
+    device_branches(
+        folder, ["verl/workers/reward_manager/naive.py", "verl/envs.py"], Machine("cpu"), Machine("npu")
+    )
     hunk = {"root": "code", "file": "verl/envs.py", "state": "in place", "line": 3, "lines": [["+", "x"]]}
     changed_places(folder, SimpleNamespace(hunks=[{**hunk, "component": "c", "patch": "p"}]))  # type: ignore[arg-type]
     patching_modules(folder, ["verl"], ["verl.envs.X"], "npu")

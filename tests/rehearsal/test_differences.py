@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
-from npu_rl.rehearsal.device_branches import device_branches
+from npu_rl.rehearsal.device_branches import Machine, device_branches
 from npu_rl.rehearsal.differences import Differences, OtherVersion, differences
 from npu_rl.rehearsal.executed_modules import executed_modules
 from npu_rl.training.run.interpreter import Interpreter
@@ -71,8 +72,57 @@ if device_name == wanted:
 def test_branches_that_a_cpu_decides_otherwise(device: str, expected: list[str], tmp_path: Path) -> None:
     """Conditions that depend on something else, or whose answer MindSpeed changes, are left out."""
     code = lay(tmp_path / "code", {"a.py": BRANCHES, "b.py": "if x:\n    pass\n", "broken.py": "if ("})
-    found = device_branches(code, ["b.py", "a.py", "broken.py", "a.py"], device)
+    found = device_branches(code, ["b.py", "a.py", "broken.py", "a.py"], Machine("cpu"), Machine(device))
     assert sorted(branch.text() for branch in found) == sorted(expected)
+
+
+VERSIONS = """\
+if version.parse(torch.__version__) >= version.parse("2.6"):
+    from torch import new
+elif version.parse(torch.__version__) >= version.parse("2.4"):
+    from torch import old
+else:
+    new = None
+if torch.__version__ < "2.3.0":
+    warn()
+if get_torch_version() <= PkgVersion("2.5.1"):
+    save()
+if is_torch_min_version("2.7.0a0") and fast:
+    jit()
+if not is_torch_equal_or_newer("2.8"):
+    patch()
+if torch.__version__.startswith("2.5"):
+    cache()
+if sys.version_info[:2] >= (3, 11):
+    from asyncio import timeout
+else:
+    from async_timeout import timeout
+if sys.version_info < (3, 9):
+    raise SystemExit
+if version.parse(tensordict.__version__) >= version.parse("0.5.0") or sys.version_info >= wanted:
+    pass
+if type(current_platform).__module__.partition(".")[0] == "vllm_ascend":
+    adapt_patch()
+"""
+
+
+def test_branches_that_another_version_decides_otherwise(tmp_path: Path) -> None:
+    """torch's __version__ compares with a text as a version does, and not as texts: 2.13 is not below 2.3."""
+    code = lay(tmp_path / "code", {"a.py": VERSIONS})
+    here = Machine("cpu", {"torch": Version("2.13.0+cpu"), "python": Version("3.11.7")})
+    run = Machine("npu", {"torch": Version("2.5.1"), "python": Version("3.10")})
+    found = [branch.text() for branch in device_branches(code, ["a.py"], here, run)]
+    assert sorted(found) == sorted(
+        [
+            "a.py:1: version.parse(torch.__version__) >= version.parse('2.6'): lines 3 to 6 not rehearsed",
+            "a.py:9: get_torch_version() <= PkgVersion('2.5.1'): line 10 not rehearsed",
+            "a.py:11: is_torch_min_version('2.7.0a0') and fast: runs here only",
+            "a.py:13: not is_torch_equal_or_newer('2.8'): line 14 not rehearsed",
+            "a.py:15: torch.__version__.startswith('2.5'): line 16 not rehearsed",
+            "a.py:17: sys.version_info[:2] >= (3, 11): line 20 not rehearsed",
+            "a.py:25: type(current_platform).__module__.partition('.')[0] == 'vllm_ascend': line 26 not rehearsed",
+        ]
+    )
 
 
 TREE = {
@@ -81,7 +131,7 @@ TREE = {
     "verl/workers/__init__.py": "from .vllm_rollout import Rollout\n",
     "verl/workers/vllm_rollout.py": "import vllm.engine.llm\nfrom vllm import SamplingParams\n",
     "verl/other.py": "if is_npu_available:\n    run = 1\n",
-    "verl/never.py": "import megatron\n",
+    "verl/never.py": "import sys\nif sys.version_info >= (3, 12):\n    x = 1\nif is_torch_min_version('2.6'):\n    y\n",
     "vllm/__init__.py": "import vllm.config\n",
     "vllm/config.py": "",
     "vllm/engine/llm.py": "",
@@ -148,7 +198,8 @@ def test_versions_packages_and_branches_are_told(tmp_path: Path) -> None:
         "torch_npu not installed (2.5.1.post1)",
         "2 packages: numpy 2.0.0 (==1.26.4), pylatexenc not installed (any version)",
         "device: cpu for npu",
-        "1 branch on the device in patched files and those that a step imports:",
+        "2 branches on the device or a version in patched files and those that a step imports:",
+        "  verl/never.py:4: is_torch_min_version('2.6'): runs here only",
         "  verl/other.py:1: is_npu_available: line 2 not rehearsed",
     ]
 
@@ -160,7 +211,7 @@ def test_the_files_are_those_that_a_training_imported_where_it_did(tmp_path: Pat
     (usage / "executed-node-7.json").write_text(json.dumps(places))
     (usage / "executed-node-8.json").write_text('["cut')
     found = found_in(tmp_path, [usage])
-    assert found.executed and not found.branches
+    assert found.executed and [branch.file for branch in found.branches] == ["verl/never.py"]
 
 
 def test_a_recipe_for_a_cpu_differs_in_nothing(tmp_path: Path) -> None:
