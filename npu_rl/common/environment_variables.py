@@ -123,6 +123,9 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("NPU_RL_HOLD_AFTER", NPU_RL, "unset",
              "Step after which verl waits until the rehearsal stops it, to be resumed from its checkpoint.",
              _REHEARSE),
+    Variable("NPU_RL_LOADS", NPU_RL, "unset",
+             "Whether the trainer begins with the made model's weights, which the first weight sync then compares.",
+             _REHEARSE),
     Variable("NPU_RL_STANDIN", "nobody", "unset",
              "Attribute of every stand-in module, by which tests tell it from the real one. As a variable it does "
              "nothing.", _REHEARSE),

@@ -12,6 +12,8 @@ from npu_rl.common.errors import NpuRlError
 
 _FILES = "weight-sync-*.jsonl"
 _SHOWN = 12  # faults that an error lists
+_UPDATED = 3
+"""Number of the first sync that follows an update at a rate above 0: a warm-up begins at 0."""
 
 
 @dataclass
@@ -22,12 +24,16 @@ class WeightSyncs:
         syncs: Number of syncs that were compared whole.
         tensors: Tensors that the ranks' rollouts hold together, as compared at the last of them.
         unknown: Names of the trainer's tensors that npu-rl's tables don't have, so that they were not compared.
+        updated: Whether a training was long enough to see what its updates change.
+        untrained: Matrices that no update changed, in any such training.
         faults: What differed, as text.
     """
 
     syncs: int = 0
     tensors: int = 0
     unknown: list[str] = field(default_factory=list)
+    updated: bool = False
+    untrained: list[str] = field(default_factory=list)
     faults: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
@@ -41,18 +47,20 @@ class WeightSyncs:
         lines = [
             f"{self.tensors} tensors of the rollout equal the trainer's after each of {self.syncs} weight syncs"
         ]
+        if self.updated and not self.untrained:
+            lines.append("updates changed every matrix")
         return lines + [f"not compared, having no entry in npu-rl's tables: {name}" for name in self.unknown]
 
     def require_equal(self, record: Path) -> None:
-        """Raise NpuRlError if tensors differed."""
-        if not self.faults:
-            return
-        more = [f"and {len(self.faults) - _SHOWN} more"] if len(self.faults) > _SHOWN else []
-        raise NpuRlError(
-            "The weight sync is wrong",
-            where=str(record),
-            why="\n".join([*self.faults[:_SHOWN], *more]),
-        )
+        """Raise NpuRlError if tensors differed, or if no update changed them."""
+        if self.faults:
+            raise NpuRlError("The weight sync is wrong", where=str(record), why=_shown(self.faults))
+        if self.untrained:
+            raise NpuRlError(
+                "No update changed some of the trained weights",
+                where=str(record),
+                why=_shown([f"{name}: as at the first weight sync" for name in self.untrained]),
+            )
 
 
 def read_weight_syncs(folders: Iterable[Path]) -> WeightSyncs:
@@ -60,14 +68,24 @@ def read_weight_syncs(folders: Iterable[Path]) -> WeightSyncs:
     found = WeightSyncs()
     names: dict[str, set[str]] = {}
     unknown: set[str] = set()
+    untrained: dict[Path, set[str]] = {}  # by training, at its last sync
     for line in (line for folder in folders for line in _lines(folder)):
         found.faults += [f"sync {line['sync']}, rank {line['rank']}: {fault}" for fault in line["faults"]]
         unknown.update(line["unknown"])
+        if line["sync"] >= _UPDATED and not line["faults"]:
+            untrained[line["run"]] = set(line["untrained"])
         if not line["faults"]:
             names.setdefault(f"{line['run']} {line['sync']}", set()).update(line["compared"])
     found.syncs, found.unknown = len(names), sorted(unknown)
+    found.updated = bool(untrained)
+    found.untrained = sorted(set.intersection(*untrained.values())) if untrained else []
     found.tensors = len(list(names.values())[-1]) if names else 0
     return found
+
+
+def _shown(faults: list[str]) -> str:
+    more = [f"and {len(faults) - _SHOWN} more"] if len(faults) > _SHOWN else []
+    return "\n".join([*faults[:_SHOWN], *more])
 
 
 def _lines(folder: Path) -> Iterator[Mapping[str, Any]]:

@@ -171,8 +171,10 @@ def run_attempt(
     command = prepared.command(
         runs, record.mark, number, folder_of(record.mark), resume=resume, rollout_standin=rollout_standin
     )
-    hold = {} if stop_after is None else {"NPU_RL_HOLD_AFTER": str(stop_after)}
-    environment = {**os.environ, **command.environment, **hold}
+    checks = {} if stop_after is None else {"NPU_RL_HOLD_AFTER": str(stop_after)}
+    if recipe.model.make and recipe.model.load_weights is not False and not resume:
+        checks["NPU_RL_LOADS"] = "1"
+    environment = {**os.environ, **command.environment, **checks}
     secrets = prepared.secrets(environment)
     drift = prepared.drift
     facts = {"proven": drift is None, **({"drift": drift.to_json()} if drift else {})}

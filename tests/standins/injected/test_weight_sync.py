@@ -99,6 +99,7 @@ def test_equal_tensors_pass_and_the_trainer_keeps_its_own(sync: Sync, tmp_path: 
     assert all(torch.equal(value, before[name]) for name, value in sync.trainer.state_dict().items())
     found = read_weight_syncs([tmp_path / "usage"])
     assert (found.syncs, found.tensors, found.unknown, found.faults) == (3, len(before), [], [])
+    assert O_PROJ in found.untrained and NORM not in found.untrained  # there was no update
     assert found.lines() == [
         f"{len(before)} tensors of the rollout equal the trainer's after each of 3 weight syncs"
     ]
@@ -225,6 +226,77 @@ def test_a_trainer_that_began_with_random_weights_has_no_checkpoint(sync: Sync) 
         for value in sync.trainer.parameters():
             value += 0.01
     sync.enter()
+
+
+def test_a_made_checkpoint_is_compared_even_if_most_of_it_differs(
+    sync: Sync, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NPU_RL_LOADS", "1")
+    with torch.no_grad():
+        for value in sync.trainer.parameters():
+            value.copy_(value.to(torch.float8_e4m3fn).to(value.dtype))
+    with pytest.raises(
+        RuntimeError, match=r"the trainer did not load the checkpoint's tensors\n  .*: rounded; norm "
+    ):
+        sync.enter()
+
+
+def test_a_loader_that_refuses_is_told_which_tensor_it_lacks(sync: Sync) -> None:
+    """As the stand-in for the rollout, and vLLM's loaders where a tensor is not given."""
+    load = sync.rollout.load_weights
+
+    def refusing(weights: Weights) -> None:
+        given = dict(weights)
+        load(given.items())
+        if NORM not in given:
+            raise RuntimeError("the converter left 1 weight of the rollout unset")
+
+    sync.rollout.load_weights = refusing
+    sync.on_the_way = left_out(NORM)
+    with pytest.raises(
+        RuntimeError,
+        match="weight sync 1, rank 0: the converter left 1 weight of the rollout unset; the rollout does not hold "
+        f"the trainer's tensors\n  {NORM}: other values, not sent to this rank; norm .* in the trainer, ",
+    ):
+        sync.enter()
+    sync.on_the_way, sync.rollout.load_weights = left_out(NORM), load
+
+
+def test_a_failure_that_is_not_the_loaders_stays_as_it_is(sync: Sync) -> None:
+    def fail(_: Any) -> None:
+        raise ValueError("no memory")
+
+    sync.after = fail
+    with pytest.raises(ValueError, match=r"^no memory$"):
+        sync.enter()
+
+
+def test_a_matrix_that_no_update_changes_is_named(sync: Sync, tmp_path: Path) -> None:
+    for number in range(4):
+        with torch.no_grad():
+            for name, value in sync.trainer.named_parameters():
+                if number and name != O_PROJ:
+                    value += 0.01
+        sync.enter()
+        found = read_weight_syncs([tmp_path / "usage"])
+        assert found.untrained == ([O_PROJ] if number > 1 else []) and found.updated == (number > 1)
+    with pytest.raises(
+        NpuRlError, match=f"No update changed some .*\n.*\n.*{O_PROJ}: as at the first weight sync"
+    ):
+        found.require_equal(tmp_path)
+
+
+def test_an_update_of_another_attempt_counts(tmp_path: Path) -> None:
+    """Few steps after a resume may leave a weight as it was."""
+    for name, untrained in (("1", ["a"]), ("2", ["a", "b"]), ("3", [])):
+        folder = tmp_path / name
+        folder.mkdir()
+        line = {"sync": 3 if untrained else 2, "rank": 0, "compared": ["a", "b"], "unknown": [], "faults": []}
+        (folder / "weight-sync-node-7.jsonl").write_text(json.dumps({**line, "untrained": untrained}) + "\n")
+    assert read_weight_syncs(sorted(tmp_path.iterdir())).untrained == ["a"]
+    assert read_weight_syncs([tmp_path / "3"]).lines() == [
+        "2 tensors of the rollout equal the trainer's after each of 1 weight syncs"
+    ]
 
 
 def test_copies_that_differ_and_parts_that_nobody_trains(packages: Any) -> None:

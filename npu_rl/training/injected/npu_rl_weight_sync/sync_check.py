@@ -6,7 +6,8 @@ megatron_vllm.py at bcd3be7 of cann-recipes-train). The check reads the trainer'
 may be offloaded before and after, and the rollout's when the manager has been entered, since waking up an engine may
 lose what was loaded. At the second sync the manager is entered once more beforehand, with parameters that are all
 changed by a quarter and then restored: rounding to bfloat16 hides the small changes of an update, and a rollout that
-keeps the values of an earlier sync would not be noticed.
+keeps the values of an earlier sync would not be noticed. Whether updates change the weights is noted from the third
+sync on, for matrices: a norm's values are near 1, and in bfloat16 a few small steps leave them as they are.
 """
 
 from __future__ import annotations
@@ -67,6 +68,7 @@ class Check:
         number: Number of the sync, from 1.
         trained: The trainer's tensors at this sync.
         before: Those of the sync before.
+        first: Those of the first sync.
         sent: What the trainer sent at this sync, on this rank.
     """
 
@@ -74,6 +76,7 @@ class Check:
     number: int = 0
     trained: Whole = field(default_factory=lambda: Whole({}, ()))
     before: Tensors = field(default_factory=dict)
+    first: Tensors = field(default_factory=dict)
     sent: dict[str, torch.Tensor] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
 
@@ -87,6 +90,7 @@ class Check:
 
     def _enter_once(self, manager: Any, enter: Callable[[Any], Any], *, changed: bool) -> Any:
         upstream = self.sides.rollout.load_weights
+        refused: list[Exception] = []
 
         def load_weights(weights: Iterable[tuple[str, Any]], *others: Any, **named: Any) -> Any:
             originals = (
@@ -97,6 +101,9 @@ class Check:
             self._read_trainer()
             try:
                 return upstream(self._recorded(weights), *others, **named)
+            except Exception as error:
+                refused.append(error)
+                raise
             finally:
                 for value, original in originals:
                     value.data.copy_(original)
@@ -104,6 +111,12 @@ class Check:
         self.sides.rollout.load_weights = load_weights
         try:
             result = enter(manager)
+        except Exception as error:
+            if error in refused:
+                self._require(
+                    self._differences(set()), f"{error}; the rollout does not hold the trainer's tensors"
+                )
+            raise
         finally:
             self.sides.rollout.load_weights = upstream
         if changed:
@@ -116,6 +129,7 @@ class Check:
         self.trained = gather(self.sides.trained(self.unknown), hf_shapes(self.sides.dims))
         self._require(list(self.trained.faults), "the trainer's ranks disagree")
         if not self.before:
+            self.first = self.trained.tensors
             self._compare_with_checkpoint()
 
     def _recorded(self, weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
@@ -125,7 +139,11 @@ class Check:
             yield name, value
 
     def _compare_with_checkpoint(self) -> None:
-        """Compare the trainer's tensors with the checkpoint's, unless most differ: it was another checkpoint then."""
+        """Compare the trainer's tensors with the checkpoint's.
+
+        Where it is not known that the trainer loaded them, they are not compared if most differ: it was a resume, or
+        the trainer began with random weights.
+        """
         from safetensors.torch import load_file
 
         saved: dict[str, torch.Tensor] = {}
@@ -134,7 +152,7 @@ class Check:
         both = {name: value for name, value in self.trained.tensors.items() if name in saved}
         wrong = [name for name, value in both.items() if not loaded(name, value, saved[name])]
         matrices = [name for name, value in both.items() if value.dim() > 1]
-        if 2 * len(set(matrices) & set(wrong)) > len(matrices):
+        if 2 * len(set(matrices) & set(wrong)) > len(matrices) and not _begins_with_checkpoint():
             return
         lines = []
         for name in wrong:
@@ -153,8 +171,18 @@ class Check:
                 raise WeightSyncError(f"npu-rl could not change {name} enough to see whether it arrives")
 
     def _compare(self) -> None:
-        lines, compared = [], set[str]()
-        wanted = self.trained.tensors
+        compared, wanted = set[str](), self.trained.tensors
+        lines = self._differences(compared)
+        for name in sorted(wanted.keys() - _on_any_rank(compared)):
+            norm, _ = norms(wanted[name], wanted[name])
+            lines.append(f"{name}: lost: the rollout of no rank has it; norm {norm:.4g} in the trainer")
+        self._require(lines, "the rollout does not hold the trainer's tensors")
+        count("weight_sync.compared")
+        self._record(sorted(compared), [])
+
+    def _differences(self, compared: set[str]) -> list[str]:
+        """Return what differs in this rank's rollout, as text, and add the names of compared tensors."""
+        lines, wanted = [], self.trained.tensors
         for part in rollout_tensors.tensors_of(
             self.sides.rollout, hf_shapes(self.sides.dims), self.sides.tensor_rank
         ):
@@ -170,12 +198,18 @@ class Check:
                     f"{part.name}: {what}, {self._phase(part, got, want)}; "
                     f"norm {norm:.4g} in the trainer, {other:.4g} in the rollout"
                 )
-        for name in sorted(wanted.keys() - _on_any_rank(compared)):
-            norm, _ = norms(wanted[name], wanted[name])
-            lines.append(f"{name}: lost: the rollout of no rank has it; norm {norm:.4g} in the trainer")
-        self._require(lines, "the rollout does not hold the trainer's tensors")
-        count("weight_sync.compared")
-        self._record(sorted(compared), [])
+        return lines
+
+    def _untrained(self) -> list[str]:
+        """Return the matrices that still have the first sync's values; of the first two syncs that says nothing."""
+        if self.number <= NUMBER_OF_CHANGED_SYNC:
+            return []
+        tensors = self.trained.tensors
+        return sorted(
+            name
+            for name, value in self.first.items()
+            if value.dim() > 1 and torch.equal(value, tensors[name])
+        )
 
     def _phase(self, part: Held, got: torch.Tensor, want: torch.Tensor) -> str:
         sent = self.sent.get(part.name)
@@ -207,6 +241,7 @@ class Check:
             "rank": _rank(),
             "compared": compared,
             "unknown": sorted(self.unknown),
+            "untrained": self._untrained(),
             "faults": faults,
         }
         process = f"{os.uname().nodename}-{os.getpid()}"
@@ -217,6 +252,11 @@ class Check:
         places = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         files = sorted(str(Path(place).resolve()) for place in places if place.endswith(".py"))
         (Path(folder) / f"executed-{process}.json").write_text(json.dumps(files))
+
+
+def _begins_with_checkpoint() -> bool:
+    """Return whether the trainer of this attempt is known to begin with the model's checkpoint."""
+    return bool(os.environ.get("NPU_RL_LOADS"))
 
 
 def _rank() -> int:
