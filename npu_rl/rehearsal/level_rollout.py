@@ -32,5 +32,5 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
             train_and_resume(small, record, screen, part, SAVED, ENGINE_LIMITS)
         else:
             train_scaled(small, record, screen, part, transfer=ENGINE_LIMITS)
-        require_differences(record)
+        require_differences(record.curve(), record.folder)
     return part

@@ -54,7 +54,7 @@ def _rehearse_npu_trainer(prepared: Prepared, record: RunRecord, screen: Screen)
         layout = scale_npu_trainer.CHECKPOINT
         small = with_checkpoint(prepared.with_recipe(recipe), record, layout, screen)
         train_and_resume(small, record, screen, part, scale_npu_trainer.SAVED, ENGINE_LIMITS)
-        require_differences(record)
+        require_differences(record.curve(), record.folder)
     return part
 
 
