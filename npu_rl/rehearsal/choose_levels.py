@@ -9,9 +9,10 @@ from typing import Literal
 
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
 from npu_rl.common.yaml_documents.suggest import did_you_mean
-from npu_rl.rehearsal import scale_npu_trainer
+from npu_rl.rehearsal import scale_npu_trainer, scale_recipe, scale_rollout
 from npu_rl.rehearsal.layout_report import NotRehearsed
 from npu_rl.rehearsal.scale_rollout import CASES, Case
+from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, TWICE, is_interrupted
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.vllm_environment import REQUIREMENTS
@@ -64,20 +65,22 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
         if error := _obstacle(prepared, level):
             raise error
         _require_packages(prepared, level)
-        return Chosen((level,), left_out=tuple(_left_out(prepared, (level,))))
+        return Chosen((level,), left_out=tuple(_left_out(prepared, (level,), prepared.recipe.steps)))
     trained, errors = _training_level(prepared)
     if level == "quick":
         if trained is None:
             raise errors[0]
         _require_packages(prepared, trained)
-        return Chosen((trained,), CASES[:1], QUICK_STEPS, tuple(_left_out(prepared, (trained,))))
+        steps = min(prepared.recipe.steps, QUICK_STEPS)
+        left_out = (*_without_quick(trained), *_left_out(prepared, (trained,), steps))
+        return Chosen((trained,), CASES[:1], steps, left_out)
     if trained is not None:
         _require_packages(prepared, trained)
         levels: tuple[str, ...] = ("imports", "layout", trained)
-        return Chosen(levels, left_out=tuple(_left_out(prepared, levels)))
+        return Chosen(levels, left_out=tuple(_left_out(prepared, levels, prepared.recipe.steps)))
     levels = ("imports", "layout") if _obstacle(prepared, "layout") is None else ("imports",)
     lost = _not_rehearsed("train", errors[0])
-    return Chosen(levels, left_out=(lost, *_left_out(prepared, levels)))
+    return Chosen(levels, left_out=(lost, *_left_out(prepared, levels, prepared.recipe.steps)))
 
 
 def _training_level(prepared: Prepared) -> tuple[_TrainLevel | None, list[NpuRlError]]:
@@ -117,8 +120,14 @@ def has_mindspeed(prepared: Prepared) -> bool:
     return trains and (prepared.paths.code / "mindspeed").is_dir()
 
 
-def _left_out(prepared: Prepared, levels: tuple[str, ...]) -> Iterator[NotRehearsed]:
-    """Yield what can't be rehearsed beside some levels: the rollout's own engine, its groups."""
+def _without_quick(trained: str) -> Iterator[NotRehearsed]:
+    yield NotRehearsed("imports, layout", "quick only trains")
+    if trained == "rollout":
+        yield NotRehearsed(f"rollout, {' and '.join(CASES[1:])} parallel", "quick trains one case")
+
+
+def _left_out(prepared: Prepared, levels: tuple[str, ...], steps: int) -> Iterator[NotRehearsed]:
+    """Yield what is not rehearsed beside some levels: the rollout's own engine, its groups, what takes more steps."""
     own = prepared.recipe.trainer.module == scale_npu_trainer.MODULE  # its level train runs the engine
     engine = _rollout_obstacle(prepared) if _has_vllm(prepared) and not own else None
     if "train" in levels and engine is not None:
@@ -126,6 +135,19 @@ def _left_out(prepared: Prepared, levels: tuple[str, ...]) -> Iterator[NotRehear
     why = groups_obstacle(prepared)
     if "layout" in levels and why is not None:
         yield NotRehearsed("layout, the rollout's groups", why)
+    if "train" in levels or "rollout" in levels:
+        yield from _later_steps(steps, own, "rollout" in levels)
+
+
+def _later_steps(steps: int, own: bool, engine: bool) -> Iterator[NotRehearsed]:
+    saved = scale_npu_trainer.SAVED if own else SAVED
+    if not is_interrupted(steps, saved):
+        yield NotRehearsed(
+            "validation, save and resume", f"they take {saved + TWICE + 1} steps, and {steps} are trained"
+        )
+    wanted = scale_rollout.STEPS if own or engine else scale_recipe.STEPS
+    if steps < wanted:
+        yield NotRehearsed("the reward's goal", f"it takes {wanted} steps, and {steps} are trained")
 
 
 def _not_rehearsed(level: str, error: NpuRlError) -> NotRehearsed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from npu_rl.rehearsal.changed_settings import other_changes
 from npu_rl.rehearsal.level_train import recorded, train_and_resume, train_scaled
 from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
@@ -25,6 +26,7 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
         RunStopped: If the user or the system stops it.
     """
     recipe, changed = scale_for_rollout(prepared.recipe, record.name, case)
+    changed += other_changes(prepared.recipe, recipe, changed)
     part = TrainPart(changed=changed, run=str(record.folder), engine=True)
     with recorded(part, record):
         small = with_checkpoint(prepared.with_recipe(recipe), record, _DIST, screen)

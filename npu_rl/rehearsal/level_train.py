@@ -12,13 +12,14 @@ from dataclasses import replace
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal import scale_npu_trainer
+from npu_rl.rehearsal.changed_settings import other_changes
 from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.training_checks.engine_differences import ENGINE_LIMITS, require_differences
 from npu_rl.rehearsal.training_checks.interrupted_training import (
     SAVED,
-    TWICE,
+    is_interrupted,
     train_interrupted,
     with_checkpoints,
 )
@@ -41,6 +42,7 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     if prepared.recipe.trainer.module == scale_npu_trainer.MODULE:
         return _rehearse_npu_trainer(prepared, record, screen)
     recipe, changed = scale_recipe(prepared.recipe, record.name)
+    changed += other_changes(prepared.recipe, recipe, changed)
     part = TrainPart(changed=changed, run=str(record.folder))
     with recorded(part, record):
         train_and_resume(prepared.with_recipe(recipe), record, screen, part, SAVED, None)
@@ -49,6 +51,7 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
 
 def _rehearse_npu_trainer(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
     recipe, changed = scale_npu_trainer.scale_npu_trainer(prepared.recipe, record.name)
+    changed += other_changes(prepared.recipe, recipe, changed)
     part = TrainPart(changed=changed, run=str(record.folder), engine=True)
     with recorded(part, record):
         layout = scale_npu_trainer.CHECKPOINT
@@ -76,10 +79,11 @@ def train_and_resume(
         NpuRlError: If the training fails, or differs after the resume.
     """
     recipe = small.recipe
-    if recipe.steps <= saved + TWICE:
+    if not is_interrupted(recipe.steps, saved):
         train_scaled(small, record, screen, part, transfer=limits)
         return
     small = small.with_recipe(with_checkpoints(recipe, saved))
+    part.changed.append(f"checkpoints: every {saved} steps; validations: every {saved + 1}")
 
     def attempt(resume: bool, stop_after: int | None) -> None:
         own = replace(limits, first=None) if limits and resume else limits

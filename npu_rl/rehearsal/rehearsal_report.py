@@ -218,6 +218,8 @@ class RehearsalReport:
             lines.append(
                 f"  rollout and actor differ by {part.transfer:.2g} in a token's probability, on average"
             )
+        elif part.curve:
+            lines.append("  the trainer does not compare the probabilities of rollout and actor")
         lines += [f"  {line}" for line in part.weight_syncs.lines()]
         lines += [f"  {part.resumed.line()}"] if part.resumed else []
         lines += [f"  scaled down: {line}" for line in part.changed]

@@ -60,8 +60,7 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
     for part in chosen.left_out:
         notify(f"not rehearsed: {part.what}: {part.why}")
     if chosen.steps is not None:
-        steps = min(prepared.recipe.steps, chosen.steps)
-        prepared = prepared.with_recipe(prepared.recipe.model_copy(update={"steps": steps}))
+        prepared = prepared.with_recipe(prepared.recipe.model_copy(update={"steps": chosen.steps}))
     report = RehearsalReport(
         prepared.recipe.name,
         prepared.lock.tree,

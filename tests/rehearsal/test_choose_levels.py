@@ -44,6 +44,10 @@ def prepared(folder: Path, files: dict[str, str], recipe: str = "quickstart", **
     return replace(made, interpreter=Interpreter(str(python), (3, 11, 7), {}))
 
 
+def of_steps(made: Prepared, steps: int) -> Prepared:
+    return made.with_recipe(made.recipe.model_copy(update={"steps": steps}))
+
+
 def with_vllm(version: str) -> dict[str, str]:
     return {**MEGATRON, f"vllm-{version}.dist-info/METADATA": ""}
 
@@ -54,13 +58,35 @@ def test_an_unknown_level_is_refused_with_a_suggestion(tmp_path: Path) -> None:
 
 
 def test_all_of_a_recipe_for_fsdp_is_imports_layout_and_train(tmp_path: Path) -> None:
-    chosen = choose_levels(prepared(tmp_path, FSDP), "all")
+    chosen = choose_levels(of_steps(prepared(tmp_path, FSDP), 60), "all")
     assert chosen.levels == ("imports", "layout", "train") and chosen.steps is None and not chosen.left_out
 
 
-def test_quick_is_one_training_of_a_few_steps(tmp_path: Path) -> None:
-    chosen = choose_levels(prepared(tmp_path, FSDP), "quick")
+@pytest.mark.parametrize(
+    ("steps", "left_out"),
+    [
+        (7, ["validation, save and resume", "the reward's goal"]),
+        (8, ["the reward's goal"]),
+        (59, ["the reward's goal"]),
+    ],
+)
+def test_what_a_short_training_does_not_come_to_is_named(
+    steps: int, left_out: list[str], tmp_path: Path
+) -> None:
+    for level in ("train", "all"):
+        chosen = choose_levels(of_steps(prepared(tmp_path, FSDP), steps), level)
+        assert [part.what for part in chosen.left_out] == left_out
+        assert f"steps, and {steps} are trained" in chosen.left_out[0].why
+
+
+def test_quick_is_one_training_of_a_few_steps_and_names_what_it_leaves_out(tmp_path: Path) -> None:
+    chosen = choose_levels(of_steps(prepared(tmp_path, FSDP), 60), "quick")
     assert (chosen.levels, chosen.cases, chosen.steps) == (("train",), ("expert",), QUICK_STEPS)
+    assert [(part.what, part.why) for part in chosen.left_out] == [
+        ("imports, layout", "quick only trains"),
+        ("validation, save and resume", "they take 8 steps, and 3 are trained"),
+        ("the reward's goal", "it takes 60 steps, and 3 are trained"),
+    ]
 
 
 def test_workers_without_a_place_for_the_standin_are_refused_and_left_out_of_all(tmp_path: Path) -> None:
@@ -91,6 +117,9 @@ def test_all_of_the_flagship_is_imports_layout_and_rollout(tmp_path: Path) -> No
     assert (chosen.levels, chosen.cases) == (("imports", "layout", "rollout"), ("expert", "pipeline"))
     quick = choose_levels(prepared(tmp_path, {}, FLAGSHIP, **VLLM_PACKAGES), "quick")
     assert (quick.levels, quick.cases) == (("rollout",), ("expert",))
+    assert ("rollout, pipeline parallel", "quick trains one case") in [
+        (part.what, part.why) for part in quick.left_out
+    ]
 
 
 def test_packages_that_the_engine_imports_are_required_at_once(tmp_path: Path) -> None:
@@ -105,11 +134,14 @@ def test_a_vllm_without_standins_leaves_the_level_train_and_the_trainings_groups
         RecipeError, match=r"stand-ins for vLLM.s compiled code are for 0\.9\.1, and the tree has 0\.18"
     ):
         choose_levels(newer, "rollout")
-    chosen = choose_levels(newer, "all")
+    chosen = choose_levels(of_steps(newer, 60), "all")
     assert chosen.levels == ("imports", "layout", "train")
     assert [part.what for part in chosen.left_out] == ["rollout", "layout, the rollout's groups"]
     assert "the tree has 0.18.0" in chosen.left_out[0].why
-    assert [part.what for part in choose_levels(newer, "quick").left_out] == ["rollout"]
+    assert [part.what for part in choose_levels(newer, "quick").left_out][:2] == [
+        "imports, layout",
+        "rollout",
+    ]
     assert "vLLM 0.18.0" in (groups_obstacle(newer) or "")
 
 

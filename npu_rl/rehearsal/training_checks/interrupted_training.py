@@ -54,6 +54,11 @@ class Resumed:
         return f"resumed from step {self.saved}: {self.metrics} metrics of steps {steps}, trained twice, are {how}"
 
 
+def is_interrupted(steps: int, saved: int) -> bool:
+    """Return whether a training of so many steps goes on after the steps that are trained twice."""
+    return steps > saved + TWICE
+
+
 def with_checkpoints(recipe: Recipe, saved: int) -> Recipe:
     """Return the recipe with a checkpoint every `saved` steps.
 

@@ -1,0 +1,39 @@
+"""Settings that a rehearsal changes: each differing key is in a line of its report."""
+
+from __future__ import annotations
+
+import pytest
+
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.rehearsal.changed_settings import other_changes
+from npu_rl.rehearsal.scale_npu_trainer import scale_npu_trainer
+from npu_rl.rehearsal.scale_recipe import scale_recipe
+from npu_rl.rehearsal.scale_rollout import scale_for_rollout
+
+
+def test_the_flagships_changes_are_told_with_both_values() -> None:
+    recipe = load_recipe("deepseek-r1-zero-256die", []).recipe
+    small, told = scale_for_rollout(recipe, "x", "expert")
+    lines = {line.partition(": ")[0]: line for line in other_changes(recipe, small, told)}
+    for section, change in (
+        ("optimizer", "warmup_steps 4 for unset"),
+        ("overrides", "actor_rollout_ref.actor.optim.use_checkpoint_opt_param_scheduler true for unset"),
+        ("model", "remove_padding false for unset"),
+        ("logging", "validate_first false for true"),
+        ("actor", "transformer.moe_shared_expert_overlap false for unset"),
+        ("actor", "transformer.recompute_num_layers 1 for 8"),
+        ("rollout", "eager true for false"),
+    ):
+        assert change in lines[section].partition(": ")[2].split("; ")
+
+
+@pytest.mark.parametrize("name", ["deepseek-v3-cann-256die", "verl-npu-dapo-qwen3-30b", "quickstart"])
+def test_no_change_is_told_twice_and_an_unchanged_recipe_has_none(name: str) -> None:
+    recipe = load_recipe(name, []).recipe
+    scale = scale_npu_trainer if name.startswith("deepseek") else scale_recipe
+    small, told = scale(recipe, "x")
+    lines = other_changes(recipe, small, told)
+    for line in told:
+        key = line.partition(": ")[0]
+        assert "." not in key or not any(key in other for other in lines)
+    assert other_changes(recipe, recipe, []) == [] and not any(line.startswith("cluster") for line in lines)
