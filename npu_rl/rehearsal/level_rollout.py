@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from npu_rl.rehearsal.changed_settings import other_changes
 from npu_rl.rehearsal.level_train import recorded, train_and_resume, train_scaled
 from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
+from npu_rl.rehearsal.run_differences.changed_settings import other_changes
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
 from npu_rl.rehearsal.training_checks.engine_differences import ENGINE_LIMITS, require_differences
 from npu_rl.rehearsal.training_checks.interrupted_training import SAVED

@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.rehearsal import scale_npu_trainer
-from npu_rl.rehearsal.changed_settings import other_changes
 from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
+from npu_rl.rehearsal.run_differences.changed_settings import other_changes
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.training_checks.engine_differences import ENGINE_LIMITS, require_differences
 from npu_rl.rehearsal.training_checks.interrupted_training import (

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npu_rl.rehearsal.differences import Differences
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
+from npu_rl.rehearsal.run_differences.differences import Differences
 from npu_rl.rehearsal.training_checks.interrupted_training import Resumed
 from npu_rl.rehearsal.training_checks.weight_syncs import WeightSyncs
 

@@ -26,7 +26,6 @@ from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.load_configuration import load_configuration
 from npu_rl.recipes.trainer_code.source_files import read_source
 from npu_rl.rehearsal.choose_levels import choose_levels, groups_obstacle, has_mindspeed
-from npu_rl.rehearsal.differences import differences
 from npu_rl.rehearsal.executed_modules import executed_modules
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport, expected_failures, rehearse_imports
@@ -35,6 +34,7 @@ from npu_rl.rehearsal.level_rollout import rehearse_rollout
 from npu_rl.rehearsal.level_train import rehearse_train
 from npu_rl.rehearsal.patch_hooks import patch_uses, read_usage
 from npu_rl.rehearsal.rehearsal_report import RehearsalReport
+from npu_rl.rehearsal.run_differences.differences import differences
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.monitor.screen import Screen, clock

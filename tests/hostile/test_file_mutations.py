@@ -492,10 +492,10 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     from npu_rl.recipes.trainer_code.value_types import field_type
     from npu_rl.recipes.trainer_keys.engine_arguments import EngineArguments
     from npu_rl.recipes.trainer_keys.transformer_keys import TransformerKeys
-    from npu_rl.rehearsal.device_branches import Machine, device_branches
     from npu_rl.rehearsal.executed_modules import executed_modules
     from npu_rl.rehearsal.import_check.changed_places import changed_places
     from npu_rl.rehearsal.import_check.patching_modules import patching_modules
+    from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, device_branches
 
     managers = fresh(folder) / "verl" / "workers" / "reward_manager"
     managers.mkdir(parents=True)
@@ -538,7 +538,10 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
             field_type(field, index)
     executed_modules(folder, "verl.workers.reward_manager.naive")
     device_branches(
-        folder, ["verl/workers/reward_manager/naive.py", "verl/envs.py"], Machine("cpu"), Machine("npu")
+        folder,
+        ["verl/workers/reward_manager/naive.py", "verl/envs.py"],
+        BranchFacts("cpu"),
+        BranchFacts("npu"),
     )
     hunk = {"root": "code", "file": "verl/envs.py", "state": "in place", "line": 3, "lines": [["+", "x"]]}
     changed_places(folder, SimpleNamespace(hunks=[{**hunk, "component": "c", "patch": "p"}]))  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.rehearsal.changed_settings import other_changes
+from npu_rl.rehearsal.run_differences.changed_settings import other_changes
 from npu_rl.rehearsal.scale_npu_trainer import scale_npu_trainer
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import scale_for_rollout

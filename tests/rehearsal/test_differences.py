@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from packaging.version import Version
 
-from npu_rl.rehearsal.device_branches import Machine, device_branches
-from npu_rl.rehearsal.differences import Differences, OtherVersion, differences
 from npu_rl.rehearsal.executed_modules import executed_modules
+from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, device_branches
+from npu_rl.rehearsal.run_differences.differences import Differences, OtherVersion, differences
 from npu_rl.training.run.interpreter import Interpreter
 from tests.code_trees import lay
 from tests.training.fake_run import FakeRun
@@ -72,7 +72,9 @@ if device_name == wanted:
 def test_branches_that_a_cpu_decides_otherwise(device: str, expected: list[str], tmp_path: Path) -> None:
     """Conditions that depend on something else, or whose answer MindSpeed changes, are left out."""
     code = lay(tmp_path / "code", {"a.py": BRANCHES, "b.py": "if x:\n    pass\n", "broken.py": "if ("})
-    found = device_branches(code, ["b.py", "a.py", "broken.py", "a.py"], Machine("cpu"), Machine(device))
+    found = device_branches(
+        code, ["b.py", "a.py", "broken.py", "a.py"], BranchFacts("cpu"), BranchFacts(device)
+    )
     assert sorted(branch.text() for branch in found) == sorted(expected)
 
 
@@ -109,8 +111,8 @@ if type(current_platform).__module__.partition(".")[0] == "vllm_ascend":
 def test_branches_that_another_version_decides_otherwise(tmp_path: Path) -> None:
     """torch's __version__ compares with a text as a version does, and not as texts: 2.13 is not below 2.3."""
     code = lay(tmp_path / "code", {"a.py": VERSIONS})
-    here = Machine("cpu", {"torch": Version("2.13.0+cpu"), "python": Version("3.11.7")})
-    run = Machine("npu", {"torch": Version("2.5.1"), "python": Version("3.10")})
+    here = BranchFacts("cpu", {"torch": Version("2.13.0+cpu"), "python": Version("3.11.7")})
+    run = BranchFacts("npu", {"torch": Version("2.5.1"), "python": Version("3.10")})
     found = [branch.text() for branch in device_branches(code, ["a.py"], here, run)]
     assert sorted(found) == sorted(
         [

@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 from pathlib import Path
 from statistics import mean
 
 import pytest
 
-from npu_rl.common.bundled import data_root
 from npu_rl.rehearsal.scale_npu_trainer import SAVED
 from npu_rl.rehearsal.scale_rollout import GOAL, STEPS
 from tests.support import run_cli
 from tests.training.conftest import Rehearsed
+from tests.training.without_patch import workspace_without
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
 
@@ -89,39 +88,37 @@ def test_its_own_workers_train(rehearsed: Rehearsed) -> None:
         assert report["stood_in_for"][name]
 
 
-PUT_BACK = {
-    "rollout-temperature": (
+WITHOUT = {
+    "cann-recipes/bcd3be7/0013-rollout-temperature": (
         "quick",
         "Step 1: rollout and trainer give the response tokens different probabilities",
     ),
-    "router-bias": ("quick", "model.layers.1.mlp.gate.e_score_correction_bias: rounded; norm "),
-    "noise-for-each-step": (
+    "cann-recipes/bcd3be7/0011-router-bias": (
+        "quick",
+        "model.layers.1.mlp.gate.e_score_correction_bias: rounded; norm ",
+    ),
+    "cann-recipes/bcd3be7/0015-noise-for-each-step": (
         "quick",
         "Generation 2 of rank 0 draws the random numbers of generation 1 of rank 0",
     ),
-    "reload-after-checkpoint": (
+    "cann-recipes/bcd3be7/0010-reload-after-checkpoint": ("train", "out of bounds for storage of size 0"),
+    "verl/54c9b73/0003-optimizer-resume": (
         "train",
-        "out of bounds for storage of size 0",
+        f"The training differs after a resume from step {SAVED}",
     ),
-    "optimizer-resume": ("train", f"The training differs after a resume from step {SAVED}"),
 }
-"""Of each adaptation, the fault that it ends: the level that names it, and how."""
+"""Of each patch, the fault that is there without it: the level that names it, and how."""
 
 
 @pytest.mark.rehearsal
-@pytest.mark.parametrize("adaptation", PUT_BACK)
-def test_a_fault_put_back_is_named(adaptation: str, workspace: Path, env: dict[str, str]) -> None:
+@pytest.mark.parametrize("dropped", WITHOUT)
+def test_a_fault_put_back_is_named(dropped: str, tmp_path: Path, env: dict[str, str]) -> None:
+    """In a manifest of its own, without the patch that ends it."""
     for needed in REHEARSAL:
         pytest.importorskip(needed)
-    level, named = PUT_BACK[adaptation]
-    words = [
-        RECIPE,
-        "--workspace",
-        workspace,
-        f"adaptations.{adaptation}=false",
-        f"--rehearse={level}",
-        "--json",
-    ]
+    level, named = WITHOUT[dropped]
+    workspace = workspace_without(tmp_path, MANIFEST, dropped, env)
+    words = [RECIPE, "--workspace", workspace, f"--rehearse={level}", "--json"]
     done = run_cli(["train", *words], env, timeout=1200)
     assert done.returncode == 1, done.stderr[-3000:]
     assert named in json.loads(done.stdout)["train"]["failure"]
@@ -129,35 +126,17 @@ def test_a_fault_put_back_is_named(adaptation: str, workspace: Path, env: dict[s
 
 @pytest.mark.rehearsal
 def test_a_trainer_that_compiles_in_the_tree_is_named(tmp_path: Path, env: dict[str, str]) -> None:
-    """Without the patch that keeps it from it, in a manifest of its own: the next run would be refused."""
+    """Without the patch that keeps it from it: the next run would be refused."""
     for needed in (*REHEARSAL, "pybind11"):
         pytest.importorskip(needed)
-    manifest = without_patch(tmp_path, "0012-nothing-compiled-in-the-tree")
-    for command in (
-        ["lock", "--manifest", manifest],
-        ["setup", "--manifest", manifest, "-w", tmp_path / "ws"],
-    ):
-        done = run_cli(command, env, timeout=600)
-        assert done.returncode == 0, done.stderr
-    words = ["train", RECIPE, "--workspace", tmp_path / "ws", "--rehearse=quick", "--json"]
+    dropped = "cann-recipes/bcd3be7/0012-nothing-compiled-in-the-tree"
+    workspace = workspace_without(tmp_path, MANIFEST, dropped, env)
+    words = ["train", RECIPE, "--workspace", workspace, "--rehearse=quick", "--json"]
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # its makefile asks python3 for pybind11
     done = run_cli(words, {**env, "PATH": path}, timeout=1200)
     assert done.returncode == 1, done.stderr[-3000:]
     (changed,) = json.loads(done.stdout)["changed_files"]
     assert re.fullmatch(r"untracked code/megatron/core/datasets/helpers\S*\.so", changed)
-
-
-def without_patch(folder: Path, dropped: str) -> Path:
-    """Return a copy of the manifest, with a copy of its patchset that lacks a patch."""
-    patchset = "cann-recipes/bcd3be7"
-    shutil.copytree(data_root() / "patchsets" / patchset, folder / "mine")
-    (folder / "mine" / f"{dropped}.patch").unlink()
-    series = folder / "mine" / "series"
-    series.write_text(series.read_text().replace(f"{dropped}.patch\n", ""))
-    text = (data_root() / "manifests" / f"{MANIFEST}.yaml").read_text()
-    manifest = folder / f"{MANIFEST}.yaml"
-    manifest.write_text(text.replace(f"patches: [{patchset}]", "patches: [./mine]"))
-    return manifest
 
 
 @pytest.mark.rehearsal

@@ -9,6 +9,7 @@ import pytest
 
 from npu_rl.rehearsal.scale_rollout import GOAL
 from tests.support import run_cli
+from tests.training.without_patch import workspace_without
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -148,22 +149,28 @@ def test_a_fault_on_the_way_from_megatron_to_vllm_is_named(
 
 
 PROBABILITIES = "Step 1: rollout and trainer give the response tokens different probabilities"
-WITHOUT = {
-    "the temperature": ["adaptations.rollout-temperature=false"],
-    "the scale of the softmax": ["adaptations.attention-scale=false"],
-    "the groups of experts": [
-        "adaptations.router-groups=false",
-        "actor.transformer.moe_router_num_groups=null",
-        "actor.transformer.moe_router_group_topk=null",
-    ],
+PATCHES = {
+    "the temperature": "verl/55e3c5b/0011-rollout-temperature",
+    "the scale of the softmax": "MindSpeed/7ff818c/0001-attention-scale",
 }
 
 
-@pytest.mark.parametrize("what", WITHOUT)
-def test_an_actor_that_computes_without_is_named(what: str, workspace: Path, env: dict[str, str]) -> None:
-    """With the weights right: by the probabilities of the first step."""
+@pytest.mark.parametrize("what", [*PATCHES, "the groups of experts"])
+def test_an_actor_that_computes_without_is_named(
+    what: str, workspace: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    """With the weights right: by the probabilities of the first step. The groups are no patch, but the runtime's."""
     pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
-    report = rehearsed(workspace, env, *WITHOUT[what], "--rehearse=quick", code=1)
+    words: list[str] = []
+    if what in PATCHES:
+        workspace = workspace_without(tmp_path, "deepseek-r1-zero", PATCHES[what], env)
+    else:
+        words = [
+            "adaptations.router-groups=false",
+            "actor.transformer.moe_router_num_groups=null",
+            "actor.transformer.moe_router_group_topk=null",
+        ]
+    report = rehearsed(workspace, env, *words, "--rehearse=quick", code=1)
     (part,) = report["rollout"].values()
     assert str(part["failure"]).startswith(PROBABILITIES)  # type: ignore[index]
     assert not part["weight_syncs"]["faults"] and part["weight_syncs"]["tensors"] == 53  # type: ignore[index]
@@ -180,6 +187,13 @@ def test_a_quick_rehearsal_compares_every_tensor_at_each_sync(workspace: Path, e
     pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
     report = rehearsed(workspace, env, "--rehearse=quick")
     (part,) = report["rollout"].values()
-    assert part["weight_syncs"] == {"syncs": 3, "tensors": 53, "unknown": [], "faults": []}  # type: ignore[index]
+    assert part["weight_syncs"] == {
+        "syncs": 3,
+        "tensors": 53,
+        "unknown": [],
+        "updated": True,
+        "untrained": [],
+        "faults": [],
+    }  # type: ignore[index]
     assert report["imports"] is None and report["layout"] is None and len(part["curve"]) == 3  # type: ignore[index]
     assert report["changed_files"] == [] and report["differs"]["branches"]

@@ -248,7 +248,7 @@ class Check:
         with (Path(folder) / f"weight-sync-{process}.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
         if self.number > NUMBER_OF_CHANGED_SYNC:
-            return  # by then a step's modules have been imported, which npu_rl/rehearsal/differences.py reads
+            return  # by then a step's modules are imported, which npu_rl/rehearsal/run_differences reads
         places = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         files = sorted(str(Path(place).resolve()) for place in places if place.endswith(".py"))
         (Path(folder) / f"executed-{process}.json").write_text(json.dumps(files))

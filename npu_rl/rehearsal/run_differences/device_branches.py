@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.bounded import syntax_tree
 from npu_rl.recipes.trainer_code.source_files import read_source
-from npu_rl.rehearsal.version_conditions import version_truth
+from npu_rl.rehearsal.run_differences.version_conditions import version_truth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,7 +48,7 @@ _ANSWERS: tuple[tuple[re.Pattern[str], _Value, dict[str, _Value]], ...] = (
 
 
 @dataclass(frozen=True)
-class Machine:
+class BranchFacts:
     """What conditions depend on.
 
     Attributes:
@@ -86,13 +86,15 @@ class DeviceBranch:
         return f"{self.file}:{self.line}: {self.condition}: {span} not rehearsed"
 
 
-def device_branches(code: Path, files: Iterable[str], here: Machine, run: Machine) -> list[DeviceBranch]:
+def device_branches(
+    code: Path, files: Iterable[str], here: BranchFacts, run: BranchFacts
+) -> list[DeviceBranch]:
     """Return the branches in some files whose condition differs between the rehearsal and the run.
 
     Args:
         files: Python files, as paths in the tree.
-        here: The rehearsal's machine.
-        run: The run's, with an NPU or a CUDA device.
+        here: What holds in the rehearsal.
+        run: What holds in the run, on an NPU or a CUDA device.
     """
     found = []
     for file in sorted(set(files)):
@@ -103,7 +105,9 @@ def device_branches(code: Path, files: Iterable[str], here: Machine, run: Machin
     return found
 
 
-def _branches_of(tree: ast.AST, file: str, rehearsal: Machine, run: Machine) -> Iterator[DeviceBranch]:
+def _branches_of(
+    tree: ast.AST, file: str, rehearsal: BranchFacts, run: BranchFacts
+) -> Iterator[DeviceBranch]:
     for node in ast.walk(tree):
         if not isinstance(node, (ast.If, ast.IfExp)):
             continue
@@ -120,22 +124,22 @@ def _branches_of(tree: ast.AST, file: str, rehearsal: Machine, run: Machine) -> 
         yield DeviceBranch(file, node.lineno, text, lines)
 
 
-def _truth(node: ast.expr, machine: Machine) -> bool | None:
-    """Return whether a condition holds on a machine; None if it depends on more than that."""
+def _truth(node: ast.expr, facts: BranchFacts) -> bool | None:
+    """Return whether a condition holds; None if it depends on more than the facts."""
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        inner = _truth(node.operand, machine)
+        inner = _truth(node.operand, facts)
         return None if inner is None else not inner
     if isinstance(node, ast.BoolOp):
-        parts = [_truth(part, machine) for part in node.values]
+        parts = [_truth(part, facts) for part in node.values]
         decisive = isinstance(node.op, ast.Or)
         if decisive in parts:
             return decisive
         return None if None in parts else not decisive
-    if (found := version_truth(node, machine.versions)) is not None:
+    if (found := version_truth(node, facts.versions)) is not None:
         return found
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        return _comparison(node, machine.device)
-    value = _value(node, machine.device)
+        return _comparison(node, facts.device)
+    value = _value(node, facts.device)
     return None if value is None else bool(value)
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from packaging.version import VERSION_PATTERN, Version
 
 from npu_rl.common.bounded import parse_json, read_file
-from npu_rl.rehearsal.device_branches import DeviceBranch, Machine, device_branches
 from npu_rl.rehearsal.executed_modules import executed_modules, file_of
+from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, DeviceBranch, device_branches
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
 
@@ -103,19 +103,19 @@ def differences(prepared: Prepared, patched: Iterable[str], usage: Iterable[Path
         device,
         tuple(_versions(prepared, found)),
         tuple(_packages(prepared, found)),
-        tuple(device_branches(code, files, *_machines(prepared, found))),
+        tuple(device_branches(code, files, *_branch_facts(prepared, found))),
         executed=bool(imported),
     )
 
 
-def _machines(prepared: Prepared, found: Mapping[str, str | None]) -> tuple[Machine, Machine]:
-    """Return the rehearsal's machine and the run's."""
+def _branch_facts(prepared: Prepared, found: Mapping[str, str | None]) -> tuple[BranchFacts, BranchFacts]:
+    """Return what branches depend on, in the rehearsal and in the run."""
     here = _known({"python": ".".join(map(str, prepared.interpreter.version)), "torch": found.get("torch")})
     wanted = _known(prepared.lock.host)
     both = here.keys() & wanted.keys()
     return (
-        Machine("cpu", {name: here[name] for name in both}),
-        Machine(prepared.recipe.device, {name: wanted[name] for name in both}),
+        BranchFacts("cpu", {name: here[name] for name in both}),
+        BranchFacts(prepared.recipe.device, {name: wanted[name] for name in both}),
     )
 
 

@@ -1,0 +1,1 @@
+"""Differences between a rehearsal and the run that it is for."""
