@@ -286,6 +286,18 @@ def test_a_matrix_that_no_update_changes_is_named(sync: Sync, tmp_path: Path) ->
         found.require_equal(tmp_path)
 
 
+def test_an_expert_without_tokens_counts_as_trained_in_the_first_steps(sync: Sync, tmp_path: Path) -> None:
+    """With another's matrix of the same kind; later each expert has to have learnt."""
+    silent = EXPERT.format(3)
+    for number in range(8):
+        with torch.no_grad():
+            for name, value in sync.trainer.named_parameters():
+                if number and name != silent:
+                    value += 0.01
+        sync.enter()
+        assert read_weight_syncs([tmp_path / "usage"]).untrained == ([silent] if number == 7 else [])
+
+
 def test_an_update_of_another_attempt_counts(tmp_path: Path) -> None:
     """Few steps after a resume may leave a weight as it was."""
     for name, untrained in (("1", ["a"]), ("2", ["a", "b"]), ("3", [])):

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ from .tensor_difference import Tensors, difference, equal, loaded, norms
 
 NUMBER_OF_CHANGED_SYNC = 2
 _LEAST_CHANGE = 16  # steps of bfloat16, in which the rollout holds its weights
+_SYNC_OF_ALL_EXPERTS = 8
+"""Sync until which an expert may have had no token to learn from: its matrices count as trained with another's."""
 _LISTED = 8  # tensors that an error names
 
 
@@ -205,11 +208,12 @@ class Check:
         if self.number <= NUMBER_OF_CHANGED_SYNC:
             return []
         tensors = self.trained.tensors
-        return sorted(
-            name
-            for name, value in self.first.items()
-            if value.dim() > 1 and torch.equal(value, tensors[name])
-        )
+        matrices = {name for name, value in self.first.items() if value.dim() > 1}
+        same = {name for name in matrices if torch.equal(self.first[name], tensors[name])}
+        if self.number < _SYNC_OF_ALL_EXPERTS:
+            trained = {_of_any_expert(name) for name in matrices - same}
+            same = {name for name in same if _of_any_expert(name) not in trained}
+        return sorted(same)
 
     def _phase(self, part: Held, got: torch.Tensor, want: torch.Tensor) -> str:
         sent = self.sent.get(part.name)
@@ -252,6 +256,10 @@ class Check:
         places = {str(getattr(module, "__file__", None) or "") for module in list(sys.modules.values())}
         files = sorted(str(Path(place).resolve()) for place in places if place.endswith(".py"))
         (Path(folder) / f"executed-{process}.json").write_text(json.dumps(files))
+
+
+def _of_any_expert(name: str) -> str:
+    return re.sub(r"\.experts\.[0-9]+\.", ".experts.*.", name)
 
 
 def _begins_with_checkpoint() -> bool:
