@@ -67,7 +67,7 @@ def _lines() -> Iterator[str]:
         yield f"\n### {heading}"
         for symptom in symptoms:
             cause = symptom.cause.replace("{address}", "the host that the message names")
-            yield f"\n```text\n{symptom.printed}\n```\n"
+            yield f"\n```output\n{symptom.printed}\n```\n"
             yield f"{_coded(cause)} **Fix:** {_coded(symptom.hint)} (Source: {symptom.source})"
     yield _BEHAVIOUR.rstrip()
     faults = read_catalogue()

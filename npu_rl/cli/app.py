@@ -39,7 +39,7 @@ app = typer.Typer(
             "schema": f"{HIDDEN}older_spellings:schema",
         }
     ),
-    help="Pinned, merged, patched and proven source trees for RL post-training on Ascend NPUs.",
+    help="Build one source tree for RL post-training on Ascend NPUs, prove it, and train with it.",
     epilog="\n\n".join(
         (
             block(

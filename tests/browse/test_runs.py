@@ -204,6 +204,16 @@ def test_what_differs_between_two_runs(runs: Runs) -> None:
     assert found["not_compared"] == []
 
 
+def test_parts_of_an_environment_are_compared_by_name(runs: Runs) -> None:
+    for name, code in (("one", "a" * 40), ("two", "b" * 40)):
+        folder = run(runs.root, name).folder
+        parts = {"tree": {"id": code[:12], "value": {"code": code}}, "built": {"id": "0", "value": {}}}
+        facts = {"hostname": "h", "environment": {"id": f"env:{code}", "parts": parts}}
+        (folder / "attempts/1/host.json").write_text(json.dumps(facts))
+    found = runs.json("compare", "one", "two")["differences"]["host"]
+    assert found == [{"name": "environment.tree.code", "a": "a" * 40, "b": "b" * 40}]
+
+
 def test_the_same_run_does_not_differ(runs: Runs) -> None:
     run(runs.root, "one", lr="3e-3")
     run(runs.root, "two", lr="0.003")

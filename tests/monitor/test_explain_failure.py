@@ -154,7 +154,7 @@ def test_a_raylet_that_ended_at_the_start(tmp_path: Path) -> None:
     )
     told = sure(found(tmp_path, "npu-rl: starting Ray\n" + text, code=1))
     assert "raylet of that node exited" in told.cause and "raylet.out" in told.hint
-    assert (told.line, told.source) == (2, "ray#21479")
+    assert (told.line, told.source) == (2, "ray#21479, smallpond#17")
 
 
 def test_a_symptom_near_an_unknown_error_is_told_as_a_guess(tmp_path: Path) -> None:
@@ -230,9 +230,21 @@ def test_every_row_of_the_table_is_whole_and_names_where_it_is_from() -> None:
     assert len({symptom.pattern.pattern for symptom in SYMPTOMS}) == len(SYMPTOMS)
 
 
+def test_each_symptom_shows_a_line_of_a_log_without_gaps() -> None:
+    """What the page on troubleshooting shows is searched for by people who have the line before them."""
+    for symptom in SYMPTOMS:
+        line = symptom.printed
+        assert line == line.strip() and "\n" not in line
+        assert not re.search(r"\.\.\.|…|\*\*|\bID\b|<\w+>", line), f"not a quotation: {line}"
+        assert symptom.pattern.search(line)
+
+
 # What the programs really print, one line each; taken from the threads that the rows name.
 PRINTED = [
-    ("TypeError: MLA.__init__() got an unexpected keyword argument 'k_channels'", "multi_latent_attention"),
+    (
+        "TypeError: DotProductAttention.__init__() got an unexpected keyword argument 'k_channels'",
+        "multi_latent",
+    ),
     ("AssertionError: MLA is not supported with Tensor Parallelism yet!", "actor.parallel.tensor"),
     ("AssertionError: camem allocator is not available", "rollout.free_cache"),
     ("ImportError: libatb.so: cannot open shared object file: No such file or directory", "nnal/atb"),

@@ -19,17 +19,18 @@ _INTRODUCTION = """\
 
 Written by `.ci/regenerate` from `npu_rl/recipes/faults/catalogue/`.
 
-What the upstreams of the bundled stacks compute wrongly, or die or hang of without a useful message. Each fault has a
-witness: a short script that executes functions of the tree on a CPU, with stand-ins for what only an NPU has. It shows
-the fault in those functions; it does not show a training. Figures marked "witness" are those that the script printed
-for one tree. What a fault does to the metrics of a run was not measured unless a figure says so, and nothing was
-measured on an NPU or a GPU.
+These are places where the upstreams of the bundled stacks compute something wrong, end a run or let it hang, without
+a message that names the cause. Each fault has a witness: a short script that executes functions of the tree on a CPU,
+with stand-ins for what only an NPU has. It shows the fault in those functions; it does not show a training. Figures
+marked "witness" are those that the script printed for one tree. What a fault does to the metrics of a run was not
+measured unless a figure says so, and nothing was measured on an NPU or a GPU.
 
-`npu-rl faults` judges a workspace by a few texts of its files, whatever version it claims to be: those of the faulty
-code, and those of each known fix. A fix by other words is not seen; `npu-rl faults --run` executes the witnesses, and
-reports where they differ. the extra `faults` of npu-rl has the packages that they import. Without npu-rl, run a
-witness in the folder that has verl, vLLM and the others, with the variables that its entry names:
-`NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`; the stand-ins are folders of `npu_rl/training/standins/`.
+`npu-rl faults` searches the files of a workspace for the text of the faulty code and of each known fix, whatever
+version the tree claims to be. It misses a fix that is written in other words; `npu-rl faults --run` executes the
+witnesses and reports where they differ. npu-rl's extra `faults` installs the packages that they import. To run a
+witness without npu-rl, start it in the folder that has verl, vLLM and the others, with the variables that its entry
+names: `NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`. The stand-ins are folders of
+`npu_rl/training/standins/`.
 
 One bundled stack has open faults with a wrong result: the quickstart, whose packages are as released but for one patch.
 They are actor-ignores-temperature, aux-loss-counts-chosen and weight-decay-by-number, all of Megatron's workers. Its

@@ -20,6 +20,7 @@ from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.key_check import check_keys, read_trainer
 from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
 from npu_rl.recipes.judgement.named_files import named_file_findings
+from npu_rl.recipes.judgement.one_cause import merge_by_cause
 from npu_rl.recipes.judgement.overruling import overrule
 from npu_rl.recipes.judgement.prepared_data import RULES as DATA_RULES
 from npu_rl.recipes.judgement.prepared_data import prepared_data_findings
@@ -160,7 +161,14 @@ def _judge(
     if answers is not None:
         answers.save()
     key_findings = _drop_unexplained(key_findings, plan.findings())
-    plan_findings = _drop_implied(plan.findings(), key_findings, loaded.recipe.plan.except_)
+    excepted = loaded.recipe.plan.except_
+    plan_findings = merge_by_cause(
+        loaded,
+        _drop_implied(plan.findings(), key_findings, excepted),
+        key_findings,
+        excepted,
+        lambda changed: plan_of(changed, code, machine, config).findings(),
+    )
     plan = _skip_implied_rules(plan, plan_findings)
     faults = judge_faults(loaded, code, plan.facts.env)
     key_findings += faults.key_findings

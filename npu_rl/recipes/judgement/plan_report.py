@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from textwrap import wrap
 from typing import Any
 
 from npu_rl.recipes.judgement.judgement import Judgement
@@ -28,7 +29,7 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
     recipe = judgement.recipe
     world = f"{recipe.cluster.world} {'die' if recipe.cluster.world == 1 else 'dies'}"
     lines = [
-        f"{recipe.name}: {recipe.title}",
+        *wrap(f"{recipe.name}: {recipe.title}", 80, subsequent_indent="  ", break_long_words=False),
         f"{recipe.device}, {recipe.cluster.nodes} x {recipe.cluster.dies} = {world}",
     ]
     if plan is None:
@@ -123,7 +124,7 @@ def _disk_and_token_lines(plan: Plan, speed: float | None) -> Iterator[str]:
             least, most = loading.seconds(speed)
             at_rate = f": {_duration(least)} to {_duration(most)} at {speed / 1e9:g} GB/s"
         yield (
-            f"Loading reads {gb(loading.once)} (each tensor once a role) to {gb(loading.by_die)} (each die its own)"
+            f"Loading reads {gb(loading.once)} (each tensor once) to {gb(loading.by_die)} (each die its own)"
         )
         yield f"  from storage{at_rate or ': for the time, give --storage-gbs'}"
     if tokens is not None:

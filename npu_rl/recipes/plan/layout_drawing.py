@@ -1,4 +1,4 @@
-"""The layout drawn as plain text within 100 columns: ranks by pipeline stage, process groups, rollout."""
+"""The layout drawn as plain text within 80 columns: ranks by pipeline stage, process groups, rollout."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from npu_rl.recipes.sizing.process_groups import Ranks, rollout_members, train_g
 from npu_rl.recipes.sizing.weight_sizes import stage_ranges
 
 _GROUPS_SHOWN = 3  # groups of one kind that are written out
-_WIDTH = 98  # with the two columns it is indented by
+_WIDTH = 78  # with the two columns it is indented by
 
 
 def draw_layout(facts: PlanInputs, memory: Memory | None) -> list[str]:
@@ -36,7 +36,7 @@ def _megatron_lines(facts: PlanInputs, layout: Parallelism, memory: Memory | Non
     experts = f"ETP{layout.expert_tensor} x EP{train.expert} x EDP{sizes['expert_data']}"
     yield f"training: {layout.world} dies = {dense}; experts {experts}"
     ranges = stage_ranges(layout.stage_layers)
-    yield "stage  layers            ranks       nodes    experts of a die  parameters of a die"
+    yield "stage  layers        ranks       nodes    experts a die  parameters a die"
     each = layout.world // train.pipeline
     for number, layers in enumerate(ranges):
         yield _stage_line(facts, number, layers, each, memory)
@@ -67,8 +67,8 @@ def _stage_line(facts: PlanInputs, number: int, layers: range, each: int, memory
     parameters = f"{sum(memory.stages[number].counts.values()) / 1e9:.3f} B" if memory else "?"
     nodes = _range_text(begin // dies, (begin + each - 1) // dies)
     return (
-        f"{number:>5}  {counts:<16}  {_range_text(begin, begin + each - 1):<10}  {nodes:<7}  "
-        f"{f'{experts} of {facts.shape.experts}':<16}  {parameters:<9} {' and '.join(ends)}"
+        f"{number:>5}  {counts:<12}  {_range_text(begin, begin + each - 1):<10}  {nodes:<7}  "
+        f"{f'{experts} of {facts.shape.experts}':<13}  {parameters:<9} {' and '.join(ends)}"
     ).rstrip()
 
 

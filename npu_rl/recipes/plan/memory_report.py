@@ -19,6 +19,8 @@ RANGE = (
 )
 """What the ends of a phase's range rest on. tests/plan/test_measured.py holds the figures."""
 
+_SHORT = {"dense layers": "dense", "shared experts": "shared"}  # in the heads of a table of 80 columns
+
 
 def memory_json(memory: Memory) -> dict[str, Any]:
     """Return the memory as JSON, in bytes. `estimates` lists the ids of the estimated parts."""
@@ -87,11 +89,7 @@ def memory_text(memory: Memory, host: int | None) -> Iterator[str]:
             f"{gb(one.states):<9}  {gb(total(one.on_host))}"
         )
     yield "  parameters by component, in millions:"
-    names = list(dict.fromkeys(name for one in memory.stages for name in one.counts))
-    yield f"  stage  {'  '.join(f'{name:>{max(7, len(name))}}' for name in names)}"
-    for number, one in enumerate(memory.stages):
-        cells = (f"{one.counts[name] / 1e6:>{max(7, len(name))}.1f}" for name in names)
-        yield f"  {number:>5}  {'  '.join(cells)}"
+    yield from _component_lines(memory)
     if memory.engine is not None:
         counts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in memory.engine.counts.items())
         yield "Parameters of a die in the rollout"
@@ -122,9 +120,23 @@ def checkpoints_text(checkpoints: Checkpoints) -> str:
     return f"Checkpoints: {checkpoints.written} of {gb(checkpoints.each)}, {kept}: {gb(checkpoints.disk)} at once"
 
 
+def _component_lines(memory: Memory) -> Iterator[str]:
+    """Yield a table of each stage's parameters by component, each column as wide as it needs to be."""
+    names = list(dict.fromkeys(name for one in memory.stages for name in one.counts))
+    columns = [
+        [_SHORT.get(name, name), *(f"{one.counts[name] / 1e6:.1f}" for one in memory.stages)]
+        for name in names
+    ]
+    widths = [max(map(len, column)) for column in columns]
+    for number, cells in enumerate(zip(*columns, strict=True)):
+        stage = "stage" if number == 0 else str(number - 1)
+        row = "  ".join(f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True))
+        yield f"  {stage:>5}  {row}"
+
+
 def _phase_lines(phase: Phase, stages: int) -> Iterator[str]:
-    where = f" (stage {phase.stage} needs most)" if stages > 1 else ""
-    of_it = f", {gb(phase.estimated)} of it estimated" if phase.estimated else ""
+    where = f" (stage {phase.stage})" if stages > 1 else ""
+    of_it = f", {gb(phase.estimated)} estimated" if phase.estimated else ""
     low, high = gb(phase.low), gb(phase.total)
     size = high if phase.low == phase.total else f"{low} - {high}"
     if low[-2:] == high[-2:]:
@@ -132,7 +144,7 @@ def _phase_lines(phase: Phase, stages: int) -> Iterator[str]:
     yield f"At once on a die, {phase.name.label}{where}: {size}{of_it}"
     if phase.low != phase.total:
         yield (
-            f"  the range: up to {gb(phase.by_lengths)} by the lengths of sequences, "
+            f"  range: up to {gb(phase.by_lengths)} by the lengths of sequences, "
             f"{gb(phase.other_estimates)} by other estimates"
         )
     yield from _part_lines(phase.parts)
@@ -154,4 +166,4 @@ def _estimates(parts: Parts) -> list[str]:
 def _wrapped(text: str) -> Iterator[str]:
     from textwrap import wrap
 
-    yield from wrap(text, 98, initial_indent="  ", subsequent_indent="    ", break_long_words=False)
+    yield from wrap(text, 80, initial_indent="  ", subsequent_indent="    ", break_long_words=False)

@@ -20,7 +20,7 @@ from npu_rl.training.record.recorded_run import RecordedRun
 
 # Variables that npu-rl sets anew for each attempt, from the run's folder, its nodes and the tree.
 _OF_AN_ATTEMPT = {
-    *("NPU_RL_BYTE_CODE", "NPU_RL_NODES", "NPU_RL_RAY", "NPU_RL_RUN", "NPU_RL_USAGE"),
+    *("NPU_RL_BYTE_CODE", "NPU_RL_NODES", "NPU_RL_PHASES", "NPU_RL_RAY", "NPU_RL_RUN", "NPU_RL_USAGE"),
     *("PYTHONPYCACHEPREFIX", "TENSORBOARD_DIR"),
 }
 _RECENT = 50  # last steps whose medians are compared
@@ -187,7 +187,13 @@ def _environment(run: RecordedRun) -> dict[str, str]:
 
 
 def _host(run: RecordedRun) -> dict[str, str]:
-    found = {str(name): str(value) for name, value in run.last.host.items()} if run.last else {}
+    """Return the facts of the host, each part of its environment by name and without the parts' ids."""
+    facts = dict(run.last.host) if run.last else {}
+    environment = facts.pop("environment", None)
+    parts = environment.get("parts") if isinstance(environment, Mapping) else None
+    found = _flat(facts)
+    for name, part in parts.items() if isinstance(parts, Mapping) else ():
+        found |= _flat({f"environment.{name}": part.get("value") if isinstance(part, Mapping) else part})
     return found if run.nodes is None else {**found, "nodes": str(run.nodes)}
 
 

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from textwrap import wrap
 from typing import Any
 
 from npu_rl.common.printable import counted
@@ -21,6 +22,7 @@ from npu_rl.training.record.recorded_run import RecordedRun
 
 _RECENT = 50  # last steps whose medians are shown
 _ALARMS = 20  # causes, of the text
+_TIED = "\N{NO-BREAK SPACE}"  # between a name and its figure, which one line keeps together
 
 
 @dataclass(frozen=True)
@@ -149,7 +151,9 @@ class RunPage:
         if not self.phases:
             return
         yield f"phases (seconds, median of the last {min(len(self.run.points), _RECENT)} steps)"
-        yield "  " + "  ".join(f"{name} {value:.3g}" for name, value in self.phases.items())
+        figures = [f"{name} {value:.3g}".replace(" ", _TIED) for name, value in self.phases.items()]
+        lines = wrap("  ".join(figures), 78, break_long_words=False, break_on_hyphens=False)
+        yield from (f"  {line.replace(_TIED, ' ')}" for line in lines)
         if self.tokens is not None:
             dies = self.run.dies_per_card
             card = f", {self.tokens * dies:.0f} per card" if dies > 1 else ""
@@ -220,7 +224,9 @@ class RunPage:
             ("record", str(run.folder)),
         ]
         width = max(len(label) for label, value in rows if value)
-        yield from (f"  {label:<{width}}  {value}" for label, value in rows if value)
+        for label, value in rows:
+            if value:
+                yield from _folded(f"  {label:<{width}}  ", value)
 
 
 # -- words -------------------------------------------------------------------------------------------------
@@ -232,6 +238,17 @@ def _by_cause(alarms: Sequence[RecordedAlarm]) -> list[list[RecordedAlarm]]:
     for alarm in alarms:
         found.setdefault((alarm.kind, alarm.cause), []).append(alarm)
     return list(found.values())
+
+
+def _folded(head: str, value: str) -> Iterator[str]:
+    """Yield a value beside its label; a list of several on lines of 80 columns."""
+    lines = (
+        wrap(value, 80 - len(head), break_long_words=False, break_on_hyphens=False)
+        if ", " in value
+        else [value]
+    )
+    yield head + lines[0]
+    yield from (" " * len(head) + line for line in lines[1:])
 
 
 def _labelled(indent: int, **texts: str) -> Iterator[str]:

@@ -14,7 +14,8 @@ class Symptom:
         pattern: Searched in the plain text of a log.
         cause: Text in which {address} is what the pattern's group of that name has found.
         source: OWNER#NUMBER of an issue thread, or path@version.
-        printed: A line of a log that has the pattern, for the page on troubleshooting.
+        printed: A line of a log that has the pattern, as the program wrote it, for the page on troubleshooting: people
+            search it for what stands in their log.
     """
 
     pattern: re.Pattern[str]
@@ -63,14 +64,16 @@ _TREE = (
         "MindSpeed at this pin does not support multi-head latent attention with tensor parallelism.",
         "Set actor.parallel.tensor to 1, and shard the model with actor.parallel.pipeline and actor.parallel.expert.",
         "MindSpeed@7ff818c4",
-        "AssertionError: MLA is not supported with Tensor Parallelism yet!",
+        "AssertionError: MLA is not supported with Tensor Parallelism yet,     use Expert Parallelism and Pipeline "
+        "Parallelism for better performance.",
     ),
     _symptom(
         r"argument 'k_channels'",
         "Megatron-core built standard attention for a model with latent attention, because its key is not set.",
         "Set actor.transformer.multi_latent_attention to true (MindSpeed's own key has another name).",
         "megatron/core@0.12.1",
-        "TypeError: MLA.__init__() got an unexpected keyword argument 'k_channels'",
+        "TypeError: DotProductAttention.__init__() got an unexpected keyword argument 'k_channels' when instantiating "
+        "DotProductAttention",
     ),
     _symptom(
         r"args is not initialized",
@@ -84,7 +87,7 @@ _TREE = (
         "vllm-ascend at this pin reads VLLM_ENABLE_FIX_ROUTE without a default.",
         "Set env.VLLM_ENABLE_FIX_ROUTE to 0.",
         "vllm_ascend/ops/fused_moe.py@f20869ef",
-        "... int(os.getenv('VLLM_ENABLE_FIX_ROUTE')) ... TypeError",
+        'if int(os.getenv("VLLM_ENABLE_FIX_ROUTE")) == 1:',
     ),
     _symptom(
         r"Key '[^']+' is not in struct|Could not override '[^']+'|ConfigAttributeError",
@@ -94,11 +97,12 @@ _TREE = (
         "Key 'rolout' is not in struct",
     ),
     _symptom(
-        r"InvalidVersion: ",
+        r"InvalidVersion: |Invalid vllm version",
         "vLLM installed from source has no valid version number.",
         "Set env.VLLM_VERSION to the release in the tree, such as 0.9.1.",
-        "vllm-ascend FAQ 14",
-        "packaging.version.InvalidVersion: Invalid version: 'dev'",
+        "vllm-ascend FAQ 14, vllm_ascend/utils.py@0.9.1",
+        "ValueError: Invalid vllm version dev found. A dev version of vllm is installed probably. Set the environment "
+        "variable VLLM_VERSION to control it by hand. And please make sure the value follows the format of x.y.z.",
     ),
     _symptom(
         r"Failed to compile the C\+\+ dataset helper functions",
@@ -153,8 +157,10 @@ _LOST_NODES = (
         NODE_MARKED_DEAD,
         "The node {address} left the Ray cluster: it no longer answers.",
         _LOST_HINT,
-        "ray/src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1",
-        "The node with node id: ID and address: 10.0.0.3 and node name: 10.0.0.3 has been marked dead",
+        "ray#54035, ray/src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1",
+        "The node with node id: ada3a3771fac751bd7c6b674e3b5e2df045b93550e6d31a410cad0be and address: 156.176.0.154 "
+        "and node name: 156.176.0.154 has been marked dead because the detector has missed too many heartbeats from "
+        "it.",
     ),
     _symptom(
         rf"(?:\bip: {_ADDRESS}\s*\n[^\n]{{0,200}})?The actor died because its node has died",
@@ -167,22 +173,25 @@ _LOST_NODES = (
         rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
         "Look at the log of that node's workers first, then at the host. Continue with --resume.",
-        "gloo/transport/tcp/pair.cc of torch@2.13.0",
-        "RuntimeError: Read error [10.0.0.3]:41234: Connection reset by peer",
+        "Mooncake#842, gloo/transport/tcp/pair.cc of torch@2.13.0",
+        "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:535] Read error [10.1.3.122]:42916: "
+        "Connection reset by peer",
     ),
     _symptom(
         rf"Connection closed by peer \[{_ADDRESS}\]",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
         "Look at the log of that node's workers first, then at the host. Continue with --resume.",
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
-        "RuntimeError: Connection closed by peer [10.0.0.3]",
+        "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by "
+        "peer [127.0.0.1]:41350. This is typically caused by a remote worker crashing.",
     ),
     _symptom(
         rf"ipv4:{_ADDRESS}:\d+[^\n]{{0,200}}Connection reset by peer",
         "A process of Ray on {address} is gone: it died, or its node or the network to it did.",
         _LOST_HINT,
-        "grpc of ray@2.42.1",
-        "Failed to connect to ipv4:10.0.0.3:6379: recvmsg:Connection reset by peer",
+        "ray#24466, grpc of ray@2.42.1",
+        '"description":"Error received from peer ipv4:10.96.58.42:50051","file":"src/core/lib/surface/call.cc",'
+        '"file_line":1074,"grpc_message":"Connection reset by peer","grpc_status":14',
     ),
 )
 _RESOURCES = (
@@ -198,8 +207,9 @@ _RESOURCES = (
         r"No available node types can fulfill resource request|cannot be scheduled right now",
         "Ray is waiting for a resource that no node has.",
         "Compare `ray status` with cluster.nodes and cluster.dies.",
-        "verl#3583",
-        "No available node types can fulfill resource request",
+        "verl#3583, rllm#35",
+        "(autoscaler +34s) Error: No available node types can fulfill resource request defaultdict(<class 'float'>, "
+        "{'CPU': 8.0, 'GPU': 8.0}). Add suitable node types to this cluster to resolve this issue.",
     ),
     _symptom(
         r"Error setting ASCEND_RT_VISIBLE_DEVICES",
@@ -207,7 +217,7 @@ _RESOURCES = (
         "Set env.RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES to 1; on several nodes, also in the shell that "
         "starts Ray.",
         "vllm-ascend#2879",
-        "Error setting ASCEND_RT_VISIBLE_DEVICES",
+        'Exception: Error setting ASCEND_RT_VISIBLE_DEVICES: local range: [8, 12) base value: "0,1,2,3,4,5,6,7"',
     ),
     _symptom(
         r"node running low on memory|exceeds the memory usage threshold|ray\.exceptions\.OutOfMemoryError",
@@ -222,8 +232,9 @@ _RESOURCES = (
         "A device ran out of memory.",
         "Lower rollout.memory_share, rollout.log_prob_micro_batch or actor.micro_batch; or set offload.parameters, "
         "offload.gradients and offload.optimizer to true.",
-        "vllm-ascend#977",
-        "RuntimeError: NPU out of memory. Tried to allocate 20.00 MiB",
+        "vllm-ascend#977, #19",
+        "RuntimeError: NPU out of memory. Tried to allocate 22.00 MiB (NPU 6; 60.97 GiB total capacity; 10.24 GiB "
+        "already allocated; 10.24 GiB current active; 19.79 MiB free; 10.65 GiB reserved in total by PyTorch)",
     ),
     _symptom(
         r"Memory usage increased after sleeping",
@@ -234,12 +245,13 @@ _RESOURCES = (
         "AssertionError: Memory usage increased after sleeping.",
     ),
     _symptom(
-        r"expandable_segments[^\n]*(?:not supported|conflict|memory pool)",
+        r"[Ee]xpandable[_ ]segments[^\n]*(?:not supported|conflict|memory pool)",
         "vLLM's sleep mode does not work with expandable segments.",
-        "Set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:False; or, if the tree has it, enable "
-        "adaptations.rollout-offload.",
-        "ms-swift#6636, vllm#14189",
-        "... expandable_segments ... not supported ...",
+        "Set the variable that asks for them, env.PYTORCH_NPU_ALLOC_CONF or env.PYTORCH_CUDA_ALLOC_CONF, to "
+        "expandable_segments:False; or, if the tree has it, enable adaptations.rollout-offload.",
+        "ms-swift#6636, vllm#14189, vllm_ascend/device_allocator/camem.py@0.9.1",
+        "AssertionError: Expandable segments are not compatible with memory pool. Please track "
+        "https://github.com/pytorch/pytorch/issues/147851 for the latest updates.",
     ),
     _symptom(
         r"No space left on device",
@@ -255,7 +267,8 @@ _NETWORK = (
         "HCCL rejected the value of an environment variable; this line names it and the valid values.",
         "Correct it under env; `npu-rl recipes check RECIPE` checks HCCL's variables.",
         "hccl/docs/zh/user_guide/fault_diagnosis/env_config_error_EI0001.md@09300b70",
-        "Config_Error(EI0001): Value 1000 for environment variable HCCL_RDMA_SL is invalid.",
+        "[PID:3729526]2025-10-23-17:30:40.098.984Config_Error_Invalid_Environment_Variable(EI0001): Value 1000 for "
+        "environment variable HCCL_RDMA_SL is invalid. Expected value : range[0, 7].",
     ),
     _symptom(
         r"EI0006|Getting socket times out",
@@ -263,36 +276,43 @@ _NETWORK = (
         "Find the rank whose log does not have this error, and read that log; env.HCCL_CONNECT_TIMEOUT sets the "
         "timeout in seconds.",
         "vllm-ascend#486",
-        "Get_Socket_Timeout(EI0006): Getting socket times out.",
+        "EI0006: [PID: 1292363] 2025-04-08-18:07:20.444.436 Getting socket times out. Reason: Remote Rank did not send "
+        "the data in time. Please check the reason for the rank being stuck",
     ),
     _symptom(
         r"EI0009|Transport init error",
         "A link between two devices could not be established.",
         "Read the log of the other rank; check cluster.interface and the device network (`hccn_tool -i N -link -g`).",
         "vllm-ascend#3162",
-        "EI0009: Transport init error.",
+        "EI0009: [PID: 2225827] 2025-09-24-20:59:48.119.066 Transport init error. Reason: [Create][DestLink]Create "
+        "Dest error! createLink para:rank[1]-localUserrank[1]-localIpAddr[172.16.0.114], "
+        "dst_rank[0]-remoteUserrank[0]-remote_ip_addr[172.16.0.114]",
     ),
     _symptom(
         r"EJ0001|Failed to initialize the HCCP process",
         "Processes of an earlier run still use the devices.",
         "Stop them (`npu-smi info` lists them), wait ten seconds, and start again.",
-        "verl#332",
-        "EJ0001: Failed to initialize the HCCP process.",
+        "verl#332, vllm-ascend#2546",
+        "EJ0001: [PID: 35532] 2025-08-26-04:05:21.569.071 Failed to initialize the HCCP process. Reason: Maybe the "
+        "last training process is running.",
     ),
     _symptom(
         r"/\d+ clients joined|client socket has timed out",
         "Some processes did not reach rank 0: the network interface or address is wrong, or a node is missing.",
         "Set cluster.interface to the network interface that reaches the other nodes.",
         "vllm-ascend#167, verl#849",
-        "[c10d] The client socket has timed out after 1800000ms while trying to connect",
+        "[E331 20:50:12.688969421 socket.cpp:1011] [c10d] The client socket has timed out after 1800000ms while trying "
+        "to connect to (10.123.x.x, 38321)",
     ),
     _symptom(
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send)",
         "A collective operation timed out: a rank is slow, stuck or dead.",
         "Find the rank that did not reach it; raise overrides.actor_rollout_ref.nccl_timeout (seconds) if a step can "
         "take that long.",
-        "verl#607",
-        "Watchdog caught collective operation timeout",
+        "verl#607, LlamaFactory#6269",
+        "[rank0]:[E1206 18:44:12.715298746 ProcessGroupNCCL.cpp:607] [Rank 0] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=7753, OpType=_REDUCE_SCATTER_BASE, NumelIn=544997376, NumelOut=68124672, "
+        "Timeout(ms)=600000) ran for 600061 milliseconds before timing out.",
     ),
     _symptom(
         r"Address already in use|EADDRINUSE",
@@ -307,8 +327,10 @@ _NETWORK = (
         "in time on a busy machine, or host memory ran out.",
         "Read the end of that node's raylet.out (in workers/, or in /tmp/ray/session_latest/logs of the node) for the "
         "reason; wait until the machine is less busy, and start again.",
-        "ray#21479",
-        "Failed to register worker to Raylet",
+        "ray#21479, smallpond#17",
+        "[2025-03-03 13:03:38,823 E 53766 2515875] core_worker.cc:499: Failed to register worker to Raylet: IOError: "
+        "[RayletClient] Unable to register worker with raylet. Failed to read data from the socket: End of file "
+        "worker_id=01000000ffffffffffffffffffffffffffffffffffffffffffffffff",
     ),
 )
 _OTHER = (

@@ -202,7 +202,7 @@ def length_rules(facts: PlanInputs) -> Iterator[Rule]:
             "model-positions",
             length <= reach * stretch,
             f"prompt and response {length} tokens; {reach} positions x rope factor {stretch:g} = {reach * stretch:.0f}",
-            f"set data.response_length to {int(reach * stretch) - (length - (facts.whole(_RESPONSE) or 0))} or less",
+            _shorter(facts, int(reach * stretch), length),
             (_RESPONSE,),
         )
     if facts.vllm:
@@ -264,12 +264,18 @@ def _server_positions_rule(facts: PlanInputs, length: int) -> Iterator[Rule]:
         (given or length) <= reach,
         f"max_position_embeddings {reach}, "
         + (f"max_length {given}" if given else f"prompt and response {length} tokens: responses end there"),
-        f"set rollout.max_length to {reach} or less"
-        if given
-        else f"set data.response_length to {reach - length + (facts.whole(_RESPONSE) or 0)} or less",
+        f"set rollout.max_length to {reach} or less" if given else _shorter(facts, reach, length),
         (_LENGTH if given else _RESPONSE,),
         advice=not given,
     )
+
+
+def _shorter(facts: PlanInputs, reach: int, length: int) -> str:
+    """Return the fix for sequences that are too long: a shorter response, or a prompt if that alone is too long."""
+    response = facts.whole(_RESPONSE) or 0
+    if (left := reach - length + response) > 0:
+        return f"set data.response_length to {left} or less"
+    return f"set data.prompt_length so that with data.response_length it is {reach} or less"
 
 
 def _token_limit_rule(facts: PlanInputs, length: int) -> Iterator[Rule]:
