@@ -96,7 +96,7 @@ def _beside(environ: Mapping[str, str], part: str) -> list[str]:
     if part == NNAL:  # .../nnal/atb/latest/atb/cxx_abi_0, as in npu_rl_host.py
         return [os.path.normpath(f"{home}/../../../set_env.sh")]
     # .../ascend-toolkit/latest, which is a link into the folder or out of it; CANN 8.5 has .../cann
-    return [f"{os.path.dirname(home)}/set_env.sh", f"{home}/set_env.sh", f"{home}/../set_env.sh"]
+    return [f"{Path(home).parent}/set_env.sh", f"{home}/set_env.sh", f"{home}/../set_env.sh"]
 
 
 def _variables(output: bytes) -> dict[str, str]:
