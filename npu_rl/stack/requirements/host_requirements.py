@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from packaging.requirements import Requirement
@@ -21,10 +22,18 @@ _SYMPY_BEFORE_2_7, _SYMPY = "sympy==1.13.1", "sympy>=1.13.3"
 
 def host_requirements(manifest: Manifest) -> dict[str, Requirement]:
     """Return torch and its like by canonical name: the version of the manifest's `host`, else of its requirements."""
-    named = {canonicalize_name(one.name): one for one in map(Requirement, manifest.requirements)}
+    versions = {field: getattr(manifest.host, field) for field in HOST_PACKAGES}
+    return named_host_requirements(versions, manifest.requirements)
+
+
+def named_host_requirements(
+    versions: Mapping[str, str | None], requirements: Iterable[str]
+) -> dict[str, Requirement]:
+    """Return the same of a `host` and requirements, such as those of a lock."""
+    named = {canonicalize_name(one.name): one for one in map(Requirement, requirements)}
     found = {}
     for field in HOST_PACKAGES:
-        name, version = canonicalize_name(field), getattr(manifest.host, field)
+        name, version = canonicalize_name(field), versions.get(field)
         if version is not None:
             found[str(name)] = Requirement(f"{name}=={version}")
         elif name in named:
