@@ -78,6 +78,8 @@ def create(
     The file has the manifests with their locks, git objects, sdists and patches, and npu-rl's own wheel with all that
     it needs. `npu-rl bundle show FILE` prints how a host without a network starts from it.
     """
+    from functools import partial
+
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.bundles.create_bundle import BundleOrder, create_bundle
     from npu_rl.stack.bundles.program_packages import add_program
@@ -91,7 +93,8 @@ def create(
     order = BundleOrder(ordered, wheels, user_path(output, "--output"), key, jobs)
     if_interrupted(STARTS_OVER)
     with watcher() as shown:
-        made = create_bundle(order, network(rewrite, offline=offline), shown, add_program)
+        program = partial(add_program, offline=offline, installer=wheels)
+        made = create_bundle(order, network(rewrite, offline=offline), shown, program)
     if json:
         print_json({"path": str(order.output), "id": made.id, "bytes": made.size, "kinds": dict(made.sizes)})
         return
@@ -107,7 +110,8 @@ def _targets(
     from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
 
     known = targets(loaded.manifest.device, loaded.manifest.host.python)
-    found = [choose_target(known, python, machine) for python in pythons for machine in machines]
+    options = ("--python", "--platform")
+    found = [choose_target(known, python, machine, options) for python in pythons for machine in machines]
     return list(dict.fromkeys(found))
 
 
@@ -129,15 +133,18 @@ def show(
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.bundles.create_bundle import sizes_by_kind
     from npu_rl.stack.bundles.read_bundle import open_bundle
-    from npu_rl.stack.bundles.start_lines import packages_line, start_lines
+    from npu_rl.stack.bundles.start_lines import host_line, packages_line, start_lines
+    from npu_rl.stack.requirements.host_requirements import named_host_requirements
 
     signers = user_path(verify_with, "--verify-with") if verify_with is not None else None
     with open_bundle(user_path(bundle_file), signers) as bundle:
         kinds = sizes_by_kind(bundle.facts.sizes)
         lines = start_lines(bundle.facts, bundle_file, str(verify_with) if verify_with is not None else None)
         packages = packages_line(bundle.facts)
+        lock = bundle.locks[bundle.facts.stacks[0].name]
+        missing = list(map(str, named_host_requirements(lock.host, lock.requirements).values()))
         if json:
-            print_json(_json(bundle, kinds, [*lines, *([packages] if packages else [])]))
+            print_json(_json(bundle, kinds, [*lines, *([packages] if packages else [])], missing))
             return
     say(f"{bundle_file}: {amount(bundle.size)}, made by npu-rl {bundle.facts.npu_rl}; all of its hashes hold")
     say(f"  id        {bundle.facts.id}")
@@ -155,6 +162,9 @@ def show(
     if packages:
         say("The packages to train with, into the same environment:")
         say(packages)
+    if packages and missing:
+        say(f"Not in it, since the host brings them: {', '.join(missing)}. With wheels of your own:")
+        say(host_line(bundle.facts))
 
 
 def _signed(bundle: OpenBundle) -> str:
@@ -163,7 +173,7 @@ def _signed(bundle: OpenBundle) -> str:
     return "yes, by whom is told with --verify-with" if bundle.is_signed else "no"
 
 
-def _json(bundle: OpenBundle, kinds: dict[str, int], lines: list[str]) -> dict[str, Any]:
+def _json(bundle: OpenBundle, kinds: dict[str, int], lines: list[str], missing: list[str]) -> dict[str, Any]:
     facts = bundle.facts
     return {
         "path": str(bundle.path),
@@ -184,4 +194,5 @@ def _json(bundle: OpenBundle, kinds: dict[str, int], lines: list[str]) -> dict[s
             for name, size in sorted(facts.sizes.items())
         ],
         "start": lines,
+        "of_the_host": missing,
     }

@@ -160,6 +160,10 @@ def setup(
             outcome = run(request, tell)
             digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
         if packages is not None:
+            if venv is not None:
+                from npu_rl.workspace.packages.install_command import keep_begun
+
+                keep_begun(paths, packages.target.root)
             packages = install_planned(asked, packages)
     if packages is not None:
         python = packages.target.path if venv is not None else python

@@ -90,11 +90,12 @@ def _environment(paths: WorkspacePaths, report: Report) -> WorkspaceEnvironment 
     from npu_rl.cli.show import tell
     from npu_rl.common.errors import NpuRlError
     from npu_rl.training.host.workspace_environment import python_version, workspace_environment
+    from npu_rl.training.run.allow_drift import drift_digest
     from npu_rl.workspace.folder.chosen_interpreter import choose
 
     try:
         python = choose(None, paths, report.receipt.setup)
-        return workspace_environment(report, python_version(python))
+        return workspace_environment(report, python_version(python), changed=drift_digest(paths, report))
     except NpuRlError as error:
         tell(f"note: the environment has no id here: {error.what}")
         return None

@@ -71,6 +71,21 @@ def test_a_signature_is_of_this_list_alone(signed: Path, keys: Path, tmp_path: P
     assert verify(members[LIST], members[SIGNATURE], keys / "allowed_signers") == "maker@example.org"
 
 
+def test_a_key_that_is_git_s_signer_first_is_found_in_a_later_line(
+    signed: Path, keys: Path, tmp_path: Path
+) -> None:
+    """ssh-keygen finds a key's first line, whatever the namespace; git's own file of signers has such lines."""
+    members, key = members_of(signed), (keys / "a.pub").read_text()
+    signers = tmp_path / "signers"
+    signers.write_text(f'maker@example.org namespaces="git" {key}other@example.org {key}')
+    assert verify(members[LIST], members[SIGNATURE], signers) == "other@example.org"
+    signers.write_text(f'maker@example.org namespaces="git" {key}other@example.org namespaces="file" {key}')
+    with pytest.raises(BundleError, match="not signed by an allowed signer"):
+        verify(members[LIST], members[SIGNATURE], signers)
+    with pytest.raises(BundleError, match="not signed by an allowed signer"):
+        verify(b"other", members[SIGNATURE], keys / "allowed_signers")
+
+
 def members_of_sealed(members: Members) -> Members:
     """The members of a bundle with other content, not signed."""
     import io

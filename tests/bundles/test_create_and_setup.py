@@ -14,6 +14,8 @@ from npu_rl.stack.bundles.bundle_names import UNITS, of_kind
 from npu_rl.stack.bundles.bundled_store import bundled_store
 from npu_rl.stack.bundles.read_bundle import open_bundle
 from npu_rl.stack.lock import lock_model
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.requirements.host_requirements import host_requirements, named_host_requirements
 from tests.bundles.made import MadeStack, members_of, opened, sealed
 from tests.support import assert_told, clean_env, ok, run_cli, run_program
 
@@ -180,3 +182,26 @@ def test_show_tells_and_prints_two_lines(stack: MadeStack, tmp_path: Path) -> No
     ok(run_program(["sh", "-c", unpack], env=env, cwd=tmp_path))
     assert (tmp_path / "npu-rl-start/manifests/m/m.lock.json").exists()
     assert sorted(path.name for path in (tmp_path / "npu-rl-start").iterdir()) == ["manifests", "npu-rl"]
+
+
+def test_packages_of_the_host_are_named_where_the_others_are(stack: MadeStack, tmp_path: Path) -> None:
+    members = members_of(stack.file)
+    wheels = {"wheels/one-1-py3-none-any.whl": b"1", "npu-rl/uv-1-py3-none-any.whl": b"2"}
+    (tmp_path / "w.tar").write_bytes(sealed({**members, **wheels}))
+    env = clean_env(tmp_path)
+    found = json.loads(ok(run_cli(["bundle", "show", tmp_path / "w.tar", "--json"], env)).stdout)
+    assert found["of_the_host"] == [] and len(found["start"]) == 3
+    assert found["start"][0].endswith("--find-links npu-rl-start/npu-rl 'npu-rl[uv]==0.2.0'")
+    for loaded in (load_manifest("quickstart"), load_manifest("today")):
+        bundled = lock_model.read(lock_model.lock_path(loaded.path))
+        assert named_host_requirements(bundled.host, bundled.requirements) == host_requirements(
+            loaded.manifest
+        )
+    assert [str(one) for one in host_requirements(load_manifest("quickstart").manifest).values()] == [
+        "torch==2.13.0"
+    ]
+
+
+def test_another_python_is_refused_with_the_options_of_this_command(stack: MadeStack, tmp_path: Path) -> None:
+    words: list[str | Path] = ["bundle", "create", "quickstart", "-o", tmp_path / "q.tar", "--python", "3.7"]
+    assert_told(run_cli(words, clean_env(tmp_path)), "is not Python 3.7", "--python and --platform", code=2)

@@ -8,20 +8,24 @@ import io
 import sys
 import tarfile
 import zipfile
-from importlib.metadata import Distribution
+from importlib.metadata import Distribution, PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 import npu_rl
+from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import HostError, SourceError
-from npu_rl.stack.bundles import own_wheel
+from npu_rl.common.process import CompletedCommand
+from npu_rl.stack.bundles import own_wheel, program_packages
 from npu_rl.stack.bundles.bundled_packages import download_packages, require_locked
 from npu_rl.stack.bundles.own_wheel import _installed_files, _pack
-from npu_rl.stack.bundles.pip_program import platforms
-from npu_rl.stack.bundles.program_packages import _Needs, _requires
+from npu_rl.stack.bundles.pip_program import pip_errors, platforms
+from npu_rl.stack.bundles.program_packages import _Needs, _requires, add_program
 from npu_rl.stack.pylocks.pylock_file import LockedFile, LockedPackage, Pylock
 from npu_rl.stack.pylocks.pylock_targets import Target
+from tests.faults.test_disk import small_disk
+from tests.sources.package_index import PackageIndex
 
 OTHER = Target("3.10", "aarch64", "2.34")
 VERSION = npu_rl.__version__
@@ -116,6 +120,52 @@ def test_locked_packages_come_with_their_hashes(links: Path, tmp_path: Path) -> 
     other = LockedPackage("made-alpha", "1", (LockedFile("https://x/a.whl", "0" * 64),))
     with pytest.raises(SourceError, match="can't download the packages of m"):
         download_packages(Pylock("m", OTHER, "0" * 64, (other,)), taken)
+
+
+def test_offline_pip_asks_no_index(links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only folders of find-links count."""
+    monkeypatch.delenv("PIP_NO_INDEX")
+    wheel(links, "made_alpha")
+    with PackageIndex() as index:
+        monkeypatch.setenv("PIP_INDEX_URL", index.url)
+        needs = _Needs(OTHER, tmp_path / "taken", offline=True)
+        needs.add(["made-alpha"])
+        needs.download()
+        assert index.requests == []
+    assert [path.name for path in (tmp_path / "taken").iterdir()] == ["made_alpha-1-py3-none-any.whl"]
+
+
+def test_of_what_pip_prints_the_errors_are_shown() -> None:
+    printed = "WARNING: a\nERROR: no b from https://me:s3cret@x/simple\nTraceback\nERROR: c\n"
+    assert pip_errors(CompletedCommand("", printed, 1)) == "ERROR: no b from https://***@x/simple\nERROR: c"
+    assert pip_errors(CompletedCommand("", "killed\n", 1)) == "killed"
+    assert pip_errors(CompletedCommand("", "", 1)) is None
+
+
+def test_a_full_disk_is_told_without_pips_traceback(links: Path, tmp_path: Path) -> None:
+    wheel(links, "made_alpha", "1", "py3-none-any", *(f"x{number}" for number in range(2000)))
+    with small_disk(tmp_path / "small", 8192):
+        needs = _Needs(OTHER, tmp_path / "small")
+        needs.add(["made-alpha"])
+        with pytest.raises(HostError, match="The disk is full"), disk_errors(tmp_path / "small"):
+            needs.download()
+
+
+def test_what_installs_packages_comes_with_them(
+    links: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(links, "pip", "99")
+    wheel(links, "uv", "99")
+    own = wheel(tmp_path / "taken", "npu_rl", VERSION, "py3-none-any", "uv>=0.13; extra == 'uv'")
+    monkeypatch.setattr(program_packages, "make_own_wheel", lambda folder, offline: own)
+    monkeypatch.setattr(program_packages, "distribution", missing)
+    add_program([OTHER], tmp_path / "taken", installer=True)
+    names = sorted(path.name for path in (tmp_path / "taken").iterdir())
+    assert names == [own.name, "pip-99-py3-none-any.whl", "uv-99-py3-none-any.whl"]
+
+
+def missing(name: str) -> Distribution:
+    raise PackageNotFoundError(name)
 
 
 def test_tags_of_a_host() -> None:

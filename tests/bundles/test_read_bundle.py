@@ -136,6 +136,15 @@ def test_a_bad_bundle_is_refused(members: Members, tmp_path: Path, name: str) ->
     assert told in refused(tmp_path, make(members)).lower()
 
 
+def test_the_name_of_a_member_is_as_it_is(members: Members, tmp_path: Path) -> None:
+    changed = tar_of({**members, MANIFEST: members[MANIFEST].replace(b"1", b"2")})
+    place = tmp_path / "bad.tar"
+    place.write_bytes(changed)
+    with pytest.raises(BundleError) as caught:
+        opened(place)
+    assert (caught.value.why or "").startswith(f"{MANIFEST} is damaged")
+
+
 def test_a_wrong_patch_under_a_right_name(members: Members, tmp_path: Path) -> None:
     (patch,) = (name for name in members if name.startswith("patches/"))
     assert "is not the text of its name" in refused(tmp_path, sealed({**members, patch: b"else"}))

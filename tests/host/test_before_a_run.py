@@ -12,7 +12,8 @@ import pytest
 
 from npu_rl.common.errors import HostError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
-from npu_rl.training.host.line import NOTE
+from npu_rl.training.host.examine_host import examine_host
+from npu_rl.training.host.line import NOTE, OK, UNKNOWN
 from npu_rl.training.run.host_check import require_host, stack_of_manifest
 from npu_rl.training.run.prepare import prepare
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -156,6 +157,13 @@ def test_a_chip_that_fell_off_is_red(host: MadeHost) -> None:
     host.table(chips=15, phy_id=True, name="Ascend910")
     (line,) = [line for line in host.report().red if line.id == "devices"]
     assert line.found == "16 of /dev/davinciN, 15 in npu-smi's table"
+
+
+def test_without_time_for_every_process_holders_are_not_known(host: MadeHost) -> None:
+    report = host.report()
+    cut = examine_host(replace(report.host, all_processes=False), host.wanted)
+    states = [{line.id: line.state for line in one.lines}["holders"] for one in (report, cut)]
+    assert states == [OK, UNKNOWN]
 
 
 def test_the_space_of_the_documents_is_found(host: MadeHost) -> None:

@@ -116,8 +116,9 @@ def test_a_run_that_holds_a_device_is_named(tmp_path: Path) -> None:
     (tmp_path / "proc/815/fd").mkdir()
     (tmp_path / "proc/815/fd/9").symlink_to("/dev/davinci7")
     (tmp_path / "proc/815/fd/10").symlink_to("/dev/davinci_manager")
-    holders, raylets = find_processes(tmp_path, 10.0)
+    holders, raylets, whole = find_processes(tmp_path, 10.0)
     (held,) = holders
+    assert whole and find_processes(tmp_path, -1.0) == ((), (), False)
     assert (held.pid, held.name, held.device, held.run) == (815, "python3", "davinci7", "0123abcd")
     assert raylets == ()
 

@@ -90,6 +90,19 @@ def test_killed_while_files_are_moved_the_same_command_finishes(stack: Stack) ->
     assert not InstallationFolder(stack.folder / "env").path.exists()
 
 
+def test_a_new_environment_that_a_kill_left_is_named(stack: Stack) -> None:
+    """No interpreter is chosen yet: the first installation chooses it at its end."""
+    env, work, place = locked(stack), stack.folder / "w", stack.folder / "new env"
+    words = ["setup", "-m", str(stack.manifest), "-w", str(work), "--install", "--venv", str(place)]
+    killed = command_server().run(words, env, "/", 120, ["tests.installation.kill_at_move:watch", "one", 1])
+    assert killed.returncode == -signal.SIGKILL
+    goes_on = f"setup --manifest NAME --workspace {work} --install --venv '{place}'"
+    assert goes_on in ok(run_cli(["verify", "-w", work], env)).stderr
+    assert goes_on in ok(run_cli(["status", "-w", work], env)).stdout
+    ok(run_cli(words, env))
+    assert "--venv" not in ok(run_cli(["status", "-w", work], env)).stdout
+
+
 def test_interrupted_while_a_package_is_built_the_same_command_goes_on(stack: Stack) -> None:
     gate, begun = stack.folder / "gate", stack.folder / "begun"
     stack.lists("built", *sdist("built", "1.0", WAITING.format(paths=(str(begun), str(gate)), built=BUILT)))

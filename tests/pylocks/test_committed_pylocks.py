@@ -67,7 +67,8 @@ def test_it_is_what_its_manifest_requires(pair: str) -> None:
     assert len(versions) == len(pylock.packages) > 70
     assert not versions.keys() & set(pylock.left_out)
     environment = pylock.target.environment()
-    for text in packages.requirements:
+    assert bool(packages.of_torch) == (loaded.manifest.device != "cuda")
+    for text in (*packages.requirements, *packages.of_torch):
         wanted = Requirement(text)
         found = versions.get(canonicalize_name(wanted.name))
         if applies(wanted.marker, environment):

@@ -139,4 +139,4 @@ def test_in_a_workspace_they_are_its_manifests(tmp_path: Path, quickstart_worksp
     named = [*words, "--workspace", quickstart_workspace]
     assert ok(run_here(named, clean_env(tmp_path), tmp_path)).stdout == done.stdout
     assert_told(run_here([*named, "-m", "today"], clean_env(tmp_path)), "different stacks", code=2)
-    assert done.stdout.startswith("# quickstart: 73 packages for Python 3.11 on x86_64.\n")
+    assert done.stdout.startswith("# quickstart: 75 packages for Python 3.11 on x86_64.\n")

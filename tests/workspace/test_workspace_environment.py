@@ -72,6 +72,23 @@ def test_it_is_the_same_for_a_copy_and_other_for_another_tree(
     assert differing(status(stack, template)["parts"], other["parts"]) == ["tree", "variables"]
 
 
+def test_files_that_differ_from_the_lock_are_another_tree(stack: Stack, paths: WorkspacePaths) -> None:
+    """A run with --allow-drift records the tree that it ran."""
+    clean = status(stack, paths)
+    file = next(file for file in sorted(paths.code.rglob("*.py")) if file.is_file())
+    text = file.read_bytes()
+    ids = {clean["id"]}
+    for edit in (b"# one\n", b"# other\n"):
+        file.write_bytes(text + edit)
+        found = status(stack, paths)
+        assert differing(clean["parts"], found["parts"]) == ["tree"]
+        assert status(stack, paths)["id"] == found["id"]
+        ids.add(found["id"])
+    assert len(ids) == 3
+    file.write_bytes(text)
+    assert status(stack, paths)["id"] == clean["id"]
+
+
 def test_each_part_of_a_host_changes_its_own_part(template: WorkspacePaths, tmp_path: Path) -> None:
     ours = of(template, host(tmp_path / "a")).to_json()
     assert ours["parts"]["image"]["value"] == {

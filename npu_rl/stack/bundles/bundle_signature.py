@@ -8,12 +8,16 @@ import tempfile
 from pathlib import Path
 from typing import IO
 
+from npu_rl.common.bounded import read_file
+from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import BundleError, HostError
 from npu_rl.common.process import CompletedCommand, run_quietly
 from npu_rl.stack.bundles.bundle_names import LIST, SIGNATURE
 
 NAMESPACE = "npu-rl-bundle"
 LARGEST_SIGNATURE = 1 << 16  # bytes
+_LARGEST_SIGNERS = 1 << 20  # bytes
+_ONE = "one_signer"
 _TIMEOUT = 60.0  # seconds; an agent may have to ask its user
 
 
@@ -55,14 +59,20 @@ def verify(data: bytes, signature: bytes, allowed_signers: Path) -> str:
     signers = str(allowed_signers.absolute())
     if not allowed_signers.is_file():
         raise BundleError("Missing file of allowed signers", where=signers)
+    with disk_errors(allowed_signers):
+        lines = read_file(allowed_signers, _LARGEST_SIGNERS).splitlines(keepends=True)
     with tempfile.TemporaryDirectory(prefix="npu-rl-verify-") as name:
         folder = Path(name)
         (folder / SIGNATURE).write_bytes(signature)
         (folder / LIST).write_bytes(data)
-        found = _run(["-Y", "find-principals", "-s", SIGNATURE, "-f", signers], folder)
-        who = found.stdout.splitlines()[0] if found.code == 0 and found.stdout else ""
-        words = ["-Y", "verify", "-f", signers, "-I", who, "-n", NAMESPACE, "-s", SIGNATURE]
-        done = _run_with_list(words, folder) if who else found
+        who, done = _signer(folder, signers)
+        if done.code and who:
+            # ssh-keygen takes a key's first line, which may be for another namespace, such as git's.
+            for line in lines:
+                (folder / _ONE).write_bytes(line)
+                one, tried = _signer(folder, _ONE)
+                if one and not tried.code:
+                    return one
         if done.code or not who:
             raise BundleError(
                 "The bundle is not signed by an allowed signer",
@@ -71,6 +81,14 @@ def verify(data: bytes, signature: bytes, allowed_signers: Path) -> str:
                 hint="Get the bundle, or the key of who signed it, from its maker again.",
             )
         return who
+
+
+def _signer(folder: Path, signers: str) -> tuple[str, CompletedCommand]:
+    """Return who signed the list in a folder, "" if no signer has the key, and ssh-keygen's verdict."""
+    found = _run(["-Y", "find-principals", "-s", SIGNATURE, "-f", signers], folder)
+    who = found.stdout.splitlines()[0] if found.code == 0 and found.stdout else ""
+    words = ["-Y", "verify", "-f", signers, "-I", who, "-n", NAMESPACE, "-s", SIGNATURE]
+    return who, _run_with_list(words, folder) if who else found
 
 
 def _run_with_list(words: list[str], folder: Path) -> CompletedCommand:

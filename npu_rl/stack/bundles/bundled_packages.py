@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.bounded import hash_file
 from npu_rl.common.errors import SourceError
-from npu_rl.common.masking import without_passwords
-from npu_rl.stack.bundles.pip_program import download_words, run_pip
+from npu_rl.stack.bundles.pip_program import OFFLINE, download_words, pip_errors, run_pip
 from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock
 
-_SHOWN = 2000  # characters of what pip printed
 
-
-def download_packages(pylock: Pylock, folder: Path) -> None:
+def download_packages(pylock: Pylock, folder: Path, *, offline: bool = False) -> None:
     """Download the files of a lock of packages into a folder, each with a locked hash.
 
     pip chooses the best wheel of each package for the target. The sdists of packages without a wheel are fetched
     without pip, which would run their build code.
+
+    Args:
+        offline: Whether to query no index.
 
     Raises:
         SourceError: If no index delivers a file with a locked hash.
@@ -28,39 +29,46 @@ def download_packages(pylock: Pylock, folder: Path) -> None:
 
     requirements = folder / "requirements.txt"
     requirements.write_text("".join(_line(one) for one in pylock.packages if one.wheels), encoding="utf-8")
-    words = [*download_words(pylock.target, folder), "--require-hashes", "-r", str(requirements)]
+    words = [
+        *download_words(pylock.target, folder, offline=offline),
+        "--require-hashes",
+        "-r",
+        str(requirements),
+    ]
     done = run_pip(words, folder)
     requirements.unlink()
     if done.code:
         target = pylock.target
         raise SourceError(
             f"pip can't download the packages of {pylock.manifest} for Python {target.python} on {target.machine}",
-            why=without_passwords(done.stderr.strip())[-_SHOWN:] or None,
-            hint="Check the index of pip's configuration: pip config list",
+            why=pip_errors(done),
+            hint=OFFLINE if offline else "Check the index of pip's configuration: pip config list",
         )
+    settings = read_pip_settings()
     for package in pylock.from_source():
         assert package.sdist is not None
         download_sdist(
             package.name,
             package.version,
             sha256=package.sdist.sha256,
-            settings=read_pip_settings(),
+            settings=replace(settings, no_index=True) if offline else settings,
             folder=folder,
         )
 
 
-def add_build_tools(pylock: Pylock, folder: Path) -> None:
+def add_build_tools(pylock: Pylock, folder: Path, *, offline: bool = False) -> None:
     """Download pip's build requirements for sdists, if some of the packages have no wheel.
 
     Raises SourceError, HostError.
     """
     if pylock.from_source():
-        done = run_pip([*download_words(pylock.target, folder), "setuptools", "wheel"], folder)
+        words = download_words(pylock.target, folder, offline=offline)
+        done = run_pip([*words, "setuptools", "wheel"], folder)
         if done.code:
             raise SourceError(
                 "pip can't download setuptools and wheel, with which packages without a wheel are built",
-                why=without_passwords(done.stderr.strip())[-_SHOWN:] or None,
-                hint="Check the index of pip's configuration: pip config list",
+                why=pip_errors(done),
+                hint=OFFLINE if offline else "Check the index of pip's configuration: pip config list",
             )
 
 

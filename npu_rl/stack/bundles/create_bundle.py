@@ -76,7 +76,7 @@ def create_bundle(order: BundleOrder, network: Network, watcher: Watcher, progra
         members = _merged(stacks)
         program(_program_targets(order), _folder(staging, PROGRAM))
         if order.wheels:
-            members |= _add_packages(order, stacks, _folder(staging, WHEELS))
+            members |= _add_packages(order, stacks, _folder(staging, WHEELS), offline=network.offline)
         for kind in (PROGRAM, WHEELS):
             for path in sorted((staging / kind).glob("*")):
                 members[f"{kind}/{path.name}"] = FileContent(path)
@@ -125,7 +125,9 @@ def _glibc(target: Target) -> tuple[int, ...]:
     return tuple(map(int, target.glibc.split(".")))
 
 
-def _add_packages(order: BundleOrder, stacks: Sequence[StackFiles], folder: Path) -> dict[str, Content]:
+def _add_packages(
+    order: BundleOrder, stacks: Sequence[StackFiles], folder: Path, *, offline: bool
+) -> dict[str, Content]:
     """Download the locked packages; return the locks of those that npu-rl does not ship, as members."""
     from npu_rl.stack.bundles.bundled_packages import add_build_tools, download_packages, require_locked
     from npu_rl.stack.pylocks.committed_pylock import committed_pylock
@@ -139,10 +141,10 @@ def _add_packages(order: BundleOrder, stacks: Sequence[StackFiles], folder: Path
                 path = pylock_path(loaded.path, target)
                 members[f"{stack.path.rpartition('/')[0]}/{path.name}"] = FileContent(path)
     for pylock in pylocks:
-        download_packages(pylock, folder)
+        download_packages(pylock, folder, offline=offline)
     require_locked(pylocks, folder)
     for pylock in pylocks:
-        add_build_tools(pylock, folder)
+        add_build_tools(pylock, folder, offline=offline)
     return members
 
 

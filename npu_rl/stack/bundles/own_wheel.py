@@ -31,14 +31,17 @@ _SHEBANG = re.compile(
 _AGAIN = "Install npu-rl again, from its wheel or checkout."
 
 
-def make_own_wheel(folder: Path) -> Path:
+def make_own_wheel(folder: Path, *, offline: bool = False) -> Path:
     """Write the wheel of the running npu-rl into a folder, and return its path.
+
+    Args:
+        offline: Whether to query no index for what builds a checkout.
 
     Raises:
         HostError: If its installation was changed, or pip can't build the checkout.
     """
     installed = _installed()
-    files = _built() if installed is None else dict(_installed_files(installed))
+    files = _built(offline=offline) if installed is None else dict(_installed_files(installed))
     path = folder / f"npu_rl-{npu_rl.__version__}-py3-none-any.whl"
     _pack(files, path)
     return path
@@ -80,11 +83,12 @@ def _installed_files(installed: Distribution) -> Iterator[tuple[str, bytes]]:
             yield file.as_posix(), data
 
 
-def _built() -> dict[str, bytes]:
+def _built(*, offline: bool) -> dict[str, bytes]:
     """Return the files of the wheel that pip builds from the checkout."""
     with tempfile.TemporaryDirectory(prefix="npu-rl-wheel-") as name:
         folder = Path(name)
-        done = run_pip(["wheel", "--no-deps", "--wheel-dir", str(folder), str(data_root())], folder)
+        words = ["wheel", "--no-deps", "--wheel-dir", str(folder), *(["--no-index"] if offline else [])]
+        done = run_pip([*words, str(data_root())], folder)
         found = sorted(folder.glob("npu_rl-*.whl"))
         if done.code or not found:
             raise HostError(

@@ -17,26 +17,31 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 
 from npu_rl.common.errors import SourceError
-from npu_rl.common.masking import without_passwords
 from npu_rl.stack.bundles.own_wheel import METADATA, make_own_wheel
-from npu_rl.stack.bundles.pip_program import download_words, run_pip
+from npu_rl.stack.bundles.pip_program import OFFLINE, download_words, pip_errors, run_pip
 from npu_rl.stack.pylocks.pylock_targets import Target
 
 _LARGEST_METADATA = 4 << 20  # bytes
 
 
-def add_program(targets: Sequence[Target], folder: Path) -> None:
+def add_program(
+    targets: Sequence[Target], folder: Path, *, offline: bool = False, installer: bool = False
+) -> None:
     """Write npu-rl's wheel into a folder, and download pip and npu-rl's requirements for each target.
+
+    Args:
+        offline: Whether to query no index.
+        installer: Whether to add uv, which `setup --install` needs.
 
     Raises:
         SourceError: If pip finds no wheel of a package for a target.
         HostError: If there is no pip, or npu-rl's installation is not as it was.
     """
-    own = make_own_wheel(folder)
+    own = make_own_wheel(folder, offline=offline)
     for target in targets:
-        needs = _Needs(target, folder)
+        needs = _Needs(target, folder, offline=offline)
         needs.add(["pip"])
-        needs.add(_requires(own))
+        needs.add(_requires(own), ["uv"] if installer else [])
         while needs.wanted:
             needs.download()
 
@@ -44,8 +49,8 @@ def add_program(targets: Sequence[Target], folder: Path) -> None:
 class _Needs:
     """The packages that one target needs, collected while requirements are read."""
 
-    def __init__(self, target: Target, folder: Path) -> None:
-        self.target, self.folder = target, folder
+    def __init__(self, target: Target, folder: Path, *, offline: bool = False) -> None:
+        self.target, self.folder, self.offline = target, folder, offline
         self.wanted: dict[str, Requirement] = {}
         self._known: set[tuple[str, str]] = set()
         self._unread: dict[str, set[str]] = {}
@@ -81,13 +86,14 @@ class _Needs:
         """Download the wanted packages, and add the requirements of those that are not installed here."""
         wanted, self.wanted = self.wanted, {}
         unread, self._unread = self._unread, {}
-        words = [*download_words(self.target, self.folder), *(str(one) for one in wanted.values())]
+        words = download_words(self.target, self.folder, offline=self.offline)
+        words += [str(one) for one in wanted.values()]
         done = run_pip(words, self.folder)
         if done.code:
             raise SourceError(
                 f"pip can't download npu-rl's packages for Python {self.target.python} on {self.target.machine}",
-                why=without_passwords(done.stderr.strip())[-2000:] or None,
-                hint="Check the index of pip's configuration: pip config list",
+                why=pip_errors(done),
+                hint=OFFLINE if self.offline else "Check the index of pip's configuration: pip config list",
             )
         for name, extras in unread.items():
             self.add(_requires(_wheel_of(self.folder, name)), [extra for extra in extras if extra])

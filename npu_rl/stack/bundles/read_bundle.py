@@ -94,10 +94,11 @@ def _faults(path: Path) -> Iterator[None]:
 
 
 def _refused(path: Path, why: str) -> BundleError:
+    first = why.partition(" ")[0]  # not capitalized where it is the name of a member
     return BundleError(
         "The file is not a whole bundle that npu-rl made",
         where=str(path),
-        why=f"{why[:1].upper()}{why[1:]}.",
+        why=f"{first.capitalize() if first.isalpha() else first}{why[len(first) :]}.",
         hint="Copy it again, and compare `sha256sum FILE` where it was made and here.",
     )
 

@@ -29,13 +29,13 @@ def start_lines(facts: BundleFacts, file: Path, signers: str | None = None) -> t
     quoted = ",".join(f'"{kind}"' for kind in kinds)
     unpack = _UNPACK.format(folder=_FOLDER, kinds=f"({quoted},)")
     python = f"python{facts.hosts[0].python}" if facts.hosts else "python3"
-    pip = next((name for name in of_kind(facts.sizes, PROGRAM) if name.startswith(f"{PROGRAM}/pip-")), "")
     place = f"{_FOLDER}/{PROGRAM}"
+    has_uv = any(name.startswith(f"{PROGRAM}/uv-") for name in of_kind(facts.sizes, PROGRAM))
+    wanted = shlex.quote(f"npu-rl{'[uv]' if has_uv else ''}=={facts.npu_rl}")
     first = (
         f"{python} -c {shlex.quote(unpack)} {shlex.quote(str(file))}"
         f" && {python} -m venv --without-pip {_ENVIRONMENT}"
-        f" && {_ENVIRONMENT}/bin/python {_FOLDER}/{pip}/pip install -q --no-index --find-links {place}"
-        f" npu-rl=={facts.npu_rl}"
+        f" && {_pip_install(facts)} --find-links {place} {wanted}"
     )
     words = ["setup", "--manifest", _manifest(facts.stacks[0]), "--bundle", shlex.quote(str(file))]
     words += ["--verify-with", shlex.quote(signers)] if signers else []
@@ -46,14 +46,23 @@ def packages_line(facts: BundleFacts) -> str | None:
     """Return the line that installs the first stack's packages beside npu-rl; None for a bundle without wheels."""
     if not of_kind(facts.sizes, WHEELS):
         return None
-    pip = next(name for name in of_kind(facts.sizes, PROGRAM) if name.startswith(f"{PROGRAM}/pip-"))
     host, lines = facts.hosts[0], f"{_FOLDER}/requirements.txt"
     manifest = _manifest(facts.stacks[0])
     return (
         f"{_ENVIRONMENT}/bin/npu-rl requirements --manifest {manifest} --python-version {host.python}"
-        f" --machine {host.machine} > {lines} && {_ENVIRONMENT}/bin/python {_FOLDER}/{pip}/pip install -q"
-        f" --no-index --find-links {_FOLDER}/{WHEELS} --no-deps --require-hashes -r {lines}"
+        f" --machine {host.machine} > {lines} && {_pip_install(facts)}"
+        f" --find-links {_FOLDER}/{WHEELS} --no-deps --require-hashes -r {lines}"
     )
+
+
+def host_line(facts: BundleFacts) -> str:
+    """Return the line that installs wheels of the host's packages, which no bundle has, into the same environment."""
+    return f"{_pip_install(facts)} --no-deps WHEEL..."
+
+
+def _pip_install(facts: BundleFacts) -> str:
+    pip = next((name for name in of_kind(facts.sizes, PROGRAM) if name.startswith(f"{PROGRAM}/pip-")), "")
+    return f"{_ENVIRONMENT}/bin/python {_FOLDER}/{pip}/pip install -q --no-index"
 
 
 def _manifest(stack: BundledStack) -> str:

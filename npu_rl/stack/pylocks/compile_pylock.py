@@ -94,7 +94,7 @@ class _Resolution:
     def text(self, *overrides: str) -> str:
         """Return uv's output. Raises Unresolvable, SourceError, HostError."""
         never = "; sys_platform == 'never'"  # an override that holds nowhere removes a package
-        wanted = self._written("requirements.in", self.packages.requirements)
+        wanted = self._written("requirements.in", [*self.packages.requirements, *self.packages.of_torch])
         left_out = self._written(
             "overrides.txt", [*(name + never for name in self.packages.left_out), *overrides]
         )

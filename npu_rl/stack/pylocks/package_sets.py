@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from npu_rl.stack.requirements.bound_check import HOST_PACKAGES
+from npu_rl.stack.requirements.host_requirements import needs_of_torch
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
@@ -30,6 +31,8 @@ class PackageSet:
         tree: Packages that the code tree has, under the names that importlib.metadata finds.
         from_urls: Packages that the manifest names by URL; a lock of PyPI's files can't have them.
         overridden: Pinned requirements of packages that `overrides` names.
+        of_torch: Requirements of the manifest's torch, which uv can't see since torch is the host's. They follow from
+            the others, so the digest leaves them out.
     """
 
     requirements: tuple[str, ...]
@@ -37,6 +40,7 @@ class PackageSet:
     tree: tuple[str, ...]
     from_urls: tuple[str, ...]
     overridden: tuple[str, ...]
+    of_torch: tuple[str, ...] = ()
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -71,6 +75,7 @@ def package_set(loaded: LoadedManifest) -> PackageSet:
             for text, one in wanted.items()
             if canonicalize_name(one.name) in overridden and _is_pinned(one)
         ),
+        of_torch=needs_of_torch(manifest),
     )
 
 

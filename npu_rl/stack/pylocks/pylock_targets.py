@@ -67,10 +67,18 @@ def unresolved_path(manifest: Path, target: Target) -> Path:
     return manifest.with_name(f"{manifest.stem}.{target.shown}.unresolved.txt")
 
 
-def choose_target(known: tuple[Target, ...], python: str | None = None, machine: str | None = None) -> Target:
+def choose_target(
+    known: tuple[Target, ...],
+    python: str | None = None,
+    machine: str | None = None,
+    options: tuple[str, str] = ("--python-version", "--machine"),
+) -> Target:
     """Return the target for a command.
 
     An option that is not given defaults to this host's value if the manifest has it, or to the only Python version.
+
+    Args:
+        options: The command's options for Python and machine, for the error.
 
     Raises:
         UsageError: If the manifest has no such target.
@@ -87,5 +95,5 @@ def choose_target(known: tuple[Target, ...], python: str | None = None, machine:
     raise UsageError(
         f"The manifest's host is not Python {python} on {machine}",
         why=f"Its `host` and `device` allow Python {', '.join(pythons)} on {' and '.join(machines)}.",
-        hint="Choose one of these: --python-version and --machine.",
+        hint=f"Choose one of these: {' and '.join(options)}.",
     )

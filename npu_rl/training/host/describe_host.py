@@ -73,6 +73,7 @@ class HostDescription:
         kind: a2, a3, 950, npu (of a kind that is not known), cuda or cpu.
         kernels_for: SoCs that the toolkit has compiled kernels for.
         libraries: Where the loader finds each of LIBRARIES; None if it does not.
+        all_processes: Whether there was time to look at each process.
         preload: The files that LD_PRELOAD names, and whether each is there.
         spaced: Shell files whose LD_PRELOAD has the space of the published documents.
     """
@@ -87,6 +88,7 @@ class HostDescription:
     python: TrainingPython
     holders: tuple[DeviceProcess, ...]
     raylets: tuple[Raylet, ...]
+    all_processes: bool
     network: HostNetwork
     kernels_for: tuple[str, ...]
     libraries: Mapping[str, str | None]
@@ -119,7 +121,7 @@ def describe_host(
         smi = pool.submit(ask_npu_smi, root, environ, smi_seconds)
         sourced = [pool.submit(source_set_env, root, environ, part, smi_seconds) for part in (CANN, NNAL)]
         interpreter = pool.submit(read_python, root, environ, python, smi_seconds)
-        holders, raylets = find_processes(root, _PROCESS_SECONDS)
+        holders, raylets, whole = find_processes(root, _PROCESS_SECONDS)
         facts = host_facts(base, environ)
         table = smi.result()
         return HostDescription(
@@ -133,6 +135,7 @@ def describe_host(
             python=interpreter.result(),
             holders=_holders(table, holders),
             raylets=raylets,
+            all_processes=whole,
             network=read_network(root),
             kernels_for=_kernels(base, environ),
             libraries={name: _library(base, environ, name) for name in LIBRARIES},

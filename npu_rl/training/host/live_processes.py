@@ -31,17 +31,20 @@ class Raylet:
     environ: Mapping[str, str] = field(default_factory=dict)
 
 
-def find_processes(root: Path, seconds: float) -> tuple[tuple[DeviceProcess, ...], tuple[Raylet, ...]]:
-    """Return the processes that hold a device file, and the raylets. Other users' processes need root to be seen.
+def find_processes(root: Path, seconds: float) -> tuple[tuple[DeviceProcess, ...], tuple[Raylet, ...], bool]:
+    """Return the processes that hold a device file, the raylets, and whether all processes were looked at.
 
-    It stops after so many seconds: a host of 16 dies can have 100,000 open files.
+    Other users' processes need root to be seen. It stops after so many seconds: a host of 16 dies can have 100,000
+    open files.
     """
     deadline = time.monotonic() + seconds
+    whole = True
     holders, raylets = [], []
     for name in entries(str(root), "/proc"):
         if not name.isdigit() or int(name) == os.getpid():
             continue
         if time.monotonic() > deadline:
+            whole = False
             break
         place = f"/proc/{name}"
         comm = read_text(str(root), f"{place}/comm").strip()
@@ -51,7 +54,7 @@ def find_processes(root: Path, seconds: float) -> tuple[tuple[DeviceProcess, ...
             holders.append(DeviceProcess(int(name), comm, device, run))
         if comm == "raylet":
             raylets.append(Raylet(int(name), _resources(root, place), _environ(root, place)))
-    return tuple(holders), tuple(raylets)
+    return tuple(holders), tuple(raylets), whole
 
 
 def _held_device(root: Path, place: str) -> str:

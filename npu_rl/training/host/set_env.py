@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ _SCRIPTS = {
     CANN: ("/usr/local/Ascend/ascend-toolkit/set_env.sh", "/usr/local/Ascend/cann/set_env.sh"),
     NNAL: ("/usr/local/Ascend/nnal/atb/set_env.sh",),
 }
+_HOMES = {CANN: "ASCEND_HOME_PATH", NNAL: "ATB_HOME_PATH"}  # set by each script
 _MISSING = "there is no such file"
 _OUTPUT = 1 << 20  # bytes of an environment
 # What the script prints goes to /dev/null, and it gets no arguments; `env -0` alone writes to our pipe.
@@ -65,7 +67,8 @@ def lacking(script: SetEnv, environ: Mapping[str, str]) -> list[str]:
     """Return the variables that sourcing the script would change here, or that lack one of its folders.
 
     Lists of folders (NAME_PATH with colons) are compared folder by folder: a shell that has sourced it twice, or has
-    more in front, has all it needs.
+    more in front, has all it needs. Another value that names no folder is the user's own choice, such as one of ATB's
+    switches that was set after sourcing.
     """
     ignored = {"_", "SHLVL", "PWD", "OLDPWD", "TORCH_DEVICE_BACKEND_AUTOLOAD"}
     differ = []
@@ -73,18 +76,27 @@ def lacking(script: SetEnv, environ: Mapping[str, str]) -> list[str]:
         if name in ignored or environ.get(name) == value:
             continue
         here = environ.get(name)
-        if here is None or set(filter(None, value.split(":"))) - set(here.split(":")):
+        if here is None or ("/" in value and set(filter(None, value.split(":"))) - set(here.split(":"))):
             differ.append(name)
     return sorted(differ)
 
 
 def _place(root: Path, environ: Mapping[str, str], part: str) -> str:
-    home = environ.get("ASCEND_HOME_PATH", "")
-    beside = [f"{home.rstrip('/')}/../set_env.sh", f"{home}/set_env.sh"] if part == CANN and home else []
-    for place in (*_SCRIPTS[part], *beside):
+    """Return the script beside the sourced installation, which a user's home may have, or else the usual one."""
+    for place in (*_beside(environ, part), *_SCRIPTS[part]):
         if Path(below(str(root), place)).is_file():
             return place
     return _SCRIPTS[part][0]
+
+
+def _beside(environ: Mapping[str, str], part: str) -> list[str]:
+    home = environ.get(_HOMES[part], "").rstrip("/")
+    if not home.startswith("/"):
+        return []
+    if part == NNAL:  # .../nnal/atb/latest/atb/cxx_abi_0, as in npu_rl_host.py
+        return [os.path.normpath(f"{home}/../../../set_env.sh")]
+    # .../ascend-toolkit/latest, which is a link into the folder or out of it; CANN 8.5 has .../cann
+    return [f"{Path(home).parent}/set_env.sh", f"{home}/set_env.sh", f"{home}/../set_env.sh"]
 
 
 def _variables(output: bytes) -> dict[str, str]:

@@ -53,17 +53,23 @@ class WorkspaceEnvironment:
 
 
 def workspace_environment(
-    report: Report, python_version: str, root: Path = Path("/"), environ: Mapping[str, str] | None = None
+    report: Report,
+    python_version: str,
+    root: Path = Path("/"),
+    environ: Mapping[str, str] | None = None,
+    *,
+    changed: str | None = None,
 ) -> WorkspaceEnvironment:
     """Return the environment of a verified workspace.
 
     Args:
         python_version: The training interpreter's, such as 3.11.
+        changed: Digest of the files that differ from the lock, so that their tree has an id of its own.
         root: Folder below which the host is read.
         environ: The shell's environment; None for this process's.
     """
     of_workspace = {
-        "tree": dict(report.receipt.trees),
+        "tree": dict(report.receipt.trees) | ({} if changed is None else {"changed": changed}),
         "variables": dict(report.lock.env),
         "pylock": _pylock_digest(report, python_version),
         "built": {path: product.sha256 for path, product in built_products(report.receipt.setup).items()},

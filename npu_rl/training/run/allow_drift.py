@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import json
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -105,6 +106,13 @@ def allowed_drift(
             f"{LIST_FILE} has their size, and the SHA-256 of all but the largest."
         )
     return AllowedDrift(reason, tuple(places), patch)
+
+
+def drift_digest(paths: WorkspacePaths, report: Report) -> str | None:
+    """Return the SHA-256 of the files that differ from the lock, as a run of them records it; None if none does."""
+    places = _describe_all(paths.root, report.drift).values()
+    found = sorted([place.path, place.kind, place.size, place.sha256] for place in places)
+    return hashlib.sha256(json.dumps(found).encode()).hexdigest() if found else None
 
 
 def _ignore(message: str) -> None:

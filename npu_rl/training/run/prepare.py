@@ -34,7 +34,7 @@ from npu_rl.training.host.workspace_environment import (
     workspace_environment,
 )
 from npu_rl.training.run import tiny_model
-from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, parse_reason
+from npu_rl.training.run.allow_drift import AllowedDrift, allowed_drift, drift_digest, parse_reason
 from npu_rl.training.run.host_check import require_device, require_host
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.ray_start import ray_needs
@@ -246,7 +246,8 @@ def prepare(
             _add_missing_packages(refusal, find_interpreter)
         raise
     found = find_interpreter()
-    environment = workspace_environment(report, ".".join(map(str, found.version[:2])), root)
+    version, changed = ".".join(map(str, found.version[:2])), drift_digest(paths, report)
+    environment = workspace_environment(report, version, root, changed=changed)
     if expect is not None and expect.environment is not None:
         require_environment(paths, environment, expect.environment, runs_folder(paths))
     if machine is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import shlex
@@ -12,10 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.errors import HostError
+from npu_rl.common.user_state import keep_facts, kept_facts
 from npu_rl.stack.installation.move_journal import InstallationFolder
 from npu_rl.stack.pylocks.uv_program import find_uv
 from npu_rl.workspace.folder.receipt import setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+
+_KIND, _SUBJECT = "installation", "workspace"
 
 
 def install_command(
@@ -81,13 +85,30 @@ def interrupted_line(
     python = shutil.which(python or sys.executable) or python or sys.executable
     programs = {Path(python).absolute(), Path(os.path.realpath(python))}
     places = [InstallationFolder(program.parent.parent) for program in programs]
-    command = setup_hint(paths, setup, "--install", "--python", shlex.quote(python)).replace("\n", "; ")
+    where = ["--python", shlex.quote(python)]
+    begun = _begun_environment(paths)
+    if begun is not None and not any(os.path.lexists(place.path) for place in places):
+        places, python = [InstallationFolder(begun)], str(begun)
+        where = ["--venv", shlex.quote(python)]
+    command = setup_hint(paths, setup, "--install", *where).replace("\n", "; ")
     if any(place.is_interrupted() for place in places):
         return f"packages are being moved into {python}, or a kill stopped that; what finishes it: {command}"
     if any(os.path.lexists(place.path) for place in places):
         what = f"packages are being brought to {python}, or a kill stopped that before a change"
         return f"{what}; what goes on: {command}"
     return None
+
+
+def keep_begun(paths: WorkspacePaths, environment: Path) -> None:
+    """Note the new environment that packages are being brought to: a kill leaves it without being chosen."""
+    with contextlib.suppress(OSError, ValueError):  # without a state folder nothing names it
+        keep_facts(_KIND, _SUBJECT, paths.root, {"environment": str(environment)})
+
+
+def _begun_environment(paths: WorkspacePaths) -> Path | None:
+    kept = kept_facts(_KIND, _SUBJECT, paths.root)
+    begun = None if kept is None else kept.get("environment")
+    return Path(begun) if isinstance(begun, str) else None
 
 
 def _in_range(version: str, asked: str | None) -> bool:
