@@ -87,7 +87,8 @@ def _built(*, offline: bool) -> dict[str, bytes]:
     """Return the files of the wheel that pip builds from the checkout."""
     with tempfile.TemporaryDirectory(prefix="npu-rl-wheel-") as name:
         folder = Path(name)
-        words = ["wheel", "--no-deps", "--wheel-dir", str(folder), *(["--no-index"] if offline else [])]
+        words = ["wheel", "--no-deps", "--wheel-dir", str(folder)]
+        words += ["--no-index", "--no-build-isolation"] if offline else []
         done = run_pip([*words, str(data_root())], folder)
         found = sorted(folder.glob("npu_rl-*.whl"))
         if done.code or not found:
@@ -95,7 +96,12 @@ def _built(*, offline: bool) -> dict[str, bytes]:
                 "pip can't build npu-rl's wheel",
                 where=str(data_root()),
                 why=done.stderr.strip()[-2000:] or None,
-                hint="pip needs hatchling for it: from the index that it is configured for, or installed.",
+                hint="pip needs hatchling for it: "
+                + (
+                    "without an index, installed beside npu-rl."
+                    if offline
+                    else "the index that it is configured for has it."
+                ),
             )
         with zipfile.ZipFile(found[0]) as archive:
             return {
