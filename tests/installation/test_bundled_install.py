@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,7 +29,7 @@ def test_packages_of_a_bundle_are_installed_without_an_index(
     ordered = [(str(stack.manifest), load_manifest(str(stack.manifest)), targets)]
     whole = tmp_path / "whole.tar"
     order = BundleOrder(ordered, True, whole, None, jobs=1)
-    create_bundle(order, replace(Network(), offline=True), Silent(), program)
+    create_bundle(order, Network(), Silent(), program)
     names = {name.rpartition("/")[2] for name in members_of(whole) if name.startswith("wheels/")}
     assert names == {
         "one-2.0-py3-none-any.whl", "two-1.0-py3-none-any.whl", "built-1.0.tar.gz",
