@@ -10,14 +10,14 @@ import pytest
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.training.record.checkpoint_folders import LATEST
+from npu_rl.training.record.free_name import with_free_name
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run.free_name import with_free_name
 from npu_rl.training.run.train import RunStopped
 
 
 def named(runs: Path, *overrides: str, recipe: str = "quickstart") -> tuple[LoadedRecipe, list[str]]:
     told: list[str] = []
-    return with_free_name(load_recipe(recipe, overrides), recipe, overrides, runs, told.append), told
+    return with_free_name(load_recipe(recipe, overrides), runs, told.append), told
 
 
 def ended(runs: Path, name: str, outcome: str = "done") -> RunRecord:

@@ -21,7 +21,8 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import processes_of
 from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.record_masking import is_of_attempt
-from npu_rl.training.record.run_record import LOCK, RunRecord
+from npu_rl.training.record.run_lock import LOCK
+from npu_rl.training.record.run_record import RunRecord
 
 _FACTS = "run.json"
 _FILES = ("lock.json", "recipe.yaml", "rehearsal.json")

@@ -8,7 +8,15 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.suggest import nearest_names
 
 
-def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
+class RunNameTaken(NpuRlError):
+    """The name of a new run is that of a run or of another folder."""
+
+
+class RunGoesOn(NpuRlError):
+    """A run is in progress, or may be."""
+
+
+def exists_error(name: str, folder: Path, resumable: int | None) -> RunNameTaken:
     """Return the error for a run that exists already.
 
     Args:
@@ -16,7 +24,7 @@ def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
         folder: Its folder.
         resumable: The step of a checkpoint that it can go on from.
     """
-    return NpuRlError(
+    return RunNameTaken(
         f"The run {name} already exists",
         where=str(folder),
         why="npu-rl never overwrites the record of a run.",
@@ -29,9 +37,9 @@ def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
     )
 
 
-def copied_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
+def copied_error(name: str, folder: Path, pids: list[int]) -> RunGoesOn:
     """Return the error for a run whose id is used by processes started for another folder."""
-    return NpuRlError(
+    return RunGoesOn(
         f"Run {name} may still be running",
         where=f"{folder}, pid {' '.join(map(str, pids))}",
         why="These processes have the run's id, and its folder was copied or moved since they were started.",
@@ -39,7 +47,7 @@ def copied_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
     )
 
 
-def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
+def running_error(name: str, folder: Path, pids: list[int]) -> RunGoesOn:
     """Return the error for a run in progress.
 
     Args:
@@ -48,7 +56,7 @@ def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
         pids: Its processes on this machine.
     """
     them = " ".join(map(str, pids))
-    return NpuRlError(
+    return RunGoesOn(
         f"Run {name} is still running",
         where=f"{folder}" + (f", pid {them}" if pids else ""),
         why="Its processes are running on this machine."
@@ -60,10 +68,10 @@ def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
     )
 
 
-def name_taken_error(folder: Path, name: str) -> NpuRlError:
+def name_taken_error(folder: Path, name: str) -> RunNameTaken:
     """Return the error for a run's folder that exists already."""
     if not (folder / "run.json").is_file():
-        return NpuRlError(
+        return RunNameTaken(
             f"The folder of run {name} is taken by something that is not a run",
             where=str(folder),
             hint="Move it away, or choose another name with name=…",

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from npu_rl.common import host_facts
-from npu_rl.common.bounded import read_file, read_json
+from npu_rl.common.bounded import read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import masked_data
 from npu_rl.common.printable import counted
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
 from npu_rl.training.monitor.explain_failure import Explanation
 from npu_rl.training.monitor.metrics import Point, rewards
@@ -26,14 +23,12 @@ from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
-from npu_rl.training.record.checkpoint_folders import megatron_folder
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
+from npu_rl.training.run.begin_run import begin_run, first_command, no_checkpoint_reason
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
-from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point
 from npu_rl.training.run.steps_done import steps_done
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
@@ -57,27 +52,12 @@ class RunStopped(NpuRlError):
             why, named = None, f" and name={record.name}" if free_name else ""
             hint = f"Go on from its checkpoint of step {step}: the same command with --resume{named}"
         else:
-            why = f"It has no checkpoint to resume from: {_no_checkpoint_reason(record, recipe)}"
+            why = f"It has no checkpoint to resume from: {no_checkpoint_reason(record, recipe)}"
             hint = "Run it again under another name: name=…"
             hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
         what = "Stopped. No process of this run is left"
         super().__init__(what, where=str(record.folder), why=why, hint=hint)
         self.exit_code = 128 + number
-
-
-def _no_checkpoint_reason(record: RunRecord, recipe: Recipe) -> str:
-    """Return why a run has no checkpoint to continue from."""
-    if not can_resume(recipe):
-        return "trainer.keys.checkpoint needs folder and load: the keys of where checkpoints are written and loaded."
-    step = record.recorded_checkpoint
-    if step is not None:
-        folder = megatron_folder(step) if recipe.has_own_keys else f"global_step_{step}"
-        return f"the folder of its newest, {folder}, is gone."
-    return (
-        "checkpoint.every is -1, which saves none."
-        if recipe.checkpoint.every == -1
-        else "it ended before the first."
-    )
 
 
 class RunFailed(NpuRlError):
@@ -136,12 +116,9 @@ def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Traine
     Raises RunFailed if the trainer fails or misses the goal, RunStopped if the user or the system stops the run, and
     NpuRlError if the record exists or can't be continued.
     """
-    runs = runs_folder(prepared.paths)
-    screen.stage("composing the configuration")
-    # Before the record is created, since Hydra may refuse the recipe.
-    composed = compose(prepared, _first_command(prepared, runs))
-    record = _open_record(prepared, runs, resume, composed.config, screen.note)
-    return run_attempt(prepared, record, composed.config, screen, resume=resume)
+    begun = begin_run(prepared, screen, resume=resume)
+    with begun.record.claim:
+        return run_attempt(begun.prepared, begun.record, begun.config, screen, resume=resume)
 
 
 def run_attempt(
@@ -227,79 +204,11 @@ def run_attempt(
 def write_dry_run(prepared: Prepared) -> dry_run.DryRun:
     """Write the resolved recipe and the scripts of a dry run. Only runs Hydra, to compose the configuration."""
     runs = runs_folder(prepared.paths)
-    command = _first_command(prepared, runs)
+    command = first_command(prepared, runs)
     written = dry_run.write(runs, prepared, command, compose(prepared, command).config)
     if prepared.drift is None:
         return written
     return replace(written, files=(*written.files, *prepared.drift.write(written.folder)))
-
-
-def _first_command(prepared: Prepared, runs: Path) -> Command:
-    """Return the command of a run's first attempt without starting it."""
-    return prepared.command(runs, uuid.uuid4().hex, 1, None)
-
-
-def _open_record(
-    prepared: Prepared,
-    runs: Path,
-    resume: bool,
-    config: Mapping[str, object] = MappingProxyType({}),
-    notify: Callable[[str], None] = lambda _: None,
-) -> RunRecord:
-    name = prepared.recipe.name
-    if not resume:
-        return new_record(prepared, runs, name, run_facts(prepared))
-    record = RunRecord.open(runs, name)
-    before, now = record.facts.get("tree"), prepared.lock.tree
-    if before != now:
-        raise NpuRlError(
-            f"Run {name} was begun with another tree",
-            where=str(record.folder / "run.json"),
-            why=f"It was {before}, the workspace is {now}.",
-            hint="Set that tree up again, or begin a run of another name: name=…",
-        )
-    require_checkpoint(prepared, record, config, notify)
-    return record
-
-
-def require_checkpoint(
-    prepared: Prepared, record: RunRecord, config: Mapping[str, object], notify: Callable[[str], None]
-) -> None:
-    """Select the newest complete checkpoint to resume from. Raises NpuRlError without one, or if no steps are left."""
-    if prepared.recipe.has_own_keys:
-        point = ResumePoint(record.latest_checkpoint if can_resume(prepared.recipe) else None)
-    else:
-        point = resume_point(record, prepared.recipe, config)
-    done = point.step
-    if done is None:
-        every = prepared.recipe.checkpoint.every
-        saving = ", with checkpoint.every=N to save one every N steps" if every == -1 else ""
-        raise NpuRlError(
-            f"Run {record.name} has no checkpoint to resume from",
-            where=str(record.checkpoints),
-            why=_no_checkpoint_reason(record, prepared.recipe),
-            hint=f"Begin a run of another name (name=…){saving}.",
-        )
-    if done >= prepared.recipe.steps:
-        raise NpuRlError(
-            f"Run {record.name} has done its {prepared.recipe.steps} steps",
-            where=str(record.folder),
-            hint=f"To continue, set steps=N with N above {done}.",
-        )
-    if not prepared.recipe.has_own_keys:
-        go_on_from(record, point, notify)
-
-
-def new_record(prepared: Prepared, runs: Path, name: str, facts: Mapping[str, object]) -> RunRecord:
-    """Create a record with the workspace's lock. Secrets in the facts for run.json are masked."""
-    return RunRecord.create(
-        runs,
-        name,
-        facts,
-        lock=read_file(prepared.paths.lock),
-        secrets=prepared.secrets(os.environ),
-        resume_below=prepared.recipe.steps if can_resume(prepared.recipe) else 0,
-    )
 
 
 def _step_lines(recipe: Recipe) -> StepLines:
