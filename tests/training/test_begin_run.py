@@ -44,7 +44,7 @@ def train_when_both_are_there(
         there.wait(30)
         run = train(prepared, PlainScreen(shown))
         said.put((run.record.name, shown.getvalue()))
-    except BaseException as error:  # else the test would wait for it
+    except BaseException as error:  # noqa: BLE001  else the test would wait for it
         said.put(("", str(error)))
 
 

@@ -216,7 +216,10 @@ class RunPage:
                 for name in ("overruled", "accepted_faults")
                 for key, reason in _items(run.facts.get(name))
             ),
-            ("created", run.fact("created")),
+            (
+                "created",
+                " ".join(filter(None, (run.fact("created"), run.former_name and f"as {run.former_name}"))),
+            ),
             ("record", str(run.folder)),
         ]
         width = max(len(label) for label, value in rows if value)

@@ -27,6 +27,7 @@ from npu_rl.training.record.recorded_attempt import (
     recorded_attempt,
     unreadable,
 )
+from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
 from npu_rl.training.record.run_record import RunRecord
 
 RUNNING, NEW, UNKNOWN = "running", "new", "unknown"
@@ -62,6 +63,12 @@ class RecordedRun:
     def name(self) -> str:
         """Name of the run."""
         return self.record.name
+
+    @property
+    def former_name(self) -> str | None:
+        """The name that it was created with; None if its folder has that."""
+        name = self.fact("name")
+        return None if name == self.name else name
 
     @property
     def folder(self) -> Path:
@@ -216,20 +223,22 @@ def recorded_run(
         processes: Of `marked_processes`, if several runs are read; by default it is called.
 
     Raises:
-        NpuRlError: If there is no such run, or its run.json can't be read.
+        NoSuchRun: If there is no such run, or it is removed meanwhile.
+        NpuRlError: If its run.json can't be read.
     """
     record = RunRecord.load(root, name)
     alive = (marked_processes() if processes is None else processes).get(record.mark, ())
     missing: list[str] = []
-    attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
-    text = _recipe_text(record.folder, bool(attempts), missing)
+    with removal_noticed(record.folder):
+        attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
+        text = _recipe_text(record.folder, bool(attempts), missing)
     return RecordedRun(
         record, _state(record, attempts, alive), alive, attempts, _recipe(text, missing), text, tuple(missing)
     )
 
 
 def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
-    """Return all runs in a folder, oldest first, and the errors of unreadable ones."""
+    """Return all runs in a folder, oldest first, and the errors of unreadable ones; without those removed meanwhile."""
     processes = marked_processes()
     found: list[RecordedRun] = []
     errors: list[NpuRlError] = []
@@ -238,7 +247,10 @@ def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
             continue
         try:
             found.append(recorded_run(root, path.parent.name, processes))
+        except NoSuchRun:
+            continue
         except NpuRlError as error:
+            error.where = error.where or str(path.parent)
             errors.append(error)
     return sorted(found, key=lambda run: (run.fact("created") or "", run.name)), errors
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.common.errors import NpuRlError
+from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.suggest import nearest_names
 
 
@@ -14,6 +16,21 @@ class RunNameTaken(NpuRlError):
 
 class RunGoesOn(NpuRlError):
     """A run is in progress, or may be."""
+
+
+class NoSuchRun(NpuRlError):
+    """A run is missing, or was removed while its record was read."""
+
+
+@contextlib.contextmanager
+def removal_noticed(folder: Path) -> Iterator[None]:
+    """Raise NoSuchRun for an error in the block if the run's folder is gone: another command has removed it."""
+    try:
+        yield
+    except (OSError, HostError) as error:
+        if (folder / "run.json").is_file():
+            raise
+        raise no_such_run(folder.parent, folder.name) from error
 
 
 def exists_error(name: str, folder: Path, resumable: int | None) -> RunNameTaken:
@@ -79,12 +96,12 @@ def name_taken_error(folder: Path, name: str) -> RunNameTaken:
     return exists_error(name, folder, None)  # another command began it at this moment
 
 
-def no_such_run(root: Path, name: str) -> NpuRlError:
+def no_such_run(root: Path, name: str) -> NoSuchRun:
     """Return the error for a run that is missing from a folder of runs."""
     known = sorted(path.parent.name for path in root.glob("*/run.json"))
     near = nearest_names(name, known, 3)
     more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"
-    return NpuRlError(
+    return NoSuchRun(
         f"There is no run {name}",
         where=str(root),
         hint=f"Existing runs: {', '.join(near or known[:5])}{more}"

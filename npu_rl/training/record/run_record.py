@@ -35,6 +35,7 @@ from npu_rl.training.record.run_errors import (
     exists_error,
     name_taken_error,
     no_such_run,
+    removal_noticed,
     running_error,
 )
 from npu_rl.training.record.run_lock import has_lock, is_opened_by, run_lock
@@ -54,7 +55,7 @@ class RunRecord:
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
         self.facts = facts
-        self.name: str = facts["name"]
+        self.name = folder.name  # run.json has the one that it was created with
         self.id: str = facts["id"]
         self.attempts: list[Attempt] = attempts_in(folder)
         self.claim = contextlib.ExitStack()  # of a run that was created locked, until its first attempt
@@ -63,7 +64,8 @@ class RunRecord:
     @property
     def mark(self) -> str:
         """Mark of the run's processes and temporary folders: its id, and its folder's inode, unlike a copy's."""
-        place = self.folder.stat()
+        with removal_noticed(self.folder):
+            place = self.folder.stat()
         return f"{self.id}-{hashlib.sha256(f'{place.st_dev}:{place.st_ino}'.encode()).hexdigest()[:16]}"
 
     @property
@@ -280,10 +282,11 @@ class RunRecord:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the run. Raises NpuRlError if another process has locked it, unless the file system has no locks."""
-        self._require_folders()
-        with run_lock(self.folder, self._busy_error):
-            yield
+        """Lock the run, unless the file system has no locks. Raises NpuRlError if it is locked, or was removed."""
+        with removal_noticed(self.folder):
+            self._require_folders()
+            with run_lock(self.folder, self._busy_error):
+                yield
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
