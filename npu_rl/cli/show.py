@@ -24,8 +24,22 @@ def print_json(value: Any) -> None:
     import json
 
     utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
-    text = json.dumps(value, indent=2, ensure_ascii=not utf8)
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=not utf8, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_without_nan(value), indent=2, ensure_ascii=not utf8)
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
+
+
+def _without_nan(value: Any) -> Any:
+    """Return JSON data with null for NaN and infinity, which JSON does not have."""
+    import math
+
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_report(document: Any, text: str, *, as_json: bool) -> None:

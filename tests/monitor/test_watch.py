@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from npu_rl.training.monitor.alarm import Alarm
+from npu_rl.training.monitor.metrics import Point
 from npu_rl.training.monitor.watch import TRANSFER_FACTOR, Limits, Watch
 
 GOOD = {"actor/pg_loss": 0.1, "actor/grad_norm": 0.3, "response_length/mean": 15.0, "timing_s/step": 1.0}
@@ -229,3 +230,17 @@ def test_the_caller_says_what_is_fatal() -> None:
     assert bad.to_json()["fatal"] is True
     with pytest.raises(ValueError, match="unknown kinds of alarm: speed"):
         Watch(fatal={"speed"})
+
+
+def test_slow_changes_are_compared_with_the_steps_before_a_resumption() -> None:
+    steps = entropies(*(2 * 0.9**n for n in range(40)))
+    before = [Point(step, 0.0, data) for step, data in enumerate(steps[:30], 1)]
+    watch = Watch(Limits(constant_steps=None))
+    watch.go_on_from(before)
+    assert ["entropy-collapse"] in kinds(feed(watch, *steps[30:]))
+    fresh = Watch(Limits(constant_steps=None))
+    assert not any(feed(fresh, *steps[30:]))
+
+
+def test_an_entropy_that_was_none_at_first_does_not_collapse() -> None:
+    assert not any(feed(Watch(Limits(constant_steps=None)), *entropies(*[0.0] * 40)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 import shutil
 from pathlib import Path
@@ -161,8 +162,8 @@ def test_alarms_of_steps_that_were_run_again_say_so_and_the_overlap_is_cut(root:
     assert [point.step for point in run.points] == list(range(1, 9))
     assert [run.replaced(one) for one in run.alarms] == [True]
     text = parsed(page_of(root)).text
-    assert "6 to 7, which a later attempt has run again" in text
-    assert "A later attempt has run this step again." in text
+    assert "6 to 7, since a later attempt went on from an earlier step" in text
+    assert "A later attempt went on from an earlier step." in text
 
 
 def test_an_alarm_says_what_to_do_and_how_often_it_came(root: Path) -> None:
@@ -378,3 +379,32 @@ def test_uplot_is_as_its_authors_published_it() -> None:
     folder = ROOT / "npu_rl" / "training" / "report" / "assets"
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("uplot*")}
     assert digests == UPLOT
+
+
+def test_a_metric_that_is_never_finite_is_named_in_place_of_its_chart(root: Path) -> None:
+    attempt = made_attempt(made_record(root), ())
+    with MetricsWriter(attempt.metrics) as writer:
+        for step in (1, 2):
+            writer.write(step, {"critic/score/mean": 0.5, "actor/grad_norm": math.nan})
+    text = parsed(page_of(root)).text
+    assert "NaN or infinite, and not drawn, in step 1, 2." in text
+
+
+def test_the_published_row_of_a_recipe_that_is_extended(root: Path) -> None:
+    files = {"my-r1.yaml": "0" * 64, "bundled:deepseek-r1-zero-256die.yaml": "1" * 64}
+    facts = {**FACTS, "recipe_path": "/home/you/my-r1.yaml", "recipe_files": files}
+    made_attempt(made_record(root, facts=facts), range(1, 30))
+    output = root.parent / "report.html"
+    write_report(ReportRequest((root, "demo"), output, published=True))
+    assert "Of the recipe deepseek-r1-zero-256die, which my-r1 extends" in read(output.read_text()).text
+
+
+def test_overruled_rules_and_lost_nodes_are_named(root: Path) -> None:
+    record = made_record(root, facts={**FACTS, "overruled": {"kl-free": "an ablation"}})
+    attempt = made_attempt(record, range(1, 3), end="failed")
+    attempt.lost_nodes.write_text(
+        json.dumps([{"host": "node3", "ip": "10.99.7.3", "reason": "no heartbeat"}])
+    )
+    text = parsed(page_of(root)).text
+    assert "overruled rule kl-free" in text and "an ablation" in text
+    assert "1 node left the Ray cluster" in text and "node3 (10.99.7.3): no heartbeat" in text

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator
 
 from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
-from npu_rl.training.record.samples import sample_steps
 
 
 def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> list[str]:
@@ -55,7 +54,7 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
         yield resume_command(run), f"go on from its checkpoint of step {step}"
     if run.points:
         yield f"npu-rl report {name}", "its report as one HTML file"
-    if sample_steps(run.samples):
+    if run.sample_files():
         yield f"npu-rl runs samples {name} --order worst", "its responses of the lowest reward"
     if step is not None and run.state == "done":
         yield f"npu-rl weights export {name} {shlex.quote(run.name + '-hf')}", f"its model of step {step}"

@@ -20,7 +20,7 @@ from npu_rl.training.record.recorded_run import RecordedRun
 
 # Variables that npu-rl sets anew for each attempt, from the run's folder, its nodes and the tree.
 _OF_AN_ATTEMPT = {
-    *("NPU_RL_BYTE_CODE", "NPU_RL_NODES", "NPU_RL_RAY", "NPU_RL_RUN", "NPU_RL_USAGE"),
+    *("NPU_RL_BYTE_CODE", "NPU_RL_NODES", "NPU_RL_PHASES", "NPU_RL_RAY", "NPU_RL_RUN", "NPU_RL_USAGE"),
     *("PYTHONPYCACHEPREFIX", "TENSORBOARD_DIR"),
 }
 _RECENT = 50  # last steps whose medians are compared
@@ -57,7 +57,10 @@ class RunComparison:
             "packages": [run.packages for run in runs],
             "host": [_host(run) for run in runs],
         }
-        return {name: list(_differing(*pair)) for name, pair in sides.items()}
+        found = {name: list(_differing(*pair)) for name, pair in sides.items()}
+        if all(run.recipe for run in runs) and not found["recipe"]:  # the digest is also of the run's name
+            found["run"] = [one for one in found["run"] if one.name != "recipe_digest"]
+        return found
 
     @cached_property
     def stack(self) -> StackDifferences | None:

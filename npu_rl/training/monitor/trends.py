@@ -15,6 +15,7 @@ from npu_rl.training.monitor.metrics import DIFFERENCE, reward
 
 _STEPS = 10  # of the beginning and of the end that are compared; never the same
 _COLLAPSED = 0.1  # share of the first entropy
+_LEAST_ENTROPY = 0.01  # nats per token; a policy that begins below it has nothing to lose
 _RISEN = 5.0  # times the first difference; the quickstart's, as a share of 1 / exp(entropy), rises 4-fold as it learns
 _LEAST_DIFFERENCE = 0.01  # of a probability; below it a rise says nothing
 _NEARLY_BEST = 0.95  # share of the best reward of a response, from where the policy may be sure of itself
@@ -64,7 +65,8 @@ class EntropyTrend:
         first, latest = self._entropy.medians()
         best = data.get("critic/score/max", data.get("critic/rewards/max", math.inf))
         solved = learnt or (value is not None and 0 < best <= value / _NEARLY_BEST)
-        return Trend(latest <= _COLLAPSED * first and not solved and not self._rises(), first, latest)
+        wrong = first >= _LEAST_ENTROPY and latest <= _COLLAPSED * first
+        return Trend(wrong and not solved and not self._rises(), first, latest)
 
     def _rises(self) -> bool:
         values = list(self._reward)

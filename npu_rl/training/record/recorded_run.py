@@ -29,6 +29,7 @@ from npu_rl.training.record.recorded_attempt import (
 )
 from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.samples import sample_steps
 
 RUNNING, NEW, UNKNOWN = "running", "new", "unknown"
 """States of a run that its last attempt's outcome (done, failed, stopped, killed) does not tell."""
@@ -111,6 +112,16 @@ class RecordedRun:
         if first.startswith(BUNDLED):
             return first.removeprefix(BUNDLED).removesuffix(".yaml")
         return first or self.fact("recipe") or "RECIPE"
+
+    @property
+    def extended_recipes(self) -> tuple[str, ...]:
+        """Names of the bundled recipes that the recipe extends, the nearest first."""
+        files = self.facts.get("recipe_files")
+        named = [str(name) for name in files] if isinstance(files, dict) else []
+        bundled = (
+            one.removeprefix(BUNDLED).removesuffix(".yaml") for one in named if one.startswith(BUNDLED)
+        )
+        return tuple(name for name in bundled if name != self.recipe_name)
 
     @property
     def recipe_name(self) -> str:
@@ -206,10 +217,18 @@ class RecordedRun:
         """The workspace's lock as data: components with pins, merges and patches; empty if it can't be read."""
         return optional_object(self.folder / "lock.json")
 
-    @property
-    def samples(self) -> Path:
-        """Folder of prompts, responses and scores."""
-        return self.record.samples
+    def sample_files(self, *, validation: bool = False) -> dict[int, Path]:
+        """Return the sample files by step, of training or of validations.
+
+        Those beyond the curve that an earlier attempt has left are not the run's any more.
+        """
+        files = sample_steps(self.record.samples, validation=validation)
+        begun = self.attempts[-1].started if len(self.attempts) > 1 else None
+        if begun is None:
+            return files
+        return {
+            step: path for step, path in files.items() if step <= self.steps or _changed_since(path, begun)
+        }
 
 
 def recorded_run(
@@ -253,6 +272,13 @@ def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
             error.where = error.where or str(path.parent)
             errors.append(error)
     return sorted(found, key=lambda run: (run.fact("created") or "", run.name)), errors
+
+
+def _changed_since(path: Path, time_: float) -> bool:
+    try:
+        return path.stat().st_mtime >= time_
+    except OSError:
+        return False
 
 
 # -- parts -------------------------------------------------------------------------------------------------

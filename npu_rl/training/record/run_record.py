@@ -117,6 +117,12 @@ class RunRecord:
         """Whether another process has locked the run, as during an attempt."""
         return has_lock(self.folder)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether an attempt is in progress on this host, also one whose npu-rl was killed."""
+        pids = processes_of(self.mark)
+        return self.is_locked or (bool(pids) and self._driver_is_alive(pids))
+
     @classmethod
     def create(
         cls,

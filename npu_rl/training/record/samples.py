@@ -145,15 +145,20 @@ def _sample(line: bytes, step: int) -> RunSample | None:
         return None
     if not isinstance(data, dict) or "output" not in data:
         return None
-    score = data.get("score")
-    number = isinstance(score, int | float) and math.isfinite(score)
     return RunSample(
         step,
         _text(data.get("input")),
         _text(data.get("output")),
-        float(score) if number and score is not None else None,
+        _reward(data.get("score")),
         {_text(key): value for key, value in data.items() if key not in _SAMPLE},
     )
+
+
+def _reward(score: object) -> float | None:
+    try:
+        return float(score) if isinstance(score, int | float) and math.isfinite(score) else None
+    except OverflowError:
+        return None
 
 
 def _text(value: object) -> str:

@@ -128,7 +128,7 @@ def gather_run(run: RecordedRun) -> GatheredRun:
     lock = masking.data(run.lock, "lock.json")
     recipe = masking.data(run.recipe, "recipe.yaml")
     attempts = _attempts(run, masking)
-    samples = sampled_steps(run.samples, run.record.id, masking.secrets)
+    samples = sampled_steps(run, masking.secrets)
     reason = run.record.unproven
     return GatheredRun(
         recorded=run,

@@ -249,6 +249,8 @@ def _panel(
     drawn = [
         index for index in range(len(steps)) if any(one.values[index] is not None for one in series)
     ]  # a chart of validations has their steps only
+    if not drawn:  # each of its values is NaN or infinite
+        series = []
     series = [replace(one, values=tuple(one.values[index] for index in drawn)) for one in series]
     steps = [steps[index] for index in drawn]
     kept = thinned_steps([one.values for one in series])

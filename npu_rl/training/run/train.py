@@ -23,6 +23,8 @@ from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
+from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
+from npu_rl.training.record.lost_nodes import lost_nodes
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
@@ -37,7 +39,9 @@ _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 class RunStopped(NpuRlError):
     """A run that the user or the system stopped; `exit_code` is 128 plus the signal's number."""
 
-    def __init__(self, number: int, record: RunRecord, recipe: Recipe, *, free_name: bool = False) -> None:
+    def __init__(
+        self, number: int, record: RunRecord, recipe: Recipe, *, free_name: bool = False, named: bool = False
+    ) -> None:
         """Describe how to continue a run of the recipe that signal `number` stopped.
 
         Args:
@@ -45,15 +49,20 @@ class RunStopped(NpuRlError):
             record: The run's.
             recipe: The run's.
             free_name: Whether npu-rl chose the run's name, which the command then has to give.
+            named: Whether the user chose it.
         """
         every = recipe.checkpoint.every
         step = record.latest_checkpoint if can_resume(recipe) else None
         if step is not None:
-            why, named = None, f" and name={record.name}" if free_name else ""
-            hint = f"Go on from its checkpoint of step {step}: the same command with --resume{named}"
+            why, its_name = None, f" and name={record.name}" if free_name else ""
+            hint = f"Go on from its checkpoint of step {step}: the same command with --resume{its_name}"
         else:
             why = f"It has no checkpoint to resume from: {no_checkpoint_reason(record, recipe)}"
-            hint = "Run it again under another name: name=…"
+            hint = (
+                "The same command runs it again, under the next free name"
+                if not named
+                else "Run it again under another name: name=…"
+            )
             hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
         what = "Stopped. No process of this run is left"
         super().__init__(what, where=str(record.folder), why=why, hint=hint)
@@ -148,6 +157,10 @@ def run_attempt(
     command = prepared.command(
         runs, record.mark, number, folder_of(record.mark), resume=resume, rollout_standin=rollout_standin
     )
+    watch = _watch(prepared, rollout_standin, transfer)
+    if resume:
+        done = record.latest_checkpoint or 0
+        watch.go_on_from(point for point in record.curve() if point.step <= done)
     hold = {} if stop_after is None else {"NPU_RL_HOLD_AFTER": str(stop_after)}
     environment = {**os.environ, **command.environment, **hold}
     secrets = prepared.secrets(environment)
@@ -179,7 +192,7 @@ def run_attempt(
                 environment,
                 run_id=record.mark,
                 total=recipe.steps,
-                watch=_watch(prepared, rollout_standin, transfer),
+                watch=watch,
                 clock=phase_clock(recipe, prepared.judgement.plan),
                 screen=screen,
                 ray=ray,
@@ -249,7 +262,9 @@ def _vocabulary(prepared: Prepared) -> int | None:
 
 def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: AttemptResult) -> TrainedRun:
     if ended.signal is not None:
-        raise RunStopped(ended.signal, record, prepared.recipe, free_name=prepared.loaded.free_name)
+        given = prepared.loaded
+        named = not given.free_name and any(word.startswith("name=") for word in given.overrides)
+        raise RunStopped(ended.signal, record, prepared.recipe, free_name=given.free_name, named=named)
     if ended.fatal is not None:
         raise RunFailed(
             ended.fatal.message,
@@ -285,7 +300,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
 def _failure(attempt: Attempt, code: int) -> RunFailed:
     status = f"signal {-code}" if code < 0 else f"exit status {code}"
     found = explain_attempt(attempt, code)
-    lost = node_reports.lost_nodes(attempt)
+    lost = lost_nodes(attempt.folder)
     if lost:
         return _lost_nodes(attempt, status, lost, found)
     if found is None:
@@ -304,6 +319,5 @@ def _lost_nodes(attempt: Attempt, status: str, lost: list[str], found: Explanati
         f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
         where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",
         why="\n".join(lost),
-        hint="Look at these hosts (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or "
-        "take them out, end what is left of this run there, and continue with --resume.",
+        hint=LOST_NODES_HINT,
     )
