@@ -81,6 +81,14 @@ def test_a_run_that_goes_on_keeps_its_devices(tmp_path: Path) -> None:
     assert named(tmp_path, recipe=name)[0].recipe.name == f"{name}-2"
 
 
+def test_a_long_name_is_cut(tmp_path: Path) -> None:
+    long = "a" * 100
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"schema: 1\nextends: quickstart\nname: {long}\n")
+    ended(tmp_path, long)
+    assert named(tmp_path, recipe=str(path))[0].recipe.name == f"{'a' * 98}-2"
+
+
 def test_a_stopped_one_names_itself_for_its_resumption(tmp_path: Path) -> None:
     record = ended(tmp_path, "quickstart-2", "stopped")
     (record.checkpoints / "global_step_4").mkdir()

@@ -11,7 +11,7 @@ from pathlib import Path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.training.record.run_errors import RunGoesOn
-from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.run_record import LONGEST_NAME, RunRecord
 
 
 def with_free_name(loaded: LoadedRecipe, runs: Path, notify: Callable[[str], None]) -> LoadedRecipe:
@@ -50,7 +50,8 @@ def with_free_name(loaded: LoadedRecipe, runs: Path, notify: Callable[[str], Non
 
 def _names(name: str) -> Iterator[str]:
     yield name
-    yield from (f"{name}-{number}" for number in itertools.count(2))
+    for number in itertools.count(2):
+        yield f"{name[: LONGEST_NAME - len(str(number)) - 1]}-{number}"
 
 
 def _ended_run(runs: Path, name: str) -> RunRecord | None:

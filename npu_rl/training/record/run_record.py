@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from psutil import Process
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+LONGEST_NAME = 100  # characters of a run's name
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}")
 
 
 class RunRecord:
