@@ -86,7 +86,9 @@ def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
     os.rename(record.checkpoints, tmp_path / "before")
     record.checkpoints.symlink_to(outside)
     removed = remove_run(record)
-    assert removed.kept == (record.checkpoints, record.tensorboard / "more") and record.checkpoints.is_symlink()
+    assert (
+        removed.kept == (record.checkpoints, record.tensorboard / "more") and record.checkpoints.is_symlink()
+    )
     assert sorted(os.listdir(outside)) == ["global_step_9", LATEST]
 
 

@@ -408,3 +408,26 @@ def test_overruled_rules_and_lost_nodes_are_named(root: Path) -> None:
     text = parsed(page_of(root)).text
     assert "overruled rule kl-free" in text and "an ablation" in text
     assert "1 node left the Ray cluster" in text and "node3 (10.99.7.3): no heartbeat" in text
+
+
+def test_a_failure_is_explained_at_the_head(root: Path) -> None:
+    attempt = made_attempt(made_record(root), range(1, 3), end="failed")
+    attempt.driver_log.write_text(
+        "Traceback (most recent call last):\n  File 'a'\nValueError: <b>batch sizes</b> differ\n"
+    )
+    text = parsed(page_of(root)).text
+    assert "Why it failed: ValueError: <b>batch sizes</b> differ" in text
+
+
+def test_a_refused_cluster_has_reported(root: Path) -> None:
+    attempt = made_attempt(made_record(root), (), end="failed")
+    refused = {
+        "what": "The Ray at a:1 lacks CPUs",
+        "where": "a:1",
+        "why": "It has 1.",
+        "hint": "ray start --num-cpus=9",
+    }
+    attempt.nodes.write_text(json.dumps({"refused": refused}))
+    text = parsed(page_of(root)).text
+    assert "The Ray at a:1 lacks CPUs. It has 1." in text and "ray start --num-cpus=9" in text
+    assert "nodes.json" not in text

@@ -18,7 +18,7 @@ from npu_rl.training.monitor.screen import clock
 from npu_rl.training.record.attempt import now
 from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
 from npu_rl.training.record.lost_nodes import lost_nodes
-from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt, optional_object
+from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt
 from npu_rl.training.record.recorded_run import RecordedRun
 
 _RECENT = 50  # last steps whose medians are shown
@@ -71,8 +71,8 @@ class RunPage:
         last = self.run.last
         if self.run.state != "failed" or last is None:
             return None
-        refused = optional_object(last.folder / "nodes.json").get("refused")
-        if isinstance(refused, dict):
+        refused = last.refused
+        if refused:
             what, where, why, hint = (str(refused.get(key, "")) for key in ("what", "where", "why", "hint"))
             return FailureCause(f"{what}. {why}".strip(), where, hint)
         lost = lost_nodes(last.folder)

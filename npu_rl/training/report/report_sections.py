@@ -51,6 +51,14 @@ def head_section(run: GatheredRun, written: str) -> Markup:
             "A rehearsal on a CPU: model and sizes are scaled down, and its figures say nothing about speed."
         )
         parts.append(tag("p", text, class_="banner"))
+    if run.failure is not None:
+        told = (
+            ("Why it failed", run.failure.cause),
+            ("where", run.failure.where),
+            ("next", run.failure.hint),
+        )
+        lines = [tag("p", tag("b", f"{label}: "), text, class_="cause") for label, text in told if text]
+        parts.append(tag("div", *lines, class_="banner alert", id="failure"))
     if run.missing:
         listed = tag("ul", *(tag("li", line) for line in run.missing))
         parts.append(tag("div", tag("b", "What is missing"), listed, class_="banner", id="missing"))
