@@ -8,6 +8,7 @@ import json
 import math
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,7 @@ from tests.report.made_run import (
     alarm,
     made_attempt,
     made_record,
+    metrics,
     write_samples,
 )
 from tests.report.test_markup import Read, read
@@ -117,6 +119,35 @@ def parsed(page: str) -> Read:
     for panel in json.loads(drawn[1]):
         assert all(len(one["values"]) == len(panel["steps"]) for one in panel["series"])
     return found
+
+
+def written_metrics(root: Path, name: str, rows: Sequence[Mapping[str, float]]) -> None:
+    """Write a record whose steps have these metrics in place of the usual ones."""
+    attempt = made_attempt(made_record(root, name), [])
+    with MetricsWriter(attempt.metrics) as writer:
+        for step, row in enumerate(rows, 1):
+            writer.write(step, {**metrics(step), **row})
+
+
+def test_a_metric_that_is_never_finite_has_a_chart_that_says_so(root: Path) -> None:
+    written_metrics(root, "demo", [{"actor/grad_norm": math.nan}] * 3)
+    page = page_of(root)
+    assert "NaN or infinite, and not drawn, in step 1, 2, 3." in parsed(page).text
+    drawn = re.findall(r'"id":"([a-z-]+)"', page)
+    assert "reward" in drawn and "grad-norm" not in drawn
+    written_metrics(root, "whole", [{}] * 3)
+    text = parsed(page_of(root, "whole", against=(root, "demo"))).text
+    assert "demo: actor: - at last" in text
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.7976931348623157e308, 5e-324, 0.0])
+def test_a_run_of_extreme_values_has_a_report(root: Path, value: float) -> None:
+    for name, count in (("one", 1), ("two", 12)):
+        written_metrics(root, name, [dict.fromkeys(metrics(1), value)] * count)
+    parsed(page_of(root, "one"))
+    parsed(page_of(root, "two", against=(root, "one")))
+    written_metrics(root, "usual", [{}] * 2)
+    parsed(page_of(root, "usual", against=(root, "one")))
 
 
 def test_everything_of_a_record_is_found_as_text(root: Path) -> None:

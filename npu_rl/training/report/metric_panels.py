@@ -39,7 +39,8 @@ class MetricPanel:
 
     Attributes:
         wanted: Names of the metrics that would be drawn, for a run without them.
-        series: Those that the run has.
+        steps: Those with a finite value.
+        series: Those that the run has; none without a step.
         of_steps: Number of steps before thinning.
         not_finite: Steps with NaN or infinity.
         limits: Published values to draw across, by label.

@@ -333,7 +333,7 @@ def _number(value: float | None) -> str:
 
 def _mean(values: Sequence[float]) -> float | None:
     finite = [value for value in values if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else None
+    return math.fsum(value / len(finite) for value in finite) if finite else None  # the sum may not be finite
 
 
 def _clock(when: float | None) -> str:
