@@ -137,6 +137,14 @@ def read_samples(path: Path, step: int, counter: _Counter | None = None) -> Iter
                 yield sample
 
 
+def finite_number(value: object) -> float | None:
+    """Return a number of a sample; None for anything else, for NaN, and for what no float holds."""
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # an integer of 309 digits or more
+        return None
+
+
 def _sample(line: bytes, step: int) -> RunSample | None:
     """Parse the sample of a line. Lone surrogates, which can't be printed, are replaced."""
     try:
@@ -149,16 +157,9 @@ def _sample(line: bytes, step: int) -> RunSample | None:
         step,
         _text(data.get("input")),
         _text(data.get("output")),
-        _reward(data.get("score")),
+        finite_number(data.get("score")),
         {_text(key): value for key, value in data.items() if key not in _SAMPLE},
     )
-
-
-def _reward(score: object) -> float | None:
-    try:
-        return float(score) if isinstance(score, int | float) and math.isfinite(score) else None
-    except OverflowError:
-        return None
 
 
 def _text(value: object) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from npu_rl.common.bounded import NO_FILE, open_file, parse_json
 from npu_rl.common.masking import Secrets
 from npu_rl.training.record.recorded_run import RecordedRun
+from npu_rl.training.record.samples import finite_number
 
 MOST_STEPS = 10  # of a kind: responses of training, and of validations
 _MOST_READ = 1 << 23  # bytes of a step's file; one of 8,192 responses has some 100 MB
@@ -121,21 +122,13 @@ def _row(line: bytes, secrets: Secrets) -> ReportedSample | None:
     try:
         data: Mapping[str, Any] = parse_json(line.decode("utf-8", "surrogateescape"))
         prompt, response = (cut(secrets.mask(_plain(data[key]))) for key in ("input", "output"))
-        return ReportedSample("", prompt, response, _score(data))
+        return ReportedSample("", prompt, response, finite_number(data.get("score", data.get("reward"))))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
-
-
-def _score(data: Mapping[str, Any]) -> float | None:
-    value = data.get("score", data.get("reward"))
-    try:
-        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-    except OverflowError:
-        return None
 
 
 def _chosen(rows: list[ReportedSample], seed: str) -> tuple[ReportedSample, ...]:
