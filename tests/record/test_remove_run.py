@@ -13,6 +13,7 @@ from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.remove_run import remove_run
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.stop_run import stop_run
 from tests.training.processes import bystander
 
 
@@ -48,6 +49,26 @@ def test_a_run_and_nothing_beside_it_is_removed(root: Path) -> None:
     assert removed.size > 1000 and removed.kept == ()
     assert os.listdir(root) == ["demo-2"]
     assert sorted(path.relative_to(root) for path in other.folder.rglob("*")) == before
+
+
+def test_a_run_that_may_go_on_on_another_host_is_kept_until_it_is_said_to_have_ended(root: Path) -> None:
+    record = RunRecord.create(root, "demo", {})
+    record.begin_attempt(["driver"], {}, {"hostname": "node7"}, "schema: 1\n")._run_lock.close()
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for act in (
+        remove_run,
+        lambda one: stop_run(one, 1.0, print),
+        lambda one: stop_run(one, 1.0, print, ended_on="n"),
+    ):
+        with pytest.raises(NpuRlError, match="may go on on node7") as caught:
+            act(RunRecord.load(root, "demo"))
+        assert "runs stop demo --ended-on node7" in str(caught.value.hint)
+    with pytest.raises(NpuRlError, match="already exists"):
+        RunRecord.create(root, "demo", {})
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    assert stop_run(RunRecord.load(root, "demo"), 1.0, print, ended_on="node7").outcome == "killed"
+    remove_run(RunRecord.load(root, "demo"))
+    assert os.listdir(root) == []
 
 
 def test_what_a_person_has_put_there_stays(root: Path, tmp_path: Path) -> None:

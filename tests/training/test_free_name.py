@@ -58,6 +58,13 @@ def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     assert loaded.recipe.name == "quickstart-2" and "taken by something else" in told[0]
 
 
+def test_a_run_that_may_go_on_on_another_host_stays_as_it_is(tmp_path: Path) -> None:
+    record = RunRecord.create(tmp_path, "quickstart", {})
+    record.begin_attempt(["driver"], {}, {"hostname": "node7"}, "schema: 1\n")._run_lock.close()
+    assert named(tmp_path)[1] == ["Run quickstart may go on on node7, so this run is quickstart-2"]
+    assert RunRecord.load(tmp_path, "quickstart").attempts[0].outcome is None
+
+
 def test_a_run_that_goes_on_is_joined_by_another_on_a_cpu(tmp_path: Path) -> None:
     attempt = RunRecord.create(tmp_path, "quickstart", {}).begin_attempt(["driver"], {}, {}, "schema: 1\n")
     loaded, told = named(tmp_path)

@@ -44,6 +44,10 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
         yield f"npu-rl runs stop {name}", "end the processes that it left on this host"
     if run.state == UNKNOWN and last is not None:
         yield f"npu-rl runs show {name}", f"on {last.host.get('hostname')}, where it was begun"
+        yield (
+            f"npu-rl runs stop {name} --ended-on {shlex.quote(str(last.host.get('hostname')))}",
+            "if it has ended there",
+        )
         return
     if run.state in ("failed", "killed") and last is not None and last.driver_log.exists():
         yield f"less {shlex.quote(str(last.driver_log))}", "the log of its last attempt"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
+from npu_rl.training.record.other_host import RunMayGoOnElsewhere, other_host_error, other_host_of
 from npu_rl.training.record.run_errors import RunGoesOn
 from npu_rl.training.record.run_record import LONGEST_NAME, RunRecord
 
@@ -43,7 +44,8 @@ def with_free_name(loaded: LoadedRecipe, runs: Path, notify: Callable[[str], Non
         if own.recipe.device != "cpu":
             running.why = f"{running.why} A second run would use the same devices."
             raise
-        note = f"{running.what}, so this run is {free}; both share the cores of this host"
+        both = "" if isinstance(running, RunMayGoOnElsewhere) else "; both share the cores of this host"
+        note = f"{running.what}, so this run is {free}{both}"
     notify(note)
     return replace(load_recipe(loaded.given, [*given, f"name={free}"]), stack=loaded.stack, free_name=True)
 
@@ -55,9 +57,12 @@ def _names(name: str) -> Iterator[str]:
 
 
 def _ended_run(runs: Path, name: str) -> RunRecord | None:
-    """Return a run after completing its record; None if nothing there is readable. Raises RunGoesOn while it runs."""
+    """Return a run after completing its record; None if nothing there is readable. Raises RunGoesOn if it may run."""
     try:
         record = RunRecord.load(runs, name)
+        host = None if record.is_locked else other_host_of(record.attempts)
+        if host is not None:
+            raise other_host_error(name, record.folder, host)
         return RunRecord.open(runs, name) if record.is_incomplete or record.is_locked else record
     except RunGoesOn:
         raise

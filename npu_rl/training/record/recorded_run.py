@@ -92,6 +92,11 @@ class RecordedRun:
         return self.state == RUNNING
 
     @property
+    def may_go_on(self) -> bool:
+        """Whether the run is in progress, or may be on another host."""
+        return self.state in (RUNNING, UNKNOWN)
+
+    @property
     def leftover(self) -> tuple[int, ...]:
         """Processes that an ended run left on this host."""
         return () if self.is_running else self.processes

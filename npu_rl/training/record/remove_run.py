@@ -20,6 +20,7 @@ from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import processes_of
 from npu_rl.training.record.checkpoint_folders import LATEST
+from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.record_masking import is_of_attempt
 from npu_rl.training.record.recorded_attempt import optional_object
 from npu_rl.training.record.run_lock import LOCK
@@ -65,13 +66,17 @@ def remove_run(record: RunRecord) -> RemovedRun:
     """Remove a run.
 
     Raises:
-        NpuRlError: If it goes on, processes of it are left on this host, or another run resumes from its checkpoints.
+        NpuRlError: If it goes on, or may on another host, processes of it are left on this host, or another run
+            resumes from its checkpoints.
         WorkspaceError: If a folder of its record is a link.
     """
     root, folder = record.folder.parent, record.folder
     pids = processes_of(record.mark)
     if record.is_locked or pids:
         raise _alive_error(record, pids)
+    host = other_host_of(record.attempts)
+    if host is not None:
+        raise other_host_error(record.name, folder, host)
     with record.settled():
         users = users_of(record)
         if users:

@@ -29,6 +29,7 @@ from npu_rl.common.process import processes_of, stop_remaining
 from npu_rl.training.monitor.metrics import Point, curve
 from npu_rl.training.record.attempt import Attempt, attempts_in, now, write_json, write_private
 from npu_rl.training.record.checkpoint_folders import latest_step, recorded_step
+from npu_rl.training.record.other_host import other_host_of
 from npu_rl.training.record.record_masking import recorded_environment
 from npu_rl.training.record.run_errors import (
     copied_error,
@@ -100,8 +101,9 @@ class RunRecord:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the run is in progress, or its npu-rl was killed before it completed the record."""
-        return any(attempt.outcome is None for attempt in self.attempts) or bool(remaining_folders(self.mark))
+        """Whether the run is in progress, or its npu-rl was killed here before it completed the record."""
+        unfinished = any(attempt.outcome is None for attempt in self.attempts)
+        return other_host_of(self.attempts) is None and (unfinished or bool(remaining_folders(self.mark)))
 
     @property
     def latest_checkpoint(self) -> int | None:

@@ -42,6 +42,7 @@ class WrittenReport:
     Attributes:
         steps: Last logged step.
         state: State of the run when it was read.
+        running: Whether it was in progress, or may have been on another host.
         missing: What the report lacks.
     """
 
@@ -80,7 +81,7 @@ def write_report(request: ReportRequest, *, reload: int | None = None) -> Writte
         time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(recorded.read_at)),
         other=compared,
         published=row,
-        reload=reload if recorded.is_running else None,
+        reload=reload if recorded.may_go_on else None,
     )
     write_named(request.output, page)
     alarms = len(run.alarms) + run.alarms_left_out
@@ -88,7 +89,7 @@ def write_report(request: ReportRequest, *, reload: int | None = None) -> Writte
         request.output,
         run.name,
         run.state,
-        recorded.is_running,
+        recorded.may_go_on,
         recorded.steps,
         alarms,
         len(page),
