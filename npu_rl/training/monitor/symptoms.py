@@ -30,11 +30,12 @@ class Symptom:
         return self.cause.replace("{address}", found.groupdict().get("address") or "an unnamed node")
 
 
-_ADDRESS = r"(?P<address>[0-9A-Za-z.:_-]{1,64}?)"
+_ADDRESS = r"(?P<address>[0-9A-Za-z.:%_-]{1,64}?)"
 _LOST_HINT = (
     "Look at that host (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or take the node "
     "out, end what is left of this run there, and continue with --resume."
 )
+_GONE_RANK_HINT = "Look at the log of that node's workers first, then at the host. Continue with --resume."
 # What Ray's driver prints when a node stops answering (src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1).
 NODE_MARKED_DEAD = re.compile(
     rf"node with node id: \w+ and address: {_ADDRESS} and node name: \S+ has been marked dead"
@@ -164,16 +165,23 @@ _LOST_NODES = (
         "The actor died because its node has died.",
     ),
     _symptom(
+        rf"was dead or unavailable\.(?:(?:[^\n]{{0,200}}\n){{0,3}}?[^\n]{{0,200}}?\bnode IP: {_ADDRESS}(?=[,\s]))?",
+        "The node of a task, {address}, left the Ray cluster.",
+        _LOST_HINT,
+        "ray/_raylet.so@2.42.1",
+        "Task failed due to the node (where this task was running) was dead or unavailable. The node IP: 10.0.0.3, ",
+    ),
+    _symptom(
         rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
-        "Look at the log of that node's workers first, then at the host. Continue with --resume.",
+        _GONE_RANK_HINT,
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
         "RuntimeError: Read error [10.0.0.3]:41234: Connection reset by peer",
     ),
     _symptom(
         rf"Connection closed by peer \[{_ADDRESS}\]",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
-        "Look at the log of that node's workers first, then at the host. Continue with --resume.",
+        _GONE_RANK_HINT,
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
         "RuntimeError: Connection closed by peer [10.0.0.3]",
     ),
@@ -285,6 +293,15 @@ _NETWORK = (
         "Set cluster.interface to the network interface that reaches the other nodes.",
         "vllm-ascend#167, verl#849",
         "[c10d] The client socket has timed out after 1800000ms while trying to connect",
+    ),
+    _symptom(
+        # What the other ranks print when rank 0, which has torch's store, is gone. HCCL has no such line of its own.
+        rf"remote=\[{_ADDRESS}\]:\d+\): (?:Connection reset by peer|Broken pipe|Failed to (?:recv|send), \w+ 0 bytes)",
+        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        _GONE_RANK_HINT,
+        "torch/csrc/distributed/c10d/TCPStore.cpp of torch@2.13.0",
+        "[c10d] recvValue failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[10.0.0.3]:29500): Connection reset by "
+        "peer",
     ),
     _symptom(
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send)",
