@@ -24,10 +24,13 @@ def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> lis
 
 
 def resume_command(run: RecordedRun) -> str:
-    """Return the command that resumes a run: its original command with --resume."""
-    named = any(word.startswith("name=") for word in run.overrides)
-    name = () if named or run.name == run.fact("recipe") else (f"name={run.name}",)
-    return shlex.join(["npu-rl", "train", run.recipe_argument, *run.overrides, *name, "--resume"])
+    """Return the command that resumes a run: its original command with --resume, and the name that it has now."""
+    given = [word for word in run.overrides if word.startswith("name=")]
+    words, name = list(run.overrides), f"name={run.name}"
+    if given[-1:] != [name]:  # a run may be renamed
+        words = [word for word in words if word not in given]
+        words += [] if run.name == run.fact("recipe") else [name]
+    return shlex.join(["npu-rl", "train", run.recipe_argument, *words, "--resume"])
 
 
 def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
