@@ -222,6 +222,23 @@ def test_a_difference_that_rises_is_told_and_one_that_jumps_or_grows_with_the_pr
 # -- fatal ---------------------------------------------------------------------------------------------
 
 
+def test_a_slow_change_is_told_once_however_its_values_jump() -> None:
+    """Only what has gone back clearly and comes again is told again."""
+    jump = [math.sin(7.3 * step) for step in range(300)]
+    sure = [
+        {"actor/entropy": 2 * 0.9 ** min(step, 60) * (1 + 0.1 * up), **score(0.3 + 0.02 * up, 0.0, 1.0)}
+        for step, up in enumerate(jump)
+    ]
+    assert [kind for told in kinds(feed(Watch(), *sure)) for kind in told] == ["entropy-collapse"]
+    risen = [difference(0.01 if step < 10 else 0.05 * (1 + 0.1 * up)) for step, up in enumerate(jump)]
+    assert [kind for told in kinds(feed(Watch(), *risen)) for kind in told] == ["rising-difference"]
+    twice = [*[2.0] * 10, *[0.1] * 12, *[2.0] * 12, *[0.1] * 12]
+    told = kinds(feed(Watch(), *({"actor/entropy": one, **score(0.3, 0.0, 1.0)} for one in twice)))
+    assert [kind for kinds in told for kind in kinds if kind == "entropy-collapse"] == [
+        "entropy-collapse"
+    ] * 2
+
+
 def test_the_caller_says_what_is_fatal() -> None:
     watch = Watch(Limits(constant_steps=1), fatal={"nan"})
     bad, same = watch.point(1, {"actor/grad_norm": math.nan, **score(0.0)})
