@@ -28,7 +28,7 @@ def list_runs(
     """
     from npu_rl.cli.recorded import runs_root
     from npu_rl.common.printable import counted
-    from npu_rl.training.browse.run_rows import HEADS, row_cells, run_row
+    from npu_rl.training.browse.run_rows import HEADS, read_rows, row_cells, run_row
     from npu_rl.training.record.recorded_run import recorded_runs
     from npu_rl.workspace.folder.discovery import open_workspace
 
@@ -40,14 +40,14 @@ def list_runs(
         print_json(
             {
                 "folder": str(root),
-                "runs": [run_row(run) for run in shown],
+                "runs": read_rows(shown, run_row),
                 "rehearsals_left_out": left_out,
                 "unreadable": [str(error.where) for error in errors],
             }
         )
         return
     if shown:
-        say_table(HEADS, [row_cells(run) for run in shown], least_needed=("tree", "recipe", "nodes"))
+        say_table(HEADS, read_rows(shown, row_cells), least_needed=("tree", "recipe", "nodes"))
     else:
         tell(f"There is no run in {root}")
     for error in errors:

@@ -16,8 +16,10 @@ from npu_rl.cli.show import amount, print_json, say, tell
 def remove(run: Run, workspace: Workspace = None, json: Json = False) -> None:
     """Remove a run, checkpoints included.
 
-    Only files that its record lists are removed. Files that you put into its folder stay there, and are named. A run is
-    kept if it is still running, has left processes behind, or has a checkpoint that another run beside it names.
+    Only files that its record lists are removed. Files that you put into its folder stay there, and are named; folders
+    that the trainer writes, such as workers/ or a checkpoint's actor/, go with all that is in them. A run is kept if it
+    is still running, or may be on another host, has left processes behind, or has a checkpoint that another run beside
+    it names.
     """
     from npu_rl.training.record.remove_run import remove_run
 

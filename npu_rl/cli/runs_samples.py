@@ -43,9 +43,11 @@ def samples(
     escapes.
     """
     from npu_rl.training.browse.sample_text import sample_lines, samples_of
+    from npu_rl.training.record.run_errors import removal_noticed
 
     found = read_run(run, workspace)
-    chosen = samples_of(found, order, count, step, validation=validation, seed=seed)
+    with removal_noticed(found.folder):
+        chosen = samples_of(found, order, count, step, validation=validation, seed=seed)
     if json:
         print_json(
             {

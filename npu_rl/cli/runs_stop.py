@@ -15,6 +15,7 @@ from npu_rl.cli.show import print_json, say, tell
 @examples(
     "npu-rl runs stop quickstart",
     "npu-rl runs stop quickstart --grace 300   # it is saving a checkpoint",
+    "npu-rl runs stop r1-zero --ended-on node7   # that host is gone, and the run with it",
     "npu-rl runs stop /data/runs/r1-zero --json",
 )
 def stop(
@@ -23,17 +24,25 @@ def stop(
         float,
         typer.Option("--grace", min=0.0, max=3600.0, metavar="N", help="Seconds it has to end in order."),
     ] = 90.0,
+    ended_on: Annotated[
+        str | None,
+        typer.Option(
+            "--ended-on", metavar="HOST",
+            help="The other host where it was begun, which is gone or no longer runs it.",
+        ),
+    ] = None,
     workspace: Workspace = None,
     json: Json = False,
-) -> None:
+) -> None:  # fmt: skip
     """End a run from another shell.
 
     The npu-rl that started it ends it as Ctrl-C does. Processes of the run that remain on this host after that are
-    killed, also if that npu-rl is gone. Its record is completed.
+    killed, also if that npu-rl is gone. Its record is completed. A run that was begun on another host, and may go on
+    there, is left alone.
     """
     from npu_rl.training.record.stop_run import stop_run
 
-    ended = stop_run(find_record(run, workspace), grace, tell)
+    ended = stop_run(find_record(run, workspace), grace, tell, ended_on=ended_on)
     if json:
         print_json(ended.to_json())
         return

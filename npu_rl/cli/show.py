@@ -6,6 +6,7 @@ must neither control a terminal nor pass for a line of npu-rl's.
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -20,12 +21,24 @@ if TYPE_CHECKING:
 
 
 def print_json(value: Any) -> None:
-    """Print one document with keys in stable order on standard output."""
+    """Print one document with keys in stable order on standard output. NaN and infinity, which JSON lacks, are null."""
     import json
 
     utf8 = (sys.stdout.encoding or "").lower() in ("utf-8", "utf8")  # JSON is read as UTF-8; else it is ASCII
-    text = json.dumps(value, indent=2, ensure_ascii=not utf8)
+    try:
+        text = json.dumps(value, indent=2, ensure_ascii=not utf8, allow_nan=False)
+    except ValueError:
+        text = json.dumps(_without_nan(value), indent=2, ensure_ascii=not utf8, allow_nan=False)
     print("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text))
+
+
+def _without_nan(value: Any) -> Any:
+    """Return a document with None for each number that is not finite."""
+    if isinstance(value, dict):
+        return {key: _without_nan(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_nan(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_report(document: Any, text: str, *, as_json: bool) -> None:

@@ -67,7 +67,7 @@ def train(
     """
     from npu_rl.cli import judged, proving
     from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
-    from npu_rl.training.run.free_name import with_free_name
+    from npu_rl.training.record.free_name import with_free_name
     from npu_rl.training.run.prepare import prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.verification.expected_digest import parse_expected
@@ -77,7 +77,7 @@ def train(
     loaded = judged.load(recipe, overrides or [], json)
     layout = open_workspace(workspace, tell)
     if not (dry_run or rehearse is not None or resume):
-        loaded = with_free_name(loaded, recipe, overrides or [], runs_folder(layout), tell)
+        loaded = with_free_name(loaded, runs_folder(layout), tell)
     if_interrupted(STARTS_OVER)
     try:
         with proving.shown() as progress:
@@ -98,6 +98,7 @@ def train(
     faults = judged.faults_of(loaded, layout.code)
     if faults:
         tell(faults)
+    name = prepared.recipe.name
     if dry_run:
         _plan(prepared, json)
     elif rehearse is not None:
@@ -105,12 +106,12 @@ def train(
         _rehearse(prepared, rehearse, json)
     else:  # RunStopped tells more, once the trainer has begun
         if_interrupted(f"Stopped; `{command_line('runs', 'list', workspace=workspace)}` shows the run.")
-        _train(prepared, resume, json)
+        name = _train(prepared, resume, json)
     if not json:
-        _tell_next(prepared, workspace, dry_run=dry_run, rehearsed=rehearse is not None)
+        _tell_next(name, workspace, dry_run=dry_run, rehearsed=rehearse is not None)
 
 
-def _tell_next(prepared: Prepared, workspace: Path | None, *, dry_run: bool, rehearsed: bool) -> None:
+def _tell_next(name: str, workspace: Path | None, *, dry_run: bool, rehearsed: bool) -> None:
     """Print the command after a dry run (the training), a rehearsal (the dry run) or a training (its report)."""
     import sys
 
@@ -120,7 +121,7 @@ def _tell_next(prepared: Prepared, workspace: Path | None, *, dry_run: bool, reh
     elif rehearsed:
         tell_next(*_without_level(given), "--dry-run")
     else:
-        tell_next("report", prepared.recipe.name, workspace=workspace)
+        tell_next("report", name, workspace=workspace)
 
 
 def _without_level(words: Sequence[str]) -> list[str]:
@@ -148,7 +149,8 @@ def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
         )
 
 
-def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
+def _train(prepared: Prepared, resume: bool, as_json: bool) -> str:
+    """Train, and print the result. Returns the run's name; another train may have taken the recipe's meanwhile."""
     from npu_rl.training.monitor.plot import final_curve
     from npu_rl.training.monitor.screen import screen_for
     from npu_rl.training.run.prepare import runs_folder
@@ -169,6 +171,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> None:
         print_json(trained.to_json())
     else:
         _print(prepared, trained)
+    return trained.record.name
 
 
 def _print(prepared: Prepared, trained: TrainedRun) -> None:
@@ -178,7 +181,7 @@ def _print(prepared: Prepared, trained: TrainedRun) -> None:
     say_text(final_curve(trained.points, goal=goal) + "\n")
     reached = f"mean reward {trained.final:.3f}" if trained.final is not None else "no reward"
     against = f" (goal {goal:g})" if goal is not None else ""
-    say(f"{prepared.recipe.name}: {reached}{against} after {trained.points[-1].step} steps")
+    say(f"{trained.record.name}: {reached}{against} after {trained.points[-1].step} steps")
     if trained.record.unproven is not None:
         say(f"UNPROVEN: {trained.record.unproven}")
     say(f"Record: {trained.record.folder}  ({trained.ended.seconds:.0f} s)")

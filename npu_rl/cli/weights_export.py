@@ -59,7 +59,7 @@ def export(
     model = None if config is None else user_path(config).absolute()
     with explained_while_running(record):
         checkpoint = run_checkpoint(record, step, model)
-        if record.is_locked:
+        if record.goes_on:
             tell(f"Run {record.name} is going on. Exporting its checkpoint of step {checkpoint.step}")
         command = shlex.join(["npu-rl", *sys.argv[1:]])
         options = ExportOptions(checkpoint, user_path(out).absolute(), extend, command)

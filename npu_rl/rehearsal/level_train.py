@@ -28,7 +28,7 @@ from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs
 from npu_rl.training.monitor.metrics import DIFFERENCE, Point, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run import train
+from npu_rl.training.run import begin_run, train
 from npu_rl.training.run.prepare import Prepared, compose
 from npu_rl.training.run.train import TransferLimits
 
@@ -140,7 +140,7 @@ def train_scaled(
     command = small.command(record.folder.parent, record.mark, 1, None, rollout_standin=standin)
     composed = compose(small, command)
     if resume:
-        train.require_checkpoint(small, record, composed.config, screen.note)
+        begin_run.require_checkpoint(small, record, composed.config, screen.note)
     trained = train.run_attempt(
         small,
         record,

@@ -40,9 +40,9 @@ from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.monitor.screen import Screen, clock
 from npu_rl.training.record.attempt import dump
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.prepare import Prepared, runs_folder
 from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.train import new_record
 from npu_rl.workspace.verification.verify import verify
 
 RUNTIME = "npu_rl_runtime"

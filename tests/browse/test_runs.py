@@ -150,6 +150,23 @@ def test_each_next_command_is_one(runs: Runs, outcome: str, overrides: list[str]
             assert Path(shlex.split(line, comments=True)[-1]).is_file()
 
 
+@pytest.mark.parametrize(
+    ("overrides", "name", "words"),
+    [
+        (["steps=4", "name=mine"], "moved", "steps=4 name=moved"),
+        (["name=mine", "steps=4"], "demo", "steps=4"),
+        ([], "moved", "name=moved"),
+    ],
+)
+def test_a_renamed_run_is_resumed_by_the_name_that_it_has(
+    runs: Runs, overrides: list[str], name: str, words: str
+) -> None:
+    checkpoint(run(runs.root, "mine", [{1: 0.1}], "killed", overrides=overrides, recipe="demo"), 1)
+    (runs.root / "mine").rename(runs.root / name)
+    (line,) = (one for one in runs.json("show", name)["next"] if "--resume" in one)
+    assert line.startswith(f"npu-rl train quickstart {words} --resume ")
+
+
 def test_a_failure_is_explained_from_its_log(runs: Runs) -> None:
     record = run(runs.root, "demo", [{1: 0.1}], "failed")
     log = record.folder / "attempts/1/driver.log"

@@ -86,7 +86,8 @@ def test_a_response_steers_no_terminal_and_passes_for_no_line_of_ours(runs: Runs
 @settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.one_of(st.binary(max_size=40), st.fixed_dictionaries({"output": st.text(max_size=9)}, optional={
-        "score": st.one_of(st.none(), st.floats(), st.text(max_size=3), st.booleans()), "input": st.integers(),
+        "score": st.one_of(st.none(), st.floats(), st.text(max_size=3), st.booleans(), st.just(10**400)),
+        "input": st.integers(),
     }).map(lambda data: json.dumps(data).encode())), max_size=12),
     st.sampled_from(["written", "best", "worst", "random"]),
     st.integers(1, 5),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import re
 import sys
 from dataclasses import replace
@@ -10,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.cli.lock import _print
+from npu_rl.cli.show import print_json
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.lock import lock_model
 from tests.support import clean_env, ok, run_program
@@ -32,6 +35,20 @@ def test_messages_of_parallel_fetches_are_whole_lines(tmp_path: Path) -> None:
     lines = done.stderr.splitlines()
     assert len(lines) == 8 * 300
     assert all(re.fullmatch(r"c[0-7]: [0-9]+", line) for line in lines)
+
+
+def test_a_document_with_nan_is_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever command prints it: `print_json` is the only one that does."""
+    print_json({"a": [math.nan, (1.5, -math.inf)], "b": {"c": math.inf, "big": 10**400}, "text": "NaN"})
+
+    def refuse(name: str) -> float:
+        raise AssertionError(f"{name} is not JSON")
+
+    assert json.loads(capsys.readouterr().out, parse_constant=refuse) == {
+        "a": [None, [1.5, None]],
+        "b": {"c": None, "big": 10**400},
+        "text": "NaN",
+    }
 
 
 @pytest.mark.parametrize("count", [10, 11, 14])

@@ -300,10 +300,40 @@ RESET = (
     "by peer\nThis may indicate a possible application crash on rank 0 or a network set up issue. GLHF!\n"
 )
 
+NODE_DIED = (
+    "Traceback (most recent call last):\n"
+    '  File "/site/ray/_private/worker.py", line 921, in get_objects\n'
+    "ray.exceptions.NodeDiedError: Task failed due to the node (where this task was running)  was dead or unavailable."
+    "\n\nThe node IP: 10.99.7.3, node ID: 5e1c\n"
+)
+STORE = (
+    "[W1127 10:00:00.000000000 TCPStore.cpp:138] [c10d] recvValueWithTimeout failed on SocketImpl(fd=3, "
+    "addr=[::ffff:10.99.7.1]:46298, remote=[10.99.7.3]:29611): Failed to recv, got 0 bytes. Connection was likely "
+    "closed. Did the remote server shutdown or crash?\n"
+)
+ONE_OF_RAYS = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+
+
+def spoken(text: str) -> str:
+    """As a worker's lines are in the driver's log."""
+    return "".join(f"\x1b[36m(TaskRunner pid=12)\x1b[0m {line}\n" for line in text.splitlines())
+
 
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
+        (NODE_DIED, "The node of a task, 10.99.7.3, left the Ray cluster"),
+        (spoken(NODE_DIED), "The node of a task, 10.99.7.3, left the Ray cluster"),
+        (MARKED_DEAD + NODE_DIED, "The node 10.99.7.3 left the Ray cluster"),
+        (NODE_DIED + RESET, "The process of another rank, on 10.99.7.3, is gone"),
+        (STORE, "The process of another rank, on 10.99.7.3, is gone"),
+        (spoken(STORE) + ONE_OF_RAYS, "The process of another rank, on 10.99.7.3, is gone"),
+        (
+            "[c10d] sendBytes failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[node3]:29500): Connection reset by "
+            "peer\n",
+            "The process of another rank, on node3, is gone",
+        ),
+        (RESET.replace("10.99.7.3", "fe80::1%eth0"), "The process of another rank, on fe80::1%eth0, is gone"),
         (MARKED_DEAD, "The node 10.99.7.3 left the Ray cluster"),
         (MARKED_DEAD + DIED_WITH_ITS_NODE, "The node 10.99.7.3 left the Ray cluster"),
         (DIED_WITH_ITS_NODE, "A worker died with its node, 10.99.7.3,"),

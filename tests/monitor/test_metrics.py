@@ -252,4 +252,8 @@ def test_generated_batches_are_counted_where_the_trainer_counts_them() -> None:
     plain = [Point(step, 0.0, {"critic/score/mean": 0.5}) for step in (1, 2, 3)]
     assert generated_batches(plain) == 3
     assert generated_batches([*plain, Point(4, 0.0, {"train/num_gen_batches": 3.0})]) == 6
+    assert (
+        generated_batches([Point(1, 0.0, {"train/num_gen_batches": value}) for value in (math.nan, math.inf)])
+        == 2
+    )
     assert generated_batches([]) == 0

@@ -64,6 +64,7 @@ def test_a_step_is_as_long_as_its_line(width: int, took: float, rate: float, die
 
 def test_what_a_step_has_no_number_for_is_left_out() -> None:
     assert step_line(3, None, {}, None) == "step 3"
+    assert step_line(3, None, {}, math.nan) == step_line(3, None, {}, math.inf) == "step 3"
     assert step_line(3, None, {"critic/rewards/mean": -1.0}, 0.0) == "step 3 reward -1.000 ETA 0:00"
     assert (
         step_line(3, 4, {"timing_s/step": 137.2, "timing_s/gen": 99.96}, None) == "step 3/4 137 s (gen 100.0)"

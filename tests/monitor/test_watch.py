@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from npu_rl.training.monitor.alarm import Alarm
+from npu_rl.training.monitor.metrics import Point
 from npu_rl.training.monitor.watch import TRANSFER_FACTOR, Limits, Watch
 
 GOOD = {"actor/pg_loss": 0.1, "actor/grad_norm": 0.3, "response_length/mean": 15.0, "timing_s/step": 1.0}
@@ -221,6 +222,23 @@ def test_a_difference_that_rises_is_told_and_one_that_jumps_or_grows_with_the_pr
 # -- fatal ---------------------------------------------------------------------------------------------
 
 
+def test_a_slow_change_is_told_once_however_its_values_jump() -> None:
+    """Only what has gone back clearly and comes again is told again."""
+    jump = [math.sin(7.3 * step) for step in range(300)]
+    sure = [
+        {"actor/entropy": 2 * 0.9 ** min(step, 60) * (1 + 0.1 * up), **score(0.3 + 0.02 * up, 0.0, 1.0)}
+        for step, up in enumerate(jump)
+    ]
+    assert [kind for told in kinds(feed(Watch(), *sure)) for kind in told] == ["entropy-collapse"]
+    risen = [difference(0.01 if step < 10 else 0.05 * (1 + 0.1 * up)) for step, up in enumerate(jump)]
+    assert [kind for told in kinds(feed(Watch(), *risen)) for kind in told] == ["rising-difference"]
+    twice = [*[2.0] * 10, *[0.1] * 12, *[2.0] * 12, *[0.1] * 12]
+    told = kinds(feed(Watch(), *({"actor/entropy": one, **score(0.3, 0.0, 1.0)} for one in twice)))
+    assert [kind for kinds in told for kind in kinds if kind == "entropy-collapse"] == [
+        "entropy-collapse"
+    ] * 2
+
+
 def test_the_caller_says_what_is_fatal() -> None:
     watch = Watch(Limits(constant_steps=1), fatal={"nan"})
     bad, same = watch.point(1, {"actor/grad_norm": math.nan, **score(0.0)})
@@ -229,3 +247,17 @@ def test_the_caller_says_what_is_fatal() -> None:
     assert bad.to_json()["fatal"] is True
     with pytest.raises(ValueError, match="unknown kinds of alarm: speed"):
         Watch(fatal={"speed"})
+
+
+def test_slow_changes_are_compared_with_the_steps_before_a_resumption() -> None:
+    steps = entropies(*(2 * 0.9**n for n in range(40)))
+    before = [Point(step, 0.0, data) for step, data in enumerate(steps[:30], 1)]
+    watch = Watch(Limits(constant_steps=None))
+    watch.go_on_from(before)
+    assert ["entropy-collapse"] in kinds(feed(watch, *steps[30:]))
+    fresh = Watch(Limits(constant_steps=None))
+    assert not any(feed(fresh, *steps[30:]))
+
+
+def test_an_entropy_that_was_none_at_first_does_not_collapse() -> None:
+    assert not any(feed(Watch(Limits(constant_steps=None)), *entropies(*[0.0] * 40)))

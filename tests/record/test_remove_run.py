@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.remove_run import remove_run
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.stop_run import stop_run
 from tests.training.processes import bystander
 
 
@@ -47,6 +49,26 @@ def test_a_run_and_nothing_beside_it_is_removed(root: Path) -> None:
     assert removed.size > 1000 and removed.kept == ()
     assert os.listdir(root) == ["demo-2"]
     assert sorted(path.relative_to(root) for path in other.folder.rglob("*")) == before
+
+
+def test_a_run_that_may_go_on_on_another_host_is_kept_until_it_is_said_to_have_ended(root: Path) -> None:
+    record = RunRecord.create(root, "demo", {})
+    record.begin_attempt(["driver"], {}, {"hostname": "node7"}, "schema: 1\n")._run_lock.close()
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    for act in (
+        remove_run,
+        lambda one: stop_run(one, 1.0, print),
+        lambda one: stop_run(one, 1.0, print, ended_on="n"),
+    ):
+        with pytest.raises(NpuRlError, match="may go on on node7") as caught:
+            act(RunRecord.load(root, "demo"))
+        assert "runs stop demo --ended-on node7" in str(caught.value.hint)
+    with pytest.raises(NpuRlError, match="already exists"):
+        RunRecord.create(root, "demo", {})
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    assert stop_run(RunRecord.load(root, "demo"), 1.0, print, ended_on="node7").outcome == "killed"
+    remove_run(RunRecord.load(root, "demo"))
+    assert os.listdir(root) == []
 
 
 def test_what_a_person_has_put_there_stays(root: Path, tmp_path: Path) -> None:
@@ -85,7 +107,9 @@ def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
     os.rename(record.checkpoints, tmp_path / "before")
     record.checkpoints.symlink_to(outside)
     removed = remove_run(record)
-    assert removed.kept == (record.checkpoints,) and record.checkpoints.is_symlink()
+    assert (
+        removed.kept == (record.checkpoints, record.tensorboard / "more") and record.checkpoints.is_symlink()
+    )
     assert sorted(os.listdir(outside)) == ["global_step_9", LATEST]
 
 
@@ -150,3 +174,31 @@ def test_a_removal_that_was_cut_off_can_be_repeated(
         remove_run(recorded(root, "other"))  # the next removal, of any run, removes what is left
     left = sorted(str(path.relative_to(root)) for path in root.rglob("*"))
     assert left == (["demo", "demo/notes.txt"] if foreign else [])
+
+
+@pytest.mark.parametrize(
+    "spelled", ["{link}/runs/demo", "{real}/x/../runs/demo", "{real}/runs//demo", "./runs/demo"]
+)
+def test_a_checkpoint_is_in_use_however_it_is_spelled(tmp_path: Path, spelled: str) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    record = recorded(real / "runs")
+    link.symlink_to(real)
+    path = spelled.format(link=link, real=real)
+    user = recorded(real / "runs", "user", f"model:\n  path: {path}/checkpoints/global_step_1/actor\n")
+    facts = {**user.facts, "recipe_path": str(real / "mine.yaml")}
+    (user.folder / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(NpuRlError, match="user resumes from its checkpoints"):
+        remove_run(record)
+    assert remove_run(user).kept == ()
+
+
+def test_what_a_person_has_put_among_the_trainers_files_stays(root: Path) -> None:
+    record = recorded(root)
+    mine = [record.tensorboard / "notes.txt", record.checkpoints / "global_step_1/merged/model.safetensors"]
+    for path in mine:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+    removed = remove_run(record)
+    assert removed.kept == (mine[1].parent, mine[0])
+    assert all(path.read_text() == "mine" for path in mine)
+    assert not (record.checkpoints / "global_step_1/actor").exists()

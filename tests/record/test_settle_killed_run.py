@@ -119,6 +119,8 @@ def test_killed_before_the_first_step_while_the_trainer_goes_on_to_its_end(tmp_p
         with pytest.raises(NpuRlError, match="Run demo is still running") as caught:
             launch.open()
         assert f"pid {processes_of(launch.mark)[0]}" in str(caught.value)
+        there = RunRecord.load(launch.run.runs, "demo")
+        assert there.goes_on and not there.is_locked  # as `weights export` says, too
         assert "(`npu-rl runs stop demo`)" in str(caught.value)
         with pytest.raises(NpuRlError, match="Run demo is still running"):  # a new one of its name, too
             RunRecord.create(launch.run.runs, "demo", {})

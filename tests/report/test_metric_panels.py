@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.training.monitor.metrics import Point
 from npu_rl.training.report.metric_panels import MOST_DRAWN, MetricPanel, report_panels, thinned_steps
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE, all_rows, published_rows
+from npu_rl.training.report.report_sections import chart_section
 from npu_rl.training.report.static_chart import number_text, static_chart
 from tests.report.made_run import metrics
 from tests.report.test_markup import read
 
+LARGEST = 1.7976931348623157e308
 VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
 
@@ -94,6 +96,25 @@ def test_a_static_chart_is_drawn_of_any_values(values: list[float | None]) -> No
     drawn = str(static_chart(panels(points)["reward"], [0]))
     assert "nan" not in drawn and "inf" not in drawn
     assert {name for name, _ in read(drawn).tags} == {"svg", "path", "text"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.dictionaries(
+            st.sampled_from([*metrics(1), "val-core/math/acc"]), st.floats() | st.just(LARGEST), max_size=4
+        ),
+        max_size=4,
+    )
+)
+def test_charts_are_drawn_whatever_the_metrics_are(steps: list[dict[str, float]]) -> None:
+    points = [Point(step, 0.0, data) for step, data in enumerate(steps)]
+    for other in (None, ("old", points[1:], 1)):
+        found = report_panels(points[:-1], 2, other=other, published={"actor/grad_norm": 0.5})
+        for panel in found:
+            assert bool(panel.steps) == any(value is not None for one in panel.series for value in one.values)
+        text = read(str(chart_section(found, [0, 1]))).text
+        assert all(panel.title in text for panel in found)
 
 
 def test_numbers_have_four_digits_that_count() -> None:

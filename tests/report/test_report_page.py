@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import math
 import re
 import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -26,6 +28,7 @@ from tests.report.made_run import (
     alarm,
     made_attempt,
     made_record,
+    metrics,
     write_samples,
 )
 from tests.report.test_markup import Read, read
@@ -118,6 +121,35 @@ def parsed(page: str) -> Read:
     return found
 
 
+def written_metrics(root: Path, name: str, rows: Sequence[Mapping[str, float]]) -> None:
+    """Write a record whose steps have these metrics in place of the usual ones."""
+    attempt = made_attempt(made_record(root, name), [])
+    with MetricsWriter(attempt.metrics) as writer:
+        for step, row in enumerate(rows, 1):
+            writer.write(step, {**metrics(step), **row})
+
+
+def test_a_metric_that_is_never_finite_has_a_chart_that_says_so(root: Path) -> None:
+    written_metrics(root, "demo", [{"actor/grad_norm": math.nan}] * 3)
+    page = page_of(root)
+    assert "NaN or infinite, and not drawn, in step 1, 2, 3." in parsed(page).text
+    drawn = re.findall(r'"id":"([a-z-]+)"', page)
+    assert "reward" in drawn and "grad-norm" not in drawn
+    written_metrics(root, "whole", [{}] * 3)
+    text = parsed(page_of(root, "whole", against=(root, "demo"))).text
+    assert "demo: actor: - at last" in text
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 1.7976931348623157e308, 5e-324, 0.0])
+def test_a_run_of_extreme_values_has_a_report(root: Path, value: float) -> None:
+    for name, count in (("one", 1), ("two", 12)):
+        written_metrics(root, name, [dict.fromkeys(metrics(1), value)] * count)
+    parsed(page_of(root, "one"))
+    parsed(page_of(root, "two", against=(root, "one")))
+    written_metrics(root, "usual", [{}] * 2)
+    parsed(page_of(root, "usual", against=(root, "one")))
+
+
 def test_everything_of_a_record_is_found_as_text(root: Path) -> None:
     record = made_record(root)
     alarms = [alarm(f"Step 5: case {number}", kind) for number, kind in enumerate(("nan", "transfer"))]
@@ -161,8 +193,8 @@ def test_alarms_of_steps_that_were_run_again_say_so_and_the_overlap_is_cut(root:
     assert [point.step for point in run.points] == list(range(1, 9))
     assert [run.replaced(one) for one in run.alarms] == [True]
     text = parsed(page_of(root)).text
-    assert "6 to 7, which a later attempt has run again" in text
-    assert "A later attempt has run this step again." in text
+    assert "6 to 7, since a later attempt went on from an earlier step" in text
+    assert "A later attempt went on from an earlier step." in text
 
 
 def test_an_alarm_says_what_to_do_and_how_often_it_came(root: Path) -> None:
@@ -378,3 +410,55 @@ def test_uplot_is_as_its_authors_published_it() -> None:
     folder = ROOT / "npu_rl" / "training" / "report" / "assets"
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.glob("uplot*")}
     assert digests == UPLOT
+
+
+def test_a_metric_that_is_never_finite_is_named_in_place_of_its_chart(root: Path) -> None:
+    attempt = made_attempt(made_record(root), ())
+    with MetricsWriter(attempt.metrics) as writer:
+        for step in (1, 2):
+            writer.write(step, {"critic/score/mean": 0.5, "actor/grad_norm": math.nan})
+    text = parsed(page_of(root)).text
+    assert "NaN or infinite, and not drawn, in step 1, 2." in text
+
+
+def test_the_published_row_of_a_recipe_that_is_extended(root: Path) -> None:
+    files = {"my-r1.yaml": "0" * 64, "bundled:deepseek-r1-zero-256die.yaml": "1" * 64}
+    facts = {**FACTS, "recipe_path": "/home/you/my-r1.yaml", "recipe_files": files}
+    made_attempt(made_record(root, facts=facts), range(1, 30))
+    output = root.parent / "report.html"
+    write_report(ReportRequest((root, "demo"), output, published=True))
+    assert "Of the recipe deepseek-r1-zero-256die, which my-r1 extends" in read(output.read_text()).text
+
+
+def test_overruled_rules_and_lost_nodes_are_named(root: Path) -> None:
+    record = made_record(root, facts={**FACTS, "overruled": {"kl-free": "an ablation"}})
+    attempt = made_attempt(record, range(1, 3), end="failed")
+    attempt.lost_nodes.write_text(
+        json.dumps([{"host": "node3", "ip": "10.99.7.3", "reason": "no heartbeat"}])
+    )
+    text = parsed(page_of(root)).text
+    assert "overruled rule kl-free" in text and "an ablation" in text
+    assert "1 node left the Ray cluster" in text and "node3 (10.99.7.3): no heartbeat" in text
+
+
+def test_a_failure_is_explained_at_the_head(root: Path) -> None:
+    attempt = made_attempt(made_record(root), range(1, 3), end="failed")
+    attempt.driver_log.write_text(
+        "Traceback (most recent call last):\n  File 'a'\nValueError: <b>batch sizes</b> differ\n"
+    )
+    text = parsed(page_of(root)).text
+    assert "Why it failed: ValueError: <b>batch sizes</b> differ" in text
+
+
+def test_a_refused_cluster_has_reported(root: Path) -> None:
+    attempt = made_attempt(made_record(root), (), end="failed")
+    refused = {
+        "what": "The Ray at a:1 lacks CPUs",
+        "where": "a:1",
+        "why": "It has 1.",
+        "hint": "ray start --num-cpus=9",
+    }
+    attempt.nodes.write_text(json.dumps({"refused": refused}))
+    text = parsed(page_of(root)).text
+    assert "The Ray at a:1 lacks CPUs. It has 1." in text and "ray start --num-cpus=9" in text
+    assert "nodes.json" not in text

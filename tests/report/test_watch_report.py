@@ -21,6 +21,19 @@ def root(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
+def test_it_follows_a_run_that_may_go_on_on_another_host(root: Path) -> None:
+    attempt = made_attempt(made_record(root), [1], end=None)
+    attempt._run_lock.close()  # its host is `here`, and the lock of that host is not seen
+    news: list[WrittenReport] = []
+
+    def end(written: WrittenReport) -> None:
+        news.append(written)
+        attempt.end("done", 0)
+
+    last = watch_report(ReportRequest((root, "demo"), root.parent / "report.html"), end, pause=0.01)
+    assert [one.state for one in (*news, last)] == ["running, or killed, on here", "done"]
+
+
 def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) -> None:
     attempt = made_attempt(made_record(root), [1], end=None)
     request = ReportRequest((root, "demo"), root.parent / "report.html")

@@ -22,10 +22,11 @@ from npu_rl.training.host.workspace_environment import workspace_environment
 from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.allow_drift import AllowedDrift
+from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.train import TrainedRun, new_record, run_attempt
+from npu_rl.training.run.train import TrainedRun, run_attempt
 from npu_rl.workspace.folder.receipt import Receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Report

@@ -15,8 +15,9 @@ from pathlib import Path
 from npu_rl.common.errors import NpuRlError
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.screen import PlainScreen
+from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.train import RunStopped, new_record, run_attempt
+from npu_rl.training.run.train import RunStopped, run_attempt
 from tests.training.fake_run import FakeRun
 
 PROGRAM = Path(__file__).with_name("hang_program.py")

@@ -10,14 +10,14 @@ import pytest
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
 from npu_rl.training.record.checkpoint_folders import LATEST
+from npu_rl.training.record.free_name import with_free_name
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run.free_name import with_free_name
 from npu_rl.training.run.train import RunStopped
 
 
 def named(runs: Path, *overrides: str, recipe: str = "quickstart") -> tuple[LoadedRecipe, list[str]]:
     told: list[str] = []
-    return with_free_name(load_recipe(recipe, overrides), recipe, overrides, runs, told.append), told
+    return with_free_name(load_recipe(recipe, overrides), runs, told.append), told
 
 
 def ended(runs: Path, name: str, outcome: str = "done") -> RunRecord:
@@ -58,6 +58,13 @@ def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
     assert loaded.recipe.name == "quickstart-2" and "taken by something else" in told[0]
 
 
+def test_a_run_that_may_go_on_on_another_host_stays_as_it_is(tmp_path: Path) -> None:
+    record = RunRecord.create(tmp_path, "quickstart", {})
+    record.begin_attempt(["driver"], {}, {"hostname": "node7"}, "schema: 1\n")._run_lock.close()
+    assert named(tmp_path)[1] == ["Run quickstart may go on on node7, so this run is quickstart-2"]
+    assert RunRecord.load(tmp_path, "quickstart").attempts[0].outcome is None
+
+
 def test_a_run_that_goes_on_is_joined_by_another_on_a_cpu(tmp_path: Path) -> None:
     attempt = RunRecord.create(tmp_path, "quickstart", {}).begin_attempt(["driver"], {}, {}, "schema: 1\n")
     loaded, told = named(tmp_path)
@@ -81,6 +88,14 @@ def test_a_run_that_goes_on_keeps_its_devices(tmp_path: Path) -> None:
     assert named(tmp_path, recipe=name)[0].recipe.name == f"{name}-2"
 
 
+def test_a_long_name_is_cut(tmp_path: Path) -> None:
+    long = "a" * 100
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"schema: 1\nextends: quickstart\nname: {long}\n")
+    ended(tmp_path, long)
+    assert named(tmp_path, recipe=str(path))[0].recipe.name == f"{'a' * 98}-2"
+
+
 def test_a_stopped_one_names_itself_for_its_resumption(tmp_path: Path) -> None:
     record = ended(tmp_path, "quickstart-2", "stopped")
     (record.checkpoints / "global_step_4").mkdir()
@@ -89,3 +104,9 @@ def test_a_stopped_one_names_itself_for_its_resumption(tmp_path: Path) -> None:
     told = str(RunStopped(signal.SIGINT, record, recipe, free_name=True))
     assert "the same command with --resume and name=quickstart-2" in told
     assert "name=" not in str(RunStopped(signal.SIGINT, record, recipe))
+
+
+def test_one_without_a_checkpoint_is_run_again_by_the_same_command(tmp_path: Path) -> None:
+    record, recipe = ended(tmp_path, "quickstart", "stopped"), load_recipe("quickstart").recipe
+    assert "The same command runs it again" in str(RunStopped(signal.SIGINT, record, recipe))
+    assert "name=…" in str(RunStopped(signal.SIGINT, record, recipe, named=True))

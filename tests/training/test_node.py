@@ -17,7 +17,8 @@ import pytest
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.record.attempt import Attempt
-from npu_rl.training.run.node_reports import lost_nodes, refusal
+from npu_rl.training.record.lost_nodes import lost_nodes
+from npu_rl.training.run.node_reports import refusal
 from npu_rl.training.run.ray_start import ray_needs
 
 
@@ -296,7 +297,7 @@ def test_nodes_that_a_cluster_has_lost_are_told_with_their_addresses(
     lost = lost_of(now, attempt.nodes)
     assert [node["host"] for node in lost] == ["node2", "node3"]
     attempt.lost_nodes.write_text(json.dumps(lost))
-    assert lost_nodes(attempt) == ["node2 (10.99.7.2): health check failed", "node3 (10.99.7.3)"]
+    assert lost_nodes(attempt.folder) == ["node2 (10.99.7.2): health check failed", "node3 (10.99.7.3)"]
     assert lost_of(now, tmp_path / "none.json") == []
 
 
@@ -304,4 +305,4 @@ def test_nodes_that_a_cluster_has_lost_are_told_with_their_addresses(
 def test_a_damaged_list_of_lost_nodes_is_none(tmp_path: Path, text: str) -> None:
     attempt = Attempt(tmp_path, 1)
     attempt.lost_nodes.write_text(text)
-    assert all("(" in node for node in lost_nodes(attempt))
+    assert all("(" in node for node in lost_nodes(attempt.folder))

@@ -18,7 +18,8 @@ from npu_rl.common.python_roots import INJECTED
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.monitor.hang_alarm import report_of
 from npu_rl.training.record.attempt import Attempt
-from npu_rl.training.run.node_reports import fetch_worker_logs, lost_nodes, refusal
+from npu_rl.training.record.lost_nodes import lost_nodes
+from npu_rl.training.run.node_reports import fetch_worker_logs, refusal
 from npu_rl.training.run.ray_start import ray_needs
 from tests.training.processes import new_id, wait_for
 from tests.training.ray_cluster import RayCluster, free_port
@@ -276,7 +277,7 @@ def test_stacks_come_from_every_node_and_a_node_that_is_gone_is_named(tmp_path: 
         os.kill(other, signal.SIGKILL)
         env["NPU_RL_RAY"] = json.dumps({"address": made.address})
         fetch_worker_logs(Attempt(run.record, 1), sys.executable, env)
-        assert len(lost_nodes(Attempt(run.record, 1))) == 1
+        assert len(lost_nodes(Attempt(run.record, 1).folder)) == 1
     finally:
         made.stop()
         driver.join()

@@ -17,7 +17,7 @@ from npu_rl.recipes.judgement.judge import AssembledTree, judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_kind import InvalidRecipe
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run import train
+from npu_rl.training.run import begin_run, train
 from npu_rl.training.run.prepare import compose
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunFailed, RunStopped
@@ -74,7 +74,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(fake: FakeRun) -> Non
         fake.train(["wait=3"], steps=6)
     killer.join()
     prepared = fake.prepared([], steps=6)
-    record = train._open_record(prepared, fake.runs, resume=True)
+    record = begin_run.open_record(prepared, fake.runs, resume=True)
     assert record.latest_checkpoint == 2
     run, shown = fake.train([], steps=6, resume=True)
     assert metrics(fake, 1)[-1][0] == 3
@@ -85,7 +85,7 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(fake: FakeRun) -> Non
     assert f"++actor.load={fake.runs}/demo/checkpoints" in again
     assert again[-1] == "++actor.finetune=false"
     with pytest.raises(NpuRlError, match="has done its 6 steps"):
-        train._open_record(prepared, fake.runs, resume=True)
+        begin_run.open_record(prepared, fake.runs, resume=True)
 
 
 def test_an_alarm_names_the_metric_that_the_log_has(fake: FakeRun) -> None:
@@ -105,19 +105,19 @@ def test_a_checkpoint_whose_folder_is_gone_is_named_as_megatron_names_it(fake: F
     record = RunRecord.open(fake.runs, "demo")
     (record.checkpoints / "iter_0000004").rmdir()
     with pytest.raises(NpuRlError, match="iter_0000004, is gone"):
-        train._open_record(fake.prepared([], steps=6), fake.runs, resume=True)
+        begin_run.open_record(fake.prepared([], steps=6), fake.runs, resume=True)
 
 
 def test_without_the_keys_of_checkpoints_it_is_said_that_a_run_can_not_go_on(fake: FakeRun) -> None:
     prepared = fake.prepared([], ["trainer.keys.checkpoint.load=null"])
-    record = train.new_record(prepared, fake.runs, "demo", run_facts(prepared))
+    record = begin_run.new_record(prepared, fake.runs, "demo", run_facts(prepared))
     (record.checkpoints / "latest_checkpointed_iteration.txt").write_text("2")
     (record.checkpoints / "iter_0000002").mkdir()
     with pytest.raises(NpuRlError, match=r"trainer\.keys\.checkpoint needs folder and load"):
-        train._open_record(prepared, fake.runs, resume=True)
+        begin_run.open_record(prepared, fake.runs, resume=True)
     assert "--resume" not in str(RunStopped(signal.SIGINT, record, prepared.recipe))
     with pytest.raises(NpuRlError, match="already exists") as caught:
-        train._open_record(prepared, fake.runs, resume=False)
+        begin_run.open_record(prepared, fake.runs, resume=False)
     assert "--resume" not in str(caught.value)
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.run import train
+from npu_rl.training.run import begin_run
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunStopped
@@ -34,7 +34,7 @@ def fake(tmp_path: Path) -> FakeRun:
 
 def begun(fake: FakeRun, *overrides: str) -> tuple[Prepared, RunRecord]:
     prepared = fake.prepared([], overrides)
-    return prepared, train.new_record(prepared, fake.runs, "demo", run_facts(prepared))
+    return prepared, begin_run.new_record(prepared, fake.runs, "demo", run_facts(prepared))
 
 
 def saved(record: RunRecord, step: int) -> Path:
@@ -57,7 +57,7 @@ def resumed(
     fake: FakeRun, prepared: Prepared, said: list[str] | None = None, config: dict[str, Any] | None = None
 ) -> RunRecord:
     notify = ([] if said is None else said).append
-    return train._open_record(prepared, fake.runs, True, config or {}, notify)
+    return begin_run.open_record(prepared, fake.runs, True, config or {}, notify)
 
 
 def test_a_run_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
@@ -112,7 +112,7 @@ def test_a_run_that_exists_offers_resume_only_below_its_steps(
     _, record = begun(fake, "checkpoint.every=2")
     saved(record, 2)
     with pytest.raises(NpuRlError, match="already exists") as caught:
-        train._open_record(fake.prepared([], steps=steps), fake.runs, resume=False)
+        begin_run.open_record(fake.prepared([], steps=steps), fake.runs, resume=False)
     assert ("--resume" in str(caught.value)) is offered
 
 

@@ -14,8 +14,12 @@ from typing import Any
 
 import pytest
 
+from npu_rl.common.masking import Secrets
+from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.common.python_roots import INJECTED
 from npu_rl.training.monitor.hang_alarm import report_of
+from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.run.hang_stacks import StackCollector
 from npu_rl.training.run.train import RunFailed
 from tests.training.fake_run import FakeRun
 from tests.training.processes import environment, lives, new_id, pid_of, wait_for
@@ -174,3 +178,22 @@ def test_verls_timers_note_when_a_phase_begins_and_ends(tmp_path: Path, files: d
     use(WG_PREFIX="abc", RANK="0")
     assert not noted.exists(), "a rank times its own work"
     assert use(NPU_RL_PHASES="/nothing/there") == "{'step': 1}\n"
+
+
+def test_secrets_in_a_processs_command_line_are_masked(tmp_path: Path) -> None:
+    said = {
+        "name": "python --api-key=sk-1 known-1",
+        "text": "Process 7: python --api-key=sk-1\nFile a.py, line 3",
+    }
+    (tmp_path / "said.json").write_text(
+        json.dumps({"nodes": [{"host": "a", "ip": "b", "processes": [said]}]})
+    )
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ncp {tmp_path}/said.json "$5"\n')
+    python.chmod(0o755)
+    attempt = Attempt(tmp_path, 1, secrets=Secrets.of({"MY_TOKEN": "known-1"}))
+    collector = StackCollector(attempt, str(python), {RUN_VARIABLE: "m"})
+    wait_for(collector.done)
+    collector.report()
+    kept = "".join(path.read_text() for path in attempt.stacks.iterdir())
+    assert "line 3" in kept and "sk-1" not in kept and "known-1" not in kept

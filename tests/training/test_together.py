@@ -19,8 +19,9 @@ from npu_rl.training.monitor.metrics import rewards
 from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import remaining_folders
+from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.train import RunFailed, new_record, run_attempt
+from npu_rl.training.run.train import RunFailed, run_attempt
 from tests.training.fake_run import FakeRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")

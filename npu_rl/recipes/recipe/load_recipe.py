@@ -32,6 +32,7 @@ class LoadedRecipe:
     """A valid recipe and where it came from.
 
     Attributes:
+        given: The name or path that was loaded, as it was given.
         path: The file, absolute.
         bundled: Whether it was given by name, not as a path.
         files: SHA-256 of the recipe and of each file it extends, by portable name.
@@ -45,6 +46,7 @@ class LoadedRecipe:
     """
 
     recipe: Recipe
+    given: str
     path: Path
     bundled: bool
     files: Mapping[str, str]
@@ -147,6 +149,7 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
     recipe = checked(Recipe, layer, problems, RECIPE, order, suggested_key)
     return LoadedRecipe(
         recipe=recipe,
+        given=name_or_path,
         path=chain[0].path,
         bundled=chain[0].bundled,
         files=dict(recorded_names(RECIPE, chain)),

@@ -6,7 +6,6 @@ import shlex
 from collections.abc import Iterator
 
 from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
-from npu_rl.training.record.samples import sample_steps
 
 
 def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> list[str]:
@@ -25,10 +24,13 @@ def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> lis
 
 
 def resume_command(run: RecordedRun) -> str:
-    """Return the command that resumes a run: its original command with --resume."""
-    named = any(word.startswith("name=") for word in run.overrides)
-    name = () if named or run.name == run.fact("recipe") else (f"name={run.name}",)
-    return shlex.join(["npu-rl", "train", run.recipe_argument, *run.overrides, *name, "--resume"])
+    """Return the command that resumes a run: its original command with --resume, and the name that it has now."""
+    given = [word for word in run.overrides if word.startswith("name=")]
+    words, name = list(run.overrides), f"name={run.name}"
+    if given[-1:] != [name]:  # a run may be renamed
+        words = [word for word in words if word not in given]
+        words += [] if run.name == run.fact("recipe") else [name]
+    return shlex.join(["npu-rl", "train", run.recipe_argument, *words, "--resume"])
 
 
 def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
@@ -45,6 +47,10 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
         yield f"npu-rl runs stop {name}", "end the processes that it left on this host"
     if run.state == UNKNOWN and last is not None:
         yield f"npu-rl runs show {name}", f"on {last.host.get('hostname')}, where it was begun"
+        yield (
+            f"npu-rl runs stop {name} --ended-on {shlex.quote(str(last.host.get('hostname')))}",
+            "if it has ended there",
+        )
         return
     if run.state in ("failed", "killed") and last is not None and last.driver_log.exists():
         yield f"less {shlex.quote(str(last.driver_log))}", "the log of its last attempt"
@@ -55,7 +61,7 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
         yield resume_command(run), f"go on from its checkpoint of step {step}"
     if run.points:
         yield f"npu-rl report {name}", "its report as one HTML file"
-    if sample_steps(run.samples):
+    if run.sample_files():
         yield f"npu-rl runs samples {name} --order worst", "its responses of the lowest reward"
     if step is not None and run.state == "done":
         yield f"npu-rl weights export {name} {shlex.quote(run.name + '-hf')}", f"its model of step {step}"

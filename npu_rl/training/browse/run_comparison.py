@@ -57,7 +57,10 @@ class RunComparison:
             "packages": [run.packages for run in runs],
             "host": [_host(run) for run in runs],
         }
-        return {name: list(_differing(*pair)) for name, pair in sides.items()}
+        found = {name: list(_differing(*pair)) for name, pair in sides.items()}
+        if all(run.recipe for run in runs) and not found["recipe"]:  # the digest is also of the run's name
+            found["run"] = [one for one in found["run"] if one.name != "recipe_digest"]
+        return found
 
     @cached_property
     def stack(self) -> StackDifferences | None:

@@ -17,7 +17,9 @@ from npu_rl.training.monitor.metrics import phase_seconds, rewards, seconds, thr
 from npu_rl.training.monitor.plot import final_curve
 from npu_rl.training.monitor.screen import clock
 from npu_rl.training.record.attempt import now
-from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt, optional_object
+from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
+from npu_rl.training.record.lost_nodes import lost_nodes
+from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt
 from npu_rl.training.record.recorded_run import RecordedRun
 
 _RECENT = 50  # last steps whose medians are shown
@@ -71,10 +73,14 @@ class RunPage:
         last = self.run.last
         if self.run.state != "failed" or last is None:
             return None
-        refused = optional_object(last.folder / "nodes.json").get("refused")
-        if isinstance(refused, dict):
+        refused = last.refused
+        if refused:
             what, where, why, hint = (str(refused.get(key, "")) for key in ("what", "where", "why", "hint"))
             return FailureCause(f"{what}. {why}".strip(), where, hint)
+        lost = lost_nodes(last.folder)
+        if lost:
+            cause = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(lost)
+            return FailureCause(cause, str(last.driver_log), LOST_NODES_HINT)
         logs = [last.driver_log, *sorted((last.folder / "workers").rglob("*.err"))]
         found = explain(logs, 1 if last.driver_code is None else last.driver_code)
         return None if found is None else FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)
@@ -144,6 +150,8 @@ class RunPage:
             yield f"UNPROVEN: {run.record.unproven}"
         if run.is_running and run.processes and not run.record.is_locked:
             yield "Its npu-rl was killed; the trainer goes on."
+        if not run.record.is_locked and run.last is not None and run.last.outcome is None:
+            yield f"Steps after {run.steps} are in its driver.log; `npu-rl runs stop` adds them to the record."
         if run.leftover:
             yield f"Processes that it left on this host: {' '.join(map(str, run.leftover))}"
 
@@ -220,7 +228,10 @@ class RunPage:
                 for name in ("overruled", "accepted_faults")
                 for key, reason in _items(run.facts.get(name))
             ),
-            ("created", run.fact("created")),
+            (
+                "created",
+                " ".join(filter(None, (run.fact("created"), run.former_name and f"as {run.former_name}"))),
+            ),
             ("record", str(run.folder)),
         ]
         width = max(len(label) for label, value in rows if value)

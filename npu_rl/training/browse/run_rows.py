@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 from npu_rl.common.printable import counted
 from npu_rl.training.monitor.screen import clock
 from npu_rl.training.record.recorded_run import RecordedRun
+from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
 
+Row = TypeVar("Row")
 HEADS = ("run", "state", "recipe", "tree", "steps", "reward", "time", "nodes", "note")
 
 
@@ -32,6 +36,15 @@ def run_row(run: RecordedRun) -> dict[str, Any]:
         "left": list(run.leftover),
         "folder": str(run.folder),
     }
+
+
+def read_rows(runs: Iterable[RecordedRun], row: Callable[[RecordedRun], Row]) -> list[Row]:
+    """Return the rows of some runs by `run_row` or `row_cells`, without runs that were removed meanwhile."""
+    found = []
+    for run in runs:
+        with contextlib.suppress(NoSuchRun), removal_noticed(run.folder):
+            found.append(row(run))
+    return found
 
 
 def row_cells(run: RecordedRun) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from npu_rl.common.errors import NpuRlError, UsageError
 from npu_rl.common.printable import counted, one_line, printable
 from npu_rl.training.record.recorded_run import RecordedRun
-from npu_rl.training.record.samples import ChosenSamples, Order, RunSample, choose_samples, sample_steps
+from npu_rl.training.record.samples import ChosenSamples, Order, RunSample, choose_samples
 
 ORDERS: tuple[Order, ...] = ("written", "best", "worst", "random")
 _LONGEST = 20_000  # characters of a text that are shown
@@ -32,7 +32,7 @@ def samples_of(
     """
     if order not in ORDERS:
         raise UsageError(f"Unknown order {order!r}", where="--order", hint=f"One of {', '.join(ORDERS)}")
-    files = sample_steps(run.samples, validation=validation)
+    files = run.sample_files(validation=validation)
     if not files:
         raise _none_error(run, validation)
     if step is None and order == "written":
@@ -40,7 +40,7 @@ def samples_of(
     if step is not None and step not in files:
         raise UsageError(
             f"Run {run.name} has no samples of step {step}",
-            where=str(run.samples),
+            where=str(run.record.samples),
             why=f"Steps with samples: {_ranges(list(files))}.",
             hint="Choose one of them with --step N.",
         )
@@ -81,7 +81,7 @@ def _none_error(run: RecordedRun, validation: bool) -> NpuRlError:
     logging = run.recipe.get("logging")
     kept = logging.get("samples") if isinstance(logging, dict) else None
     trainer = run.recipe.get("trainer")
-    others = sample_steps(run.samples, validation=not validation)
+    others = run.sample_files(validation=not validation)
     hint: str | None = None
     why: str | None = None
     if others and validation:
@@ -90,7 +90,7 @@ def _none_error(run: RecordedRun, validation: bool) -> NpuRlError:
         hint = "Those of its validations: --validation"
     elif isinstance(trainer, dict) and trainer.get("keys"):
         why = "This recipe's trainer is not verl's, and npu-rl knows no key of it that writes samples."
-        return NpuRlError(f"Run {run.name} has no samples", where=str(run.samples), why=why)
+        return NpuRlError(f"Run {run.name} has no samples", where=str(run.record.samples), why=why)
     elif str(kept).lower() == "false":
         hint = "The recipe has logging.samples=false; logging.samples=true writes those of every step."
     kind = "samples of a validation" if validation else "samples of training steps"
@@ -98,7 +98,7 @@ def _none_error(run: RecordedRun, validation: bool) -> NpuRlError:
         why = "The recipe has logging.samples=validation."
     if not others and hint is None and not run.steps:
         why = "It has no step yet." if run.is_running else "It ended before its first step."
-    return NpuRlError(f"Run {run.name} has no {kind}", where=str(run.samples), why=why, hint=hint)
+    return NpuRlError(f"Run {run.name} has no {kind}", where=str(run.record.samples), why=why, hint=hint)
 
 
 def _ranges(steps: list[int]) -> str:

@@ -31,6 +31,7 @@ _FRAME = re.compile(r'\s+File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<f
 _INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit", "Stopped"}
 _SECONDARY = {
     *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RaySystemError"),
+    *("NodeDiedError", "LocalRayletDiedError", "OwnerDiedError"),
     *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
     *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
 }

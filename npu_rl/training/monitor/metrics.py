@@ -236,7 +236,8 @@ def generated_batches(points: Sequence[Point]) -> int:
     One a step, but for DAPO's trainer, which generates again where its filter leaves too few groups. Upstream's ends
     after as many batches as it has steps to train (recipe/dapo/dapo_ray_trainer.py:136@796871d).
     """
-    return int(sum(point.data.get("train/num_gen_batches", 1.0) for point in points))
+    counts = (point.data.get("train/num_gen_batches", 1.0) for point in points)
+    return int(sum(count if math.isfinite(count) else 1.0 for count in counts))
 
 
 def throughput(data: Mapping[str, float], dies_per_card: int = 1) -> tuple[float, float] | None:

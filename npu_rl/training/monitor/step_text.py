@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -51,7 +52,7 @@ def step_text(
         ),
         die="" if rate is None else f"{rate[0]:.0f}",
         card="" if rate is None or dies_per_card == 1 else f"{rate[1]:.0f}",
-        eta="" if eta is None else clock(eta),
+        eta="" if eta is None or not math.isfinite(eta) else clock(eta),
     )
 
 

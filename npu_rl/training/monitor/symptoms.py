@@ -31,11 +31,12 @@ class Symptom:
         return self.cause.replace("{address}", found.groupdict().get("address") or "an unnamed node")
 
 
-_ADDRESS = r"(?P<address>[0-9A-Za-z.:_-]{1,64}?)"
+_ADDRESS = r"(?P<address>[0-9A-Za-z.:%_-]{1,64}?)"
 _LOST_HINT = (
     "Look at that host (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or take the node "
     "out, end what is left of this run there, and continue with --resume."
 )
+_GONE_RANK_HINT = "Look at the log of that node's workers first, then at the host. Continue with --resume."
 # What Ray's driver prints when a node stops answering (src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1).
 NODE_MARKED_DEAD = re.compile(
     rf"node with node id: \w+ and address: {_ADDRESS} and node name: \S+ has been marked dead"
@@ -170,9 +171,16 @@ _LOST_NODES = (
         "The actor died because its node has died.",
     ),
     _symptom(
+        rf"was dead or unavailable\.(?:(?:[^\n]{{0,200}}\n){{0,3}}?[^\n]{{0,200}}?\bnode IP: {_ADDRESS}(?=[,\s]))?",
+        "The node of a task, {address}, left the Ray cluster.",
+        _LOST_HINT,
+        "ray/_raylet.so@2.42.1",
+        "Task failed due to the node (where this task was running) was dead or unavailable. The node IP: 10.0.0.3, ",
+    ),
+    _symptom(
         rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
-        "Look at the log of that node's workers first, then at the host. Continue with --resume.",
+        _GONE_RANK_HINT,
         "Mooncake#842, gloo/transport/tcp/pair.cc of torch@2.13.0",
         "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:535] Read error [10.1.3.122]:42916: "
         "Connection reset by peer",
@@ -180,7 +188,7 @@ _LOST_NODES = (
     _symptom(
         rf"Connection closed by peer \[{_ADDRESS}\]",
         "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
-        "Look at the log of that node's workers first, then at the host. Continue with --resume.",
+        _GONE_RANK_HINT,
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
         "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by "
         "peer [127.0.0.1]:41350. This is typically caused by a remote worker crashing.",
@@ -303,6 +311,15 @@ _NETWORK = (
         "vllm-ascend#167, verl#849",
         "[E331 20:50:12.688969421 socket.cpp:1011] [c10d] The client socket has timed out after 1800000ms while trying "
         "to connect to (10.123.x.x, 38321)",
+    ),
+    _symptom(
+        # What the other ranks print when rank 0, which has torch's store, is gone. HCCL has no such line of its own.
+        rf"remote=\[{_ADDRESS}\]:\d+\): (?:Connection reset by peer|Broken pipe|Failed to (?:recv|send), \w+ 0 bytes)",
+        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        _GONE_RANK_HINT,
+        "torch/csrc/distributed/c10d/TCPStore.cpp of torch@2.13.0",
+        "[c10d] recvValue failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[10.0.0.3]:29500): Connection reset by "
+        "peer",
     ),
     _symptom(
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send)",

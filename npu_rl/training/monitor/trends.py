@@ -15,8 +15,10 @@ from npu_rl.training.monitor.metrics import DIFFERENCE, reward
 
 _STEPS = 10  # of the beginning and of the end that are compared; never the same
 _COLLAPSED = 0.1  # share of the first entropy
+_LEAST_ENTROPY = 0.01  # nats per token; a policy that begins below it has nothing to lose
 _RISEN = 5.0  # times the first difference; the quickstart's, as a share of 1 / exp(entropy), rises 4-fold as it learns
 _LEAST_DIFFERENCE = 0.01  # of a probability; below it a rise says nothing
+_CLEARED = 1.5  # times back beyond its limit a value has to be before its alarm may come again
 _NEARLY_BEST = 0.95  # share of the best reward of a response, from where the policy may be sure of itself
 
 
@@ -53,6 +55,7 @@ class EntropyTrend:
 
     def __init__(self) -> None:
         self._entropy, self._reward = _Window(), deque[float](maxlen=2 * _STEPS)
+        self._wrong = False
 
     def take(self, data: Mapping[str, float], learnt: bool) -> Trend | None:
         """Add a step's metrics. Returns None before 20 steps with an entropy."""
@@ -64,7 +67,10 @@ class EntropyTrend:
         first, latest = self._entropy.medians()
         best = data.get("critic/score/max", data.get("critic/rewards/max", math.inf))
         solved = learnt or (value is not None and 0 < best <= value / _NEARLY_BEST)
-        return Trend(latest <= _COLLAPSED * first and not solved and not self._rises(), first, latest)
+        low = first >= _LEAST_ENTROPY and latest <= _COLLAPSED * first * (_CLEARED if self._wrong else 1)
+        # Only the entropy clears it: the reward's noise would, and raise the alarm again, every few steps.
+        self._wrong = low and (self._wrong or not (solved or self._rises()))
+        return Trend(self._wrong, first, latest)
 
     def _rises(self) -> bool:
         values = list(self._reward)
@@ -80,6 +86,7 @@ class DifferenceTrend:
 
     def __init__(self) -> None:
         self._shares, self._differences = _Window(), _Window()
+        self._wrong = False
 
     def take(self, data: Mapping[str, float]) -> Trend | None:
         """Add a step's metrics. Returns None before 20 steps with a difference."""
@@ -91,5 +98,6 @@ class DifferenceTrend:
         if not self._shares.add(difference * math.exp(min(max(entropy, 0.0), 700.0))):
             return None
         (first, latest), (_, absolute) = self._shares.medians(), self._differences.medians()
-        wrong = absolute >= _LEAST_DIFFERENCE and latest >= _RISEN * first
-        return Trend(wrong, *self._differences.medians())
+        limit = 1 / _CLEARED if self._wrong else 1.0
+        self._wrong = absolute >= _LEAST_DIFFERENCE * limit and latest >= _RISEN * first * limit
+        return Trend(self._wrong, *self._differences.medians())

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from npu_rl.training.monitor.alarm import KINDS, Alarm
-from npu_rl.training.monitor.metrics import DIFFERENCE, REWARDS, reward
+from npu_rl.training.monitor.metrics import DIFFERENCE, REWARDS, Point, reward
 from npu_rl.training.monitor.trends import DifferenceTrend, EntropyTrend
 
 # The mean difference between the probabilities that rollout and trainer give a chosen token, as a share of one over
@@ -89,6 +89,13 @@ class Watch:
     def is_fatal(self, kind: str) -> bool:
         """Return whether alarms of a kind end the run."""
         return kind in self._fatal
+
+    def go_on_from(self, points: Iterable[Point]) -> None:
+        """Take over the steps before a resumption, with which slow changes are compared; they raise no alarm."""
+        for point in points:
+            self._difference_trend.take(point.data)
+            if reward(point.data) is not None:
+                self._entropy_trend.take(point.data, learnt=False)
 
     def point(self, step: int, data: Mapping[str, float]) -> list[Alarm]:
         """Check the metrics of a step."""

@@ -64,13 +64,14 @@ _FILES = (
     "end.json",
     "environment.json",
     "host.json",
+    "lost-nodes.json",
     "metrics.jsonl",
     "nodes.json",
     "recipe.yaml",
 )
-_FOLDERS = ("hydra", "outputs", "swanlog", "usage", "wandb", "workers")
+_FOLDERS = ("hydra", "outputs", "stacks", "swanlog", "usage", "wandb", "workers")
 # What else is in the folder: patches are not masked, and the compiler of CANN writes into the trainer's folder.
-_OTHERS = ("drift.patch", "extra-info", "fusion_result.json", "kernel_meta", "stacks")
+_OTHERS = ("drift.patch", "extra-info", "fusion_result.json", "kernel_meta", "phases.jsonl")
 _BLOCK = 1 << 16  # bytes of lines that are searched together
 _LONGEST_LINE = 1 << 20
 

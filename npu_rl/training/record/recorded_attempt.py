@@ -79,6 +79,12 @@ class RecordedAttempt:
         return self.folder / "driver.log"
 
     @cached_property
+    def refused(self) -> dict[str, Any]:
+        """Why the cluster was refused before the trainer started (what, where, why, hint); empty if it was not."""
+        found = optional_object(self.folder / "nodes.json").get("refused")
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
     def points(self) -> list[Point]:
         """The attempt's metrics in order, including steps that a later attempt repeated."""
         return read_metrics(self.folder / "metrics.jsonl")

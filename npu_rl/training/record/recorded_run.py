@@ -27,7 +27,9 @@ from npu_rl.training.record.recorded_attempt import (
     recorded_attempt,
     unreadable,
 )
+from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.samples import sample_steps
 
 RUNNING, NEW, UNKNOWN = "running", "new", "unknown"
 """States of a run that its last attempt's outcome (done, failed, stopped, killed) does not tell."""
@@ -64,6 +66,12 @@ class RecordedRun:
         return self.record.name
 
     @property
+    def former_name(self) -> str | None:
+        """The name that it was created with; None if its folder has that."""
+        name = self.fact("name")
+        return None if name == self.name else name
+
+    @property
     def folder(self) -> Path:
         """Folder of the run."""
         return self.record.folder
@@ -82,6 +90,11 @@ class RecordedRun:
     def is_running(self) -> bool:
         """Whether the run is in progress."""
         return self.state == RUNNING
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether the run is in progress, or may be on another host."""
+        return self.state in (RUNNING, UNKNOWN)
 
     @property
     def leftover(self) -> tuple[int, ...]:
@@ -104,6 +117,16 @@ class RecordedRun:
         if first.startswith(BUNDLED):
             return first.removeprefix(BUNDLED).removesuffix(".yaml")
         return first or self.fact("recipe") or "RECIPE"
+
+    @property
+    def extended_recipes(self) -> tuple[str, ...]:
+        """Names of the bundled recipes that the recipe extends, the nearest first."""
+        files = self.facts.get("recipe_files")
+        named = [str(name) for name in files] if isinstance(files, dict) else []
+        bundled = (
+            one.removeprefix(BUNDLED).removesuffix(".yaml") for one in named if one.startswith(BUNDLED)
+        )
+        return tuple(name for name in bundled if name != self.recipe_name)
 
     @property
     def recipe_name(self) -> str:
@@ -199,10 +222,18 @@ class RecordedRun:
         """The workspace's lock as data: components with pins, merges and patches; empty if it can't be read."""
         return optional_object(self.folder / "lock.json")
 
-    @property
-    def samples(self) -> Path:
-        """Folder of prompts, responses and scores."""
-        return self.record.samples
+    def sample_files(self, *, validation: bool = False) -> dict[int, Path]:
+        """Return the sample files by step, of training or of validations.
+
+        Those beyond the curve that an earlier attempt has left are not the run's any more.
+        """
+        files = sample_steps(self.record.samples, validation=validation)
+        begun = self.attempts[-1].started if len(self.attempts) > 1 else None
+        if begun is None:
+            return files
+        return {
+            step: path for step, path in files.items() if step <= self.steps or _changed_since(path, begun)
+        }
 
 
 def recorded_run(
@@ -216,20 +247,22 @@ def recorded_run(
         processes: Of `marked_processes`, if several runs are read; by default it is called.
 
     Raises:
-        NpuRlError: If there is no such run, or its run.json can't be read.
+        NoSuchRun: If there is no such run, or it is removed meanwhile.
+        NpuRlError: If its run.json can't be read.
     """
     record = RunRecord.load(root, name)
     alive = (marked_processes() if processes is None else processes).get(record.mark, ())
     missing: list[str] = []
-    attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
-    text = _recipe_text(record.folder, bool(attempts), missing)
+    with removal_noticed(record.folder):
+        attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
+        text = _recipe_text(record.folder, bool(attempts), missing)
     return RecordedRun(
         record, _state(record, attempts, alive), alive, attempts, _recipe(text, missing), text, tuple(missing)
     )
 
 
 def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
-    """Return all runs in a folder, oldest first, and the errors of unreadable ones."""
+    """Return all runs in a folder, oldest first, and the errors of unreadable ones; without those removed meanwhile."""
     processes = marked_processes()
     found: list[RecordedRun] = []
     errors: list[NpuRlError] = []
@@ -238,9 +271,19 @@ def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
             continue
         try:
             found.append(recorded_run(root, path.parent.name, processes))
+        except NoSuchRun:
+            continue
         except NpuRlError as error:
+            error.where = error.where or str(path.parent)
             errors.append(error)
     return sorted(found, key=lambda run: (run.fact("created") or "", run.name)), errors
+
+
+def _changed_since(path: Path, time_: float) -> bool:
+    try:
+        return path.stat().st_mtime >= time_
+    except OSError:
+        return False
 
 
 # -- parts -------------------------------------------------------------------------------------------------

@@ -20,15 +20,21 @@ from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import processes_of
 from npu_rl.training.record.checkpoint_folders import LATEST
+from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.record_masking import is_of_attempt
-from npu_rl.training.record.run_record import LOCK, RunRecord
+from npu_rl.training.record.recorded_attempt import optional_object
+from npu_rl.training.record.run_lock import LOCK
+from npu_rl.training.record.run_record import RunRecord
 
 _FACTS = "run.json"
 _FILES = ("lock.json", "recipe.yaml", "rehearsal.json")
-_CHECKPOINT = re.compile(r"global_step_[0-9]{1,9}|iter_[0-9]{7,9}")
+_MEGATRON = re.compile(r"iter_[0-9]{7,9}")
+_STEP = re.compile(r"global_step_[0-9]{1,9}")
+_OF_STEP = ("actor", "critic", "data.pt")  # verl's save_checkpoint; a person puts merged weights beside them
 _STEP_FILE = re.compile(r"[0-9]{1,9}\.jsonl")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _REMOVED = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.removed-[0-9a-f]{12}")
+_PATH = re.compile(rb"(?:~|\.{1,2})?/[^\s\"'=,;:\[\]{}]*")
 _LARGEST = 4 << 20  # bytes of a recipe or command line that is searched
 
 
@@ -60,13 +66,17 @@ def remove_run(record: RunRecord) -> RemovedRun:
     """Remove a run.
 
     Raises:
-        NpuRlError: If it goes on, processes of it are left on this host, or another run resumes from its checkpoints.
+        NpuRlError: If it goes on, or may on another host, processes of it are left on this host, or another run
+            resumes from its checkpoints.
         WorkspaceError: If a folder of its record is a link.
     """
     root, folder = record.folder.parent, record.folder
     pids = processes_of(record.mark)
     if record.is_locked or pids:
         raise _alive_error(record, pids)
+    host = other_host_of(record.attempts)
+    if host is not None:
+        raise other_host_error(record.name, folder, host)
     with record.settled():
         users = users_of(record)
         if users:
@@ -87,26 +97,48 @@ def remove_run(record: RunRecord) -> RemovedRun:
 
 def users_of(record: RunRecord) -> list[str]:
     """Return the names of runs beside a run whose recipe or command names one of its checkpoints."""
-    places = {str(record.checkpoints), os.path.realpath(record.checkpoints)}
-    needles = [os.fsencode(place) for place in places]
+    place = os.path.realpath(record.checkpoints)
+    needles = [os.fsencode(one) for one in {str(record.checkpoints), place}]
     found = []
     for facts in sorted(record.folder.parent.glob(f"*/{_FACTS}")):
         other = facts.parent
         if other == record.folder:
             continue
+        base = _recipe_folder(facts)
         texts = [other / "recipe.yaml", *sorted((other / "attempts").glob("*/command.json"))]
-        if any(_names(text, needles) for text in texts):
+        if any(_names(text, needles) or _leads_to(text, base, place) for text in texts):
             found.append(other.name)
     return found
 
 
+def _recipe_folder(facts: Path) -> Path:
+    """Return the folder that local paths in a run's recipe are relative to; that of its record, if it is unknown."""
+    path = optional_object(facts).get("recipe_path")
+    return Path(path).parent if isinstance(path, str) and path.startswith("/") else facts.parent
+
+
 def _names(path: Path, needles: Sequence[bytes]) -> bool:
     """Return whether a file contains one of the paths, not just as the beginning of a longer name."""
-    try:
-        text = read_file(path, _LARGEST)
-    except (OSError, ValueError):
-        return False
+    text = _text_of(path)
     return any(re.search(re.escape(needle) + rb"(?![A-Za-z0-9._-])", text) for needle in needles)
+
+
+def _leads_to(path: Path, base: Path, place: str) -> bool:
+    """Return whether a file has a path that leads into a folder, through links or `..`."""
+    words = {os.fsdecode(word) for word in _PATH.findall(_text_of(path)) if b"\0" not in word}
+    real = (os.path.realpath(_expanded(word, base)) for word in words)
+    return any(one == place or one.startswith(f"{place}/") for one in real)
+
+
+def _expanded(word: str, base: Path) -> Path:
+    return Path.home() / word[2:] if word.startswith("~/") else base / word
+
+
+def _text_of(path: Path) -> bytes:
+    try:
+        return read_file(path, _LARGEST)
+    except (OSError, ValueError):
+        return b""
 
 
 # -- what a record lists -------------------------------------------------------------------------------
@@ -122,13 +154,22 @@ def _places(folder: Path) -> list[tuple[Path, Callable[[str], bool]]]:
     """Return a record's folders that also contain foreign files, innermost first, and the record's own files."""
     attempts = [path for path in _entries(folder / "attempts") if _NUMBER.fullmatch(path.name)]
     return [
-        (folder / "checkpoints", lambda name: name == LATEST or _CHECKPOINT.fullmatch(name) is not None),
+        *(
+            (step, lambda name: name in _OF_STEP)
+            for step in _entries(folder / "checkpoints")
+            if _is_step(step)
+        ),
+        (folder / "checkpoints", lambda name: name == LATEST or _MEGATRON.fullmatch(name) is not None),
         (folder / "samples" / "validation", lambda name: _STEP_FILE.fullmatch(name) is not None),
         (folder / "samples", lambda name: _STEP_FILE.fullmatch(name) is not None),
-        (folder / "tensorboard", lambda _: True),
+        (folder / "tensorboard", lambda name: "tfevents" in name),
         *((attempt, is_of_attempt) for attempt in attempts),
         (folder / "attempts", lambda _: False),
     ]
+
+
+def _is_step(path: Path) -> bool:
+    return _STEP.fullmatch(path.name) is not None and path.is_dir() and not path.is_symlink()
 
 
 def _foreign(folder: Path, listed: set[Path]) -> Iterator[Path]:

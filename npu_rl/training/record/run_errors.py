@@ -2,13 +2,38 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.common.errors import NpuRlError
+from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.yaml_documents.suggest import nearest_names
 
 
-def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
+class RunNameTaken(NpuRlError):
+    """The name of a new run is that of a run or of another folder."""
+
+
+class RunGoesOn(NpuRlError):
+    """A run is in progress, or may be."""
+
+
+class NoSuchRun(NpuRlError):
+    """A run is missing, or was removed while its record was read."""
+
+
+@contextlib.contextmanager
+def removal_noticed(folder: Path) -> Iterator[None]:
+    """Raise NoSuchRun for an error in the block if the run's folder is gone: another command has removed it."""
+    try:
+        yield
+    except (OSError, HostError) as error:
+        if (folder / "run.json").is_file():
+            raise
+        raise no_such_run(folder.parent, folder.name) from error
+
+
+def exists_error(name: str, folder: Path, resumable: int | None) -> RunNameTaken:
     """Return the error for a run that exists already.
 
     Args:
@@ -16,7 +41,7 @@ def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
         folder: Its folder.
         resumable: The step of a checkpoint that it can go on from.
     """
-    return NpuRlError(
+    return RunNameTaken(
         f"The run {name} already exists",
         where=str(folder),
         why="npu-rl never overwrites the record of a run.",
@@ -29,9 +54,9 @@ def exists_error(name: str, folder: Path, resumable: int | None) -> NpuRlError:
     )
 
 
-def copied_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
+def copied_error(name: str, folder: Path, pids: list[int]) -> RunGoesOn:
     """Return the error for a run whose id is used by processes started for another folder."""
-    return NpuRlError(
+    return RunGoesOn(
         f"Run {name} may still be running",
         where=f"{folder}, pid {' '.join(map(str, pids))}",
         why="These processes have the run's id, and its folder was copied or moved since they were started.",
@@ -39,7 +64,7 @@ def copied_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
     )
 
 
-def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
+def running_error(name: str, folder: Path, pids: list[int]) -> RunGoesOn:
     """Return the error for a run in progress.
 
     Args:
@@ -48,7 +73,7 @@ def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
         pids: Its processes on this machine.
     """
     them = " ".join(map(str, pids))
-    return NpuRlError(
+    return RunGoesOn(
         f"Run {name} is still running",
         where=f"{folder}" + (f", pid {them}" if pids else ""),
         why="Its processes are running on this machine."
@@ -60,10 +85,10 @@ def running_error(name: str, folder: Path, pids: list[int]) -> NpuRlError:
     )
 
 
-def name_taken_error(folder: Path, name: str) -> NpuRlError:
+def name_taken_error(folder: Path, name: str) -> RunNameTaken:
     """Return the error for a run's folder that exists already."""
     if not (folder / "run.json").is_file():
-        return NpuRlError(
+        return RunNameTaken(
             f"The folder of run {name} is taken by something that is not a run",
             where=str(folder),
             hint="Move it away, or choose another name with name=…",
@@ -71,12 +96,12 @@ def name_taken_error(folder: Path, name: str) -> NpuRlError:
     return exists_error(name, folder, None)  # another command began it at this moment
 
 
-def no_such_run(root: Path, name: str) -> NpuRlError:
+def no_such_run(root: Path, name: str) -> NoSuchRun:
     """Return the error for a run that is missing from a folder of runs."""
     known = sorted(path.parent.name for path in root.glob("*/run.json"))
     near = nearest_names(name, known, 3)
     more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"
-    return NpuRlError(
+    return NoSuchRun(
         f"There is no run {name}",
         where=str(root),
         hint=f"Existing runs: {', '.join(near or known[:5])}{more}"

@@ -12,12 +12,10 @@ folder, and known secrets are masked in it.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import os
 import re
 import stat
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -31,14 +29,17 @@ from npu_rl.common.process import processes_of, stop_remaining
 from npu_rl.training.monitor.metrics import Point, curve
 from npu_rl.training.record.attempt import Attempt, attempts_in, now, write_json, write_private
 from npu_rl.training.record.checkpoint_folders import latest_step, recorded_step
+from npu_rl.training.record.other_host import other_host_of
 from npu_rl.training.record.record_masking import recorded_environment
 from npu_rl.training.record.run_errors import (
     copied_error,
     exists_error,
     name_taken_error,
     no_such_run,
+    removal_noticed,
     running_error,
 )
+from npu_rl.training.record.run_lock import has_lock, is_opened_by, run_lock
 from npu_rl.training.record.settle_killed_run import complete_record
 from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
 
@@ -46,8 +47,8 @@ if TYPE_CHECKING:
     from psutil import Process
 
 _ID = re.compile(r"[0-9a-f]{32}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-LOCK = ".lock"  # locked during an attempt; the kernel releases it however npu-rl ends
+LONGEST_NAME = 100  # characters of a run's name
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}")
 
 
 class RunRecord:
@@ -56,14 +57,17 @@ class RunRecord:
     def __init__(self, folder: Path, facts: dict[str, Any]) -> None:
         self.folder = folder
         self.facts = facts
-        self.name: str = facts["name"]
+        self.name = folder.name  # run.json has the one that it was created with
         self.id: str = facts["id"]
         self.attempts: list[Attempt] = attempts_in(folder)
+        self.claim = contextlib.ExitStack()  # of a run that was created locked, until its first attempt
+        self._is_claimed = False
 
     @property
     def mark(self) -> str:
         """Mark of the run's processes and temporary folders: its id, and its folder's inode, unlike a copy's."""
-        place = self.folder.stat()
+        with removal_noticed(self.folder):
+            place = self.folder.stat()
         return f"{self.id}-{hashlib.sha256(f'{place.st_dev}:{place.st_ino}'.encode()).hexdigest()[:16]}"
 
     @property
@@ -97,8 +101,9 @@ class RunRecord:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the run is in progress, or its npu-rl was killed before it completed the record."""
-        return any(attempt.outcome is None for attempt in self.attempts) or bool(remaining_folders(self.mark))
+        """Whether the run is in progress, or its npu-rl was killed here before it completed the record."""
+        unfinished = any(attempt.outcome is None for attempt in self.attempts)
+        return other_host_of(self.attempts) is None and (unfinished or bool(remaining_folders(self.mark)))
 
     @property
     def latest_checkpoint(self) -> int | None:
@@ -113,19 +118,13 @@ class RunRecord:
     @property
     def is_locked(self) -> bool:
         """Whether another process has locked the run, as during an attempt."""
-        try:
-            handle = os.open(self.folder / LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # a file system without locks
-            return False
-        finally:
-            os.close(handle)
-        return False
+        return has_lock(self.folder)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether an attempt is in progress on this host, also one whose npu-rl was killed."""
+        pids = processes_of(self.mark)
+        return self.is_locked or (bool(pids) and self._driver_is_alive(pids))
 
     @classmethod
     def create(
@@ -137,6 +136,7 @@ class RunRecord:
         lock: bytes | None = None,
         secrets: Secrets = Secrets(),  # noqa: B008  it can't be changed
         resume_below: int | None = None,
+        claimed: bool = False,
     ) -> RunRecord:
         """Create the record of a new run in the folder `root`, atomically.
 
@@ -146,10 +146,12 @@ class RunRecord:
             secrets: Masked in the facts.
             resume_below: Step below which a checkpoint of a run that exists can be continued from; 0 if none can.
                 None is any.
+            claimed: Whether the run is locked from its first moment until the end of its first attempt.
 
         Raises:
             UsageError: For an invalid name.
-            NpuRlError: If the run exists; if that one was killed, its record is completed.
+            RunNameTaken: If the run exists; if that one was killed, its record is completed.
+            RunGoesOn: If the run exists and goes on.
         """
         _check_name(name)
         folder = root / name
@@ -165,7 +167,7 @@ class RunRecord:
             "created": now(),
         }
         staged = root / f".{name}.{os.urandom(6).hex()}"
-        with disk_errors(root):
+        with contextlib.ExitStack() as claim, disk_errors(root):
             root.mkdir(parents=True, exist_ok=True)
             staged.mkdir(mode=0o700)
             try:
@@ -174,6 +176,8 @@ class RunRecord:
                 write_json(staged / "run.json", body)
                 if lock is not None:
                     write_private(staged / "lock.json", lock)
+                if claimed:
+                    claim.enter_context(run_lock(staged, lambda: running_error(name, folder, [])))
                 try:
                     put_in_place(staged, folder)  # fails on a folder with anything in it, and on a file
                 except OSError as error:
@@ -182,7 +186,9 @@ class RunRecord:
                     raise name_taken_error(folder, name) from error
             finally:
                 remove_tree(staged)
-        return cls(folder, body)
+            record = cls(folder, body)
+            record.claim, record._is_claimed = claim.pop_all(), claimed
+            return record
 
     @classmethod
     def open(cls, root: Path, name: str) -> RunRecord:
@@ -246,9 +252,10 @@ class RunRecord:
             NpuRlError: If the run is in progress.
         """
         known = Secrets.of(environment) if secrets is None else secrets
-        held = contextlib.ExitStack()
-        held.enter_context(self.locked())
-        with held:
+        with self.claim.pop_all() as held:
+            if not self._is_claimed:
+                held.enter_context(self.locked())
+            self._is_claimed = False
             self.attempts = attempts_in(self.folder)  # another process may have made one since
             self._complete_attempts()
             number = self.attempts[-1].number + 1 if self.attempts else 1
@@ -280,30 +287,15 @@ class RunRecord:
 
     def is_held_by(self, process: Process) -> bool:
         """Return whether a process has the run's lock file open, like the npu-rl of an attempt."""
-        try:
-            lock = (self.folder / LOCK).lstat()
-            handles = Path(f"/proc/{process.pid}/fd")
-            return any(os.path.samestat(lock, found) for found in _statuses(handles))
-        except OSError:  # it has ended, or is another user's
-            return False
+        return is_opened_by(self.folder, process)
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock the run. Raises NpuRlError if another process has locked it, unless the file system has no locks."""
-        self._require_folders()
-        path = self.folder / LOCK
-        with disk_errors(path):
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        try:
-            with contextlib.suppress(OSError):
-                try:
-                    _lock_at_once(handle)
-                except BlockingIOError as error:
-                    launcher = self.attempts[-1].launcher if self.attempts else None
-                    raise self._running_error([launcher] if launcher else []) from error
-            yield
-        finally:
-            os.close(handle)
+        """Lock the run, unless the file system has no locks. Raises NpuRlError if it is locked, or was removed."""
+        with removal_noticed(self.folder):
+            self._require_folders()
+            with run_lock(self.folder, self._busy_error):
+                yield
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
@@ -345,6 +337,10 @@ class RunRecord:
         done = self.latest_checkpoint
         return None if done is not None and below is not None and done >= below else done
 
+    def _busy_error(self) -> NpuRlError:
+        launcher = self.attempts[-1].launcher if self.attempts else None
+        return self._running_error([launcher] if launcher else [])
+
     def _running_error(self, pids: list[int]) -> NpuRlError:
         return running_error(self.name, self.folder, pids)
 
@@ -361,24 +357,6 @@ class RunRecord:
 
 
 # -- the folder ----------------------------------------------------------------------------------------
-
-
-def _statuses(folder: Path) -> Iterator[os.stat_result]:
-    for path in folder.iterdir():
-        with contextlib.suppress(OSError):
-            yield path.stat()
-
-
-def _lock_at_once(handle: int) -> None:
-    """Lock a run's file. Raises BlockingIOError if another process holds the lock longer than a short read takes."""
-    for pause in (0.02, 0.05, 0.1):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(pause)
-        else:
-            return
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _check_name(name: str) -> None:

@@ -137,6 +137,14 @@ def read_samples(path: Path, step: int, counter: _Counter | None = None) -> Iter
                 yield sample
 
 
+def finite_number(value: object) -> float | None:
+    """Return a number of a sample; None for anything else, for NaN, and for what no float holds."""
+    try:
+        return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+    except OverflowError:  # an integer of 309 digits or more
+        return None
+
+
 def _sample(line: bytes, step: int) -> RunSample | None:
     """Parse the sample of a line. Lone surrogates, which can't be printed, are replaced."""
     try:
@@ -145,13 +153,11 @@ def _sample(line: bytes, step: int) -> RunSample | None:
         return None
     if not isinstance(data, dict) or "output" not in data:
         return None
-    score = data.get("score")
-    number = isinstance(score, int | float) and math.isfinite(score)
     return RunSample(
         step,
         _text(data.get("input")),
         _text(data.get("output")),
-        float(score) if number and score is not None else None,
+        finite_number(data.get("score")),
         {_text(key): value for key, value in data.items() if key not in _SAMPLE},
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.process import processes_of, signal_if, signal_member, stop_remaining
+from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.recorded_attempt import optional_object
 from npu_rl.training.record.run_record import RunRecord
 
@@ -41,19 +42,25 @@ class StoppedRun:
         return dict(vars(self))
 
 
-def stop_run(record: RunRecord, grace: float, notify: Callable[[str], None]) -> StoppedRun:
+def stop_run(
+    record: RunRecord, grace: float, notify: Callable[[str], None], *, ended_on: str | None = None
+) -> StoppedRun:
     """End a run, wait until all its processes on this host have ended, and complete its record.
 
     Args:
         record: The run's.
         grace: Seconds for its npu-rl to end it in order; if below 5, also the limit for its workers.
         notify: Receives progress messages.
+        ended_on: Another host, where the run was begun and has ended without a recorded end.
 
     Raises:
-        NpuRlError: If another host or user runs it, another command uses its record, or its folder was copied or moved
-            since its processes were started.
+        NpuRlError: If another host or user runs it, or another host may, another command uses its record, or its
+            folder was copied or moved since its processes were started.
         HostError: If a process lives even after SIGKILL.
     """
+    host = None if record.is_locked else other_host_of(record.attempts)
+    if host is not None and host != ended_on:
+        raise other_host_error(record.name, record.folder, host)
     before = processes_of(record.mark)
     how, killed = "ended before", list[int]()
     if record.is_locked:

@@ -32,11 +32,19 @@ _NAMES = {
 
 def published_section(run: GatheredRun) -> Markup:
     """Return the published figures of the run's recipe beside its own."""
-    rows = published_rows(run.recorded.recipe_name)
+    recipe, extended = run.recorded.recipe_name, run.recorded.extended_recipes
+    rows = published_rows(recipe, extended)
     if not rows:
-        text = f"Nobody has published figures of a run of the recipe {run.recorded.recipe_name}."
+        text = f"Nobody has published figures of a run of the recipe {recipe}."
         return section("Published figures", "published", tag("p", text, class_="soft"))
-    return section("Published figures", "published", *(_published(run, row) for row in rows))
+    own = any(recipe in row.recipes for row in rows)
+    base = next((name for name in extended if name in rows[0].recipes), "")
+    note = (
+        []
+        if own
+        else [tag("p", f"Of the recipe {base}, which {recipe} extends: they may differ.", class_="soft")]
+    )
+    return section("Published figures", "published", *note, *(_published(run, row) for row in rows))
 
 
 def _published(run: GatheredRun, row: PublishedRow) -> Markup:
@@ -77,7 +85,7 @@ def against_section(run: GatheredRun, other: GatheredRun) -> Markup:
     heads = ("", run.name, other.name)
     differing = _differences(run, other)
     content = (
-        table(("what", run.name, other.name), differing)
+        table(("what", run.name, other.name), differing, class_="runs")
         if differing
         else tag("p", "Nothing of recipe, tree, packages and variables.", class_="soft")
     )
@@ -85,7 +93,7 @@ def against_section(run: GatheredRun, other: GatheredRun) -> Markup:
         f"Against {other.name}",
         "against",
         tag("p", "Means of the last 10 steps. Its curves are dashed in the charts.", class_="soft"),
-        table(heads, figures, class_="numbers"),
+        table(heads, figures, class_="numbers runs"),
         tag("h3", "What differs"),
         content,
     )

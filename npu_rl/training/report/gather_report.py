@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from npu_rl.common.masking import Secrets, masked_data, masked_text
+from npu_rl.training.browse.run_page import FailureCause, RunPage
 from npu_rl.training.monitor.metrics import Point
 from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt
 from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
@@ -62,6 +63,7 @@ class GatheredRun:
         facts: Content of run.json.
         alarms: At most MOST_ALARMS, of all attempts.
         alarms_left_out: Number of alarms beyond these.
+        failure: Cause of the last attempt's failure, its place and what to do, if the logs show it.
         missing: What the report lacks, a sentence each.
     """
 
@@ -76,6 +78,7 @@ class GatheredRun:
     alarms: tuple[RecordedAlarm, ...]
     alarms_left_out: int
     samples: tuple[SampledStep, ...]
+    failure: FailureCause | None
     missing: tuple[str, ...]
     secrets: Secrets
 
@@ -128,7 +131,7 @@ def gather_run(run: RecordedRun) -> GatheredRun:
     lock = masking.data(run.lock, "lock.json")
     recipe = masking.data(run.recipe, "recipe.yaml")
     attempts = _attempts(run, masking)
-    samples = sampled_steps(run.samples, run.record.id, masking.secrets)
+    samples = sampled_steps(run, masking.secrets)
     reason = run.record.unproven
     return GatheredRun(
         recorded=run,
@@ -142,6 +145,7 @@ def gather_run(run: RecordedRun) -> GatheredRun:
         alarms=tuple(masking.alarm(alarm) for alarm in run.alarms[:MOST_ALARMS]),
         alarms_left_out=max(len(run.alarms) - MOST_ALARMS, 0),
         samples=samples,
+        failure=_failure(run, masking),
         missing=(*_missing(run, facts, attempts, samples), *masking.unread),
         secrets=masking.secrets,
     )
@@ -184,6 +188,13 @@ class _Masking:
             place=self.text(alarm.place),
             hint=self.text(alarm.hint),
         )
+
+
+def _failure(run: RecordedRun, masking: _Masking) -> FailureCause | None:
+    found = RunPage(run).failure
+    if found is None:
+        return None
+    return FailureCause(masking.text(found.cause), masking.text(found.where), masking.text(found.hint))
 
 
 def _is_shallow(data: object) -> bool:
@@ -257,7 +268,7 @@ def _missing(
     for attempt in attempts:
         if not attempt.environment:
             found.append(f"Attempt {attempt.number} has no environment.json: its variables are not known.")
-        if not attempt.nodes:
+        if not attempt.nodes and not attempt.recorded.refused:
             found.append(f"Attempt {attempt.number} has no nodes.json: Ray did not start, or did not report.")
     if not samples:
         found.append("There are no samples of responses (logging.samples of the recipe).")

@@ -39,7 +39,8 @@ class MetricPanel:
 
     Attributes:
         wanted: Names of the metrics that would be drawn, for a run without them.
-        series: Those that the run has.
+        steps: Those with a finite value.
+        series: Those that the run has; none without a step.
         of_steps: Number of steps before thinning.
         not_finite: Steps with NaN or infinity.
         limits: Published values to draw across, by label.
@@ -249,6 +250,8 @@ def _panel(
     drawn = [
         index for index in range(len(steps)) if any(one.values[index] is not None for one in series)
     ]  # a chart of validations has their steps only
+    if not drawn:  # each of its values is NaN or infinite
+        series = []
     series = [replace(one, values=tuple(one.values[index] for index in drawn)) for one in series]
     steps = [steps[index] for index in drawn]
     kept = thinned_steps([one.values for one in series])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from npu_rl.common.printable import counted
+from npu_rl.training.record.lost_nodes import lost_nodes
 from npu_rl.training.report.gather_report import GatheredRun, ReportedAttempt
 from npu_rl.training.report.markup import Markup, folded, joined, section, table, tag
 from npu_rl.training.report.provenance_section import id_code, plain_text
@@ -20,6 +21,10 @@ def node_section(run: GatheredRun) -> Markup:
 def _nodes(attempt: ReportedAttempt) -> Markup:
     host = attempt.host
     title = tag("h3", f"Attempt {attempt.number}: {counted(len(attempt.nodes), 'node')}")
+    lost = lost_nodes(attempt.recorded.folder)
+    if lost:
+        left = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(map(plain_text, lost))
+        title = joined([title, tag("pre", left, class_="bad")])
     launched = tag("p", f"train ran on {_host_line(host)}") if host else tag("p", "host.json is missing.")
     if not attempt.nodes:
         return joined([title, launched, tag("p", "No node has reported.", class_="soft")])

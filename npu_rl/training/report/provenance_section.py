@@ -72,9 +72,10 @@ def _facts(run: GatheredRun) -> Markup:
         rows.append(
             ("interpreter", id_code(f"Python {interpreter.get('version')}, {interpreter.get('path')}"))
         )
-    accepted = facts.get("accepted_faults")
-    if isinstance(accepted, Mapping):
-        rows += [(f"accepted fault {name}", plain_text(reason)) for name, reason in accepted.items()]
+    for key, label in (("accepted_faults", "accepted fault"), ("overruled", "overruled rule")):
+        reasons = facts.get(key)
+        if isinstance(reasons, Mapping):
+            rows += [(f"{label} {name}", plain_text(reason)) for name, reason in reasons.items()]
     return _part("The run", ("what", "id"), rows)
 
 

@@ -5,7 +5,7 @@ Throughput is published per card or per die, verl's is per die: both are given o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -36,9 +36,10 @@ class PublishedRow:
     values: Mapping[str, float]
 
 
-def published_rows(recipe: str) -> list[PublishedRow]:
-    """Return the published rows for a recipe's name."""
-    return [row for row in all_rows() if recipe in row.recipes]
+def published_rows(recipe: str, extended: Sequence[str] = ()) -> list[PublishedRow]:
+    """Return the published rows for a recipe's name, else those of the nearest recipe that it extends."""
+    of_each = ([row for row in all_rows() if one in row.recipes] for one in (recipe, *extended))
+    return next(filter(None, of_each), [])
 
 
 @cache

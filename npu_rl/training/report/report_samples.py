@@ -14,7 +14,8 @@ from typing import Any
 
 from npu_rl.common.bounded import NO_FILE, open_file, parse_json
 from npu_rl.common.masking import Secrets
-from npu_rl.training.record.samples import sample_steps
+from npu_rl.training.record.recorded_run import RecordedRun
+from npu_rl.training.record.samples import finite_number
 
 MOST_STEPS = 10  # of a kind: responses of training, and of validations
 _MOST_READ = 1 << 23  # bytes of a step's file; one of 8,192 responses has some 100 MB
@@ -50,11 +51,11 @@ class SampledStep:
     unread: int
 
 
-def sampled_steps(folder: Path, seed: str, secrets: Secrets) -> tuple[SampledStep, ...]:
+def sampled_steps(run: RecordedRun, secrets: Secrets) -> tuple[SampledStep, ...]:
     """Return samples of some of the steps, training steps first.
 
     Args:
-        seed: The random samples are the same for the same seed.
+        run: The run. Its random samples are always the same.
         secrets: Masked in the texts, where they appear word by word.
 
     Raises:
@@ -62,9 +63,9 @@ def sampled_steps(folder: Path, seed: str, secrets: Secrets) -> tuple[SampledSte
     """
     found = []
     for validation in (False, True):
-        files = sample_steps(folder, validation=validation)
+        files = run.sample_files(validation=validation)
         for step in _spread(list(files), MOST_STEPS):
-            one = _sampled(files[step], step, validation, seed, secrets)
+            one = _sampled(files[step], step, validation, run.record.id, secrets)
             if one is not None:
                 found.append(one)
     return tuple(found)
@@ -121,21 +122,13 @@ def _row(line: bytes, secrets: Secrets) -> ReportedSample | None:
     try:
         data: Mapping[str, Any] = parse_json(line.decode("utf-8", "surrogateescape"))
         prompt, response = (cut(secrets.mask(_plain(data[key]))) for key in ("input", "output"))
-        return ReportedSample("", prompt, response, _score(data))
+        return ReportedSample("", prompt, response, finite_number(data.get("score", data.get("reward"))))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
 def _plain(value: object) -> str:
     return value if isinstance(value, str) else repr(value)
-
-
-def _score(data: Mapping[str, Any]) -> float | None:
-    value = data.get("score", data.get("reward"))
-    try:
-        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
-    except OverflowError:
-        return None
 
 
 def _chosen(rows: list[ReportedSample], seed: str) -> tuple[ReportedSample, ...]:

@@ -51,6 +51,14 @@ def head_section(run: GatheredRun, written: str) -> Markup:
             "A rehearsal on a CPU: model and sizes are scaled down, and its figures say nothing about speed."
         )
         parts.append(tag("p", text, class_="banner"))
+    if run.failure is not None:
+        told = (
+            ("Why it failed", run.failure.cause),
+            ("where", run.failure.where),
+            ("next", run.failure.hint),
+        )
+        lines = [tag("p", tag("b", f"{label}: "), text, class_="cause") for label, text in told if text]
+        parts.append(tag("div", *lines, class_="banner alert", id="failure"))
     if run.missing:
         listed = tag("ul", *(tag("li", line) for line in run.missing))
         parts.append(tag("div", tag("b", "What is missing"), listed, class_="banner", id="missing"))
@@ -96,7 +104,8 @@ def alarm_section(run: GatheredRun) -> Markup:
         (
             "before the first" if alarm.step is None else str(alarm.step),
             alarm.kind + (" (ended the run)" if alarm.fatal else "") + often,
-            alarm.message + ("\nA later attempt has run this step again." if run.replaced(alarm) else ""),
+            alarm.message
+            + ("\nA later attempt went on from an earlier step." if run.replaced(alarm) else ""),
             alarm.cause,
             alarm.hint,
             tag("code", alarm.place),
@@ -138,16 +147,15 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
     title = tag("h3", panel.title)
     if not panel.series:
         names = ", ".join(panel.wanted)
-        return tag("figure", title, tag("p", f"The run has none of: {names}.", class_="soft"))
+        text = _not_finite(panel) or f"The run has none of: {names}"
+        return tag("figure", title, tag("p", f"{text}.", class_="soft"))
     notes = [panel.unit] if panel.unit else []
     if len(panel.steps) < panel.of_steps:
         notes.append(
             f"{len(panel.steps):,} of {panel.of_steps:,} steps are drawn: the highest and lowest of each stretch"
         )
     if panel.not_finite:
-        listed = ", ".join(map(str, panel.not_finite[:20]))
-        more = f" and {len(panel.not_finite) - 20} more" if len(panel.not_finite) > 20 else ""
-        notes.append(f"NaN or infinite, and not drawn, in step {listed}{more}")
+        notes.append(_not_finite(panel))
     return tag(
         "figure",
         title,
@@ -156,6 +164,15 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
         tag("figcaption", "; ".join(notes)),
         id=f"chart-{panel.id}",
     )
+
+
+def _not_finite(panel: MetricPanel) -> str:
+    """Return a note on the steps whose values can't be drawn; empty without any."""
+    if not panel.not_finite:
+        return ""
+    listed = ", ".join(map(str, panel.not_finite[:20]))
+    more = f" and {len(panel.not_finite) - 20} more" if len(panel.not_finite) > 20 else ""
+    return f"NaN or infinite, and not drawn, in step {listed}{more}"
 
 
 def _key(panel: MetricPanel) -> Markup:
@@ -234,7 +251,7 @@ def attempt_section(run: GatheredRun) -> Markup:
     for attempt in run.attempts:
         steps = "none" if attempt.steps is None else _span(attempt.steps)
         cut = attempt.left_out
-        again = "none" if cut is None else f"{_span(cut)}, which a later attempt has run again"
+        again = "none" if cut is None else f"{_span(cut)}, since a later attempt went on from an earlier step"
         one = attempt.recorded
         rows.append(
             (str(attempt.number), _clock(one.started), _clock(one.ended), attempt.outcome, steps, again)
@@ -316,7 +333,7 @@ def _number(value: float | None) -> str:
 
 def _mean(values: Sequence[float]) -> float | None:
     finite = [value for value in values if math.isfinite(value)]
-    return math.fsum(finite) / len(finite) if finite else None
+    return math.fsum(value / len(finite) for value in finite) if finite else None  # the sum may not be finite
 
 
 def _clock(when: float | None) -> str:

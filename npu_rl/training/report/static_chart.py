@@ -11,6 +11,7 @@ from npu_rl.training.report.metric_panels import MetricPanel
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 8, 10, 24
 _LARGEST = 1e300  # values are clipped to it, so that their differences are finite
+_SMALLEST = 1e-290  # range of an axis, so that a part of it is not zero
 
 
 def static_chart(panel: MetricPanel, marks: Sequence[int]) -> Markup:
@@ -28,7 +29,7 @@ def static_chart(panel: MetricPanel, marks: Sequence[int]) -> Markup:
         return _LEFT + share * (_WIDTH - _LEFT - _RIGHT)
 
     def y(value: float) -> float:
-        share = (min(max(value, -_LARGEST), _LARGEST) - low) / (high - low)
+        share = (_clipped(value) - low) / (high - low)
         return _HEIGHT - _BOTTOM - share * (_HEIGHT - _TOP - _BOTTOM)
 
     lines = [
@@ -68,13 +69,17 @@ def number_text(value: float) -> str:
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
     """Return the ends of the axis. They are never equal."""
-    low = max(min(values), -_LARGEST)
-    high = min(max(values), _LARGEST)
-    if low == high:
-        pad = abs(low) / 2 or 1.0
+    low, high = (_clipped(end(values)) for end in (min, max))
+    if high - low < _SMALLEST:
+        pad = max(abs(low) / 2, abs(high) / 2)
+        pad = pad if pad >= _SMALLEST else 1.0
         return low - pad, high + pad
     pad = (high - low) * 0.04
     return low - pad, high + pad
+
+
+def _clipped(value: float) -> float:
+    return min(max(value, -_LARGEST), _LARGEST)
 
 
 def _ticks(low: float, high: float) -> list[float]:

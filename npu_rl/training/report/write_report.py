@@ -10,7 +10,7 @@ from typing import Any
 
 from npu_rl.common.disk import write_named
 from npu_rl.common.errors import UsageError
-from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.recorded_run import RecordedRun, recorded_run
 from npu_rl.training.report.gather_report import gather_run
 from npu_rl.training.report.published_rows import PublishedRow, all_rows, published_rows
 from npu_rl.training.report.report_page import report_page
@@ -42,6 +42,7 @@ class WrittenReport:
     Attributes:
         steps: Last logged step.
         state: State of the run when it was read.
+        running: Whether it was in progress, or may have been on another host.
         missing: What the report lacks.
     """
 
@@ -71,7 +72,7 @@ def write_report(request: ReportRequest, *, reload: int | None = None) -> Writte
         HostError: If the disk fails.
     """
     recorded = recorded_run(*request.run)
-    row = _published(recorded.recipe_name) if request.published else None
+    row = _published(recorded) if request.published else None
     other = request.against
     compared = None if other is None else gather_run(recorded_run(*other))
     run = gather_run(recorded)
@@ -80,7 +81,7 @@ def write_report(request: ReportRequest, *, reload: int | None = None) -> Writte
         time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(recorded.read_at)),
         other=compared,
         published=row,
-        reload=reload if recorded.is_running else None,
+        reload=reload if recorded.may_go_on else None,
     )
     write_named(request.output, page)
     alarms = len(run.alarms) + run.alarms_left_out
@@ -88,7 +89,7 @@ def write_report(request: ReportRequest, *, reload: int | None = None) -> Writte
         request.output,
         run.name,
         run.state,
-        recorded.is_running,
+        recorded.may_go_on,
         recorded.steps,
         alarms,
         len(page),
@@ -120,13 +121,13 @@ def watch_report(
         time.sleep(pause)
 
 
-def _published(recipe: str) -> PublishedRow:
+def _published(run: RecordedRun) -> PublishedRow:
     """Return the first published row of a recipe. Raises UsageError without one."""
-    rows = published_rows(recipe)
+    rows = published_rows(run.recipe_name, run.extended_recipes)
     if not rows:
         known = sorted({name for row in all_rows() for name in row.recipes})
         raise UsageError(
-            f"No figures are published for the recipe {recipe}",
+            f"No figures are published for the recipe {run.recipe_name}",
             why=f"Figures are known of: {', '.join(known)}.",
             hint="Leave --against out, or name another run.",
         )

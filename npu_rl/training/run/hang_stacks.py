@@ -12,9 +12,10 @@ from dataclasses import replace
 
 from npu_rl.common.bounded import read_json
 from npu_rl.common.errors import HostError, NpuRlError
+from npu_rl.common.masking import masked_data
 from npu_rl.common.process import RUN_VARIABLE, Child, start
 from npu_rl.training.monitor.hang_alarm import StackReport, report_of
-from npu_rl.training.record.attempt import Attempt, write_private
+from npu_rl.training.record.attempt import Attempt, write_json, write_private
 from npu_rl.training.run.tiny_model import MAKER_ENVIRONMENT
 
 _SECONDS = 50.0  # for all nodes to answer, and for a Ray that is busy to be joined
@@ -36,6 +37,7 @@ class StackCollector:
         self._until = time.monotonic() + _SECONDS
         self._child: Child | None = None
         self._error = ""
+        self._secrets = attempt.secrets
         address = json.loads(environment.get("NPU_RL_RAY", "{}")).get("address", "local")
         own = {
             name: value for name, value in environment.items() if name not in (RUN_VARIABLE, "NPU_RL_PHASES")
@@ -76,8 +78,10 @@ class StackCollector:
             found = None
         if not isinstance(found, dict):
             return StackReport(error=self._error or f"see {self._log}")
+        found = masked_data(found, known=self._secrets)  # a process's command line may have some
         report = report_of(found)
         try:
+            write_json(self._data, found)
             write_private(self.file, report.text().encode())
         except (NpuRlError, OSError) as error:  # a full disk is no reason to end the run
             return replace(report, error=str(error))

@@ -28,20 +28,6 @@ def refusal(attempt: Attempt) -> HostError | None:
     return HostError(what, where=where, why=why, hint=hint)
 
 
-def lost_nodes(attempt: Attempt) -> list[str]:
-    """Return the nodes that left the cluster during the attempt, with host, address and Ray's reason."""
-    try:
-        rows = read_json(attempt.lost_nodes)
-    except (OSError, ValueError):
-        return []
-    lost = []
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, dict):
-            host, ip, reason = (printable(str(row.get(name, ""))) for name in ("host", "ip", "reason"))
-            lost.append(f"{host} ({ip}){f': {reason}' if reason else ''}")
-    return lost
-
-
 def fetch_worker_logs(attempt: Attempt, python: str, environment: Mapping[str, str]) -> None:
     """Fetch the logs of the run's workers to workers/HOST/, if Ray was running before the run.
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import os
-import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 
 from npu_rl.common import host_facts
-from npu_rl.common.bounded import read_file, read_json
+from npu_rl.common.bounded import read_json
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import masked_data
 from npu_rl.common.printable import counted
 from npu_rl.recipes.recipe.dump_recipe import recipe_yaml
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
 from npu_rl.training.monitor.explain_failure import Explanation
 from npu_rl.training.monitor.metrics import Point, rewards
@@ -26,14 +23,14 @@ from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
-from npu_rl.training.record.checkpoint_folders import megatron_folder
+from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
+from npu_rl.training.record.lost_nodes import lost_nodes
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
+from npu_rl.training.run.begin_run import begin_run, first_command, no_checkpoint_reason
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
-from npu_rl.training.run.recorded_facts import run_facts
-from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point
 from npu_rl.training.run.steps_done import steps_done
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
@@ -42,7 +39,9 @@ _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 class RunStopped(NpuRlError):
     """A run that the user or the system stopped; `exit_code` is 128 plus the signal's number."""
 
-    def __init__(self, number: int, record: RunRecord, recipe: Recipe, *, free_name: bool = False) -> None:
+    def __init__(
+        self, number: int, record: RunRecord, recipe: Recipe, *, free_name: bool = False, named: bool = False
+    ) -> None:
         """Describe how to continue a run of the recipe that signal `number` stopped.
 
         Args:
@@ -50,34 +49,24 @@ class RunStopped(NpuRlError):
             record: The run's.
             recipe: The run's.
             free_name: Whether npu-rl chose the run's name, which the command then has to give.
+            named: Whether the user chose it.
         """
         every = recipe.checkpoint.every
         step = record.latest_checkpoint if can_resume(recipe) else None
         if step is not None:
-            why, named = None, f" and name={record.name}" if free_name else ""
-            hint = f"Go on from its checkpoint of step {step}: the same command with --resume{named}"
+            why, its_name = None, f" and name={record.name}" if free_name else ""
+            hint = f"Go on from its checkpoint of step {step}: the same command with --resume{its_name}"
         else:
-            why = f"It has no checkpoint to resume from: {_no_checkpoint_reason(record, recipe)}"
-            hint = "Run it again under another name: name=…"
+            why = f"It has no checkpoint to resume from: {no_checkpoint_reason(record, recipe)}"
+            hint = (
+                "The same command runs it again, under the next free name"
+                if not named
+                else "Run it again under another name: name=…"
+            )
             hint += "; checkpoint.every=N saves one every N steps" if every == -1 else ""
         what = "Stopped. No process of this run is left"
         super().__init__(what, where=str(record.folder), why=why, hint=hint)
         self.exit_code = 128 + number
-
-
-def _no_checkpoint_reason(record: RunRecord, recipe: Recipe) -> str:
-    """Return why a run has no checkpoint to continue from."""
-    if not can_resume(recipe):
-        return "trainer.keys.checkpoint needs folder and load: the keys of where checkpoints are written and loaded."
-    step = record.recorded_checkpoint
-    if step is not None:
-        folder = megatron_folder(step) if recipe.has_own_keys else f"global_step_{step}"
-        return f"the folder of its newest, {folder}, is gone."
-    return (
-        "checkpoint.every is -1, which saves none."
-        if recipe.checkpoint.every == -1
-        else "it ended before the first."
-    )
 
 
 class RunFailed(NpuRlError):
@@ -136,12 +125,9 @@ def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Traine
     Raises RunFailed if the trainer fails or misses the goal, RunStopped if the user or the system stops the run, and
     NpuRlError if the record exists or can't be continued.
     """
-    runs = runs_folder(prepared.paths)
-    screen.stage("composing the configuration")
-    # Before the record is created, since Hydra may refuse the recipe.
-    composed = compose(prepared, _first_command(prepared, runs))
-    record = _open_record(prepared, runs, resume, composed.config, screen.note)
-    return run_attempt(prepared, record, composed.config, screen, resume=resume)
+    begun = begin_run(prepared, screen, resume=resume)
+    with begun.record.claim:
+        return run_attempt(begun.prepared, begun.record, begun.config, screen, resume=resume)
 
 
 def run_attempt(
@@ -171,6 +157,10 @@ def run_attempt(
     command = prepared.command(
         runs, record.mark, number, folder_of(record.mark), resume=resume, rollout_standin=rollout_standin
     )
+    watch = _watch(prepared, rollout_standin, transfer)
+    if resume:
+        done = record.latest_checkpoint or 0
+        watch.go_on_from(point for point in record.curve() if point.step <= done)
     checks = {} if stop_after is None else {"NPU_RL_HOLD_AFTER": str(stop_after)}
     if recipe.model.make and recipe.model.load_weights is not False and not resume:
         checks["NPU_RL_LOADS"] = "1"
@@ -204,7 +194,7 @@ def run_attempt(
                 environment,
                 run_id=record.mark,
                 total=recipe.steps,
-                watch=_watch(prepared, rollout_standin, transfer),
+                watch=watch,
                 clock=phase_clock(recipe, prepared.judgement.plan),
                 screen=screen,
                 ray=ray,
@@ -229,79 +219,11 @@ def run_attempt(
 def write_dry_run(prepared: Prepared) -> dry_run.DryRun:
     """Write the resolved recipe and the scripts of a dry run. Only runs Hydra, to compose the configuration."""
     runs = runs_folder(prepared.paths)
-    command = _first_command(prepared, runs)
+    command = first_command(prepared, runs)
     written = dry_run.write(runs, prepared, command, compose(prepared, command).config)
     if prepared.drift is None:
         return written
     return replace(written, files=(*written.files, *prepared.drift.write(written.folder)))
-
-
-def _first_command(prepared: Prepared, runs: Path) -> Command:
-    """Return the command of a run's first attempt without starting it."""
-    return prepared.command(runs, uuid.uuid4().hex, 1, None)
-
-
-def _open_record(
-    prepared: Prepared,
-    runs: Path,
-    resume: bool,
-    config: Mapping[str, object] = MappingProxyType({}),
-    notify: Callable[[str], None] = lambda _: None,
-) -> RunRecord:
-    name = prepared.recipe.name
-    if not resume:
-        return new_record(prepared, runs, name, run_facts(prepared))
-    record = RunRecord.open(runs, name)
-    before, now = record.facts.get("tree"), prepared.lock.tree
-    if before != now:
-        raise NpuRlError(
-            f"Run {name} was begun with another tree",
-            where=str(record.folder / "run.json"),
-            why=f"It was {before}, the workspace is {now}.",
-            hint="Set that tree up again, or begin a run of another name: name=…",
-        )
-    require_checkpoint(prepared, record, config, notify)
-    return record
-
-
-def require_checkpoint(
-    prepared: Prepared, record: RunRecord, config: Mapping[str, object], notify: Callable[[str], None]
-) -> None:
-    """Select the newest complete checkpoint to resume from. Raises NpuRlError without one, or if no steps are left."""
-    if prepared.recipe.has_own_keys:
-        point = ResumePoint(record.latest_checkpoint if can_resume(prepared.recipe) else None)
-    else:
-        point = resume_point(record, prepared.recipe, config)
-    done = point.step
-    if done is None:
-        every = prepared.recipe.checkpoint.every
-        saving = ", with checkpoint.every=N to save one every N steps" if every == -1 else ""
-        raise NpuRlError(
-            f"Run {record.name} has no checkpoint to resume from",
-            where=str(record.checkpoints),
-            why=_no_checkpoint_reason(record, prepared.recipe),
-            hint=f"Begin a run of another name (name=…){saving}.",
-        )
-    if done >= prepared.recipe.steps:
-        raise NpuRlError(
-            f"Run {record.name} has done its {prepared.recipe.steps} steps",
-            where=str(record.folder),
-            hint=f"To continue, set steps=N with N above {done}.",
-        )
-    if not prepared.recipe.has_own_keys:
-        go_on_from(record, point, notify)
-
-
-def new_record(prepared: Prepared, runs: Path, name: str, facts: Mapping[str, object]) -> RunRecord:
-    """Create a record with the workspace's lock. Secrets in the facts for run.json are masked."""
-    return RunRecord.create(
-        runs,
-        name,
-        facts,
-        lock=read_file(prepared.paths.lock),
-        secrets=prepared.secrets(os.environ),
-        resume_below=prepared.recipe.steps if can_resume(prepared.recipe) else 0,
-    )
 
 
 def _step_lines(recipe: Recipe) -> StepLines:
@@ -342,7 +264,9 @@ def _vocabulary(prepared: Prepared) -> int | None:
 
 def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: AttemptResult) -> TrainedRun:
     if ended.signal is not None:
-        raise RunStopped(ended.signal, record, prepared.recipe, free_name=prepared.loaded.free_name)
+        given = prepared.loaded
+        named = not given.free_name and any(word.startswith("name=") for word in given.overrides)
+        raise RunStopped(ended.signal, record, prepared.recipe, free_name=given.free_name, named=named)
     if ended.fatal is not None:
         raise RunFailed(
             ended.fatal.message,
@@ -378,7 +302,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
 def _failure(attempt: Attempt, code: int) -> RunFailed:
     status = f"signal {-code}" if code < 0 else f"exit status {code}"
     found = explain_attempt(attempt, code)
-    lost = node_reports.lost_nodes(attempt)
+    lost = lost_nodes(attempt.folder)
     if lost:
         return _lost_nodes(attempt, status, lost, found)
     if found is None:
@@ -397,6 +321,5 @@ def _lost_nodes(attempt: Attempt, status: str, lost: list[str], found: Explanati
         f"The trainer failed ({status}): {counted(len(lost), 'node')} left the Ray cluster",
         where=str(attempt.driver_log) if found is None else f"{found.file}:{found.line}",
         why="\n".join(lost),
-        hint="Look at these hosts (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or "
-        "take them out, end what is left of this run there, and continue with --resume.",
+        hint=LOST_NODES_HINT,
     )

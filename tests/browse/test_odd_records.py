@@ -1,0 +1,111 @@
+"""Records that were renamed, damaged or written by others: shown as far as they can be read."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from npu_rl.training.record.attempt import write_json
+from tests.browse.recorded import run, write_samples
+from tests.browse.test_runs import Runs
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def test_a_renamed_run_has_its_folders_name(runs: Runs) -> None:
+    run(runs.root, "demo", [{1: 0.1}], "stopped")
+    (runs.root / "demo").rename(runs.root / "base")
+    run(runs.root, "demo", [{1: 0.5}])
+    rows = {row["name"]: row["state"] for row in runs.json("list")["runs"]}
+    assert rows == {"base": "stopped", "demo": "done"}
+    shown = runs("show", "base").stdout
+    assert shown.startswith("base: stopped") and "as demo" in shown
+    assert runs.json("rm", "base")["run"] == "base"
+    assert [path.name for path in runs.root.iterdir()] == ["demo"]
+
+
+@pytest.mark.parametrize("name", [[1], None, "../out"])
+def test_the_name_in_a_record_is_not_used(runs: Runs, name: object) -> None:
+    record = run(runs.root, "demo")
+    run(runs.root, "other")
+    write_json(record.folder / "run.json", {**record.facts, "name": name})
+    assert [row["name"] for row in runs.json("list")["runs"]] == ["demo", "other"]
+    assert runs("rm", "demo").stdout.startswith("Removed")
+    assert not record.folder.exists()
+
+
+def test_an_unreadable_folder_is_named(runs: Runs) -> None:
+    run(runs.root, "demo")
+    (runs.root / "demo").rename(runs.root / "my run")
+    assert runs.json("list")["unreadable"] == [str(runs.root / "my run")]
+    assert f"Unreadable: {runs.root / 'my run'}: A run name has" in runs("list").stderr
+
+
+def test_a_score_that_is_no_number_is_none(runs: Runs) -> None:
+    record = run(runs.root, "demo")
+    lines = [
+        f'{{"input":"a","output":"b","score":1{"0" * 400}}}',
+        '{"input":"a","output":"b","score":NaN,"acc":NaN}',
+    ]
+    (record.samples / "2.jsonl").write_text("\n".join(lines) + "\n")
+    found = json.loads(runs("samples", "demo", "--json").stdout, parse_constant=pytest.fail)
+    assert [one["reward"] for one in found["samples"]] == [None, None]
+    assert found["samples"][1]["extra"] == {"acc": None}
+    assert "reward none" in runs("samples", "demo", "--order", "best").stdout
+
+
+def test_a_lost_node_is_the_cause_of_a_failure(runs: Runs) -> None:
+    record = run(runs.root, "demo", [{1: 0.1}], "failed")
+    log = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    record.attempts[-1].driver_log.write_text(f"Traceback (most recent call last):\n{log}")
+    write_json(
+        record.attempts[-1].lost_nodes, [{"host": "node3", "ip": "10.99.7.3", "reason": "no heartbeat"}]
+    )
+    shown = runs("show", "demo").stdout
+    assert "1 node left the Ray cluster:" in shown and "node3 (10.99.7.3): no heartbeat" in shown
+    assert "memory" not in shown
+    assert "10.99.7.3" in runs.json("show", "demo")["failure"]["cause"]
+
+
+def test_a_second_run_of_the_same_does_not_differ(runs: Runs) -> None:
+    for number, name in enumerate(("demo", "demo-2")):
+        phases = {"NPU_RL_PHASES": str(runs.root / name / "attempts/1/phases.jsonl")}
+        run(runs.root, name, environment=phases, recipe_digest=str(number) * 64)
+    found = runs.json("compare", "demo", "demo-2")
+    assert not any(found["differences"].values())
+    run(runs.root, "demo-3", lr="1e-3", recipe_digest="3" * 64)
+    assert [one["name"] for one in runs.json("compare", "demo", "demo-3")["differences"]["run"]] == [
+        "recipe_digest"
+    ]
+
+
+def test_no_file_of_an_attempt_is_foreign(runs: Runs) -> None:
+    record = run(runs.root, "demo")
+    attempt = record.attempts[-1]
+    for path in (attempt.phases, attempt.lost_nodes):
+        path.write_text("[]\n")
+    write_samples(record, 1, [("a", "b", 0.5)])
+    assert runs.json("rm", "demo")["kept"] == []
+    assert not record.folder.exists()
+
+
+def test_samples_of_a_model_that_the_run_no_longer_is(runs: Runs) -> None:
+    record = run(runs.root, "demo", [{1: 0.1, 2: 0.2, 3: 0.3}, {2: 0.5}], "stopped")
+    for step in (1, 2, 3):
+        write_samples(record, step, [("a", f"of step {step}", 0.5)])
+    os.utime(record.samples / "3.jsonl", (1.0, 1.0))  # written by the first attempt
+    assert "of step 2" in runs("samples", "demo").stdout
+    assert "of step 3" not in runs("samples", "demo", "--order", "best").stdout
+    write_samples(record, 3, [("a", "again", 0.5)])  # of a step that is not logged yet
+    assert "again" in runs("samples", "demo").stdout
+
+
+def test_a_run_that_lost_its_npu_rl_says_where_its_steps_are(runs: Runs) -> None:
+    run(runs.root, "demo", [{1: 0.1}], None)
+    assert "Steps after 1 are in its driver.log; `npu-rl runs stop` adds them" in runs("show", "demo").stdout
