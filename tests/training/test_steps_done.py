@@ -9,7 +9,7 @@ import pytest
 from npu_rl.recipes.faults.fault import known_faults
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.monitor.metrics import Point
-from npu_rl.training.run.steps_done import COUNTS_BATCHES, steps_done
+from npu_rl.training.monitor.steps_done import COUNTS_BATCHES, steps_done
 from tests.code_trees import lay
 
 (FAULT,) = (fault for fault in known_faults() if fault.id == COUNTS_BATCHES)

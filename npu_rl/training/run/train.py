@@ -21,6 +21,7 @@ from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.phases_of_recipe import phase_clock
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
+from npu_rl.training.monitor.steps_done import steps_done
 from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
 from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
@@ -31,7 +32,6 @@ from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
 from npu_rl.training.run.begin_run import begin_run, first_command, no_checkpoint_reason
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
-from npu_rl.training.run.steps_done import steps_done
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 
