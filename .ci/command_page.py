@@ -15,12 +15,12 @@ Every command has `--help`, with its options and examples, and `-v`, which print
 outcome. `-w`, `--workspace DIR` names a workspace other than the one here; `--json` prints one document for programs,
 which [JSON](json.md) describes. `npu-rl --install-completion` sets up completion of your shell.
 
-Exit codes: 0 done; 1 failed, also if the output could not be written; 2 wrong usage; 3 the workspace or the host is not
-what it should be; 130, 143 and 129 after Ctrl-C, SIGTERM and a hang-up. A signal that the caller ignores, as under
-`nohup`, stays ignored.
+The exit code is 0 if the command has done its work. It is 1 if it failed, also because its output could not be written;
+2 if it was called wrongly; and 3 if the workspace or the host is not what it should be. After Ctrl-C, SIGTERM and a
+hang-up it is 130, 143 and 129. A signal that the caller ignores, as under `nohup`, stays ignored.
 
-All git commands are in a log, without secrets: `npu-rl/git.log` in `$XDG_STATE_HOME` or `~/.local/state`, in five files
-of 1 MB at most. Errors of git and unexpected errors name it.
+npu-rl logs all git commands, without secrets, in `npu-rl/git.log` below `$XDG_STATE_HOME` or `~/.local/state`, in five
+files of 1 MB at most. Errors of git and unexpected errors name that log.
 """
 _EVERYWHERE = {"help", "verbose"}
 
