@@ -59,14 +59,15 @@ def parse(line: str) -> None:
     """Have the real parser take a command line: it looks up the command, converts every value and calls nothing."""
     words = shlex.split(re.sub(r"--rehearse(?!=)", "--rehearse=all", line))[1:]
     words = ["1" if word == "N" else word for word in words]
-    command, name = typer.main.get_command(app), "npu-rl"
+    command, name, context = typer.main.get_command(app), "npu-rl", None
     while hasattr(command, "get_command") and words and not words[0].startswith("-"):
-        context = command.make_context(name, [], resilient_parsing=True)
+        # With its parent's context a command takes -h; it keeps what it was first parsed with.
+        context = command.make_context(name, [], parent=context, resilient_parsing=True)
         inner = command.get_command(context, words[0])
         assert inner is not None, f"{words[0]} is no command of {name}"
         (name, *words), command = words, inner
     if not hasattr(command, "get_command"):
-        command.make_context(name, words)
+        command.make_context(name, words, parent=context)
 
 
 def parse_quoted(line: str) -> None:

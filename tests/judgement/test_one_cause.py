@@ -9,8 +9,8 @@ import pytest
 from npu_rl.common.bundled import data_root
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.environment.environment_check import name_with_digits
-from npu_rl.recipes.judgement.changed_values import changed_values
 from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.judgement.recipe_changes import recipe_changes
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 
 FLAGSHIP = "deepseek-r1-zero-256die"
@@ -78,7 +78,7 @@ def test_a_file_is_compared_with_what_it_extends_or_copies(tmp_path: Path, text:
     bundled = (data_root() / "recipes" / "quickstart.yaml").read_text(encoding="utf-8")
     path.write_text(text or bundled.replace("nodes: 1\n", "nodes: 3\n"), encoding="utf-8")
     loaded = load_recipe(str(path))
-    assert [change.fix for change in changed_values(loaded)] == ["set cluster.nodes back to 1"]
+    assert [change.fix for change in recipe_changes(loaded)] == ["set cluster.nodes back to 1"]
     assert [one.key for one in judge(loaded).errors] == ["cluster.nodes"]
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import KeyPath, dotted
-from npu_rl.recipes.judgement.changed_values import ChangedValue, changed_values
+from npu_rl.recipes.judgement.recipe_changes import RecipeChange, recipe_changes
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 Replan = Callable[[LoadedRecipe], Iterable[Finding]]
@@ -21,7 +21,7 @@ Replan = Callable[[LoadedRecipe], Iterable[Finding]]
 class _Cause:
     """A changed value, and the plan's findings that are gone, or are mere advice, with the value put back."""
 
-    change: ChangedValue
+    change: RecipeChange
     mended: tuple[Finding, ...]
 
 
@@ -69,7 +69,7 @@ def _causes(loaded: LoadedRecipe, found: Sequence[Finding], replan: Replan) -> l
     """Return the changed values that break rules, and whose base value breaks no others."""
     broken = {one.rule for one in replan(loaded)}  # with those that `found` leaves out as consequences
     causes = []
-    for change in changed_values(loaded):
+    for change in recipe_changes(loaded):
         after = list(replan(change.restored))
         errors = {one.rule for one in after if one.severity is Severity.ERROR}
         if not errors <= broken:
@@ -81,7 +81,7 @@ def _causes(loaded: LoadedRecipe, found: Sequence[Finding], replan: Replan) -> l
     return causes
 
 
-def _merged(loaded: LoadedRecipe, change: ChangedValue, group: Sequence[Finding]) -> Finding:
+def _merged(loaded: LoadedRecipe, change: RecipeChange, group: Sequence[Finding]) -> Finding:
     errors = [one for one in group if one.severity is Severity.ERROR]
     own = [one for one in errors if one.path == change.path]
     first = (own or errors)[0]

@@ -23,7 +23,7 @@ _NOT_TRIED = frozenset({"schema", "name", "title", "manifest", "extends", "devic
 
 
 @dataclass(frozen=True)
-class ChangedValue:
+class RecipeChange:
     """A value that differs from the recipe's base.
 
     Attributes:
@@ -43,7 +43,7 @@ class ChangedValue:
         return f"leave out {key}" if self.base_value is None else f"set {key} back to {self.base_value}"
 
 
-def changed_values(loaded: LoadedRecipe) -> list[ChangedValue]:
+def recipe_changes(loaded: LoadedRecipe) -> list[RecipeChange]:
     """Return the single values by which a recipe differs from its base, in the order of the recipe.
 
     The base is the recipe that it extends, else the bundled one of the same name, of which it is a copy, else its
@@ -60,7 +60,7 @@ def changed_values(loaded: LoadedRecipe) -> list[ChangedValue]:
     for path in paths:
         restored = _restored(loaded, path, before.get(path))
         if restored is not None:
-            found.append(ChangedValue(path, before.get(path), restored))
+            found.append(RecipeChange(path, before.get(path), restored))
     return found
 
 
