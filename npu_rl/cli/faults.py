@@ -8,13 +8,15 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, ManifestIfAny, Python, Workspace, network
-from npu_rl.cli.show import print_json, say, tell
+from npu_rl.cli.show import print_json, say, say_folded, tell
 from npu_rl.common.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
     from npu_rl.recipes.faults.verdict import Verdict
     from npu_rl.training.run.witness_run import Witnessed
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+
+_BELOW = " " * 13  # where the text of a fault's symptom and effect begins
 
 
 @examples(
@@ -143,10 +145,11 @@ def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed
             if one.state != state:
                 continue
             by = f" by {one.by}" if one.by else ""
-            say(f"{one.state}{by}: {one.fault.title} [{one.fault.id}, {one.fault.severity}] ({one.where})")
+            title = f"{one.fault.title} [{one.fault.id}, {one.fault.severity}] ({one.where})"
+            say_folded(f"{one.state}{by}: {title}", "    ")
             if one.is_open:
-                say(f"    symptom: {one.fault.symptom}")
-                say(f"    effect:  {one.fault.effect}")
+                say_folded(f"    symptom: {one.fault.symptom}", _BELOW)
+                say_folded(f"    effect:  {one.fault.effect}", _BELOW)
                 if one.fault.strategy:
                     say(f"    only with actor.strategy {one.fault.strategy}")
             found = shown.get(one.fault.id)
@@ -154,11 +157,13 @@ def _print(place: str, verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed
                 figures = ", ".join(f"{name} {value}" for name, value in found.figures.items())
                 detail = found.reason or figures
                 differs = "; this DIFFERS from the texts" if one.fault.id in disagreeing else ""
-                say(f"    witness: {found.state}{f': {detail}' if detail else ''}{differs}")
+                say_folded(f"    witness: {found.state}{f': {detail}' if detail else ''}{differs}", _BELOW)
     for one in verdicts:
         if one.state == UNKNOWN:
-            say(f"{UNKNOWN}, since {one.where} can't be read: {one.fault.title} [{one.fault.id}]")
+            say_folded(
+                f"{UNKNOWN}, since {one.where} can't be read: {one.fault.title} [{one.fault.id}]", "    "
+            )
     absent = [one.fault.id for one in verdicts if one.state == ABSENT]
     if absent:
-        say(f"{ABSENT}: {', '.join(absent)}")
-    say(f"{place}: {count_line(verdicts)}")
+        say_folded(f"{ABSENT}: {', '.join(absent)}", "    ")
+    say_folded(f"{place}: {count_line(verdicts)}", "    ")

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.show import print_json, say, say_labelled, tell
+from npu_rl.cli.show import print_json, say_folded, say_labelled, tell
 
 if TYPE_CHECKING:
     from npu_rl.common.yaml_documents.finding import Finding
@@ -99,7 +99,7 @@ def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
     here = loaded.in_stack(tree.stack)
     line = faults_of(here, tree.code) if here.stack else ""
     if line:
-        say(line)
+        say_folded(line, "  ")
 
 
 def faults_of(loaded: LoadedRecipe, code: Path) -> str:

@@ -31,7 +31,7 @@ from npu_rl.cli.setup_install import (
     say_installed,
     say_plan,
 )
-from npu_rl.cli.show import amount, print_json, say, say_labelled, tell, watcher
+from npu_rl.cli.show import amount, print_json, say, say_folded, say_labelled, tell, watcher
 from npu_rl.common.printable import one_line
 
 if TYPE_CHECKING:
@@ -239,7 +239,7 @@ def _say_faults(paths: WorkspacePaths) -> None:
 
     line = faults_line(paths.code)
     if line:
-        say(line)
+        say_folded(line, "  ")
 
 
 def _say_next(lock: Lock, paths: WorkspacePaths) -> None:
