@@ -117,6 +117,7 @@ READERS = {
     ),
     "training/record/attempt.py": R("driver.json, end.json", STRANGER, "a_killed_record"),
     "training/record/checkpoint_folders.py": R("the tracker of checkpoints", STRANGER, "checkpoint_folders"),
+    "training/record/lost_nodes.py": R("lost-nodes.json", STRANGER, "a_killed_record"),
     "training/record/record_masking.py": R(
         "the logs of a run", STRANGER, "a_killed_record", "reads regular files in blocks"
     ),
@@ -125,7 +126,8 @@ READERS = {
     ),
     "training/record/recorded_run.py": R("recipe.yaml", STRANGER, "a_killed_record"),
     "training/record/remove_run.py": R("recipes and commands of other runs", STRANGER, "a_killed_record"),
-    "training/record/run_record.py": R("run.json, command.json", STRANGER, "a_killed_record", WRITES),
+    "training/record/run_lock.py": R("the lock of a run", STRANGER, "a_killed_record", WRITES),
+    "training/record/run_record.py": R("run.json, command.json", STRANGER, "a_killed_record"),
     "training/record/saved_steps.py": R(
         "files of torch.save, .metadata",
         STRANGER,
@@ -275,6 +277,7 @@ READERS = {
     "common/host_facts.py": R("/etc, /proc, the driver's version", OWN, "", "the machine's own"),
     "training/run/hydra_compose.py": R("a worker's answer", OWN, "", PRINTED),
     "training/run/interpreter.py": R("a worker's answer", OWN, "", PRINTED),
+    "training/run/begin_run.py": R("the proven lock", OWN),
     "training/run/hang_stacks.py": R(
         "the stacks that its collector wrote", OWN, "", "else parses its own variable"
     ),
@@ -283,7 +286,7 @@ READERS = {
     ),
     "training/run/made_folders.py": R("a model or checkpoint of its own", OWN),
     "training/run/tiny_model.py": R("the package's modules", OWN, "", PACKAGED),
-    "training/run/train.py": R("the proven lock, the model it made", OWN),
+    "training/run/train.py": R("the model it made", OWN),
     "recipes/judgement/trainer_validation.py": R("a worker's answer", OWN, "", PRINTED),
     "training/run/witness_run.py": R("a worker's answer", OWN, "", PRINTED),
     "workspace/verification/verify.py": R("a changed file of a workspace", STRANGER, "a_receipt"),

@@ -387,6 +387,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     from npu_rl.training.host.workspace_environment import recorded_environment
     from npu_rl.training.monitor.explain_failure import explain
     from npu_rl.training.record.locate_run import run_record
+    from npu_rl.training.record.lost_nodes import lost_nodes
     from npu_rl.training.record.recorded_run import recorded_run
     from npu_rl.training.record.remove_run import users_of
     from npu_rl.training.record.run_checkpoint import run_checkpoint
@@ -411,6 +412,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
         "attempts/2/host.json": {"hostname": "h"},
         "attempts/2/driver.json": {"pid": 4194304 - 1},
         "attempts/2/nodes.json": {"nodes": [], "refused": {"a": 1}},
+        "attempts/2/lost-nodes.json": [{"host": "n", "ip": "10.0.0.3", "reason": "r"}],
         "attempts/2/metrics.jsonl": {"step": 1, "time": 1.0, "data": {"critic/score/mean": 1.0}},
         "attempts/2/alarms.jsonl": {"time": 1.5, "kind": "nan", "message": "m", "cause": "c", "place": "p"},
         "attempts/2/environment.json": {"PATH": "/bin"},
@@ -448,6 +450,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     found = RunRecord.open(folder, "r")
     for one in found.attempts:
         _read_report(one)
+        lost_nodes(one.folder)
         explain([one.driver_log])
     lock_digest(record)
     record.curve()

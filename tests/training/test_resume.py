@@ -81,7 +81,7 @@ def test_without_a_checkpoint_it_is_said_and_resume_not_offered(
     prepared, record = begun(fake, *overrides)
     with pytest.raises(NpuRlError, match="has no checkpoint to resume from") as caught:
         resumed(fake, prepared)
-    stopped = str(RunStopped(signal.SIGTERM, record, prepared.recipe))
+    stopped = str(RunStopped(signal.SIGTERM, record, prepared.recipe, named=True))
     for said in (str(caught.value), stopped):
         assert why in said and "--resume" not in said and "name=" in said
         assert ("checkpoint.every=N" in said) is advice

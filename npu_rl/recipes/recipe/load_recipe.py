@@ -32,14 +32,12 @@ class LoadedRecipe:
     """A valid recipe and where it came from.
 
     Attributes:
-        given: The name or path that was loaded, as it was given.
-        path: The file, absolute.
+        given, path: The name or path as it was given, and the file, absolute.
         bundled: Whether it was given by name, not as a path.
         files: SHA-256 of the recipe and of each file it extends, by portable name.
         overrides: The arguments of the command line, as they were given.
         digest: SHA-256 of the typed values, whether set in a file or on the command line.
-        data: The merged values, as text.
-        origins: Where each key path was set.
+        data, origins: The merged values, as text, and where each key path was set.
         renamed: Keys that are written with their old names.
         stack: What the workspace was locked with, if that is known; it may extend the recipe's manifest.
         free_name: Whether npu-rl gave the run another name than the recipe's, since a run has that.

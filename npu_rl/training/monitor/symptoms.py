@@ -175,7 +175,7 @@ _LOST_NODES = (
         "The node of a task, {address}, left the Ray cluster.",
         _LOST_HINT,
         "ray/_raylet.so@2.42.1",
-        "Task failed due to the node (where this task was running) was dead or unavailable. The node IP: 10.0.0.3, ",
+        "Task failed due to the node (where this task was running) was dead or unavailable. The node IP: 10.0.0.3,",
     ),
     _symptom(
         rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",

@@ -12,11 +12,10 @@ from types import MappingProxyType
 from npu_rl.common.bounded import read_file
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.own_keys import can_resume
-from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.training.monitor.screen import Screen
-from npu_rl.training.record.checkpoint_folders import megatron_folder
 from npu_rl.training.record.free_name import with_free_name
+from npu_rl.training.record.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.run_errors import RunGoesOn, RunNameTaken
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
@@ -144,19 +143,4 @@ def new_record(
         secrets=prepared.secrets(os.environ),
         resume_below=prepared.recipe.steps if can_resume(prepared.recipe) else 0,
         claimed=claimed,
-    )
-
-
-def no_checkpoint_reason(record: RunRecord, recipe: Recipe) -> str:
-    """Return why a run has no checkpoint to continue from."""
-    if not can_resume(recipe):
-        return "trainer.keys.checkpoint needs folder and load: the keys of where checkpoints are written and loaded."
-    step = record.recorded_checkpoint
-    if step is not None:
-        folder = megatron_folder(step) if recipe.has_own_keys else f"global_step_{step}"
-        return f"the folder of its newest, {folder}, is gone."
-    return (
-        "checkpoint.every is -1, which saves none."
-        if recipe.checkpoint.every == -1
-        else "it ended before the first."
     )

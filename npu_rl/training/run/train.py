@@ -26,11 +26,12 @@ from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
 from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
 from npu_rl.training.record.lost_nodes import lost_nodes
+from npu_rl.training.record.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt
-from npu_rl.training.run.begin_run import begin_run, first_command, no_checkpoint_reason
+from npu_rl.training.run.begin_run import begin_run, first_command
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
 
 _GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
@@ -194,7 +195,7 @@ def run_attempt(
                 environment,
                 run_id=record.mark,
                 total=recipe.steps,
-                watch=watch,
+                watch=_watch(prepared, rollout_standin, transfer, record if resume else None),
                 clock=phase_clock(recipe, prepared.judgement.plan),
                 screen=screen,
                 ray=ray,
@@ -240,7 +241,9 @@ def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str]
     tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
 
 
-def _watch(prepared: Prepared, rollout_standin: bool, transfer: TransferLimits | None) -> Watch:
+def _watch(
+    prepared: Prepared, rollout_standin: bool, transfer: TransferLimits | None, resumed: RunRecord | None
+) -> Watch:
     rehearsal = rollout_standin or transfer is not None
     limits = Limits(
         goal=prepared.recipe.reward.goal,
@@ -250,7 +253,11 @@ def _watch(prepared: Prepared, rollout_standin: bool, transfer: TransferLimits |
         weights_compared=rehearsal,
     )
     fatal = ("transfer", "nan") if rehearsal else ()
-    return Watch(limits, fatal=fatal)
+    watch = Watch(limits, fatal=fatal)
+    if resumed is not None:
+        done = resumed.latest_checkpoint or 0
+        watch.go_on_from(point for point in resumed.curve() if point.step <= done)
+    return watch
 
 
 def _vocabulary(prepared: Prepared) -> int | None:
