@@ -158,10 +158,6 @@ def run_attempt(
     command = prepared.command(
         runs, record.mark, number, folder_of(record.mark), resume=resume, rollout_standin=rollout_standin
     )
-    watch = _watch(prepared, rollout_standin, transfer)
-    if resume:
-        done = record.latest_checkpoint or 0
-        watch.go_on_from(point for point in record.curve() if point.step <= done)
     checks = {} if stop_after is None else {"NPU_RL_HOLD_AFTER": str(stop_after)}
     if recipe.model.make and recipe.model.load_weights is not False and not resume:
         checks["NPU_RL_LOADS"] = "1"
