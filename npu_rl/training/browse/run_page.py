@@ -68,6 +68,13 @@ class RunPage:
     @cached_property
     def failure(self) -> FailureCause | None:
         """Cause of the last attempt's failure; None if it didn't fail, or its logs don't show the cause."""
+        verdict = self.run.verdict
+        if (
+            verdict is not None
+            and verdict.failed
+            and (self.run.last is None or self.run.last.outcome == "done")
+        ):
+            return FailureCause("\n".join(verdict.failed), str(verdict.file), "")
         last = self.run.last
         if self.run.state != "failed" or last is None:
             return None
