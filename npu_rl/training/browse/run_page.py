@@ -70,20 +70,13 @@ class RunPage:
     @cached_property
     def failure(self) -> FailureCause | None:
         """Cause of the last attempt's failure; None if it didn't fail, or its logs don't show the cause."""
-        last = self.run.last
-        if self.run.state != "failed" or last is None:
+        last, verdict = self.run.last, self.run.verdict
+        if self.run.state != "failed":
             return None
-        refused = last.refused
-        if refused:
-            what, where, why, hint = (str(refused.get(key, "")) for key in ("what", "where", "why", "hint"))
-            return FailureCause(f"{what}. {why}".strip(), where, hint)
-        lost = lost_nodes(last.folder)
-        if lost:
-            cause = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(lost)
-            return FailureCause(cause, str(last.driver_log), LOST_NODES_HINT)
-        logs = [last.driver_log, *sorted((last.folder / "workers").rglob("*.err"))]
-        found = explain(logs, 1 if last.driver_code is None else last.driver_code)
-        return None if found is None else FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)
+        found = None if last is None or last.outcome == "done" else _failure_of(last)
+        if found is None and verdict is not None and verdict.failed:
+            return FailureCause("\n".join(verdict.failed), str(verdict.file), "")
+        return found
 
     @cached_property
     def next(self) -> list[str]:
@@ -241,6 +234,20 @@ class RunPage:
 
 
 # -- words -------------------------------------------------------------------------------------------------
+
+
+def _failure_of(last: RecordedAttempt) -> FailureCause | None:
+    refused = last.refused
+    if refused:
+        what, where, why, hint = (str(refused.get(key, "")) for key in ("what", "where", "why", "hint"))
+        return FailureCause(f"{what}. {why}".strip(), where, hint)
+    lost = lost_nodes(last.folder)
+    if lost:
+        cause = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(lost)
+        return FailureCause(cause, str(last.driver_log), LOST_NODES_HINT)
+    logs = [last.driver_log, *sorted((last.folder / "workers").rglob("*.err"))]
+    found = explain(logs, 1 if last.driver_code is None else last.driver_code)
+    return None if found is None else FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)
 
 
 def _by_cause(alarms: Sequence[RecordedAlarm]) -> list[list[RecordedAlarm]]:

@@ -27,6 +27,7 @@ from npu_rl.training.record.recorded_attempt import (
     recorded_attempt,
     unreadable,
 )
+from npu_rl.training.record.rehearsal_verdict import RehearsalVerdict, rehearsal_verdict
 from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.samples import sample_steps
@@ -42,8 +43,9 @@ class RecordedRun:
     """The state of a run's folder at the time of reading.
 
     Attributes:
-        state: RUNNING; an outcome of the last attempt: done, failed, stopped or killed; NEW: no attempt was begun;
-            UNKNOWN: its last attempt has no end, and was begun on another host.
+        state: RUNNING; an outcome of the last attempt: done, failed, stopped or killed; of a rehearsal with a verdict
+            done or failed; NEW: no attempt was begun; UNKNOWN: its last attempt has no end, and was begun on another
+            host.
         processes: Its processes on this host.
         recipe: The resolved recipe of the last attempt, as plain data; empty if it can't be read.
         recipe_text: The same file as text, with a comment on where each value was set.
@@ -222,6 +224,11 @@ class RecordedRun:
         """The workspace's lock as data: components with pins, merges and patches; empty if it can't be read."""
         return optional_object(self.folder / "lock.json")
 
+    @cached_property
+    def verdict(self) -> RehearsalVerdict | None:
+        """The verdict of a rehearsal that has ended; None of others."""
+        return _verdict(self.record)
+
     def sample_files(self, *, validation: bool = False) -> dict[int, Path]:
         """Return the sample files by step, of training or of validations.
 
@@ -292,6 +299,9 @@ def _changed_since(path: Path, time_: float) -> bool:
 def _state(record: RunRecord, attempts: Sequence[RecordedAttempt], alive: tuple[int, ...]) -> str:
     if record.is_locked:
         return RUNNING
+    verdict = _verdict(record)
+    if verdict is not None:
+        return "done" if verdict.ok else "failed"
     if not attempts:
         return NEW
     last = attempts[-1]
@@ -301,6 +311,10 @@ def _state(record: RunRecord, attempts: Sequence[RecordedAttempt], alive: tuple[
         return RUNNING  # its npu-rl was killed, and the trainer goes on
     host = last.host.get("hostname")
     return UNKNOWN if isinstance(host, str) and host != socket.gethostname() else "killed"
+
+
+def _verdict(record: RunRecord) -> RehearsalVerdict | None:
+    return rehearsal_verdict(record.folder) if record.facts.get("rehearsal") is not None else None
 
 
 def _recipe_text(folder: Path, expected: bool, missing: list[str]) -> str:

@@ -24,7 +24,7 @@ class ReportedAttempt:
 
     Attributes:
         steps: First and last step of its metrics.
-        left_out: First and last of its steps that a later attempt has run again.
+        left_out: First and last of its steps beyond the one from which a later attempt went on.
     """
 
     recorded: RecordedAttempt
@@ -50,7 +50,7 @@ class ReportedAttempt:
         return f"{self.recorded.outcome or 'without an end'}{status}{signal}"
 
     def was_replaced(self, step: int | None) -> bool:
-        """Return whether a later attempt has repeated a step of this one."""
+        """Return whether a step of this one is left out, since a later attempt went on from an earlier one."""
         return step is not None and self.left_out is not None and step >= self.left_out[0]
 
 
@@ -115,7 +115,7 @@ class GatheredRun:
         return self.secrets.mask(masked_text(text))
 
     def replaced(self, alarm: RecordedAlarm) -> bool:
-        """Return whether an alarm belongs to a step that a later attempt has repeated."""
+        """Return whether an alarm belongs to a step that is left out."""
         return any(one.number == alarm.attempt and one.was_replaced(alarm.step) for one in self.attempts)
 
 
@@ -255,6 +255,8 @@ def _missing(
     found = []
     if run.is_running:
         found.append("The run goes on: the report has what there was when it was written.")
+    if not attempts and run.verdict is not None:
+        return [*found, "The rehearsal trained nothing: what it tried is in its rehearsal.json."]
     if not attempts:
         return [*found, "The run has no attempt: nothing was started."]
     if not run.points:

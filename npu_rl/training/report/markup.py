@@ -41,6 +41,11 @@ def joined(parts: Iterable[str | Markup], between: str = "") -> Markup:
     return Markup(between.join(part if isinstance(part, Markup) else _escaped(part) for part in parts))
 
 
+def written_length(text: str) -> int:
+    """Return the characters that a text is written with: up to ten for an invisible one, six for a quotation mark."""
+    return len(_escaped(text))
+
+
 def table(heads: Sequence[str], rows: Iterable[Sequence[str | Markup]], **attributes: str) -> Markup:
     """Return a table. On a narrow screen each row becomes a list of its cells with their heads."""
     listed = list(rows)

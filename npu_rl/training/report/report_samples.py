@@ -16,11 +16,12 @@ from npu_rl.common.bounded import NO_FILE, open_file, parse_json
 from npu_rl.common.masking import Secrets
 from npu_rl.training.record.recorded_run import RecordedRun
 from npu_rl.training.record.samples import finite_number
+from npu_rl.training.report.markup import written_length
 
 MOST_STEPS = 10  # of a kind: responses of training, and of validations
 _MOST_READ = 1 << 23  # bytes of a step's file; one of 8,192 responses has some 100 MB
 _LONGEST_LINE = 1 << 22  # bytes
-_HEAD, _TAIL = 2000, 1000  # characters of a long text
+_HEAD, _TAIL = 2000, 1000  # characters of a long text as written into the page
 
 
 @dataclass(frozen=True)
@@ -73,10 +74,21 @@ def sampled_steps(run: RecordedRun, secrets: Secrets) -> tuple[SampledStep, ...]
 
 def cut(text: str) -> str:
     """Return a text, shortened to its start and end with the number of characters left out if it is long."""
-    if len(text) <= _HEAD + _TAIL:
+    if len(text) <= _HEAD + _TAIL and written_length(text) <= _HEAD + _TAIL:
         return text
-    left_out = len(text) - _HEAD - _TAIL
-    return f"{text[:_HEAD]}\n[... {left_out:,} characters left out ...]\n{text[-_TAIL:]}"
+    head, tail = _fitting(text[:_HEAD], _HEAD), _fitting(text[: -_TAIL - 1 : -1], _TAIL)
+    left_out = len(text) - head - tail
+    return f"{text[:head]}\n[... {left_out:,} characters left out ...]\n{text[len(text) - tail :]}"
+
+
+def _fitting(text: str, most: int) -> int:
+    """Return how many of the first characters are at most so long as written."""
+    written = 0
+    for number, character in enumerate(text):
+        written += written_length(character)
+        if written > most:
+            return number
+    return len(text)
 
 
 def _spread(steps: list[int], most: int) -> list[int]:
@@ -121,7 +133,7 @@ def _lines(path: Path) -> Iterator[bytes | None]:
 def _row(line: bytes, secrets: Secrets) -> ReportedSample | None:
     try:
         data: Mapping[str, Any] = parse_json(line.decode("utf-8", "surrogateescape"))
-        prompt, response = (cut(secrets.mask(_plain(data[key]))) for key in ("input", "output"))
+        prompt, response = (secrets.mask(_plain(data[key])) for key in ("input", "output"))
         return ReportedSample("", prompt, response, finite_number(data.get("score", data.get("reward"))))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
@@ -143,7 +155,7 @@ def _chosen(rows: list[ReportedSample], seed: str) -> tuple[ReportedSample, ...]
         digest = hashlib.sha256(seed.encode()).digest()
         kinds[others[int.from_bytes(digest[:8], "big") % len(others)]] = "random"
     return tuple(
-        ReportedSample(kind, rows[index].prompt, rows[index].response, rows[index].score)
+        ReportedSample(kind, cut(rows[index].prompt), cut(rows[index].response), rows[index].score)
         for index, kind in kinds.items()
     )
 

@@ -129,7 +129,7 @@ def _how_often(alarms: Sequence[RecordedAlarm]) -> list[str]:
 
 
 def alarm_steps(run: GatheredRun) -> list[int]:
-    """Return the steps of alarms, for the charts, except steps that a later attempt has repeated."""
+    """Return the steps of alarms, for the charts, except steps that are left out."""
     return sorted({alarm.step for alarm in run.alarms if alarm.step is not None and not run.replaced(alarm)})
 
 

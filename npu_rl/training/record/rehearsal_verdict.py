@@ -1,0 +1,62 @@
+"""The verdict of a rehearsal, which has no attempt if it trained nothing: rehearsal.json beside run.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from npu_rl.common.printable import one_line
+from npu_rl.training.record.recorded_attempt import optional_object
+
+_MOST_FAILED, _LONGEST = 20, 1000  # reasons, and characters of each
+
+
+@dataclass(frozen=True)
+class RehearsalVerdict:
+    """Whether a rehearsal passed, with what failed as LEVEL: REASON."""
+
+    file: Path
+    ok: bool
+    failed: tuple[str, ...]
+
+
+def rehearsal_verdict(run: Path) -> RehearsalVerdict | None:
+    """Return the verdict of a run's folder; None if it is not a rehearsal's, or its rehearsal has not ended."""
+    file = run / "rehearsal.json"
+    data = optional_object(file)
+    ok = data.get("ok")
+    if not isinstance(ok, bool):
+        return None
+    failed = [one_line(reason)[:_LONGEST] for reason in _failed(data)]
+    more = [f"and {len(failed) - _MOST_FAILED} more"] if len(failed) > _MOST_FAILED else []
+    return RehearsalVerdict(file, ok, (*failed[:_MOST_FAILED], *more))
+
+
+def _failed(data: dict[str, Any]) -> Iterator[str]:
+    rollout = data.get("rollout")
+    levels = {level: data.get(level) for level in ("imports", "layout", "train")}
+    if isinstance(rollout, dict):
+        levels |= {f"rollout, {case}": part for case, part in rollout.items()}
+    for level, part in levels.items():
+        if isinstance(part, dict) and part.get("ok") is False:
+            reasons = list(_reasons(part)) or ["failed"]
+            yield from (f"{level}: {reason}" for reason in reasons)
+    changed = data.get("changed_files")
+    if isinstance(changed, list):
+        yield from (f"changed file of the tree: {file}" for file in changed)
+
+
+def _reasons(part: dict[str, Any]) -> Iterator[str]:
+    if part.get("failure"):
+        yield str(part["failure"])
+    for check in _objects(part.get("checks")):
+        if check.get("ok") is False:
+            yield f"{check.get('name')}: {check.get('why')}"
+    for module in _objects(part.get("newly_failing")):
+        yield f"{module.get('module')}: {module.get('cause')}"
+
+
+def _objects(value: object) -> list[dict[str, Any]]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
