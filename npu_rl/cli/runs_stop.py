@@ -15,8 +15,7 @@ from npu_rl.cli.show import print_json, say, tell
 @examples(
     "npu-rl runs stop quickstart",
     "npu-rl runs stop quickstart --grace 300   # it is saving a checkpoint",
-    "npu-rl runs stop r1-zero --ended-on node7   # that host is gone, and the run with it",
-    "npu-rl runs stop /data/runs/r1-zero --json",
+    "npu-rl runs stop /data/runs/r1-zero --ended-on node7   # that host is gone",
 )
 def stop(
     run: Run,

@@ -79,6 +79,20 @@ def test_the_list_has_each_state(runs: Runs) -> None:
     attempt.end("done", 0)
 
 
+def test_a_run_that_ends_while_it_is_read_was_running(runs: Runs) -> None:
+    attempt = RunRecord.create(runs.root, "demo", {}).begin_attempt(["driver"], {}, {"hostname": "h"}, "")
+
+    class Ends(dict[str, tuple[int, ...]]):
+        """Processes, which are asked for when the record is read and its state is not judged yet."""
+
+        def get(self, *_: object) -> tuple[int, ...]:
+            attempt.end("done", 0)
+            return ()
+
+    assert recorded_run(runs.root, "demo", Ends()).state == "running"
+    assert recorded_run(runs.root, "demo").state == "done"
+
+
 def test_an_empty_folder(runs: Runs) -> None:
     assert "There is no run in" in runs("list").stderr
     assert runs.json("list")["runs"] == []

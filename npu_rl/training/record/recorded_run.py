@@ -29,6 +29,7 @@ from npu_rl.training.record.recorded_attempt import (
 )
 from npu_rl.training.record.rehearsal_verdict import RehearsalVerdict, rehearsal_verdict
 from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
+from npu_rl.training.record.run_lock import has_lock
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.samples import sample_steps
 
@@ -257,6 +258,7 @@ def recorded_run(
         NoSuchRun: If there is no such run, or it is removed meanwhile.
         NpuRlError: If its run.json can't be read.
     """
+    locked = has_lock(root / name)  # before its end is read: that is written while the run is locked
     record = RunRecord.load(root, name)
     alive = (marked_processes() if processes is None else processes).get(record.mark, ())
     missing: list[str] = []
@@ -264,7 +266,13 @@ def recorded_run(
         attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
         text = _recipe_text(record.folder, bool(attempts), missing)
     return RecordedRun(
-        record, _state(record, attempts, alive), alive, attempts, _recipe(text, missing), text, tuple(missing)
+        record,
+        _state(record, attempts, alive, locked),
+        alive,
+        attempts,
+        _recipe(text, missing),
+        text,
+        tuple(missing),
     )
 
 
@@ -296,8 +304,10 @@ def _changed_since(path: Path, time_: float) -> bool:
 # -- parts -------------------------------------------------------------------------------------------------
 
 
-def _state(record: RunRecord, attempts: Sequence[RecordedAttempt], alive: tuple[int, ...]) -> str:
-    if record.is_locked:
+def _state(
+    record: RunRecord, attempts: Sequence[RecordedAttempt], alive: tuple[int, ...], was_locked: bool
+) -> str:
+    if was_locked or record.is_locked:
         return RUNNING
     verdict = _verdict(record)
     if verdict is not None:
