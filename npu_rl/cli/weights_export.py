@@ -50,7 +50,10 @@ def export(
 
     from npu_rl.cli.recorded import find_record
     from npu_rl.cli.weights_progress import watching
-    from npu_rl.training.record.run_checkpoint import explained_while_running, run_checkpoint
+    from npu_rl.training.record.saved_checkpoints.run_checkpoint import (
+        explained_while_running,
+        run_checkpoint,
+    )
     from npu_rl.training.run.export_run import ExportOptions, export_run
     from npu_rl.weights.checkpoints.choose_workers import pool_of
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.attempt import write_json
-from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
 
 RECIPE = """\
 name: demo

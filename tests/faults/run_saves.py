@@ -45,7 +45,7 @@ import torch
 import torch.distributed as dist
 
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.record.saved_steps import RoleFiles, SavedLayout, saved_steps
+from npu_rl.training.record.saved_checkpoints.saved_steps import RoleFiles, SavedLayout, saved_steps
 from npu_rl.training.run.resume_point import ResumePoint, go_on_from
 from tests.faults.saved_state import State, imported
 from tests.faults.tracer import Tracer

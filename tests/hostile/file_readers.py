@@ -116,7 +116,9 @@ READERS = {
         "a schema beside the new recipe", USER, "", "else reads what is bundled"
     ),
     "training/record/attempt.py": R("driver.json, end.json", STRANGER, "a_killed_record"),
-    "training/record/checkpoint_folders.py": R("the tracker of checkpoints", STRANGER, "checkpoint_folders"),
+    "training/record/saved_checkpoints/checkpoint_folders.py": R(
+        "the tracker of checkpoints", STRANGER, "checkpoint_folders"
+    ),
     "training/record/lost_nodes.py": R("lost-nodes.json", STRANGER, "a_killed_record"),
     "training/record/record_masking.py": R(
         "the logs of a run", STRANGER, "a_killed_record", "reads regular files in blocks"
@@ -128,7 +130,7 @@ READERS = {
     "training/record/remove_run.py": R("recipes and commands of other runs", STRANGER, "a_killed_record"),
     "training/record/run_lock.py": R("the lock of a run", STRANGER, "a_killed_record", WRITES),
     "training/record/run_record.py": R("run.json, command.json", STRANGER, "a_killed_record"),
-    "training/record/saved_steps.py": R(
+    "training/record/saved_checkpoints/saved_steps.py": R(
         "files of torch.save, .metadata",
         STRANGER,
         "checkpoint_folders",

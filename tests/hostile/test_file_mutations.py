@@ -318,8 +318,8 @@ def _dist_folder(folder: Path, m: Mutator, saved: bytes) -> None:
 
 def checkpoint_folders(folder: Path, m: Mutator) -> None:
     """The folder of a run's checkpoints: its tracker, verl's steps with files of FSDP, of Megatron, of torch_dist."""
-    from npu_rl.training.record.checkpoint_folders import latest_step, recorded_step
-    from npu_rl.training.record.saved_steps import RoleFiles, SavedLayout, saved_steps
+    from npu_rl.training.record.saved_checkpoints.checkpoint_folders import latest_step, recorded_step
+    from npu_rl.training.record.saved_checkpoints.saved_steps import RoleFiles, SavedLayout, saved_steps
 
     fresh(folder)
     m.write(folder / "latest_checkpointed_iteration.txt", m.bytes(b"4"))
@@ -390,8 +390,8 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     from npu_rl.training.record.lost_nodes import lost_nodes
     from npu_rl.training.record.recorded_run import recorded_run
     from npu_rl.training.record.remove_run import users_of
-    from npu_rl.training.record.run_checkpoint import run_checkpoint
     from npu_rl.training.record.run_record import RunRecord
+    from npu_rl.training.record.saved_checkpoints.run_checkpoint import run_checkpoint
     from npu_rl.training.run.export_run import lock_digest
     from npu_rl.training.run.node_reports import _read_report
 

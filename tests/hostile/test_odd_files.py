@@ -28,7 +28,7 @@ from npu_rl.stack.store import Store
 from npu_rl.training.monitor.metrics import curve, read_metrics
 from npu_rl.training.record.attempt import Attempt
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.record.saved_steps import RoleFiles, SavedLayout, fault_of
+from npu_rl.training.record.saved_checkpoints.saved_steps import RoleFiles, SavedLayout, fault_of
 from npu_rl.training.record.settle_killed_run import complete_record, recover_metrics
 from npu_rl.training.run.allow_drift import _describe_all
 from npu_rl.training.run.export_run import lock_digest

@@ -10,9 +10,9 @@ import pytest
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.training.monitor.metrics import MetricsWriter
-from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.remove_run import remove_run
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
 from npu_rl.training.record.stop_run import stop_run
 from tests.training.processes import bystander
 

@@ -18,8 +18,8 @@ from npu_rl.common.errors import NpuRlError, UsageError
 from npu_rl.common.process import processes_of, stop
 from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.record.attempt import Attempt
-from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
 from tests.training.processes import FORKS, launch, lives, new_id, wait_for
 
 COMMAND = ["python", "-m", "verl.trainer.main_ppo", "trainer.total_training_steps=5"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.training.record.saved_steps import RoleFiles, SavedLayout, fault_of, saved_steps
+from npu_rl.training.record.saved_checkpoints.saved_steps import RoleFiles, SavedLayout, fault_of, saved_steps
 
 ACTOR = RoleFiles("actor", "fsdp")
 TWO_NODES = SavedLayout((ACTOR,), world=4, dies=2)

@@ -9,9 +9,9 @@ import pytest
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe, load_recipe
-from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.free_name import with_free_name
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
 from npu_rl.training.run.train import RunStopped
 
 

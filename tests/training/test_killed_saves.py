@@ -17,7 +17,7 @@ import pytest
 
 from npu_rl.common.process import processes_of
 from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
-from npu_rl.training.record.checkpoint_folders import LATEST
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
 from tests.faults.tracer import Tracer
 from tests.support import ROOT, byte_code, index_env, run_cli
 from tests.training.test_quickstart_trains import end_driver

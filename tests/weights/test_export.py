@@ -20,8 +20,8 @@ import pytest
 
 from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
 from npu_rl.training.record.locate_run import run_record
-from npu_rl.training.record.run_checkpoint import explained_while_running, run_checkpoint
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.run_checkpoint import explained_while_running, run_checkpoint
 from npu_rl.training.run.export_run import REPORT, ExportOptions, ExportReport, export_run
 from npu_rl.weights.checkpoints.worker_pool import Task, Workers
 from npu_rl.weights.tensors.npu_rl_tensors.safetensors_file import read_header

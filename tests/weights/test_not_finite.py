@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.errors import WeightsError
-from npu_rl.training.record.run_checkpoint import run_checkpoint
+from npu_rl.training.record.saved_checkpoints.run_checkpoint import run_checkpoint
 from npu_rl.training.run.export_run import ExportOptions, export_run
 from npu_rl.weights.checkpoints.cast_weights import cast_weights
 from npu_rl.weights.checkpoints.checkpoint_findings import check_folder

@@ -19,12 +19,12 @@ from npu_rl.common.bounded import read_file
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import processes_of
-from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.record_masking import is_of_attempt
 from npu_rl.training.record.recorded_attempt import optional_object
 from npu_rl.training.record.run_lock import LOCK
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
 
 _FACTS = "run.json"
 _FILES = ("lock.json", "recipe.yaml", "rehearsal.json")

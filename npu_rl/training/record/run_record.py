@@ -28,7 +28,6 @@ from npu_rl.common.masking import Secrets, masked_argument, masked_data
 from npu_rl.common.process import processes_of, stop_remaining
 from npu_rl.training.monitor.metrics import Point, curve
 from npu_rl.training.record.attempt import Attempt, attempts_in, now, write_json, write_private
-from npu_rl.training.record.checkpoint_folders import latest_step, recorded_step
 from npu_rl.training.record.other_host import other_host_of
 from npu_rl.training.record.record_masking import recorded_environment
 from npu_rl.training.record.run_errors import (
@@ -40,6 +39,7 @@ from npu_rl.training.record.run_errors import (
     running_error,
 )
 from npu_rl.training.record.run_lock import has_lock, is_opened_by, run_lock
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import latest_step, recorded_step
 from npu_rl.training.record.settle_killed_run import complete_record
 from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
 

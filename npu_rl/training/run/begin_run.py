@@ -15,9 +15,9 @@ from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.trainer_command import Command
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.free_name import with_free_name
-from npu_rl.training.record.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.run_errors import RunGoesOn, RunNameTaken
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.resume_point import ResumePoint, go_on_from, resume_point

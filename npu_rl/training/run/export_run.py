@@ -13,8 +13,8 @@ from typing import Any
 from npu_rl.common.bounded import read_json
 from npu_rl.common.disk import alive, disk_errors, put_in_place, remove_tree, sync_folder, write_atomically
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
-from npu_rl.training.record.run_checkpoint import RunCheckpoint
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.run_checkpoint import RunCheckpoint
 from npu_rl.weights.checkpoints.audit_weights import AuditOptions, audit_weights
 from npu_rl.weights.checkpoints.other_files import OtherFiles, other_files
 from npu_rl.weights.checkpoints.output_folder import require_space

@@ -10,9 +10,9 @@ from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.training.record.attempt import write_private
-from npu_rl.training.record.checkpoint_folders import LATEST
 from npu_rl.training.record.run_record import RunRecord
-from npu_rl.training.record.saved_steps import DATA, RoleFiles, SavedLayout, saved_steps
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
+from npu_rl.training.record.saved_checkpoints.saved_steps import DATA, RoleFiles, SavedLayout, saved_steps
 
 _ALL = ("model", "optimizer", "extra")  # verl/utils/checkpoint/checkpoint_manager.py:57@55e3c5b
 _SIZES = ("tensor_model", "pipeline_model", "context", "expert_model")

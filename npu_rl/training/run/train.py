@@ -26,8 +26,8 @@ from npu_rl.training.monitor.watch import Limits, Watch
 from npu_rl.training.record.attempt import Attempt, write_json, write_private
 from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
 from npu_rl.training.record.lost_nodes import lost_nodes
-from npu_rl.training.record.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.no_checkpoint import no_checkpoint_reason
 from npu_rl.training.record.temporary_folders import folder_of, run_folder
 from npu_rl.training.run import dry_run, node_reports, tiny_model
 from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, explain_attempt

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
-from npu_rl.training.record.checkpoint_folders import megatron_folder
 from npu_rl.training.record.run_record import RunRecord
+from npu_rl.training.record.saved_checkpoints.checkpoint_folders import megatron_folder
 
 
 def no_checkpoint_reason(record: RunRecord, recipe: Recipe) -> str:
