@@ -28,7 +28,7 @@ from npu_rl.common.masking import Secrets, masked_argument, masked_data
 from npu_rl.common.process import processes_of, stop_remaining
 from npu_rl.training.monitor.metrics import Point, curve
 from npu_rl.training.record.attempt import Attempt, attempts_in, now, write_json, write_private
-from npu_rl.training.record.other_host import other_host_of
+from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.record_masking import recorded_environment
 from npu_rl.training.record.run_errors import (
     copied_error,
@@ -198,6 +198,7 @@ class RunRecord:
         its temporary folders are removed.
 
         Raises:
+            RunMayGoOnElsewhere: If it was begun on another host, and has no recorded end.
             NpuRlError: If the run does not exist, or if it is in progress (with the process ids).
         """
         record = cls.load(root, name)
@@ -298,21 +299,29 @@ class RunRecord:
                 yield
 
     @contextlib.contextmanager
-    def settled(self) -> Iterator[None]:
-        """Lock a run that is not in progress, after completing its record. Raises the same errors as `open`."""
+    def settled(self, *, ended_on: str | None = None) -> Iterator[None]:
+        """Lock a run that is not in progress, after completing its record. Raises the same errors as `open`.
+
+        Args:
+            ended_on: Another host, where the run has ended without a recorded end.
+        """
         with self.locked():
             self.attempts = attempts_in(self.folder)  # another process may have ended one since
-            self._complete_attempts()
+            self._complete_attempts(ended_on)
             yield
 
-    def _complete_attempts(self) -> None:
+    def _complete_attempts(self, ended_on: str | None = None) -> None:
         """Complete the record of attempts whose npu-rl was killed.
 
         Processes that are left without a driver, such as Ray's agents, are stopped first.
 
         Raises:
+            RunMayGoOnElsewhere: If the last one was begun on another host than `ended_on`, and has no end.
             NpuRlError: If the driver is alive, or if it may be: a process has the run's id and another mark.
         """
+        host = other_host_of(self.attempts)
+        if host is not None and host != ended_on:
+            raise other_host_error(self.name, self.folder, host)
         pids = processes_of(self.mark)
         if pids and self._driver_is_alive(pids):
             raise self._running_error(pids)

@@ -69,7 +69,7 @@ def stop_run(
         how = "leftover"
         _interrupt_driver(record, before, notify)
     killed += [pid for pid in stop_remaining(record.mark, min(grace, _WORKER_GRACE)) if pid not in killed]
-    with record.settled():
+    with record.settled(ended_on=ended_on):
         pass
     outcome = record.attempts[-1].outcome if record.attempts else None
     return StoppedRun(record.name, how, tuple(before), tuple(killed), outcome)
