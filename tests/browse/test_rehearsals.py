@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from npu_rl.training.browse.rehearsal_failures import rehearsal_failures
 from npu_rl.training.record.attempt import write_json
-from npu_rl.training.record.rehearsal_verdict import rehearsal_verdict
 from npu_rl.training.report.write_report import ReportRequest, write_report
 from tests.browse.recorded import run
 from tests.browse.test_runs import Runs
@@ -67,18 +67,15 @@ def test_a_rehearsal_that_trained_may_have_failed_elsewhere(runs: Runs) -> None:
         ({"ok": False, "layout": [1], "rollout": 5, "changed_files": "a"}, ()),
     ],
 )
-def test_what_failed_is_read_from_any_file(
-    tmp_path: Path, data: dict[str, object], failed: tuple[str, ...]
-) -> None:
-    write_json(tmp_path / "rehearsal.json", data)
-    found = rehearsal_verdict(tmp_path)
-    assert found is not None and not found.ok and found.failed == failed
+def test_what_failed_is_read_from_any_content(data: dict[str, Any], failed: tuple[str, ...]) -> None:
+    assert tuple(rehearsal_failures(data)) == failed
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"ok": "yes"}', "{", '{"ok": 1}'])
-def test_without_a_verdict_there_is_none(tmp_path: Path, text: str) -> None:
-    (tmp_path / "rehearsal.json").write_text(text)
-    assert rehearsal_verdict(tmp_path) is None
+def test_without_a_verdict_it_is_as_its_attempts_are(runs: Runs, text: str) -> None:
+    record = run(runs.root, "demo", rehearsal="all")
+    (record.folder / "rehearsal.json").write_text(text)
+    assert state(runs) == "done"
 
 
 def test_a_run_that_is_no_rehearsal_has_no_verdict(runs: Runs) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from npu_rl.common.printable import counted
 from npu_rl.training.browse.next_commands import next_commands
+from npu_rl.training.browse.rehearsal_failures import rehearsal_failures
 from npu_rl.training.browse.run_rows import run_row, steps_text
 from npu_rl.training.monitor.explain_failure import explain
 from npu_rl.training.monitor.metrics import phase_seconds, rewards, seconds, throughput
@@ -70,12 +71,12 @@ class RunPage:
     @cached_property
     def failure(self) -> FailureCause | None:
         """Cause of the last attempt's failure; None if it didn't fail, or its logs don't show the cause."""
-        last, verdict = self.run.last, self.run.verdict
+        last, failures = self.run.last, rehearsal_failures(self.run.verdict)
         if self.run.state != "failed":
             return None
         found = None if last is None or last.outcome == "done" else _failure_of(last)
-        if found is None and verdict is not None and verdict.failed:
-            return FailureCause("\n".join(verdict.failed), str(verdict.file), "")
+        if found is None and failures:
+            return FailureCause("\n".join(failures), str(self.run.folder / "rehearsal.json"), "")
         return found
 
     @cached_property

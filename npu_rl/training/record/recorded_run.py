@@ -27,7 +27,6 @@ from npu_rl.training.record.recorded_attempt import (
     recorded_attempt,
     unreadable,
 )
-from npu_rl.training.record.rehearsal_verdict import RehearsalVerdict, rehearsal_verdict
 from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
 from npu_rl.training.record.run_lock import has_lock
 from npu_rl.training.record.run_record import RunRecord
@@ -226,8 +225,8 @@ class RecordedRun:
         return optional_object(self.folder / "lock.json")
 
     @cached_property
-    def verdict(self) -> RehearsalVerdict | None:
-        """The verdict of a rehearsal that has ended; None of others."""
+    def verdict(self) -> dict[str, Any]:
+        """The content of a rehearsal's rehearsal.json, with `ok`; empty of other runs, and until it has ended."""
         return _verdict(self.record)
 
     def sample_files(self, *, validation: bool = False) -> dict[int, Path]:
@@ -310,8 +309,8 @@ def _state(
     if was_locked or record.is_locked:
         return RUNNING
     verdict = _verdict(record)
-    if verdict is not None:
-        return "done" if verdict.ok else "failed"
+    if verdict:
+        return "done" if verdict["ok"] else "failed"
     if not attempts:
         return NEW
     last = attempts[-1]
@@ -323,8 +322,11 @@ def _state(
     return UNKNOWN if isinstance(host, str) and host != socket.gethostname() else "killed"
 
 
-def _verdict(record: RunRecord) -> RehearsalVerdict | None:
-    return rehearsal_verdict(record.folder) if record.facts.get("rehearsal") is not None else None
+def _verdict(record: RunRecord) -> dict[str, Any]:
+    found = (
+        optional_object(record.folder / "rehearsal.json") if record.facts.get("rehearsal") is not None else {}
+    )
+    return found if isinstance(found.get("ok"), bool) else {}
 
 
 def _recipe_text(folder: Path, expected: bool, missing: list[str]) -> str:

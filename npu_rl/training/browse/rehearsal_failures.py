@@ -1,37 +1,20 @@
-"""The verdict of a rehearsal, which has no attempt if it trained nothing: rehearsal.json beside run.json."""
+"""What failed in a rehearsal, of its rehearsal.json."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from npu_rl.common.printable import one_line
-from npu_rl.training.record.recorded_attempt import optional_object
 
 _MOST_FAILED, _LONGEST = 20, 1000  # reasons, and characters of each
 
 
-@dataclass(frozen=True)
-class RehearsalVerdict:
-    """Whether a rehearsal passed, with what failed as LEVEL: REASON."""
-
-    file: Path
-    ok: bool
-    failed: tuple[str, ...]
-
-
-def rehearsal_verdict(run: Path) -> RehearsalVerdict | None:
-    """Return the verdict of a run's folder; None if it is not a rehearsal's, or its rehearsal has not ended."""
-    file = run / "rehearsal.json"
-    data = optional_object(file)
-    ok = data.get("ok")
-    if not isinstance(ok, bool):
-        return None
-    failed = [one_line(reason)[:_LONGEST] for reason in _failed(data)]
+def rehearsal_failures(verdict: dict[str, Any]) -> list[str]:
+    """Return what failed, as LEVEL: REASON, from the content of a rehearsal.json, which may be anything."""
+    failed = [one_line(reason)[:_LONGEST] for reason in _failed(verdict)]
     more = [f"and {len(failed) - _MOST_FAILED} more"] if len(failed) > _MOST_FAILED else []
-    return RehearsalVerdict(file, ok, (*failed[:_MOST_FAILED], *more))
+    return [*failed[:_MOST_FAILED], *more]
 
 
 def _failed(data: dict[str, Any]) -> Iterator[str]:
