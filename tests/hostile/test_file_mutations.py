@@ -409,7 +409,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
         "attempts/2/command.json": {"launcher": 1, "command": ["a"], "started": "x"},
         "attempts/1/end.json": {"code": 0, "first_step": 1, "last_step": 6, "outcome": "done"},
         "lock.json": {"digest": "0" * 64},
-        "attempts/2/host.json": {"hostname": "h"},
+        "attempts/2/host.json": {"hostname": os.uname().nodename},
         "attempts/2/driver.json": {"pid": 4194304 - 1},
         "attempts/2/nodes.json": {"nodes": [], "refused": {"a": 1}},
         "attempts/2/lost-nodes.json": [{"host": "n", "ip": "10.0.0.3", "reason": "r"}],
