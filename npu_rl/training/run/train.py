@@ -159,7 +159,8 @@ def run_attempt(
         runs, record.mark, number, folder_of(record.mark), resume=resume, rollout_standin=rollout_standin
     )
     checks = {} if stop_after is None else {"NPU_RL_HOLD_AFTER": str(stop_after)}
-    if recipe.model.make and recipe.model.load_weights is not False and not resume:
+    made = not recipe.has_own_keys and recipe.model.make  # a trainer's own keys have no section model
+    if made and recipe.model.load_weights is not False and not resume:
         checks["NPU_RL_LOADS"] = "1"
     environment = {**os.environ, **command.environment, **checks}
     secrets = prepared.secrets(environment)
