@@ -221,7 +221,6 @@ def test_a_cast_outlives_a_node(fp8: Path, tmp_path: Path) -> None:
     assert killed and len(report["hosts"]) == 3
     same(tmp_path / "here", tmp_path / "there")
     assert sum(host["tasks"] for host in report["hosts"]) == SHARDS
-    assert sum(host["tasks"] > 0 for host in report["hosts"]) >= 2
 
 
 def cast_while_a_node_dies(
