@@ -95,7 +95,11 @@ WITHOUT = {
     ),
     "cann-recipes/bcd3be7/0011-router-bias": (
         "quick",
-        "model.layers.1.mlp.gate.e_score_correction_bias: rounded; norm ",
+        "sync 1, rank 0: model.layers.1.mlp.gate.e_score_correction_bias: rounded, as the trainer sent it; norm ",
+    ),
+    "verl/54c9b73/0010-router-bias": (
+        "quick",
+        "sync 1, rank 0: model.layers.1.mlp.gate.e_score_correction_bias: rounded; norm ",
     ),
     "cann-recipes/bcd3be7/0015-noise-for-each-step": (
         "quick",
