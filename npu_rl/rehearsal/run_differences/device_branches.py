@@ -49,7 +49,7 @@ _ANSWERS: tuple[tuple[re.Pattern[str], _Value, dict[str, _Value]], ...] = (
 
 @dataclass(frozen=True)
 class BranchFacts:
-    """What conditions depend on.
+    """Facts that conditions of the tree depend on.
 
     Attributes:
         device: cpu, npu or cuda.

@@ -20,7 +20,7 @@ from .weight_sync import MANAGERS
 
 FAULT = "NPU_RL_SYNC_FAULT"
 KINDS = ("zeroed", "unsent", "rounded", "kept", "exchanged")
-_EXPERT = re.compile(r"(?<=\.experts\.)[0-9]+(?=\.)")
+EXPERT_NUMBER = re.compile(r"(?<=\.experts\.)[0-9]+(?=\.)")
 
 _first: dict[str, Any] = {}
 
@@ -50,12 +50,14 @@ def with_fault(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     if kind not in KINDS:
         raise ValueError(f"{FAULT} has {kind!r}; known are {', '.join(KINDS)}")
     every = list(weights)
-    half = (max((int(found[0]) for name, _ in every if (found := _EXPERT.search(name))), default=0) + 1) // 2
+    half = (
+        max((int(found[0]) for name, _ in every if (found := EXPERT_NUMBER.search(name))), default=0) + 1
+    ) // 2
     for name, tensor in every:
         if part not in name:
             yield name, tensor
-        elif kind == "exchanged" and _EXPERT.search(name):
-            yield _EXPERT.sub(lambda found: str((int(found[0]) + half) % (2 * half)), name), tensor
+        elif kind == "exchanged" and EXPERT_NUMBER.search(name):
+            yield EXPERT_NUMBER.sub(lambda found: str((int(found[0]) + half) % (2 * half)), name), tensor
         elif kind != "unsent":
             yield name, _changed(kind, name, tensor)
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from npu_rl_standins.fault import EXPERT_NUMBER
 from npu_rl_standins.used import count
 from npu_rl_tensors.formats.boxes import slices
 from npu_rl_tensors.layouts.model_sizes import ModelDims, model_sizes
@@ -259,7 +259,7 @@ class Check:
 
 
 def _of_any_expert(name: str) -> str:
-    return re.sub(r"\.experts\.[0-9]+\.", ".experts.*.", name)
+    return EXPERT_NUMBER.sub("*", name)
 
 
 def _begins_with_checkpoint() -> bool:
