@@ -322,34 +322,34 @@ def spoken(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (NODE_DIED, "The node of a task, 10.99.7.3, left the Ray cluster"),
-        (spoken(NODE_DIED), "The node of a task, 10.99.7.3, left the Ray cluster"),
+        (NODE_DIED, "The node of a task left the Ray cluster (10.99.7.3)"),
+        (spoken(NODE_DIED), "The node of a task left the Ray cluster (10.99.7.3)"),
         (MARKED_DEAD + NODE_DIED, "The node 10.99.7.3 left the Ray cluster"),
-        (NODE_DIED + RESET, "The process of another rank, on 10.99.7.3, is gone"),
-        (STORE, "The process of another rank, on 10.99.7.3, is gone"),
-        (spoken(STORE) + ONE_OF_RAYS, "The process of another rank, on 10.99.7.3, is gone"),
+        (NODE_DIED + RESET, "The process of another rank on 10.99.7.3 is gone"),
+        (STORE, "The process of another rank on 10.99.7.3 is gone"),
+        (spoken(STORE) + ONE_OF_RAYS, "The process of another rank on 10.99.7.3 is gone"),
         (
             "[c10d] sendBytes failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[node3]:29500): Connection reset by "
             "peer\n",
-            "The process of another rank, on node3, is gone",
+            "The process of another rank on node3 is gone",
         ),
-        (RESET.replace("10.99.7.3", "fe80::1%eth0"), "The process of another rank, on fe80::1%eth0, is gone"),
+        (RESET.replace("10.99.7.3", "fe80::1%eth0"), "The process of another rank on fe80::1%eth0 is gone"),
         (MARKED_DEAD, "The node 10.99.7.3 left the Ray cluster"),
         (MARKED_DEAD + DIED_WITH_ITS_NODE, "The node 10.99.7.3 left the Ray cluster"),
-        (DIED_WITH_ITS_NODE, "A worker died with its node, 10.99.7.3,"),
+        (DIED_WITH_ITS_NODE, "A worker died because its node left the Ray cluster (10.99.7.3)"),
         (
             DIED_WITH_ITS_NODE.replace("\tip: 10.99.7.3\n", ""),
-            "A worker died with its node, an unnamed node,",
+            "A worker died because its node left the Ray cluster (an unnamed node)",
         ),
-        (RESET, "The process of another rank, on 10.99.7.3, is gone"),
-        (RESET.replace("10.99.7.3", "fd00::3"), "The process of another rank, on fd00::3, is gone"),
+        (RESET, "The process of another rank on 10.99.7.3 is gone"),
+        (RESET.replace("10.99.7.3", "fd00::3"), "The process of another rank on fd00::3 is gone"),
         (
             "RuntimeError: Connection closed by peer [10.99.7.3]\n",
-            "The process of another rank, on 10.99.7.3, is gone",
+            "The process of another rank on 10.99.7.3 is gone",
         ),
         (
             "Failed to connect to ipv4:10.99.7.3:6379: recvmsg:Connection reset by peer\n",
-            "A process of Ray on 10.99.7.3",
+            "A Ray process on 10.99.7.3",
         ),
     ],
 )

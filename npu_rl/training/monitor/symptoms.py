@@ -165,21 +165,21 @@ _LOST_NODES = (
     ),
     _symptom(
         rf"(?:\bip: {_ADDRESS}\s*\n[^\n]{{0,200}})?The actor died because its node has died",
-        "A worker died with its node, {address}, which left the Ray cluster.",
+        "A worker died because its node left the Ray cluster ({address}).",
         _LOST_HINT,
         "ray/exceptions.py@2.42.1",
         "The actor died because its node has died.",
     ),
     _symptom(
         rf"was dead or unavailable\.(?:(?:[^\n]{{0,200}}\n){{0,3}}?[^\n]{{0,200}}?\bnode IP: {_ADDRESS}(?=[,\s]))?",
-        "The node of a task, {address}, left the Ray cluster.",
+        "The node of a task left the Ray cluster ({address}).",
         _LOST_HINT,
         "ray/_raylet.so@2.42.1",
         "Task failed due to the node (where this task was running) was dead or unavailable. The node IP: 10.0.0.3,",
     ),
     _symptom(
         rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",
-        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
         _GONE_RANK_HINT,
         "Mooncake#842, gloo/transport/tcp/pair.cc of torch@2.13.0",
         "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:535] Read error [10.1.3.122]:42916: "
@@ -187,7 +187,7 @@ _LOST_NODES = (
     ),
     _symptom(
         rf"Connection closed by peer \[{_ADDRESS}\]",
-        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
         _GONE_RANK_HINT,
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
         "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by "
@@ -195,7 +195,7 @@ _LOST_NODES = (
     ),
     _symptom(
         rf"ipv4:{_ADDRESS}:\d+[^\n]{{0,200}}Connection reset by peer",
-        "A process of Ray on {address} is gone: it died, or its node or the network to it did.",
+        "A Ray process on {address} is gone: the process or its node died, or the network failed.",
         _LOST_HINT,
         "ray#24466, grpc of ray@2.42.1",
         '"description":"Error received from peer ipv4:10.96.58.42:50051","file":"src/core/lib/surface/call.cc",'
@@ -315,7 +315,7 @@ _NETWORK = (
     _symptom(
         # What the other ranks print when rank 0, which has torch's store, is gone. HCCL has no such line of its own.
         rf"remote=\[{_ADDRESS}\]:\d+\): (?:Connection reset by peer|Broken pipe|Failed to (?:recv|send), \w+ 0 bytes)",
-        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
         _GONE_RANK_HINT,
         "torch/csrc/distributed/c10d/TCPStore.cpp of torch@2.13.0",
         "[c10d] recvValue failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[10.0.0.3]:29500): Connection reset by "
