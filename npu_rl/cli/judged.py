@@ -28,7 +28,7 @@ def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
         if not as_json:
             raise
         print_json({"ok": False, "recipe": name, "code": None, "findings": _problems(error)})
-        raise SystemExit(1) from None
+        raise SystemExit(error.exit_code) from None
 
 
 def judge_in(

@@ -141,7 +141,7 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
         (["show", "quickstart", "steps=1", "steps=2"], 2, "given twice"),
         (
             ["show", "quickstart", "optimizer.lr=abc"],
-            1,
+            2,
             "Invalid argument 'optimizer.lr=abc'\n  where: the command line\n  why:   optimizer.lr: must be",
         ),
         (["check", "quickstart", "--workspace", "nowhere"], 3, "is not a workspace"),

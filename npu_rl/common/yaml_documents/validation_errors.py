@@ -146,7 +146,7 @@ def _unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest) -> Key
     holder = _model_at(model, path[:-1])
     allowed = keys_of(holder) if holder else []
     near = nearest_names(str(path[-1]), allowed, 1)
-    message = f"unknown key{question(near)} (allowed: {', '.join(allowed)})"
+    message = f"unknown key{question(near)}" if near else f"unknown key (known keys: {', '.join(allowed)})"
     return KeyFault(message, tuple(dotted((*path[:-1], name)) for name in near))
 
 
