@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MIRROR = "https://hf-mirror.com"
 
 Folder = Annotated[
-    Path | None, typer.Option("--to", metavar="DIR", help="Where to download to.  [default: NAME]")
+    Path | None, typer.Option("--to", metavar="DIR", help="Folder of the download.  [default: NAME]")
 ]
 Revision = Annotated[
     str | None, typer.Option("--revision", metavar="COMMIT", help="Pin a commit of the hub.")
@@ -58,7 +58,8 @@ def data(
 )
 def weights(
     model: Annotated[
-        str, typer.Argument(metavar="NAME", help="Such as deepseek-v3-base; another lists all names.")
+        str,
+        typer.Argument(metavar="NAME", help="A model, such as deepseek-v3-base; an unknown name lists all."),
     ],
     to: Folder = None,
     revision: Revision = None,

@@ -32,7 +32,7 @@ def lint(
         typer.Option(
             "--against",
             metavar="MANIFEST|DIR",
-            help="Also apply them, without writing: to the files of DIR, or at their place in the lock of MANIFEST.",
+            help="Apply them, too, without writing: to the files of DIR, or at their place in the lock of MANIFEST.",
         ),
     ] = None,
     strip: Annotated[

@@ -106,7 +106,8 @@ def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
 def copy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A bundled recipe.")],
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to.  [default: NAME.yaml in this folder]")
+        Path | None,
+        typer.Argument(metavar="FILE", help="Path of the copy.  [default: NAME.yaml in this folder]"),
     ] = None,
 ) -> None:
     """Copy a bundled recipe to edit.

@@ -72,7 +72,7 @@ def setup(
         bool,
         typer.Option(
             "--build",
-            help="Also run the manifest's build commands, which are upstream's own code; see docs/build.md.",
+            help="Run the manifest's build commands, too, which are upstream's own code; see docs/build.md.",
         ),
     ] = False,
     install: Annotated[
@@ -96,7 +96,7 @@ def setup(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --install: print what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="With --install, print what would be done, and do nothing.")
     ] = False,
     json: Json = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace, network
 from npu_rl.cli.show import print_json, say, tell, watcher
 
@@ -29,7 +30,7 @@ def summary(
     ] = None,
     import_time: Annotated[
         bool,
-        typer.Option("--import-time", help="Also what packages rebind in others when they are imported."),
+        typer.Option("--import-time", help="Add what packages rebind in others when they are imported."),
     ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     jobs: Jobs = 8,
@@ -45,6 +46,8 @@ def summary(
     from npu_rl.common.errors import UsageError
     from npu_rl.workspace.summary.stack_summary import stack_summary
     from npu_rl.workspace.summary.summary_text import markdown_lines, summary_lines
+
+    if_interrupted(STARTS_OVER)
 
     if json and markdown:
         raise UsageError("--json and --markdown print different things", hint="Give one of them.")

@@ -15,6 +15,7 @@ from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspac
 from npu_rl.cli.show import print_json, print_report, say, say_text, tell, tell_text
 
 if TYPE_CHECKING:
+    from npu_rl.training.record.run_record import RunRecord
     from npu_rl.training.run.prepare import Prepared
     from npu_rl.training.run.train import TrainedRun
 
@@ -104,9 +105,8 @@ def train(
     elif rehearse is not None:
         if_interrupted("Stopped; the same command rehearses from the start.")
         _rehearse(prepared, rehearse, json)
-    else:  # RunStopped tells more, once the trainer has begun
-        if_interrupted(f"Stopped; `{command_line('runs', 'list', workspace=workspace)}` shows the run.")
-        name = _train(prepared, resume, json)
+    else:
+        name = _train(prepared, resume, json, workspace)
     if not json:
         _tell_next(name, workspace, dry_run=dry_run, rehearsed=rehearse is not None)
 
@@ -149,7 +149,7 @@ def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
         )
 
 
-def _train(prepared: Prepared, resume: bool, as_json: bool) -> str:
+def _train(prepared: Prepared, resume: bool, as_json: bool, workspace: Path | None) -> str:
     """Train, and print the result. Returns the run's name; another train may have taken the recipe's meanwhile."""
     from npu_rl.training.monitor.plot import final_curve
     from npu_rl.training.monitor.screen import screen_for
@@ -160,9 +160,15 @@ def _train(prepared: Prepared, resume: bool, as_json: bool) -> str:
     tell(f"{name}: {prepared.recipe.steps} steps, tree {prepared.lock.tree}, {prepared.interpreter.shown}")
     tell(f"Recorded in {runs_folder(prepared.paths) / name}")
     goal = prepared.recipe.reward.goal
+
+    def recorded(record: RunRecord) -> None:
+        """From here on there is a run to look at. RunStopped tells more, once the trainer has begun."""
+        shown = command_line("runs", "show", record.name, workspace=workspace)
+        if_interrupted(f"Stopped; `{shown}` shows the run.")
+
     try:
         with closing(screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)) as screen:
-            trained = train(prepared, screen, resume=resume)
+            trained = train(prepared, screen, resume=resume, on_record=recorded)
     except RunFailed as failed:
         if failed.points:
             tell_text(final_curve(failed.points, goal=goal))

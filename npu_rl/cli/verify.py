@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import Expect, Json, Python, Workspace
 from npu_rl.cli.show import print_json, say, tell
 
@@ -35,8 +36,8 @@ def verify(
         bool,
         typer.Option(
             "--imports",
-            help="Also what the training interpreter makes of it: where each module comes from, its packages, "
-            "and whether each patched place is still the patched one after all imports.",
+            help="Check the training interpreter, too: where each module comes from, its packages, and whether "
+            "each patched place is still the patched one after all imports.",
         ),
     ] = False,
     python: Python = None,
@@ -51,6 +52,8 @@ def verify(
     from npu_rl.workspace.folder.local_edits import own_work
     from npu_rl.workspace.verification.verify import verify as verified
 
+    if deep or imports:
+        if_interrupted(STARTS_OVER)
     expected = None
     if expect:
         from npu_rl.workspace.verification.expected_digest import parse_expected

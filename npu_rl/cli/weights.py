@@ -41,7 +41,7 @@ class Device(str, Enum):
 
 
 @examples(
-    "npu-rl weights cast DeepSeek-V3-Base V3-BF16   # again: goes on where it was",
+    "npu-rl weights cast DeepSeek-V3-Base V3-BF16   # again: it continues",
     "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --workers 4 --ray 10.0.0.1:6766",
     "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --device npu --json",
 )

@@ -118,3 +118,22 @@ def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:
     attempt.end("done", 0)
     assert not seen.is_locked
     record.begin_attempt(["driver"], {}, {}, "schema: 1\n").end("done", 0)
+
+
+def test_resuming_a_run_that_does_not_exist_is_refused_before_the_configuration_is_composed(
+    folder: Path,
+) -> None:
+    shown = io.StringIO()
+    with pytest.raises(NpuRlError, match="own"):
+        begin_run(chosen(folder), PlainScreen(shown), resume=True)
+    assert "composing" not in shown.getvalue()
+
+
+def test_a_run_has_a_record_before_anything_refers_to_it(folder: Path) -> None:
+    seen: list[bool] = []
+    train(
+        chosen(folder),
+        PlainScreen(io.StringIO()),
+        on_record=lambda record: seen.append(record.folder.is_dir()),
+    )
+    assert seen == [True]
