@@ -81,11 +81,13 @@ def _get(
 
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
+    from npu_rl.common.yaml_documents.suggest import did_you_mean
     from npu_rl.data.downloads.known_downloads import of_kind
 
     known = of_kind(kind)
     if name not in known:
-        raise UsageError(f"Unknown {kind} {name!r}", where="NAME", hint=f"Write one of: {', '.join(known)}")
+        near = did_you_mean(name, list(known))
+        raise UsageError(f"Unknown {kind} {name!r}{near}", where="NAME", hint=f"Names: {', '.join(known)}")
     if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
         raise UsageError(
             f"--revision {revision!r} is not a commit",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
+from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted
 from npu_rl.cli.options import Jobs, Json, Offline, Rewrite, network
 from npu_rl.cli.show import print_json, say, say_table, tell, watcher
 
@@ -44,7 +44,7 @@ def diff(
     from npu_rl.stack.comparison.compared_stack import read_stack
     from npu_rl.stack.comparison.stack_differences import compare_stacks, moved_components
 
-    if_interrupted(STARTS_OVER)
+    if_interrupted(KEEPS_DOWNLOADS)
 
     sides = read_stack(before, tell), read_stack(after, tell)
     moved = moved_components(*sides)

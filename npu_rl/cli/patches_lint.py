@@ -11,7 +11,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, network
-from npu_rl.cli.show import print_json, say, say_text, tell, watcher
+from npu_rl.cli.show import print_json, say, say_labelled, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.stack.lint.lint_patches import Against
@@ -70,7 +70,7 @@ def lint(
         print_json(report.to_json())
     else:
         for found in report.findings:
-            say_text(masked_text(found.text()) + "\n")
+            say_labelled(masked_text(found.text()) + "\n")
         say(report.summary())
     if not report.ok:
         raise SystemExit(1)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
+
+_COMMAND = re.compile(r"\b(?:npu-rl|git|export|pip|python\S*|mkdir|ulimit) [\w./-]")
 
 
 def prepare() -> None:
@@ -30,8 +33,26 @@ def complain(message: str) -> None:
 
     flush()
     with contextlib.suppress(OSError):  # nobody can be told
-        sys.stderr.write(coloured(f"npu-rl: {printable(message)}\n", sys.stderr))
+        sys.stderr.write(coloured(_folded(f"npu-rl: {printable(message)}\n"), sys.stderr))
         sys.stderr.flush()
+
+
+def _folded(text: str) -> str:
+    """Fold the lines of a message at the width of the terminal, if it is one, except those with a command to copy."""
+    if not sys.stderr.isatty():
+        return text
+    import shutil
+    import textwrap
+
+    width = shutil.get_terminal_size().columns
+    fold = textwrap.TextWrapper(
+        width, subsequent_indent=" " * 9, break_on_hyphens=False, break_long_words=False
+    )
+    lines = text.splitlines()
+    return "".join(
+        f"{line}\n" if len(line) <= width or _COMMAND.search(line) else f"{fold.fill(line)}\n"
+        for line in lines
+    )
 
 
 def flush() -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
+from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted
 from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace, network
 from npu_rl.cli.show import print_json, say, tell, watcher
 
@@ -47,7 +47,7 @@ def summary(
     from npu_rl.workspace.summary.stack_summary import stack_summary
     from npu_rl.workspace.summary.summary_text import markdown_lines, summary_lines
 
-    if_interrupted(STARTS_OVER)
+    if_interrupted(KEEPS_DOWNLOADS)
 
     if json and markdown:
         raise UsageError("--json and --markdown print different things", hint="Give one of them.")

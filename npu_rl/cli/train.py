@@ -76,7 +76,7 @@ def train(
     _demand_one_mode(dry_run, rehearse, resume)
     expected = parse_expected(expect or [])
     loaded = judged.load(recipe, overrides or [], json)
-    layout = open_workspace(workspace, tell)
+    layout = open_workspace(workspace, tell, loaded.manifest)
     if not (dry_run or rehearse is not None or resume):
         loaded = with_free_name(loaded, runs_folder(layout), tell)
     if_interrupted(STARTS_OVER)

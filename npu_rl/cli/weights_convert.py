@@ -85,7 +85,10 @@ def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
     from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
     if (recipe is None) == (to is None):
-        raise UsageError("Give one of --layout RECIPE and --format FORMAT")
+        raise UsageError(
+            "Exactly one of --layout and --format is needed",
+            hint="Pass --layout RECIPE for the layout of a recipe's trainer, or --format hf for Hugging Face's.",
+        )
     if to is not None:
         return OutputLayout(to.value)
     assert recipe is not None

@@ -66,7 +66,7 @@ def test_version(tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["setup"], 2, "--manifest"),
-        (["setup", "--manifest", "quickstrat"], 1, "did you mean"),
+        (["setup", "--manifest", "quickstrat"], 2, "did you mean"),
         (["setup", "--manifest", "./nowhere.yaml"], 1, "no such manifest"),
         (["setup", "--manifest", "quickstart", "--jobs", "0"], 2, "--jobs"),
         (["setup", "--manifest", "quickstart", "--rewrite", "nonsense"], 2, "FROM=TO"),

@@ -134,7 +134,7 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
     ("arguments", "code", "message"),
     [
         (["show"], 2, "missing argument"),
-        (["show", "quickstrat"], 1, "did you mean 'quickstart'"),
+        (["show", "quickstrat"], 2, "did you mean 'quickstart'"),
         (["show", "./nowhere.yaml"], 1, "can't be read"),
         (["show", "quickstart", "optimizer.lr"], 2, "it has no '='"),
         (["show", "quickstart", "lr=1"], 2, "did you mean 'optimizer.lr'"),
@@ -145,7 +145,7 @@ def test_check_against_a_workspace(npu_rl) -> None:  # type: ignore[no-untyped-d
             "Invalid argument 'optimizer.lr=abc'\n  where: the command line\n  why:   optimizer.lr: must be",
         ),
         (["check", "quickstart", "--workspace", "nowhere"], 3, "is not a workspace"),
-        (["copy", "quickstrat"], 1, "did you mean 'quickstart'"),
+        (["copy", "quickstrat"], 2, "did you mean 'quickstart'"),
         (["copy", "quickstart", "mine"], 2, "is not a valid name for a recipe"),
         (["nonsense"], 2, "nonsense"),
     ],

@@ -35,9 +35,7 @@ def test_an_error_has_colour_on_a_terminal_alone(tmp_path: Path) -> None:
     assert _SGR.sub("", shown) == plain
 
 
-@pytest.mark.parametrize(
-    "words", [["recipes", "list"], ["manifests", "list"], ["patches", "list"]], ids=" ".join
-)
+@pytest.mark.parametrize("words", [["recipes", "list"], ["manifests", "list"]], ids=" ".join)
 def test_a_list_fits_80_columns_and_is_one_line_an_entry_in_a_pipe(tmp_path: Path, words: list[str]) -> None:
     env = clean_env(tmp_path)
     shown = on_a_terminal(words, env, tmp_path).splitlines()
@@ -45,6 +43,31 @@ def test_a_list_fits_80_columns_and_is_one_line_an_entry_in_a_pipe(tmp_path: Pat
     piped = run_here(words, env).stdout
     assert " ".join(piped.replace(":", "").split()) == " ".join(" ".join(shown).replace(":", "").split())
     assert len(piped.splitlines()) < len(shown)
+
+
+def test_the_patches_fit_80_columns_with_their_versions(tmp_path: Path) -> None:
+    shown = on_a_terminal(["patches", "list"], clean_env(tmp_path), tmp_path).splitlines()
+    assert shown and max(map(len, shown)) <= 80
+    at = shown.index("  hf-rollout-repeats-once")
+    entry = " ".join(" ".join(shown[at + 1 : at + 6]).split())
+    assert "present in 0.5.0" in entry
+
+
+def test_a_long_reason_is_folded_and_a_command_is_not(tmp_path: Path) -> None:
+    words = ["recipes", "check", "quickstart", "rollout.zzzzzz=1"]
+    lines = on_a_terminal(words, clean_env(tmp_path), tmp_path).splitlines()
+    assert max(len(_SGR.sub("", line)) for line in lines) <= 80
+    words = ["verify", "-w", f"{tmp_path}/{'long-' * 20}name"]
+    shown = on_a_terminal(words, clean_env(tmp_path), tmp_path)
+    assert re.search(r"npu-rl setup --manifest NAME --workspace \S+name\n", shown)
+
+
+def test_a_misspelt_variable_of_ours_is_noted(tmp_path: Path) -> None:
+    done = run_here(["recipes", "show", "quickstart"], {**clean_env(tmp_path), "NPU_RL_STOER": "/x"})
+    assert (done.returncode, done.stderr) == (
+        0,
+        "note: nothing reads NPU_RL_STOER; did you mean NPU_RL_STORE?\n",
+    )
 
 
 def test_a_base_is_listed_before_its_variants(tmp_path: Path) -> None:

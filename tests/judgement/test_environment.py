@@ -205,6 +205,7 @@ def test_a_value_that_is_fine_or_not_known_is_let_through(code: Path, said: str)
         ("VERL_LOGING_LEVEL=INFO", "VERL_LOGGING_LEVEL"),
         ("VLLM_ATENTION_BACKEND=X", "VLLM_ATTENTION_BACKEND"),
         ("NPU_RL_KV_CACH_REUSE=0", "NPU_RL_KV_CACHE_REUSE"),
+        ("VLLM_USE_V=1", "VLLM_USE_V1"),
     ],
 )
 def test_a_typing_error_of_a_name(code: Path, said: str, right: str) -> None:

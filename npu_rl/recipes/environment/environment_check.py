@@ -176,7 +176,7 @@ class _EnvironmentCheck:
             meant = self._reads and name_with_digits(name, self._reads.names)
             message = f"nothing in this tree reads {name}" + (f"; did you mean {meant}?" if meant else "")
             fix = f"write env.{meant} for env.{name}" if meant else f"remove env.{name}"
-            yield EnvironmentFault("environment-name", name, message, fix, advice=True)
+            yield EnvironmentFault("environment-name", name, message, fix, advice=not meant)
 
 
 def _to_json(faults: list[EnvironmentFault]) -> Any:

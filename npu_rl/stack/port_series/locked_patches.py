@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
 _NAME = re.compile(r"\d{4}-[a-z0-9-]+\.patch")
-_AGAIN = "Make the lock anew (npu-rl lock --manifest M), then port."
+_AGAIN = "Lock again, then port: npu-rl lock --manifest M"
 
 
 @dataclass(frozen=True)

@@ -25,9 +25,9 @@ def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
         return folder.parent, folder.name
     if runs is None:
         raise UsageError(
-            f"Unknown folder of run {run}",
+            f"Unknown run {run}",
             why="No workspace found here, and NPU_RL_RUNS is not set.",
-            hint="Pass the workspace with --workspace, or the run's folder.",
+            hint="Pass the workspace with --workspace DIR, or the run's folder.",
         )
     return runs, run
 

@@ -105,7 +105,11 @@ class HfCheckpoint:
 
     def _read_weight_map(self) -> dict[str, str]:
         if not self.folder.is_dir():
-            raise TensorError("The folder does not exist", where=str(self.folder))
+            raise TensorError(
+                "The folder does not exist",
+                where=str(self.folder),
+                hint="Check the path, or download the model: npu-rl weights get NAME",
+            )
         path = self.folder / INDEX
         if not path.is_file():
             if not (self.folder / SINGLE).is_file():
