@@ -24,8 +24,8 @@ raised, and what to do next. The logs themselves are in the run's folder, in `at
 |---|---|
 | a message in a log | [By message](#by-message), below |
 | nothing fails, but results are wrong, or a run hangs without a message | [By behaviour](#by-behaviour), below |
-| an alarm while a run goes on | [Alarms](training.md#while-it-runs) |
-| a run that stands still | [When it hangs](training.md#when-it-hangs) |
+| an alarm while a run is in progress | [Alarms](training.md#while-it-runs) |
+| a run that makes no progress | [When it hangs](training.md#when-it-hangs) |
 | a checkpoint from which a run does not resume | [Recover by hand](training.md#recover-by-hand) |
 | a host that lacks something | [`npu-rl doctor`](doctor.md) |
 | a recipe or a plan that is refused | [The check](recipe.md#the-check) and [plan](plan.md) |
@@ -76,7 +76,8 @@ def _lines() -> Iterator[str]:
             assert found, symptom.printed
             yield f"\n#### `{_title(found[0])}`"
             yield f"\n```output\n{symptom.printed}\n```\n"
-            cause = symptom.cause_in(found) if found.groupdict().get("address") else symptom.cause.replace(" ({address})", "")
+            named = found.groupdict().get("address")
+            cause = symptom.cause_in(found) if named else symptom.cause.replace(" ({address})", "")
             yield f"{_coded(cause)} **Fix:** {_coded(symptom.hint)} (Source: {symptom.source})"
     yield _BEHAVIOUR.rstrip()
     faults = read_catalogue()

@@ -20,7 +20,7 @@ def new(
         str, typer.Argument(metavar="COMPONENT/SLUG", help="The component, and the name of the patch's file.")
     ],
     subject: Annotated[
-        str, typer.Option("--subject", metavar="TEXT", help="One sentence that says what it changes.")
+        str, typer.Option("--subject", metavar="TEXT", help="The change, in one sentence.")
     ] = "",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The fault without the patch.")] = "",
     how: Annotated[str, typer.Option("--how", metavar="TEXT", help="The new behaviour.")] = "",

@@ -162,7 +162,7 @@ def _train(prepared: Prepared, resume: bool, as_json: bool, workspace: Path | No
     goal = prepared.recipe.reward.goal
 
     def recorded(record: RunRecord) -> None:
-        """From here on there is a run to look at. RunStopped tells more, once the trainer has begun."""
+        """Refer to the record, which exists from here on. RunStopped replaces this once the trainer runs."""
         shown = command_line("runs", "show", record.name, workspace=workspace)
         if_interrupted(f"Stopped; `{shown}` shows the run.")
 

@@ -156,11 +156,13 @@ def _print(paths: WorkspacePaths, report: Report, own: list[str]) -> None:
         say(
             f"{paths.root} differs from its lock: {count} of {report.files} files are changed, missing or untracked."
         )
-        from npu_rl.workspace.folder.receipt import setup_hint
+        from npu_rl.workspace.folder.receipt import diff_command, setup_hint
 
         aside = setup_hint(paths, report.receipt.setup, "--discard")
         export = " npu-rl patches export writes your commits as patches." if own else ""
-        for line in f"Next: npu-rl diff shows the changes.{export} To move them aside: {aside}".splitlines():
+        for line in (
+            f"Next: {diff_command(paths)} shows the changes.{export} To move them aside: {aside}".splitlines()
+        ):
             say(line)
 
 

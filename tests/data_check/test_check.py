@@ -245,8 +245,11 @@ def test_files_of_mindspeed_rl(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: f["input_ids.bin"].write_bytes(b"1"), "document.bin has 1 bytes, and the index says 24"),
-        (lambda f: f["input_ids.bin"].unlink(), "document.bin is missing, and the index says 24"),
+        (
+            lambda f: f["input_ids.bin"].write_bytes(b"1"),
+            "document.bin has 1 bytes, but the index expects 24",
+        ),
+        (lambda f: f["input_ids.bin"].unlink(), "document.bin is missing, but the index expects 24"),
         (
             lambda f: f["labels.idx"].unlink(),
             "has no data_packed_labels_document.idx, which the trainer reads",

@@ -108,7 +108,7 @@ def of_environment(judgement: Judgement) -> list[Finding]:
         ("HCCL_EXEC_TIMEOUT=10m", True, ["a number of seconds"], "set env.HCCL_EXEC_TIMEOUT to a number of seconds"),
         ("HCCL_EXEC_TIMEOUT=600s", True, ["'600s'"], "set env.HCCL_EXEC_TIMEOUT to 600"),
         ("HCCL_IF_BASE_PORT=99999", False, ["1024 to 65520"], "set env.HCCL_IF_BASE_PORT to 65520"),
-        ("HCCL_OP_EXPANSION_MODE=aiv", False, ["is none of AIV"], "set env.HCCL_OP_EXPANSION_MODE to AIV"),
+        ("HCCL_OP_EXPANSION_MODE=aiv", False, ["is not one of AIV"], "set env.HCCL_OP_EXPANSION_MODE to AIV"),
         ("TASK_QUEUE_ENABLE=3", False, ["0 to 2", "torch_npu"], "set env.TASK_QUEUE_ENABLE to 2"),
         ("TASK_QUEUE_ENABLE=on", True, ["whole number"], "set env.TASK_QUEUE_ENABLE to 1"),
         (

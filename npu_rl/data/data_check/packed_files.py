@@ -103,7 +103,7 @@ def _read(index: Path) -> TrainerFile:
     there = data.stat().st_size if data.is_file() else None
     if there != expected:
         what = f"has {there} bytes" if there is not None else "is missing"
-        found.faults.append(f"{data.name} {what}, and the index says {expected}")
+        found.faults.append(f"{data.name} {what}, but the index expects {expected}")
     return found
 
 

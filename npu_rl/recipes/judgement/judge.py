@@ -272,10 +272,7 @@ def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list
     if loaded.stack or wanted == tree.manifest:
         return []
     message = f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}"
-    fix = (
-        f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
-        f"or set manifest to {tree.bundled_manifest or 'the one that the workspace was set up from'}"
-    )
+    fix = f"pass --workspace DIR of {wanted}; set it up with npu-rl setup --manifest {loaded.manifest} --workspace DIR"
     return [loaded.finding("workspace-manifest", Severity.ERROR, ("manifest",), message, fix)]
 
 

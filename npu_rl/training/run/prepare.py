@@ -41,7 +41,7 @@ from npu_rl.training.run.ray_start import ray_needs
 from npu_rl.training.run.sufficient_interpreter import installing, sufficient_interpreter
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.folder.locked_manifest import locked_facts
-from npu_rl.workspace.folder.receipt import bundled_manifest, validation_command
+from npu_rl.workspace.folder.receipt import validation_command
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.expected_digest import Expected
@@ -223,7 +223,7 @@ def prepare(
     command = ""
     if recipe.trainer.validate_ is not None:
         command = validation_command(paths, report.receipt.setup)
-    tree = AssembledTree(paths.code, stack.name, bundled_manifest(report.receipt.setup), stack, command)
+    tree = AssembledTree(paths.code, stack.name, stack, command)
     machine = None if rehearse or dry_run else _this_machine(paths, root)
 
     @cache
