@@ -112,12 +112,6 @@ def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *o
     )
 
 
-def locked_stack(paths: WorkspacePaths) -> str:
-    """Return the name of the stack that a workspace was set up with; "" if its lock can't be read."""
-    name = _read_loosely(paths, paths.lock).get("manifest")
-    return one_line(name[:100]) if isinstance(name, str) else ""
-
-
 def diff_command(paths: WorkspacePaths) -> str:
     """Return, on one line, the command that shows a workspace's local changes from any folder."""
     return f"npu-rl diff --workspace {shlex.quote(str(paths.root))}"

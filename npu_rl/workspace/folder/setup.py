@@ -25,14 +25,7 @@ from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.folder.carried_commits import are_carried
 from npu_rl.workspace.folder.interrupted_setup import edit_keeper, recover_interrupted
-from npu_rl.workspace.folder.receipt import (
-    Receipt,
-    bundled_manifest,
-    diff_command,
-    digest_of,
-    locked_stack,
-    read_receipt,
-)
+from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, diff_command, digest_of, read_receipt
 from npu_rl.workspace.folder.receipt_schema import check_receipt
 from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.folder.workspace_lock import exclusive
@@ -105,11 +98,6 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
             trees = _trees(delivered.composed.facts, request.lock)
             if found and not request.discard and (found.files or not are_carried(paths, trees)):
                 raise _local_changes_error(paths, found, request.manifest)
-            before = locked_stack(paths)
-            if before not in ("", request.lock.manifest):
-                notify(
-                    f"note: {request.lock.manifest} replaces {before} in this workspace; its runs are kept"
-                )
             if not (request.python or chosen_interpreter.chosen_for(paths)):
                 _tell_of_interpreter(paths, notify)
         staging = paths.hidden / f"staging-{os.urandom(6).hex()}"
