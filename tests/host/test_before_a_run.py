@@ -131,7 +131,7 @@ def test_a_root_that_is_none_and_a_recipe_that_is_none(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
     assert run_here(["doctor", "--root", str(tmp_path / "none")], env, tmp_path).returncode == 2
     unknown = run_here(["doctor", "--recipe", "deepseek-r1-zero-256dies"], env, tmp_path)
-    assert unknown.returncode == 1 and "deepseek-r1-zero-256die" in unknown.stderr
+    assert unknown.returncode == 2 and "deepseek-r1-zero-256die" in unknown.stderr
 
 
 def test_a_recipe_of_another_machine_is_red(host: MadeHost) -> None:
