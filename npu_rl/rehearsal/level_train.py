@@ -108,7 +108,7 @@ def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
     _read_curve(part, record)
     part.weight_syncs = read_weight_syncs(part.usage)
     try:
-        part.weight_syncs.require_equal(record.folder)
+        part.weight_syncs.require_equal(record.folder, len(record.curve()))
         for usage in part.usage:
             require_different_noise(usage)
     except NpuRlError as error:  # the cause of what the trainer then failed with
