@@ -95,6 +95,7 @@ class Check:
         upstream = self.sides.rollout.load_weights
         refused: list[Exception] = []
         calls = 0
+        self.sent.clear()  # what a sync before has sent says nothing about this one
 
         def load_weights(weights: Iterable[tuple[str, Any]], *others: Any, **named: Any) -> Any:
             nonlocal calls
