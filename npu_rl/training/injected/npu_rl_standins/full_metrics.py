@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Mapping
-from types import ModuleType
+from typing import Any
 
 from .hooks import after_import
 from .used import count
@@ -21,7 +21,7 @@ def install() -> None:
     after_import("verl.utils.logger.aggregate_logger", _install_in)
 
 
-def _install_in(module: ModuleType) -> None:
+def _install_in(module: Any) -> None:
     own = getattr(module, "concat_dict_to_str", None)
     if own is None or str(_SMALL) in own({"rate": _SMALL}, step=1):
         return
