@@ -9,6 +9,7 @@ from typing import Literal
 
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
 from npu_rl.common.yaml_documents.suggest import did_you_mean
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.rehearsal import scale_npu_trainer, scale_recipe, scale_rollout
 from npu_rl.rehearsal.layout_report import NotRehearsed
 from npu_rl.rehearsal.scale_rollout import CASES, Case
@@ -19,6 +20,7 @@ from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
 LEVELS = ("imports", "layout", "train", "rollout")
 SETS = ("all", "quick")
+_TRAINING = ("train", "rollout", "quick")
 QUICK_STEPS = 3
 VLLM_STANDINS = "0.9.1"
 """The only vLLM whose engine runs on the stand-ins (training/standins/vllm)."""
@@ -45,6 +47,21 @@ class Chosen:
     left_out: tuple[NotRehearsed, ...] = ()
 
 
+def require_possible(loaded: LoadedRecipe, level: str) -> None:
+    """Check what the recipe alone decides, before it is judged and the workspace verified, which takes seconds.
+
+    Raises:
+        UsageError: If there is no such level, or the recipe's trainer has keys of its own and the level trains.
+    """
+    if level not in (*LEVELS, *SETS):
+        raise UsageError(
+            f"Unknown rehearsal level {level!r}{did_you_mean(level, [*LEVELS, *SETS])}",
+            hint=f"Levels: {', '.join(LEVELS)}; or all, or quick",
+        )
+    if level in _TRAINING and (error := _own_keys_obstacle(loaded, level)):
+        raise error
+
+
 def choose_levels(prepared: Prepared, level: str) -> Chosen:
     """Return the levels to rehearse.
 
@@ -56,11 +73,7 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
         RecipeError: If the recipe or the tree lacks what the level needs.
         HostError: If the interpreter lacks packages.
     """
-    if level not in (*LEVELS, *SETS):
-        raise UsageError(
-            f"Unknown rehearsal level {level!r}{did_you_mean(level, [*LEVELS, *SETS])}",
-            hint=f"Levels: {', '.join(LEVELS)}; or all, or quick",
-        )
+    require_possible(prepared.loaded, level)
     if level in LEVELS:
         if error := _obstacle(prepared, level):
             raise error
@@ -172,14 +185,20 @@ def _obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
         )
     if level not in ("train", "rollout"):
         return None
-    if recipe.has_own_keys:
-        return UsageError(
-            f"The level {level} can't rehearse {recipe.name}",
-            where=prepared.loaded.where("trainer", "keys"),
-            why="The trainer has its own keys, and npu-rl can't scale them down.",
-            hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
-        )
+    if error := _own_keys_obstacle(prepared.loaded, level):
+        return error
     return _rollout_obstacle(prepared) if level == "rollout" else _train_obstacle(prepared)
+
+
+def _own_keys_obstacle(loaded: LoadedRecipe, level: str) -> NpuRlError | None:
+    if not loaded.recipe.has_own_keys:
+        return None
+    return UsageError(
+        f"The level {level} can't rehearse {loaded.recipe.name}",
+        where=loaded.where("trainer", "keys"),
+        why="The trainer has its own keys, and npu-rl can't scale them down.",
+        hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
+    )
 
 
 def _train_obstacle(prepared: Prepared) -> NpuRlError | None:

@@ -97,7 +97,8 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
     hooks, standins = _usage(report)
     report.standins = dict(standins)
     usage = [folder for part in report.train_parts() for folder in part.usage]
-    report.differences = differences(prepared, _patched_files(prepared), usage)
+    engine = any(part.engine for part in report.train_parts())
+    report.differences = differences(prepared, _patched_files(prepared), usage, engine=engine)
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
     write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
     return report

@@ -30,6 +30,9 @@ _SAME_WEIGHTS = (
     "Both hold the same weights, which were compared at the sync, so they compute in different ways: a scale, a "
     "routing, a temperature or positions that only one of them has."
 )
+_IN_A_REHEARSAL = (
+    "Compare what both sides compute, layer by layer, beginning with what the tree's patches change."
+)
 _HINTS = {
     "nan": "Stop the run: no later step is of use. Continue from an earlier checkpoint, with a lower optimizer.lr.",
     "constant-reward": "Read the samples of this step; `npu-rl data check` tries the reward on the data.",
@@ -138,6 +141,7 @@ class Watch:
             f"{difference:.2g} (limit {limit:.2g})",
             _SAME_WEIGHTS if self._limits.weights_compared else _OTHER_WEIGHTS,
             DIFFERENCE,
+            _IN_A_REHEARSAL if self._limits.weights_compared else None,
         )
 
     def _transfer_limit(self, data: Mapping[str, float]) -> float | None:
@@ -239,14 +243,16 @@ class Watch:
             "response_length/clip_ratio",
         )
 
-    def _raise_alarm(self, kind: str, wrong: bool, message: str, cause: str, place: str) -> Alarm | None:
+    def _raise_alarm(
+        self, kind: str, wrong: bool, message: str, cause: str, place: str, hint: str | None = None
+    ) -> Alarm | None:
         if not wrong:
             self._active.discard(kind)
             return None
         if kind in self._active:
             return None
         self._active.add(kind)
-        return Alarm(kind, message, cause, place, kind in self._fatal, _HINTS[kind])
+        return Alarm(kind, message, cause, place, kind in self._fatal, hint or _HINTS[kind])
 
 
 def _reward_key(data: Mapping[str, float]) -> str:
