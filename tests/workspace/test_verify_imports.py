@@ -181,6 +181,11 @@ def test_packages_are_held_against_the_committed_lock() -> None:
         f"einops=={next(p.version for p in pylock.packages if p.name == 'einops')} is not installed",
         "ray 2.40.0 is installed, 2.42.1 is locked",
     ]
+    del versions["torch"]
+    _, found = package_findings(
+        "quickstart", lock, TrainingPython("/p", "", "3.11.7", versions), "x86_64", "it"
+    )
+    assert [one.fix for one in found if one.rule == "torch"] == ["it"]
 
 
 @pytest.mark.parametrize(
