@@ -17,11 +17,11 @@ from packaging.utils import canonicalize_name
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import HostError, SourceError
 from npu_rl.common.printable import counted
-from npu_rl.common.process import run_shown
+from npu_rl.common.process import RUN_VARIABLE, run_shown
 from npu_rl.stack.installation import file_moves, move_journal
 from npu_rl.stack.installation.index_packages import PackageIndexes
 from npu_rl.stack.installation.install_plan import InstallPlan, plan_installation
-from npu_rl.stack.installation.move_journal import InstallationFolder, MoveJournal
+from npu_rl.stack.installation.move_journal import InstallationFolder, MoveJournal, staging_mark
 from npu_rl.stack.installation.named_wheels import named_wheels
 from npu_rl.stack.installation.new_environment import environment_target, made_environment
 from npu_rl.stack.installation.target_python import TargetPython, read_target
@@ -209,7 +209,7 @@ def _stage(
             notify(scrub(line, settings.secrets))
 
     notify(f"installing {counted(len(planned.versions), 'package')} into {target.path}")
-    done = run_shown(argv, variables, folder.path, show)
+    done = run_shown(argv, {**variables, RUN_VARIABLE: staging_mark(staging.name)}, folder.path, show)
     if done.code != 0:
         raise SourceError(
             "uv can't install the packages; the environment is as it was",
