@@ -17,7 +17,7 @@ from npu_rl.common.user_state import keep_facts, kept_facts
 from npu_rl.stack.installation.move_journal import InstallationFolder
 from npu_rl.stack.pylocks.uv_program import find_uv
 from npu_rl.workspace.folder.receipt import setup_hint
-from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
 _KIND, _SUBJECT = "installation", "workspace"
 
@@ -44,11 +44,46 @@ def install_command(
         cpu_torch: Whether the stack wants torch's build for CPUs, which torch_npu is made for.
         has_torch: Whether the interpreter has torch already.
     """
-    fits = _in_range(version, host_python) and not managed
-    beside = paths.root.with_name(f"{paths.root.name}-python")
-    where = ("--python", shlex.quote(python)) if fits else ("--venv", shlex.quote(str(beside)))
+    fits = _in_range(version, host_python) and not managed and _is_own(python)
     index = _index_of_torch() if cpu_torch and not (fits and has_torch) else ""
-    return before_install() + index + setup_hint(paths, setup, "--install", *where)
+    return (
+        before_install() + index + setup_hint(paths, setup, "--install", *_target(fits, python, paths.root))
+    )
+
+
+def first_install_command(
+    manifest: str,
+    host_python: str | None,
+    python: str,
+    version: str,
+    *,
+    managed: bool = False,
+    cpu_torch: bool = False,
+    has_torch: bool = True,
+) -> str:
+    """Return the command that sets up a manifest's stack here and installs its packages.
+
+    Args:
+        manifest: As the user named it. The others are those of `install_command`.
+    """
+    fits = _in_range(version, host_python) and not managed and _is_own(python)
+    index = _index_of_torch() if cpu_torch and not (fits and has_torch) else ""
+    words = ["npu-rl setup --manifest", shlex.quote(manifest), "--install"]
+    words += _target(fits, python, Path(DEFAULT_NAME).absolute())
+    return before_install() + index + " ".join(words)
+
+
+def _target(fits: bool, python: str, workspace: Path) -> tuple[str, str]:
+    """Return the option that names the interpreter, or else an environment beside the workspace."""
+    if fits:
+        return "--python", shlex.quote(python)
+    return "--venv", shlex.quote(str(workspace.with_name(f"{workspace.name}-python")))
+
+
+def _is_own(python: str) -> bool:
+    """Return whether the user may write into an interpreter's environment, or it can't be seen."""
+    root = Path(python).parent.parent
+    return os.access(root, os.W_OK) or not root.is_dir()
 
 
 def before_install() -> str:
