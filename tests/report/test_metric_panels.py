@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.monitor.metrics import Point, parse_line
 from npu_rl.training.report.metric_panels import MOST_DRAWN, MetricPanel, report_panels, thinned_steps
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE, all_rows, published_rows
 from npu_rl.training.report.report_sections import chart_section
@@ -55,6 +55,22 @@ def test_a_run_of_a_thousand_steps_is_thinned() -> None:
 def test_throughput_is_per_die_and_per_card() -> None:
     found = panels([Point(1, 0.0, {"perf/throughput": 60.0})])["throughput"]
     assert [(one.key, one.values) for one in found.series] == [(PER_DIE, (60.0,)), (PER_CARD, (120.0,))]
+
+
+def test_the_memory_that_verl_names_after_the_actor_is_drawn() -> None:
+    """A line of verl 0.9's log, whose actor's output is renamed as a whole."""
+    found = parse_line(
+        "step:3 - actor/perf/max_memory_allocated_gb:49.135295 - actor/perf/max_memory_reserved_gb:50.5"
+    )
+    assert found is not None
+    memory = panels([Point(found[0], 0.0, found[1])], published={"perf/max_memory_allocated_gb": 49.14})[
+        "memory"
+    ]
+    assert [(one.name, one.values) for one in memory.series] == [
+        ("allocated", (49.135295,)),
+        ("reserved", (50.5,)),
+    ]
+    assert memory.limits == (("published: allocated", 49.14),)
 
 
 def test_what_is_not_a_number_is_a_gap_and_its_step_is_named() -> None:

@@ -11,7 +11,7 @@ from npu_rl.training.monitor.metrics import DIFFERENCE, PHASES, REWARDS, Point, 
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
 
 MOST_DRAWN = 600  # steps of a chart; a chart is at most some 1,400 pixels wide
-_OTHER_PHASES = ("values", "update_critic", "update_weights", "testing", "save_checkpoint")
+OTHER_PHASES = ("values", "update_critic", "update_weights", "testing", "save_checkpoint")
 _MOST_VALIDATIONS = 4
 _LONGEST_LABEL = 100  # characters
 _VALIDATION = ("val-core/", "val/test_score/")
@@ -73,6 +73,11 @@ class _Plan:
     metrics: tuple[_Wanted, ...]
 
 
+def memory_keys(kind: str) -> tuple[str, str]:
+    """Return the names of a peak memory; since verl 0.8 it comes with the actor's output (engine_workers.py:211)."""
+    return f"perf/max_memory_{kind}_gb", f"actor/perf/max_memory_{kind}_gb"
+
+
 _PLANS = (
     _Plan("reward", "Reward", "mean over the responses of a step", (_Wanted("mean reward", REWARDS),)),
     _Plan(
@@ -125,7 +130,7 @@ _PLANS = (
         "seconds; reshard is a part of gen",
         (
             _Wanted("step", ("timing_s/step", "perf/time_per_step")),
-            *(_Wanted(phase, (f"timing_s/{phase}",)) for phase in (*PHASES, *_OTHER_PHASES)),
+            *(_Wanted(phase, (f"timing_s/{phase}",)) for phase in (*PHASES, *OTHER_PHASES)),
         ),
     ),
     _Plan(
@@ -139,8 +144,8 @@ _PLANS = (
         "Peak memory of a device",
         "GiB, as the trainer's allocator counts it",
         (
-            _Wanted("allocated", ("perf/max_memory_allocated_gb",)),
-            _Wanted("reserved", ("perf/max_memory_reserved_gb",)),
+            _Wanted("allocated", memory_keys("allocated")),
+            _Wanted("reserved", memory_keys("reserved")),
         ),
     ),
     _Plan("rate", "Learning rate", "", (_Wanted("actor", ("actor/lr",)),)),
