@@ -10,8 +10,11 @@ from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError
 from npu_rl.common.process import processes_of, signal_if, signal_member, stop_remaining
+from npu_rl.training.record.attempt import OUTCOMES
 from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.recorded_attempt import optional_object
+from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.rehearsal_end import rehearsing_pid
 from npu_rl.training.record.run_record import RunRecord
 
 _DRIVER_GRACE = 15.0  # seconds that a driver without npu-rl has to end in order
@@ -28,7 +31,7 @@ class StoppedRun:
             any more, and processes were ended), or "ended before".
         pids: Processes of the run that were there, and have ended.
         killed: Those of them that needed SIGKILL by this command.
-        outcome: Of its last attempt, as recorded now; None without an attempt.
+        outcome: Of its last attempt, or of a rehearsal without one, as recorded now; None if nothing was begun.
     """
 
     run: str
@@ -71,14 +74,14 @@ def stop_run(
     killed += [pid for pid in stop_remaining(record.mark, min(grace, _WORKER_GRACE)) if pid not in killed]
     with record.settled(ended_on=ended_on):
         pass
-    outcome = record.attempts[-1].outcome if record.attempts else None
-    return StoppedRun(record.name, how, tuple(before), tuple(killed), outcome)
+    return StoppedRun(record.name, how, tuple(before), tuple(killed), _outcome(record))
 
 
 def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]) -> tuple[str, list[int]]:
     """Have a run's npu-rl end the run. Returns the outcome, and the processes that needed SIGKILL."""
     last = record.attempts[-1] if record.attempts else None
-    launcher = last.launcher if last is not None and last.outcome is None else None
+    in_attempt = last is not None and last.outcome is None
+    launcher = last.launcher if last is not None and in_attempt else rehearsing_pid(record.facts)
     if launcher is None or not signal_if(launcher, record.is_held_by, signal.SIGTERM):
         if not record.is_locked:  # it has ended at this moment
             return "in order", []
@@ -102,6 +105,14 @@ def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]
                 hint="Check the system log; the machine may need a restart.",
             )
     return "forced", killed
+
+
+def _outcome(record: RunRecord) -> str | None:
+    """Return the outcome of a run that has ended: of a rehearsal without an attempt that of its verdict or end."""
+    if record.attempts:
+        return record.attempts[-1].outcome
+    state = recorded_run(record.folder.parent, record.name).state
+    return state if state in OUTCOMES else None
 
 
 def _interrupt_driver(record: RunRecord, pids: list[int], notify: Callable[[str], None]) -> None:
