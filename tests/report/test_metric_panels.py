@@ -89,6 +89,18 @@ def test_a_missing_metric_is_named_and_drawn_as_nothing() -> None:
     assert "validation" not in found
 
 
+def test_what_only_the_other_run_has_is_drawn_and_its_gaps_are_told() -> None:
+    ours = [Point(step, 0.0, {"critic/score/mean": 0.1}) for step in (1, 2)]
+    data = {"val-core/sums/acc": 0.5, "critic/score/mean": math.nan}
+    found = panels(
+        ours, other=("old", [Point(1, 0.0, data), Point(2, 0.0, {**data, "critic/score/mean": 0.2})], 1)
+    )
+    assert [(one.name, one.other) for one in found["validation"].series] == [("old: val-core/sums/acc", True)]
+    assert (found["reward"].not_finite, found["reward"].other_not_finite) == ((), (1,))
+    text = read(str(chart_section(list(found.values()), ()))).text
+    assert "NaN or infinite, and not drawn, in step 1 of the other run" in text
+
+
 def test_another_run_and_published_values_are_in_the_same_chart() -> None:
     ours = [Point(step, 0.0, {"critic/score/mean": step / 10}) for step in (1, 2)]
     theirs = [Point(step, 0.0, {"critic/rewards/mean": step / 20}) for step in (2, 3)]

@@ -42,7 +42,7 @@ class MetricPanel:
         steps: Those with a finite value.
         series: Those that the run has; none without a step.
         of_steps: Number of steps before thinning.
-        not_finite: Steps with NaN or infinity.
+        not_finite: Steps with NaN or infinity, and those of the run that this one is compared with.
         limits: Published values to draw across, by label.
     """
 
@@ -54,6 +54,7 @@ class MetricPanel:
     series: tuple[MetricSeries, ...] = ()
     of_steps: int = 0
     not_finite: tuple[int, ...] = ()
+    other_not_finite: tuple[int, ...] = ()
     limits: tuple[tuple[str, float], ...] = ()
 
 
@@ -167,7 +168,7 @@ def report_panels(
     """
     ours = [_with_throughput(point, dies_per_card) for point in points]
     theirs = [_with_throughput(point, other[2]) for point in other[1]] if other else []
-    plans = [*_PLANS[:1], *_validations(ours), *_PLANS[1:]]
+    plans = [*_PLANS[:1], *_validations([*ours, *theirs]), *_PLANS[1:]]
     return [_panel(plan, ours, theirs, other[0] if other else "", published or {}) for plan in plans]
 
 
@@ -236,19 +237,18 @@ def _panel(
     by_step = [{point.step: point.data for point in points} for points in (ours, theirs)]
     steps = sorted({*by_step[0], *by_step[1]})
     series: list[MetricSeries] = []
-    not_finite: set[int] = set()
+    not_finite: tuple[set[int], set[int]] = (set(), set())
     for wanted in plan.metrics:
         for other, data in enumerate(by_step):
             key = next((key for key in wanted.keys if any(key in of for of in data.values())), None)
             if key is None:
                 continue
             raw = [data.get(step, {}).get(key) for step in steps]
-            if not other:
-                not_finite.update(
-                    step
-                    for step, value in zip(steps, raw, strict=True)
-                    if value is not None and not math.isfinite(value)
-                )
+            not_finite[other].update(
+                step
+                for step, value in zip(steps, raw, strict=True)
+                if value is not None and not math.isfinite(value)
+            )
             finite = tuple(value if value is not None and math.isfinite(value) else None for value in raw)
             label = f"{name}: {wanted.name}" if other else wanted.name
             series.append(MetricSeries(label, key, finite, bool(other)))
@@ -268,7 +268,8 @@ def _panel(
         tuple(steps[index] for index in kept),
         tuple(replace(one, values=tuple(one.values[index] for index in kept)) for one in series),
         len(steps),
-        tuple(sorted(not_finite)),
+        tuple(sorted(not_finite[0])),
+        tuple(sorted(not_finite[1])),
         _limits(plan, series, published),
     )
 

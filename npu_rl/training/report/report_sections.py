@@ -154,8 +154,8 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
         notes.append(
             f"{len(panel.steps):,} of {panel.of_steps:,} steps are drawn: the highest and lowest of each stretch"
         )
-    if panel.not_finite:
-        notes.append(_not_finite(panel))
+    if text := _not_finite(panel):
+        notes.append(text)
     return tag(
         "figure",
         title,
@@ -168,11 +168,14 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
 
 def _not_finite(panel: MetricPanel) -> str:
     """Return a note on the steps whose values can't be drawn; empty without any."""
-    if not panel.not_finite:
-        return ""
-    listed = ", ".join(map(str, panel.not_finite[:20]))
-    more = f" and {len(panel.not_finite) - 20} more" if len(panel.not_finite) > 20 else ""
-    return f"NaN or infinite, and not drawn, in step {listed}{more}"
+    both = (("", panel.not_finite), (" of the other run", panel.other_not_finite))
+    places = [f"step {_listed(steps)}{whose}" for whose, steps in both if steps]
+    return f"NaN or infinite, and not drawn, in {' and '.join(places)}" if places else ""
+
+
+def _listed(steps: Sequence[int]) -> str:
+    more = f" and {len(steps) - 20} more" if len(steps) > 20 else ""
+    return ", ".join(map(str, steps[:20])) + more
 
 
 def _key(panel: MetricPanel) -> Markup:
