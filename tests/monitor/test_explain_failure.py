@@ -457,6 +457,10 @@ def spoken(text: str) -> str:
             "Failed to connect to ipv4:10.99.7.3:6379: recvmsg:Connection reset by peer\n",
             "A process of Ray on 10.99.7.3",
         ),
+        (
+            "grpc ipv6:%5B2001:db8::3%5D:6379: recvmsg:Connection reset by peer\n",
+            "A process of Ray on 2001:db8::3",
+        ),
     ],
 )
 def test_a_lost_node_is_told_with_its_address_and_not_as_want_of_memory(

@@ -9,7 +9,7 @@ from npu_rl.training.monitor.symptom import Symptom, symptom
 ADDRESS = r"(?P<address>[0-9A-Za-z.:%_-]{1,64}?)"
 _LOST_HINT = (
     "Look at that host (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or take the node "
-    "out, end what is left of this run there, and continue with --resume."
+    "out, end what is left of this run there with `npu-rl runs stop RUN`, and continue with --resume."
 )
 GONE_RANK_HINT = "Look at the log of that node's workers first, then at the host. Continue with --resume."
 # What Ray's driver prints when a node stops answering (src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1).
@@ -88,7 +88,7 @@ LOST_NODES = (
         ": Connection reset by peer",
     ),
     symptom(
-        rf"ipv4:{ADDRESS}:\d+[^\n]{{0,200}}Connection reset by peer",
+        rf"\bipv[46]:(?:%5B|\[)?{ADDRESS}(?:%5D|\])?:\d+(?=[^\w.:%]|:\s)[^\n]{{0,200}}Connection reset by peer",
         "A process of Ray on {address} is gone: it died, or its node or the network to it did.",
         _LOST_HINT,
         "ray#24466, grpc of ray@2.42.1",

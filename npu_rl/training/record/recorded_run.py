@@ -259,9 +259,10 @@ def recorded_run(
     """
     locked = has_lock(root / name)  # before its end is read: that is written while the run is locked
     record = RunRecord.load(root, name)
-    alive = (marked_processes() if processes is None else processes).get(record.mark, ())
+    marked = marked_processes() if processes is None else processes
     missing: list[str] = []
     with removal_noticed(record.folder):
+        alive = tuple(sorted({pid for mark in record.marks for pid in marked.get(mark, ())}))
         attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
         text = _recipe_text(record.folder, bool(attempts), missing)
     return RecordedRun(

@@ -18,7 +18,6 @@ from typing import Any
 from npu_rl.common.bounded import read_file
 from npu_rl.common.disk import disk_errors, remove_tree, written_name
 from npu_rl.common.errors import NpuRlError
-from npu_rl.common.process import processes_of
 from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.record_masking import is_of_attempt
 from npu_rl.training.record.recorded_attempt import optional_object
@@ -74,7 +73,7 @@ def remove_run(record: RunRecord) -> RemovedRun:
         WorkspaceError: If a folder of its record is a link.
     """
     root, folder = record.folder.parent, record.folder
-    pids = processes_of(record.mark)
+    pids = record.processes()
     if record.is_locked or pids:
         raise _alive_error(record, pids)
     host = other_host_of(record.attempts)
