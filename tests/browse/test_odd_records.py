@@ -125,7 +125,10 @@ def test_samples_of_a_model_that_the_run_no_longer_is(runs: Runs) -> None:
     assert "of step 2" in runs("samples", "demo").stdout
     assert "of step 3" not in runs("samples", "demo", "--order", "best").stdout
     write_samples(record, 3, [("a", "again", 0.5)])  # of a step that is not logged yet
+    attempt = record.begin_attempt(["driver"], {}, {}, "steps: 4\n")
     assert "again" in runs("samples", "demo").stdout
+    attempt.end("stopped", 0)
+    assert "again" not in runs("samples", "demo").stdout
 
 
 def test_a_run_that_lost_its_npu_rl_says_where_its_steps_are(runs: Runs) -> None:

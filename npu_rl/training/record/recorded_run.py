@@ -17,7 +17,7 @@ from typing import Any
 from npu_rl.common.bounded import parse_yaml, read_file
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.file_digests import BUNDLED
-from npu_rl.training.monitor.metrics import Point, last_points, rewards
+from npu_rl.training.monitor.metrics import Point, last_points, rewards, seconds
 from npu_rl.training.record.attempt import LARGEST_RECIPE
 from npu_rl.training.record.marked_processes import marked_processes
 from npu_rl.training.record.recorded_attempt import (
@@ -232,14 +232,19 @@ class RecordedRun:
     def sample_files(self, *, validation: bool = False) -> dict[int, Path]:
         """Return the sample files by step, of training or of validations.
 
-        Those beyond the curve that an earlier attempt has left are not the run's any more.
+        Those that an earlier attempt has left of steps that were cut off or done again are not the run's any more. The
+        time of a file shows the latter only in the original: in a copy without times it is that of the copy.
         """
         files = sample_steps(self.record.samples, validation=validation)
-        begun = self.attempts[-1].started if len(self.attempts) > 1 else None
-        if begun is None:
+        resumed = [attempt for attempt in self.attempts[1:] if attempt.points]
+        if not resumed:
             return files
+        first, begun = _first_trained(resumed[-1].points), resumed[-1].started
+        latest = self.steps + 1 if self.is_running else self.steps
         return {
-            step: path for step, path in files.items() if step <= self.steps or _changed_since(path, begun)
+            step: path
+            for step, path in files.items()
+            if step <= latest and (step < first or begun is None or _changed_since(path, begun))
         }
 
 
@@ -292,6 +297,12 @@ def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
             error.where = error.where or str(path.parent)
             errors.append(error)
     return sorted(found, key=lambda run: (run.fact("created") or "", run.name)), errors
+
+
+def _first_trained(points: Sequence[Point]) -> int:
+    """Return the first step that an attempt trained; one that it only validated is the step that it resumed from."""
+    trained = [point.step for point in points if seconds(point.data) is not None]
+    return min(trained or [point.step for point in points])
 
 
 def _changed_since(path: Path, time_: float) -> bool:
