@@ -474,6 +474,17 @@ def test_the_stack_and_the_variables_of_each_node_are_found(root: Path) -> None:
     assert "hunter2" not in text
 
 
+def test_the_reasons_of_lost_nodes_are_masked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "hunter2-hunter2")
+    attempt = made_attempt(
+        made_record(root), range(1, 3), environment={**ENVIRONMENT, "MY_API_KEY": "hunter2-hunter2"}
+    )
+    row = {"host": "node3", "ip": "10.99.7.3", "reason": "no heartbeat of hunter2-hunter2"}
+    (attempt.folder / "lost-nodes.json").write_text(json.dumps([row]))
+    page = page_of(root)
+    assert "no heartbeat of ***" in page and "hunter2" not in page
+
+
 def test_the_figures_that_verl_names_after_the_actor_stand_beside_the_published_ones(root: Path) -> None:
     record = made_record(
         root, facts={**FACTS, "recipe_files": {"bundled:newest-gspo-qwen3-30b.yaml": "0" * 64}}

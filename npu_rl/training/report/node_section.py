@@ -28,16 +28,16 @@ _LABELS = {
 
 def node_section(run: GatheredRun) -> Markup:
     """Return the section on the nodes of each attempt."""
-    parts = [_nodes(attempt) for attempt in run.attempts]
+    parts = [_nodes(run, attempt) for attempt in run.attempts]
     return section("Nodes", "nodes", *(parts or [tag("p", "No attempt was begun.", class_="soft")]))
 
 
-def _nodes(attempt: ReportedAttempt) -> Markup:
+def _nodes(run: GatheredRun, attempt: ReportedAttempt) -> Markup:
     host = attempt.host
     title = tag("h3", f"Attempt {attempt.number}: {counted(len(attempt.nodes), 'node')}")
-    lost = lost_nodes(attempt.recorded.folder)
+    lost = [run.masked(one) for one in lost_nodes(attempt.recorded.folder)]
     if lost:
-        left = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(map(plain_text, lost))
+        left = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(lost)
         title = joined([title, tag("pre", left, class_="bad")])
     launched = tag("p", f"train ran on {_host_line(host)}") if host else tag("p", "host.json is missing.")
     if not attempt.nodes:
