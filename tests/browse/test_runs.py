@@ -159,11 +159,20 @@ def test_each_next_command_is_one(runs: Runs, outcome: str, overrides: list[str]
     assert any(line.startswith(f"{resumes} ") for line in lines), lines
     by_folder = runs.json("show", str(record.folder), "-w", "my ws")["next"]
     assert [line for line in by_folder if str(record.folder) in line and "--workspace 'my ws'" in line]
+    resumes = f"NPU_RL_RUNS={runs.root} {resumes} --workspace /home/you/ws "
+    assert any(line.startswith(resumes) for line in by_folder), by_folder
     for line in [*lines, *by_folder]:
-        if line.startswith("npu-rl "):
-            parsed(line)
+        if "npu-rl " in line:
+            parsed(line.removeprefix(f"NPU_RL_RUNS={runs.root} "))
         else:
             assert Path(shlex.split(line, comments=True)[-1]).is_file()
+
+
+def test_a_run_in_its_workspaces_folder_of_runs_is_resumed_there(runs: Runs) -> None:
+    record = run(runs.root, "mine", [{1: 0.1}], "stopped", recipe="mine", workspace=str(runs.folder))
+    checkpoint(record, 1)
+    (line,) = (one for one in runs.json("show", str(record.folder))["next"] if "--resume" in one)
+    assert line.startswith(f"npu-rl train quickstart --resume --workspace {runs.folder}   # ")
 
 
 @pytest.mark.parametrize(
