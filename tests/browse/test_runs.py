@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import HostError
+from npu_rl.common.masking import Secrets
 from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
 from tests.browse.recorded import checkpoint, documented, run, write_samples
@@ -157,11 +159,20 @@ def test_each_next_command_is_one(runs: Runs, outcome: str, overrides: list[str]
     assert any(line.startswith(f"{resumes} ") for line in lines), lines
     by_folder = runs.json("show", str(record.folder), "-w", "my ws")["next"]
     assert [line for line in by_folder if str(record.folder) in line and "--workspace 'my ws'" in line]
+    resumes = f"NPU_RL_RUNS={runs.root} {resumes} --workspace /home/you/ws "
+    assert any(line.startswith(resumes) for line in by_folder), by_folder
     for line in [*lines, *by_folder]:
-        if line.startswith("npu-rl "):
-            parsed(line)
+        if "npu-rl " in line:
+            parsed(line.removeprefix(f"NPU_RL_RUNS={runs.root} "))
         else:
             assert Path(shlex.split(line, comments=True)[-1]).is_file()
+
+
+def test_a_run_in_its_workspaces_folder_of_runs_is_resumed_there(runs: Runs) -> None:
+    record = run(runs.root, "mine", [{1: 0.1}], "stopped", recipe="mine", workspace=str(runs.folder))
+    checkpoint(record, 1)
+    (line,) = (one for one in runs.json("show", str(record.folder))["next"] if "--resume" in one)
+    assert line.startswith(f"npu-rl train quickstart --resume --workspace {runs.folder}   # ")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +203,38 @@ def test_a_failure_is_explained_from_its_log(runs: Runs) -> None:
     refused = {"what": "The nodes differ", "where": "n2", "why": "torch 2.1", "hint": "Install it."}
     (record.folder / "attempts/1/nodes.json").write_text(json.dumps({"nodes": [], "refused": refused}))
     assert "why:   The nodes differ. torch 2.1" in runs("show", "demo").stdout
+
+
+def test_an_error_before_the_trainer_started_is_in_the_record(runs: Runs) -> None:
+    record = RunRecord.create(runs.root, "demo", {})
+    attempt = record.begin_attempt(["driver"], {}, {}, "steps: 4\n", secrets=Secrets(("hunter2-hunter2",)))
+    why = "hunter2-hunter2 and https://me:s3cr3t-word@host/x"
+    attempt.close("failed", None, 3, error=HostError("No model", where="python", why=why, hint="Wait."))
+    failure = runs.json("show", "demo")["failure"]
+    assert (failure["where"], failure["hint"]) == ("python", "Wait.")
+    assert failure["cause"].startswith("No model. ***") and "s3cr3t-word" not in failure["cause"]
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "cause"),
+    [
+        ("reading\nvendor: no luck today\n", {"driver_code": 3}, "The trainer ended with exit status 3"),
+        ("", {"driver_code": 3}, "The trainer ended with exit status 3, and logged nothing."),
+        ("made it\n", {"driver_code": None}, "The trainer was not started"),
+    ],
+)
+def test_a_failure_that_nothing_explains_has_the_end_of_its_log(
+    runs: Runs, log: str, end: dict[str, object], cause: str
+) -> None:
+    record = run(runs.root, "demo", [{1: 0.1}], "failed")
+    place = record.folder / "attempts/1"
+    (place / "driver.log").write_text(log)
+    (place / "end.json").write_text(json.dumps({"outcome": "failed", "code": 1, **end}))
+    failure = runs.json("show", "demo")["failure"]
+    assert failure["cause"].startswith(cause) and failure["where"] == str(place / "driver.log")
+    assert failure["cause"].splitlines()[1:] == ([] if not log else log.splitlines())
+    if "vendor" in log:
+        assert "vendor: no luck today" in runs("show", "demo").stdout
 
 
 def test_an_older_record_names_what_is_missing(runs: Runs) -> None:

@@ -98,6 +98,22 @@ def test_what_a_person_has_put_there_stays(root: Path, tmp_path: Path) -> None:
         RunRecord.create(root, "demo", {})
 
 
+def test_what_npu_rl_itself_has_left_there_goes(root: Path) -> None:
+    """The data.pt of a save that was cut off, renamed by --resume, and files whose writer was killed."""
+    record = recorded(root)
+    for name in (
+        "checkpoints/global_step_1/data.pt.incomplete",
+        f"checkpoints/.{LATEST}.0123456789ab",
+        "attempts/1/.driver.log.0123456789ab",
+        "attempts/1/.nodes.json.4711",
+        ".run.json.0123456789ab",
+        "rehearsal-end.json",
+    ):
+        (record.folder / name).write_text("x")
+    removed = remove_run(record)
+    assert removed.kept == () and os.listdir(root) == []
+
+
 def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
     record = recorded(root)
     outside = tmp_path / "disk"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.monitor.metrics import Point, parse_line
 from npu_rl.training.report.metric_panels import MOST_DRAWN, MetricPanel, report_panels, thinned_steps
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE, all_rows, published_rows
 from npu_rl.training.report.report_sections import chart_section
@@ -57,6 +57,22 @@ def test_throughput_is_per_die_and_per_card() -> None:
     assert [(one.key, one.values) for one in found.series] == [(PER_DIE, (60.0,)), (PER_CARD, (120.0,))]
 
 
+def test_the_memory_that_verl_names_after_the_actor_is_drawn() -> None:
+    """A line of verl 0.9's log, whose actor's output is renamed as a whole."""
+    found = parse_line(
+        "step:3 - actor/perf/max_memory_allocated_gb:49.135295 - actor/perf/max_memory_reserved_gb:50.5"
+    )
+    assert found is not None
+    memory = panels([Point(found[0], 0.0, found[1])], published={"perf/max_memory_allocated_gb": 49.14})[
+        "memory"
+    ]
+    assert [(one.name, one.values) for one in memory.series] == [
+        ("allocated", (49.135295,)),
+        ("reserved", (50.5,)),
+    ]
+    assert memory.limits == (("published: allocated", 49.14),)
+
+
 def test_what_is_not_a_number_is_a_gap_and_its_step_is_named() -> None:
     values = (1.0, math.nan, math.inf, 2.0)
     points = [Point(step, 0.0, {"critic/score/mean": value}) for step, value in enumerate(values)]
@@ -71,6 +87,18 @@ def test_a_missing_metric_is_named_and_drawn_as_nothing() -> None:
     assert found["entropy"].series == ()
     assert found["entropy"].wanted == ("actor/entropy",)
     assert "validation" not in found
+
+
+def test_what_only_the_other_run_has_is_drawn_and_its_gaps_are_told() -> None:
+    ours = [Point(step, 0.0, {"critic/score/mean": 0.1}) for step in (1, 2)]
+    data = {"val-core/sums/acc": 0.5, "critic/score/mean": math.nan}
+    found = panels(
+        ours, other=("old", [Point(1, 0.0, data), Point(2, 0.0, {**data, "critic/score/mean": 0.2})], 1)
+    )
+    assert [(one.name, one.other) for one in found["validation"].series] == [("old: val-core/sums/acc", True)]
+    assert (found["reward"].not_finite, found["reward"].other_not_finite) == ((), (1,))
+    text = read(str(chart_section(list(found.values()), ()))).text
+    assert "NaN or infinite, and not drawn, in step 1 of the other run" in text
 
 
 def test_another_run_and_published_values_are_in_the_same_chart() -> None:

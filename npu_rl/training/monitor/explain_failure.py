@@ -15,12 +15,16 @@ from pathlib import Path
 
 from npu_rl.common.bounded import NO_FILE, open_file
 from npu_rl.training.monitor.log_lines import speaker_and_message
-from npu_rl.training.monitor.symptoms import SYMPTOMS, Symptom
+from npu_rl.training.monitor.symptom import Symptom
+from npu_rl.training.monitor.symptoms import SYMPTOMS
+from npu_rl.training.monitor.tail import LARGEST_LOG
 
 _TAIL = 4 << 20  # bytes read from the end of a log
 _CHUNK = 1 << 20
 _MESSAGE_LINES = 15  # lines after an exception that may belong to its message
 _EXCERPT = 14
+_LAST_BYTES = 1 << 16  # of a log, for its last lines
+_LONGEST_SHOWN = 300  # characters of a shown line
 
 _HEAD = "Traceback (most recent call last)"
 _LOGGER = re.compile(r"\A(?:\[rank\d+\]:? |(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] ?)")
@@ -32,6 +36,7 @@ _INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit", "Stopped"}
 _SECONDARY = {
     *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RaySystemError"),
     *("NodeDiedError", "LocalRayletDiedError", "OwnerDiedError"),
+    *("ObjectLostError", "ObjectReconstructionFailedError"),
     *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
     *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
 }
@@ -125,6 +130,28 @@ def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
     return _explain_signal(logs, code)
 
 
+def last_lines(log: Path, count: int = 12) -> list[str]:
+    """Return the last lines of a log as text, without Ray's prefixes; empty if there is no log, or nothing in it."""
+    try:
+        opened = open_file(log)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return []
+        raise
+    with opened as file:
+        skipped = max(file.seek(0, os.SEEK_END) - _LAST_BYTES, 0)
+        file.seek(skipped)
+        data = file.read(_LAST_BYTES)
+    lines = [_last_state(raw) for raw in data.split(b"\n")]
+    messages = [speaker_and_message(line)[1].rstrip() for line in lines[bool(skipped) and len(lines) > 1 :]]
+    return [message[:_LONGEST_SHOWN] for message in messages if message.strip()][-count:]
+
+
+def _last_state(raw: bytes) -> str:
+    """Return a line as text; of a progress bar the last state."""
+    return raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
+
+
 def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
     place = block.code()
     raised = block.exception + (f"\nraised at {place}" if place else "")
@@ -185,9 +212,7 @@ def _tracebacks(path: Path) -> list[_Traceback]:
     open_tracebacks: dict[str, _Traceback] = {}
     before: dict[str, str] = {}
     for raw in data.split(b"\n"):
-        # the last state of a progress bar
-        line = raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
-        speaker, text = speaker_and_message(line)
+        speaker, text = speaker_and_message(_last_state(raw))
         if logged := _LOGGER.match(text):
             speaker, text = f"{speaker} {logged[0][:8]}", text[logged.end() :]
         if text.lstrip(" |+").startswith(_HEAD):
@@ -238,6 +263,8 @@ def _read_end(path: Path) -> tuple[int, bytes]:
         raise
     with opened as file:
         size = file.seek(0, os.SEEK_END)
+        if size > LARGEST_LOG:
+            return 1, b""  # counting its lines would take hours
         skip = max(size - _TAIL, 0)
         file.seek(0)
         number, left = 1, skip

@@ -257,6 +257,8 @@ def _missing(
         found.append("The run goes on: the report has what there was when it was written.")
     if not attempts and run.verdict:
         return [*found, "The rehearsal trained nothing: what it tried is in its rehearsal.json."]
+    if not attempts and facts.get("rehearsal") is not None and run.state != NEW:
+        return [*found, "The rehearsal has trained nothing, and has no verdict."]
     if not attempts:
         return [*found, "The run has no attempt: nothing was started."]
     if not run.points:

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from npu_rl.common.printable import counted
-from npu_rl.training.monitor.metrics import PHASES, Point, phase_seconds, reward, seconds
+from npu_rl.training.monitor.metrics import PHASES, Point, reward, seconds
 from npu_rl.training.record.recorded_attempt import RecordedAlarm
 from npu_rl.training.report.gather_report import GatheredRun
 from npu_rl.training.report.markup import Markup, folded, joined, section, table, tag
-from npu_rl.training.report.metric_panels import MetricPanel, with_throughput
+from npu_rl.training.report.metric_panels import OTHER_PHASES, MetricPanel, memory_keys, with_throughput
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
 from npu_rl.training.report.report_samples import SampledStep
 from npu_rl.training.report.static_chart import number_text, static_chart
@@ -154,8 +154,8 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
         notes.append(
             f"{len(panel.steps):,} of {panel.of_steps:,} steps are drawn: the highest and lowest of each stretch"
         )
-    if panel.not_finite:
-        notes.append(_not_finite(panel))
+    if text := _not_finite(panel):
+        notes.append(text)
     return tag(
         "figure",
         title,
@@ -168,11 +168,14 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
 
 def _not_finite(panel: MetricPanel) -> str:
     """Return a note on the steps whose values can't be drawn; empty without any."""
-    if not panel.not_finite:
-        return ""
-    listed = ", ".join(map(str, panel.not_finite[:20]))
-    more = f" and {len(panel.not_finite) - 20} more" if len(panel.not_finite) > 20 else ""
-    return f"NaN or infinite, and not drawn, in step {listed}{more}"
+    both = (("", panel.not_finite), (" of the other run", panel.other_not_finite))
+    places = [f"step {_listed(steps)}{whose}" for whose, steps in both if steps]
+    return f"NaN or infinite, and not drawn, in {' and '.join(places)}" if places else ""
+
+
+def _listed(steps: Sequence[int]) -> str:
+    more = f" and {len(steps) - 20} more" if len(steps) > 20 else ""
+    return ", ".join(map(str, steps[:20])) + more
 
 
 def _key(panel: MetricPanel) -> Markup:
@@ -198,16 +201,16 @@ def phase_section(run: GatheredRun) -> Markup:
     recent = points[-_LAST:]
     whole = _mean([seconds(point.data) or 0.0 for point in recent]) or 0.0
     rows = []
-    for phase in PHASES:
-        of_late = [spent[phase] for point in recent if phase in (spent := phase_seconds(point.data))]
-        mean = _mean(of_late)
+    for phase in (*PHASES, *OTHER_PHASES):
+        key = f"timing_s/{phase}"
+        mean = _mean([point.data[key] for point in recent if key in point.data])
         if mean is not None:
-            at_first = phase_seconds(points[0].data).get(phase)
+            at_first = points[0].data.get(key)
             share = f"{100 * mean / whole:.1f} %" if whole else "-"
             rows.append((phase, _number(at_first), _number(mean), share))
     rows.append(("step", _number(seconds(points[0].data)), _number(whole), "100 %"))
     heads = ("phase", f"step {points[0].step}, s", f"mean of the last {len(recent)}, s", "share of the step")
-    note = "reshard is a part of gen; what is in no row is the trainer's own and saves."
+    note = "reshard is a part of gen; what is in no row is the trainer's own."
     return section(
         "Time per phase", "phases", table(heads, rows, class_="numbers"), tag("p", note, class_="soft")
     )
@@ -319,6 +322,8 @@ def full_metrics(point: Point, dies_per_card: int) -> dict[str, float]:
     data = with_throughput(point.data, dies_per_card)
     took, value = seconds(point.data), reward(point.data)
     data |= {} if took is None else {"timing_s/step": took}
+    allocated, of_actor = memory_keys("allocated")
+    data |= {allocated: data[of_actor]} if of_actor in data and allocated not in data else {}
     return data | ({} if value is None else {"critic/rewards/mean": data.get("critic/rewards/mean", value)})
 
 

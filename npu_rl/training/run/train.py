@@ -203,7 +203,7 @@ def run_attempt(
         attempt.close("stopped", None, 130)
         raise
     except (NpuRlError, OSError) as error:
-        attempt.close("failed", None, getattr(error, "exit_code", 1))
+        attempt.close("failed", None, getattr(error, "exit_code", 1), error=error)
         raise
     attempt.close(ended.outcome, ended.code, ended.exit_code, signal=ended.signal)
     try:
