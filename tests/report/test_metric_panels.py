@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.training.monitor.metrics import Point, parse_line
+from npu_rl.training.report import static_chart as static_chart_module
 from npu_rl.training.report.metric_panels import MOST_DRAWN, MetricPanel, report_panels, thinned_steps
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE, all_rows, published_rows
 from npu_rl.training.report.report_sections import chart_section
@@ -16,6 +19,7 @@ from npu_rl.training.report.static_chart import number_text, static_chart
 from tests.report.made_run import metrics
 from tests.report.test_markup import read
 
+ASSETS = Path(static_chart_module.__file__).with_name("assets")
 LARGEST = 1.7976931348623157e308
 VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
@@ -111,6 +115,32 @@ def test_another_run_and_published_values_are_in_the_same_chart() -> None:
         ("old: mean reward", True, (None, 0.1, 0.15)),
     ]
     assert found.limits == (("published: mean reward", 0.9),)
+
+
+def test_each_metric_of_a_chart_has_a_colour_of_its_own_and_the_other_runs_is_the_same() -> None:
+    phases = (
+        "gen",
+        "reshard",
+        "reward",
+        "old_log_prob",
+        "ref",
+        "adv",
+        "update_actor",
+        "values",
+        "update_critic",
+    )
+    names = ("step", *phases, "update_weights", "testing", "save_checkpoint")
+    points = [Point(step, 0.0, {f"timing_s/{name}": 1.0 + step for name in names}) for step in (1, 2)]
+    found = panels(points, other=("old", points, 1))["phases"]
+    colours = {one.name: one.colour for one in found.series}
+    assert len(colours) == 2 * len(names)
+    assert len({colours[name] for name in names}) == len(names)
+    assert all(colours[f"old: {name}"] == colours[name] for name in names)
+    style = (ASSETS / "report.css").read_text()
+    for colour in colours.values():
+        assert style.count(f"--s{colour}: ") == 3 and f".s{colour} {{ stroke: var(--s{colour}); }}" in style
+    drawn = re.findall(r'class="line (s\d+)( other)?"', str(static_chart(found, [])))
+    assert sorted(drawn) == sorted((f"s{one.colour}", " other" * one.other) for one in found.series)
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,8 @@ class Watch:
         return [replace(alarm, step=step) for alarm in alarms if alarm is not None]
 
     def _nan(self, step: int, data: Mapping[str, float]) -> Alarm | None:
-        known = [key for key in _FINITE if key in data]
+        judged = self._transfer_limit(data) is not None  # then NaN is an alarm of its own there
+        known = [key for key in (*_FINITE, *(() if judged else (DIFFERENCE,))) if key in data]
         if not known:
             return None  # a validation step
         bad = [key for key in known if not math.isfinite(data[key])]
@@ -122,6 +123,8 @@ class Watch:
         cause = "The values overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
         if any(key in REWARDS for key in bad):
             cause = "The reward function returned a value that is not finite for some response."
+        elif bad == [DIFFERENCE]:
+            cause = "The rollout or the trainer gives sampled tokens no probability: its logits overflow."
         return self._raise_alarm("nan", bool(bad), f"Step {step}: {listed}", cause, bad[0] if bad else "")
 
     def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:

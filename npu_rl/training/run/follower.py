@@ -90,9 +90,9 @@ class Follower:
         going_on = self._clock.going_on(now)
         if going_on is not None:
             self._screen.waiting(going_on, slow is not None)
-        late = self._clock.late(now)
-        if late is not None and self._collection is None:
-            self._collection = (late, self._collect())
+        if self._collection is None:  # the clock tells a phase that is late only once
+            late = self._clock.late(now)
+            self._collection = None if late is None else (late, self._collect())
         if self._collection is not None and self._collection[1].done():
             self._raise_hang()
 
