@@ -218,6 +218,10 @@ class RehearsalReport:
             lines.append(
                 f"  rollout and actor differ by {part.transfer:.2g} in a token's probability, on average"
             )
+            if not part.engine:
+                lines.append(
+                    "  of random weights: a wrong temperature, scale or routing on one side would hardly show"
+                )
         elif part.curve:
             lines.append("  the trainer does not compare the probabilities of rollout and actor")
         lines += [f"  {line}" for line in part.weight_syncs.lines()]
