@@ -20,6 +20,7 @@ from npu_rl.workspace.packages.install_command import (
     first_install_command,
     install_command,
     interrupted_line,
+    keep_bundle,
 )
 
 
@@ -67,6 +68,31 @@ def test_doctor_prints_the_command_that_fits_the_interpreter(
     fits = sys.version_info[:2] == (3, 12)
     where = f"--python {sys.executable}" if fits else f"--venv {tmp_path}/npu-rl-workspace-python"
     assert fixes["requirements"] == f"{start} {where}"
+
+
+def test_of_a_workspace_from_a_bundle_it_names_the_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    setup = {"manifest": str(bundled_manifests()["quickstart"]), "lock": "1" * 64}
+    paths, bundle = WorkspacePaths(tmp_path / "my work"), tmp_path / "my bundle.tar"
+    paths.root.mkdir()
+    bundle.write_text("")
+
+    def said(*, has_torch: bool = True) -> str:
+        return install_command(paths, setup, None, "/opt/python", "3.11.7", has_torch=has_torch)
+
+    assert "--bundle" not in said()
+    keep_bundle(paths, bundle, "1" * 64)
+    start = f"npu-rl setup --manifest quickstart --workspace '{paths.root}' --bundle '{bundle}' --install"
+    assert said() == f"{start} --python /opt/python"
+    command, explained = said(has_torch=False).splitlines()
+    assert command == f"{start} --python /opt/python --wheels WHEELS" and "torch" in explained
+    keep_bundle(paths, bundle, "2" * 64)  # of another lock
+    assert "--bundle" not in said()
+    keep_bundle(paths, bundle, "1" * 64)
+    bundle.unlink()
+    assert "--bundle" not in said()
 
 
 def test_it_installs_uv_first_where_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

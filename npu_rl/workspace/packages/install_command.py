@@ -19,7 +19,8 @@ from npu_rl.stack.pylocks.uv_program import find_uv
 from npu_rl.workspace.folder.receipt import setup_hint
 from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
-_KIND, _SUBJECT = "installation", "workspace"
+_KIND, _BUNDLE, _SUBJECT = "installation", "bundle", "workspace"
+_WHEELS = "WHEELS is a folder with the wheels of torch and what else the host brings."
 
 
 def install_command(
@@ -33,7 +34,9 @@ def install_command(
     cpu_torch: bool = False,
     has_torch: bool = True,
 ) -> str:
-    """Return the command that installs a workspace's packages. If it contains NAME, a second line explains NAME.
+    """Return the command that installs a workspace's packages. A second line explains NAME or WHEELS in it.
+
+    For a workspace from a bundle with packages, the command names that bundle and no index.
 
     Args:
         setup: That of its receipt.
@@ -45,10 +48,16 @@ def install_command(
         has_torch: Whether the interpreter has torch already.
     """
     fits = _in_range(version, host_python) and not managed and _is_own(python)
-    index = _index_of_torch() if cpu_torch and not (fits and has_torch) else ""
-    return (
-        before_install() + index + setup_hint(paths, setup, "--install", *_target(fits, python, paths.root))
-    )
+    words = ["--install", *_target(fits, python, paths.root)]
+    lacks_torch = not (fits and has_torch)
+    bundle = bundle_of(paths, setup)
+    if bundle is not None:
+        words = ["--bundle", shlex.quote(str(bundle)), *words]
+        if lacks_torch:
+            return f"{setup_hint(paths, setup, *words, '--wheels WHEELS')}\n{_WHEELS}"
+        return setup_hint(paths, setup, *words)
+    index = _index_of_torch() if cpu_torch and lacks_torch else ""
+    return before_install() + index + setup_hint(paths, setup, *words)
 
 
 def first_install_command(
@@ -138,6 +147,25 @@ def keep_begun(paths: WorkspacePaths, environment: Path) -> None:
     """Note the new environment that packages are being brought to: a kill leaves it without being chosen."""
     with contextlib.suppress(OSError, ValueError):  # without a state folder nothing names it
         keep_facts(_KIND, _SUBJECT, paths.root, {"environment": str(environment)})
+
+
+def keep_bundle(paths: WorkspacePaths, bundle: Path, lock: str) -> None:
+    """Note the bundle with packages that a workspace was set up from, and the digest of the lock."""
+    with contextlib.suppress(OSError, ValueError):  # without a state folder no hint names it
+        keep_facts(_BUNDLE, _SUBJECT, paths.root, {"file": str(bundle.absolute()), "lock": lock})
+
+
+def bundle_of(paths: WorkspacePaths, setup: Mapping[str, Any]) -> Path | None:
+    """Return the bundle with packages that this user has set up a workspace from, if it is still there.
+
+    Args:
+        setup: That of the workspace's receipt.
+    """
+    kept = kept_facts(_BUNDLE, _SUBJECT, paths.root) or {}
+    file = kept.get("file")
+    if not isinstance(file, str) or kept.get("lock") != setup.get("lock"):
+        return None
+    return Path(file) if Path(file).is_file() else None
 
 
 def _begun_environment(paths: WorkspacePaths) -> Path | None:
