@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
+import io
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,14 +18,17 @@ import pytest
 from npu_rl.cli.signals import interrupt
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import Secrets
+from npu_rl.rehearsal.rehearse import rehearse
 from npu_rl.training.browse.rehearsal_failures import rehearsal_failures
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.attempt import write_json
 from npu_rl.training.record.rehearsal_end import end_recorded, rehearsing_process
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.report.write_report import ReportRequest, write_report
 from tests.browse.recorded import facts, run
 from tests.browse.test_runs import Runs
-from tests.training.processes import FORKS
+from tests.training.fake_run import FakeRun
+from tests.training.processes import FORKS, wait_for
 
 _GOOD = {"ok": True, "seconds": 2.0, "checks": [{"name": "a", "ok": True}]}
 _BAD = {
@@ -71,7 +75,7 @@ def test_a_rehearsal_that_trained_may_have_failed_elsewhere(runs: Runs) -> None:
 # -- without a verdict ----------------------------------------------------------------------------------
 
 
-def rehearse(root: Path, marks: SimpleQueue[str], level: str) -> None:
+def begin(root: Path, marks: SimpleQueue[str], level: str) -> None:
     """Begin a rehearsal as `rehearse` does, and work at its first level until a signal comes."""
     interrupt([])
     begun = {"rehearsal": level, "rehearsing": rehearsing_process(has_verdict=True)}
@@ -84,7 +88,7 @@ def rehearse(root: Path, marks: SimpleQueue[str], level: str) -> None:
 @contextmanager
 def rehearsing(runs: Runs, level: str = "imports") -> Iterator[BaseProcess]:
     marks: SimpleQueue[str] = FORKS.SimpleQueue()
-    process = FORKS.Process(target=rehearse, args=(runs.root, marks, level))
+    process = FORKS.Process(target=begin, args=(runs.root, marks, level))
     process.start()
     try:
         marks.get()
@@ -126,12 +130,45 @@ def test_a_rehearsal_that_failed_has_its_error(runs: Runs) -> None:
         raise NpuRlError(
             "It did not finish", where="/opt/python", why="hunter2-hunter2", hint="--python PATH"
         )
-    (record.folder / "run.json").write_text(json.dumps({**record.facts, "rehearsing": {}}))
     assert state(runs) == "failed"
     failure = runs.json("show", "demo")["failure"]
     assert failure == {"cause": "It did not finish. ***", "where": "/opt/python", "hint": "--python PATH"}
     write_json(record.folder / "rehearsal.json", {"ok": True})
     assert state(runs) == "done", "a verdict is the last word"
+
+
+def rehearse_layout(folder: Path, *options: str) -> None:
+    """Rehearse with a training interpreter that fails, or does not end."""
+    fake = FakeRun(folder)
+    rehearse(fake.prepared(options), "layout", PlainScreen(io.StringIO()), lambda _: None)
+
+
+def test_a_real_rehearsal_records_how_it_ended(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    with pytest.raises(NpuRlError, match="The rehearsal of groups did not finish"):
+        rehearse_layout(tmp_path, "raise")
+    assert state(runs) == "failed"
+    failure = runs.json("show", "demo.rehearsal")["failure"]
+    assert "The rehearsal of groups did not finish" in failure["cause"]
+    assert "ValueError: batch sizes differ" in failure["cause"] and "--python PATH" in failure["hint"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
+def test_a_real_rehearsal_that_was_killed_has_left_its_child(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    process = FORKS.Process(target=rehearse_layout, args=(tmp_path, "forever"))
+    process.start()
+    try:
+        wait_for((tmp_path / "trainer/driver.pid").exists, "the child", 60)
+        assert state(runs) == "running"
+    finally:
+        process.kill()
+        process.join()
+    (row,) = runs.json("list", "--rehearsals")["runs"]
+    assert row["state"] == "killed" and row["left"]
+    assert runs.json("stop", "demo.rehearsal")["outcome"] == "killed"
+    (row,) = runs.json("list", "--rehearsals")["runs"]
+    assert row["state"] == "killed" and not row["left"]
 
 
 def gone() -> int:

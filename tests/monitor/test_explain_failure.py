@@ -471,6 +471,33 @@ def test_a_lost_node_is_told_with_its_address_and_not_as_want_of_memory(
     assert "memory" not in told.cause and "--resume" in told.hint
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "[/pytorch/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+        "EI0006: [PID: 1] Getting socket times out. Reason: Remote Rank did not send the data in time.",
+        "[/pytorch/gloo/transport/tcp/pair.cc:525] Read error [10.99.7.2]:42916: Connection reset by peer",
+    ],
+)
+def test_a_node_that_is_marked_dead_comes_before_what_other_ranks_then_raise(
+    tmp_path: Path, error: str
+) -> None:
+    told = sure(found(tmp_path, MARKED_DEAD + remote("RuntimeError", error)))
+    assert told.cause.startswith("The node 10.99.7.3 left the Ray cluster") and error in told.cause
+    assert told.line == 1 and "union_tensor_dict" in told.excerpt and "--resume" in told.hint
+    alone = sure(found(tmp_path, remote("RuntimeError", error)))
+    assert "10.99.7.3" not in alone.cause
+
+
+def test_an_error_of_its_own_comes_before_a_node_that_is_marked_dead(tmp_path: Path) -> None:
+    told = sure(
+        found(
+            tmp_path, MARKED_DEAD + remote("RuntimeError", "NPU out of memory. Tried to allocate 22.00 MiB")
+        )
+    )
+    assert told.cause.startswith("A device ran out of memory")
+
+
 @pytest.mark.parametrize("text", [UNAVAILABLE, OWNER_DIED, spoken(UNAVAILABLE), ONE_OF_RAYS])
 def test_a_worker_that_rays_memory_monitor_has_killed_is_told_as_want_of_memory(
     tmp_path: Path, text: str

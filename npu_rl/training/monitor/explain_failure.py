@@ -15,8 +15,9 @@ from pathlib import Path
 
 from npu_rl.common.bounded import NO_FILE, open_file
 from npu_rl.training.monitor.log_lines import speaker_and_message
+from npu_rl.training.monitor.loss_symptoms import DEAD_PROCESSES, LOST_NODES
 from npu_rl.training.monitor.symptom import Symptom
-from npu_rl.training.monitor.symptoms import SYMPTOMS
+from npu_rl.training.monitor.symptoms import NETWORK, SYMPTOMS
 from npu_rl.training.monitor.tail import LARGEST_LOG
 
 _TAIL = 4 << 20  # bytes read from the end of a log
@@ -40,6 +41,8 @@ _SECONDARY = {
     *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
     *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
 }
+# Symptoms of a rank that waited for another, or lost it: a node that Ray has marked dead is their cause.
+_OF_OTHERS = (*LOST_NODES, *NETWORK, *DEAD_PROCESSES)
 # Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
 _HARMLESS = re.compile(
     r"Failed to detect NPU type|Exception ignored in|Exception in thread .*\(most likely raised"
@@ -159,6 +162,9 @@ def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
     text = block.text()
     matches = ((symptom, symptom.pattern.search(text)) for symptom in SYMPTOMS)
     known, match = next(((symptom, match) for symptom, match in matches if match), (None, None))
+    if known in _OF_OTHERS and (dead := _first_symptom(logs, LOST_NODES[:1])):
+        cause, hint, source = f"{dead.cause}\n{raised}", dead.symptom.hint, dead.symptom.source
+        return Explanation(cause, hint, dead.path, dead.line, excerpt, source)
     if known and match:
         cause = f"{known.cause_in(match)}\n{raised}"
         return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
@@ -170,14 +176,14 @@ def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
     return Explanation(raised, hint, block.path, block.number, excerpt, source)
 
 
-def _first_symptom(logs: list[Path]) -> _SymptomMatch | None:
+def _first_symptom(logs: list[Path], among: tuple[Symptom, ...] = SYMPTOMS) -> _SymptomMatch | None:
     """Return the most specific known symptom in the logs. The driver's log has precedence over workers' logs."""
     found: _SymptomMatch | None = None
-    better = len(SYMPTOMS)
+    better = len(among)
     for path in logs:
         first, data = _read_end(path)
         text = data.decode("utf-8", "replace")
-        for rank, symptom in enumerate(SYMPTOMS[:better]):
+        for rank, symptom in enumerate(among[:better]):
             last = deque(symptom.pattern.finditer(text), maxlen=1)
             if last:
                 begin = text.rfind("\n", 0, last[0].start()) + 1

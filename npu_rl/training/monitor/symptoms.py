@@ -182,7 +182,7 @@ _RESOURCES = (
         "OSError: [Errno 28] No space left on device",
     ),
 )
-_NETWORK = (
+NETWORK = (
     symptom(
         r"EI0001|for environment variable \S+ is invalid",
         "HCCL rejected the value of an environment variable; this line names it and the valid values.",
@@ -272,7 +272,7 @@ SYMPTOM_GROUPS = {
     "Packages and libraries of the host": _PACKAGES,
     "A node that is gone": LOST_NODES,
     "Ray and resources": _RESOURCES,
-    "The network": _NETWORK,
+    "The network": NETWORK,
     "A process that died": DEAD_PROCESSES,
 }
 SYMPTOMS = tuple(one for group in SYMPTOM_GROUPS.values() for one in group)

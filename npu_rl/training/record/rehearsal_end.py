@@ -80,11 +80,11 @@ def rehearsal_state(folder: Path, facts: Mapping[str, Any], last: RecordedAttemp
     begun = facts.get("rehearsing")
     known = begun if isinstance(begun, dict) else {}
     gets_verdict = known.get("has_verdict") is True
-    if (gets_verdict or last is None) and _is_alive(known, facts):
-        return "running"
     ended = optional_object(folder / REHEARSAL_END).get("outcome")
     if ended in ("failed", "stopped"):
         return str(ended)
+    if (gets_verdict or last is None) and _is_alive(known, facts):
+        return "running"
     if last is not None and (last.outcome != "done" or not gets_verdict):
         return None
     if known.get("hostname", socket.gethostname()) != socket.gethostname():
