@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npu_rl.training.monitor.metrics import Point, parse_line
-from npu_rl.training.report import static_chart as static_chart_module
 from npu_rl.training.report.metric_panels import MOST_DRAWN, MetricPanel, report_panels, thinned_steps
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE, all_rows, published_rows
 from npu_rl.training.report.report_sections import chart_section
 from npu_rl.training.report.static_chart import number_text, static_chart
 from tests.report.made_run import metrics
 from tests.report.test_markup import read
+from tests.support import ROOT
 
-ASSETS = Path(static_chart_module.__file__).with_name("assets")
 LARGEST = 1.7976931348623157e308
 VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
@@ -136,7 +134,7 @@ def test_each_metric_of_a_chart_has_a_colour_of_its_own_and_the_other_runs_is_th
     assert len(colours) == 2 * len(names)
     assert len({colours[name] for name in names}) == len(names)
     assert all(colours[f"old: {name}"] == colours[name] for name in names)
-    style = (ASSETS / "report.css").read_text()
+    style = (ROOT / "npu_rl/training/report/assets/report.css").read_text()
     for colour in colours.values():
         assert style.count(f"--s{colour}: ") == 3 and f".s{colour} {{ stroke: var(--s{colour}); }}" in style
     drawn = re.findall(r'class="line (s\d+)( other)?"', str(static_chart(found, [])))
