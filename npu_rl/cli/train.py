@@ -69,6 +69,7 @@ def train(
     from npu_rl.cli import judged, proving
     from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.record.free_name import with_free_name
+    from npu_rl.training.record.run_record import RunRecord
     from npu_rl.training.run.prepare import prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.verification.expected_digest import parse_expected
@@ -79,6 +80,8 @@ def train(
     layout = open_workspace(workspace, tell, loaded.manifest)
     if not (dry_run or rehearse is not None or resume):
         loaded = with_free_name(loaded, runs_folder(layout), tell)
+    if resume:  # before the minutes that reading the workspace and composing take
+        RunRecord.load(runs_folder(layout), loaded.recipe.name)
     if_interrupted(STARTS_OVER)
     try:
         with proving.shown() as progress:
@@ -153,12 +156,10 @@ def _train(prepared: Prepared, resume: bool, as_json: bool, workspace: Path | No
     """Train, and print the result. Returns the run's name; another train may have taken the recipe's meanwhile."""
     from npu_rl.training.monitor.plot import final_curve
     from npu_rl.training.monitor.screen import screen_for
-    from npu_rl.training.run.prepare import runs_folder
     from npu_rl.training.run.train import RunFailed, train
 
     name = prepared.recipe.name
     tell(f"{name}: {prepared.recipe.steps} steps, tree {prepared.lock.tree}, {prepared.interpreter.shown}")
-    tell(f"Recorded in {runs_folder(prepared.paths) / name}")
     goal = prepared.recipe.reward.goal
 
     def recorded(record: RunRecord) -> None:

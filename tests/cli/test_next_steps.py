@@ -59,6 +59,19 @@ def test_a_recipe_with_an_error_gets_no_next_command(stack: Stack, tmp_path: Pat
     assert done.returncode == 1 and not re.search("^Next:", done.stderr, re.MULTILINE)
 
 
+def test_a_run_that_does_not_exist_is_not_resumed(
+    stack: Stack, template: WorkspacePaths, tmp_path: Path
+) -> None:
+    """Nothing is verified before: this workspace is not even the recipe's."""
+    env = {**stack.env, "NPU_RL_RUNS": str(tmp_path)}
+    done = run_cli(["train", "quickstart", "-w", template.root, "--resume"], env, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"npu-rl: Unknown run quickstart\n  where: {tmp_path}\n"
+        "  next:  No run is recorded there; `npu-rl train RECIPE` without --resume begins one.\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "left"),
     [

@@ -64,7 +64,6 @@ def begin_run(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Be
             if loaded.recipe.name == prepared.recipe.name:
                 raise
             prepared = replace(prepared, loaded=loaded)
-            screen.note(f"Recorded in {runs / loaded.recipe.name}")
 
 
 def first_command(prepared: Prepared, runs: Path) -> Command:

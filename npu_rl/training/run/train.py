@@ -139,6 +139,7 @@ def train(
     begun = begin_run(prepared, screen, resume=resume)
     with begun.record.claim:
         on_record(begun.record)
+        screen.note(f"Recorded in {begun.record.folder}")
         return run_attempt(begun.prepared, begun.record, begun.config, screen, resume=resume)
 
 
