@@ -204,6 +204,7 @@ def test_a_value_that_is_fine_or_not_known_is_let_through(code: Path, said: str)
         ("RAY_DEDUP_LOG=0", "RAY_DEDUP_LOGS"),
         ("VERL_LOGING_LEVEL=INFO", "VERL_LOGGING_LEVEL"),
         ("VLLM_ATENTION_BACKEND=X", "VLLM_ATTENTION_BACKEND"),
+        ("VLLM_USE_V=1", "VLLM_USE_V1"),
         ("NPU_RL_KV_CACH_REUSE=0", "NPU_RL_KV_CACHE_REUSE"),
         ("VLLM_USE_V=1", "VLLM_USE_V1"),
     ],
