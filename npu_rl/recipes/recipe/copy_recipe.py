@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,7 +70,9 @@ def _place(target: Path | None, name: str) -> Path:
     if path.exists() or path.is_symlink():
         _refuse(path)
     if not path.parent.is_dir():
-        raise UsageError(f"No such folder: {path.parent}", hint=f"Create it: mkdir -p {path.parent}")
+        raise UsageError(
+            f"No such folder: {path.parent}", hint=f"Create it: mkdir -p {shlex.quote(str(path.parent))}"
+        )
     return path
 
 

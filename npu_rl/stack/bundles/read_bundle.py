@@ -82,7 +82,7 @@ def open_bundle(path: Path, allowed_signers: Path | None = None) -> Iterator[Ope
         raise UsageError(
             "No such bundle",
             where=str(path.absolute()),
-            hint="Create one: npu-rl bundle create --manifest NAME",
+            hint="Create one: npu-rl bundle create MANIFEST -o FILE",
         )
     with disk_errors(path):
         file = open_file(path)

@@ -26,10 +26,11 @@ _NUMBER = re.compile(r"(\d+)-")
 def find_patches(place: Path) -> tuple[list[PatchSource], list[LintFinding]]:
     """Return the patches of a file, a folder or a bundled patchset such as `verl/0.5.0`, and findings about the order.
 
-    Raises UsageError if there is no such file or folder.
+    Raises UsageError if it is none of them.
     """
-    if not place.exists() and not place.is_absolute() and (data_root() / "patchsets" / place).exists():
-        place = data_root() / "patchsets" / place
+    root = data_root() / "patchsets"
+    if not place.exists() and not place.is_absolute() and (root / place).exists():
+        place = root / place
     if place.is_dir():
         return _patches_of_folder(place)
     source = read_patch(place)

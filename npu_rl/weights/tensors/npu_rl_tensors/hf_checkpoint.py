@@ -175,7 +175,7 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         found = parse_json(read_regular(path, HEADER_LIMIT))
     except FileNotFoundError:
-        raise TensorError(f"There is no {path.name}", where=str(path.parent)) from None
+        raise TensorError(f"{path.name} is missing", where=str(path.parent)) from None
     except ValueError as error:
         raise TensorError(f"Invalid {path.name}", where=str(path), why=str(error)) from None
     if not isinstance(found, dict):
