@@ -39,6 +39,6 @@ def doctor(
     from npu_rl.training.run.host_check import examine
 
     report = examine(manifest, recipe, python, root)
-    print_report(report.to_json(), report.text(), as_json=json)
+    print_report(report.to_json(), report.text(), as_json=json, fold=True)
     if report.red:
         raise SystemExit(3)
