@@ -17,7 +17,7 @@ from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.judgement.judge import MANIFEST_MISMATCH, judge
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe, refusal_lines
 from npu_rl.recipes.recipe.derived_recipe import derive_recipe
@@ -334,11 +334,17 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
 
 
 def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
-    """Add missing packages to a refusal, so that they can be installed while the rest is corrected."""
+    """Add missing packages to a refusal, so that they can be installed while the rest is corrected.
+
+    Those of a workspace that is not the recipe's are not what it needs.
+    """
+    if any(found.rule == MANIFEST_MISMATCH for found in refusal.findings):
+        return
     try:
         find_interpreter()
     except HostError as lacking:
-        refusal.hint = "\n".join(filter(None, (refusal.hint, f"{lacking.what}.", lacking.hint)))
+        refusal.why = "\n".join(filter(None, (refusal.why, f"{lacking.what}.")))
+        refusal.hint = "\n".join(filter(None, (refusal.hint, lacking.hint)))
     except NpuRlError:
         return  # reported once the recipe is right
 
