@@ -6,7 +6,7 @@ import re
 from typing import TextIO
 
 _COMMAND = re.compile(r"(?:^|[\s`(])(?:npu-rl|git|pip|export|source|mkdir|curl|python\S*) [\w./~-]")
-_LABEL = re.compile(r"\s*\S+(?: \S+)*?\s{2,}")  # and the spaces that align the text behind it
+_LABEL = re.compile(r"\s*(?:(?:where|why|next|fix|log):\s|\S+(?: \S+)*?\s{2})\s*")  # and the spaces behind it
 
 
 def fold_long_lines(text: str, stream: TextIO, indent: str | None = None) -> str:

@@ -5,10 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import sys
-
-_COMMAND = re.compile(r"\b(?:npu-rl|git|export|pip|python\S*|mkdir|ulimit) [\w./-]")
 
 
 def prepare() -> None:
@@ -29,30 +26,13 @@ def prepare() -> None:
 def complain(message: str) -> None:
     """Print the reason of a failed command on standard error."""
     from npu_rl.cli.colours import coloured
+    from npu_rl.cli.folding import fold_long_lines
     from npu_rl.common.printable import printable
 
     flush()
     with contextlib.suppress(OSError):  # nobody can be told
-        sys.stderr.write(coloured(_folded(f"npu-rl: {printable(message)}\n"), sys.stderr))
+        sys.stderr.write(coloured(fold_long_lines(f"npu-rl: {printable(message)}\n", sys.stderr), sys.stderr))
         sys.stderr.flush()
-
-
-def _folded(text: str) -> str:
-    """Fold the lines of a message at the width of the terminal, if it is one, except those with a command to copy."""
-    if not sys.stderr.isatty():
-        return text
-    import shutil
-    import textwrap
-
-    width = shutil.get_terminal_size().columns
-    fold = textwrap.TextWrapper(
-        width, subsequent_indent=" " * 9, break_on_hyphens=False, break_long_words=False
-    )
-    lines = text.splitlines()
-    return "".join(
-        f"{line}\n" if len(line) <= width or _COMMAND.search(line) else f"{fold.fill(line)}\n"
-        for line in lines
-    )
 
 
 def flush() -> bool:

@@ -101,6 +101,7 @@ class _Terminal(io.StringIO):
             "  fix:   one two three four five six seven",
             "  fix:   one two three four\n         five six seven",
         ),
+        ("  where: one two three four five six", "  where: one two three four\n         five six"),
         ("error[x] one two three four five six", "error[x] one two three four\n  five six"),
         ("    one two three four five six seven", "    one two three four five\n      six seven"),
         ("one  " + "x" * 40 + " two", "one\n     " + "x" * 40 + "\n     two"),
