@@ -138,8 +138,11 @@ def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> No
     import shlex
     import sys
 
+    from npu_rl.common.user_path import existing_folder
     from npu_rl.data.downloads.verify_download import verify_download
 
+    kind = "data" if one.kind == "dataset" else "weights"
+    existing_folder(folder, f"Download into it; these are the commands: npu-rl {kind} get {one.name}")
     then = one.then.format(folder=shlex.quote(str(folder)))
     if_interrupted(STARTS_OVER)
     if sys.stderr.isatty():

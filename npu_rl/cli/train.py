@@ -140,6 +140,10 @@ def _without_level(words: Sequence[str]) -> list[str]:
 
 
 def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
+    if rehearse is not None:
+        from npu_rl.rehearsal.level_names import require_level
+
+        require_level(rehearse)
     given = [("--dry-run", dry_run), ("--rehearse", rehearse is not None), ("--resume", resume)]
     both = [name for name, is_given in given if is_given]
     if len(both) > 1:

@@ -8,17 +8,15 @@ from pathlib import Path
 from typing import Literal
 
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
-from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.rehearsal import scale_npu_trainer, scale_recipe, scale_rollout
 from npu_rl.rehearsal.layout_report import NotRehearsed
+from npu_rl.rehearsal.level_names import LEVELS, require_level
 from npu_rl.rehearsal.scale_rollout import CASES, Case
 from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, TWICE, is_interrupted
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
-LEVELS = ("imports", "layout", "train", "rollout")
-SETS = ("all", "quick")
 QUICK_STEPS = 3
 VLLM_STANDINS = "0.9.1"
 """The only vLLM whose engine runs on the stand-ins (training/standins/vllm)."""
@@ -56,11 +54,7 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
         RecipeError: If the recipe or the tree lacks what the level needs.
         HostError: If the interpreter lacks packages.
     """
-    if level not in (*LEVELS, *SETS):
-        raise UsageError(
-            f"Unknown rehearsal level {level!r}{did_you_mean(level, [*LEVELS, *SETS])}",
-            hint=f"Levels: {', '.join(LEVELS)}; or all, or quick",
-        )
+    require_level(level)
     if level in LEVELS:
         if error := _obstacle(prepared, level):
             raise error

@@ -139,7 +139,7 @@ def test_a_level_of_rehearsal_may_be_left_out(words: list[str], read: list[str])
 def test_every_level_may_be_written_after_a_space() -> None:
     """The command line has a list of its own, since importing the levels would cost every command."""
     from npu_rl.cli import _with_level
-    from npu_rl.rehearsal.choose_levels import LEVELS, SETS
+    from npu_rl.rehearsal.level_names import LEVELS, SETS
 
     for level in (*LEVELS, *SETS):
         assert _with_level(["train", "x", "--rehearse", level]) == ["train", "x", "--rehearse", level]

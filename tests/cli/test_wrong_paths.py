@@ -25,6 +25,12 @@ CHECKPOINT = "Pass the folder of a checkpoint; `npu-rl weights get NAME` prints 
         (["bundle", "show", "none.tar"], "No such bundle", "npu-rl bundle create"),
         (["patches", "lint", "verl/0.5.1"], "No such patch or folder", "npu-rl patches lint verl/0.5.0"),
         (["recipes", "copy", "quickstart", "no ne/r.yaml"], "No such folder: no ne", "mkdir -p 'no ne'"),
+        (
+            ["train", "quickstart", "--rehearse=lay"],
+            "did you mean 'layout'",
+            "imports, layout, train, rollout",
+        ),
+        (["data", "get", "gsm8k", "--verify"], "The folder does not exist", "npu-rl data get gsm8k"),
         (["setup"], "Missing option '--manifest' / '-m'", "npu-rl setup --manifest quickstart"),
     ],
     ids=lambda words: " ".join(words) if isinstance(words, list) else "",
