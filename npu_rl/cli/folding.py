@@ -1,4 +1,4 @@
-"""Folding of long lines on a terminal, at its width. A line with a command to copy stays whole."""
+"""Folding of long lines on a terminal, at its width; a line with a command to copy stays whole."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ def fold_long_lines(text: str, stream: TextIO, indent: str | None = None) -> str
     Args:
         text: One or more lines.
         stream: Where they are printed.
-        indent: What the lines after the first begin with; None aligns them with the text behind the label.
+        indent: What the lines after the first begin with, of text without a command to copy; None aligns them with
+            the text behind the label.
     """
     if not stream.isatty():
         return text
@@ -29,7 +30,7 @@ def fold_long_lines(text: str, stream: TextIO, indent: str | None = None) -> str
 
 
 def _folded(line: str, width: int, indent: str | None) -> str:
-    if len(line) <= width or _COMMAND.search(line):
+    if len(line) <= width or (indent is None and _COMMAND.search(line)):
         return line
     import textwrap
 
