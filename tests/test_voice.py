@@ -33,7 +33,20 @@ MARKERS = {
 }
 PATTERNS = {rule: re.compile(pattern, re.IGNORECASE) for rule, pattern in MARKERS.items()}
 HELP = frozenset(
-    ("help", "what", "why", "hint", "where", "message", "text", "title", "fix", "short_help", "epilog")
+    (
+        "help",
+        "what",
+        "why",
+        "hint",
+        "where",
+        "message",
+        "text",
+        "title",
+        "fix",
+        "short_help",
+        "epilog",
+        "description",
+    )
 )
 SMALL = 50  # strings of a package below which its share says little
 

@@ -7,7 +7,7 @@ import os
 import sys
 
 REHEARSAL_LEVELS = ("imports", "layout", "train", "rollout", "all", "quick")
-"""The values of --rehearse; choose_levels.LEVELS is costly to import."""
+"""The values of --rehearse; Those of rehearsal/level_names.py, which few commands need."""
 
 _LIMIT = "It ran into a limit of this process (`ulimit -v`) or of this machine."
 
@@ -82,6 +82,7 @@ def _run() -> int:
     from npu_rl.common.errors import NpuRlError
 
     try:
+        _note_misspelt_variables()
         app(_with_level(sys.argv[1:]), prog_name="npu-rl")
     except SystemExit as end:  # the parser's way to end
         return end.code if isinstance(end.code, int) else int(bool(end.code))
@@ -100,6 +101,26 @@ def _run() -> int:
             streams.complain(_words(error))
         return 1
     return 0
+
+
+def _note_misspelt_variables() -> None:
+    """Print a note for each variable of the environment whose name is nearly that of one of npu-rl's."""
+    names = [name for name in os.environ if name.startswith("NPU_RL_")]
+    if not names:
+        return
+    from npu_rl.common.environment_variables import VARIABLES
+
+    known = [variable.name for variable in VARIABLES]
+    unknown = [name for name in names if name not in known]
+    if not unknown:
+        return
+    from npu_rl.cli.show import tell
+    from npu_rl.common.yaml_documents.suggest import nearest
+
+    for name in unknown:
+        near = nearest(name, known, 0.9)
+        if near:
+            tell(f"note: nothing reads {name}; did you mean {near}?")
 
 
 def _log_of(error: BaseException) -> str:

@@ -170,7 +170,7 @@ def show(
 def _signed(bundle: OpenBundle) -> str:
     if bundle.signer is not None:
         return f"by {bundle.signer}"
-    return "yes, by whom is told with --verify-with" if bundle.is_signed else "no"
+    return "yes; --verify-with names the signer" if bundle.is_signed else "no"
 
 
 def _json(bundle: OpenBundle, kinds: dict[str, int], lines: list[str], missing: list[str]) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def _verbose() -> TyperOption:
         expose_value=False,
         is_eager=True,
         callback=_be_verbose,
-        help="Print each git command with its time and outcome, and the time of all.",
+        help="Print the git commands that run, with their times and outcomes.",
     )
 
 

@@ -27,7 +27,7 @@ def container(
         typer.Option(
             "--kind",
             metavar="KIND",
-            help="a3 or a2, where the line is for NPUs.  [default: that of the manifest's image, else a3]",
+            help="Atlas generation of an NPU image: a3 or a2.  [default: that of the manifest's image, else a3]",
         ),
     ] = None,
     python: PythonVersion = None,

@@ -55,7 +55,9 @@ def prepare(
     dataset: Annotated[
         str,
         typer.Argument(
-            metavar="DATASET", help="deepscaler, gsm8k or math-lighteval.", autocompletion=dataset_names
+            metavar="DATASET",
+            help="Dataset: deepscaler, gsm8k or math-lighteval.",
+            autocompletion=dataset_names,
         ),
     ],
     input: Annotated[
@@ -78,7 +80,7 @@ def prepare(
         typer.Option(
             "--template",
             metavar="NAME",
-            help="boxed, r1-zero, hashes or plain.  [default: the one that fits the reward]",
+            help="Prompt template: boxed, r1-zero, hashes or plain.  [default: the one that fits the reward]",
             autocompletion=_templates,
         ),
     ] = None,

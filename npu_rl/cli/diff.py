@@ -24,7 +24,7 @@ def diff(
         typer.Option(
             "--component",
             metavar="NAME",
-            help="Only the changes of NAME, in its own paths: a patch for its `patches:`.",
+            help="Print only the changes of NAME, in its own paths: a patch for its `patches:`.",
         ),
     ] = None,
 ) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import tell_next
 from npu_rl.cli.options import Json, ManifestOrWorkspace, Python, RecipeIfNamed
 
 
@@ -39,6 +40,8 @@ def doctor(
     from npu_rl.training.run.host_check import examine
 
     report = examine(manifest, recipe, python, root)
-    print_report(report.to_json(), report.text(), as_json=json)
+    print_report(report.to_json(), report.text(), as_json=json, fold=True)
     if report.red:
         raise SystemExit(3)
+    if recipe is not None and not json:
+        tell_next("train", recipe, "--dry-run")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import Json, ManifestIfAny, Python, Workspace, network
 from npu_rl.cli.show import print_json, say, say_folded, tell
 from npu_rl.common.errors import SourceError, UsageError
@@ -39,6 +40,7 @@ def faults(
     workspace are searched for them, or with MANIFEST those of its lock, from the store. The exit code is 1 if a fault
     with a wrong result is open, a file can't be read, or a witness disagrees.
     """
+    if_interrupted(STARTS_OVER)
     if manifest is not None and (workspace is not None or run):
         conflicting = "--workspace" if workspace is not None else "--run"
         raise UsageError(

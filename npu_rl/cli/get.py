@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _MIRROR = "https://hf-mirror.com"
 
 Folder = Annotated[
-    Path | None, typer.Option("--to", metavar="DIR", help="Where to download to.  [default: NAME]")
+    Path | None, typer.Option("--to", metavar="DIR", help="Folder of the download.  [default: NAME]")
 ]
 Revision = Annotated[
     str | None, typer.Option("--revision", metavar="COMMIT", help="Pin a commit of the hub.")
@@ -58,7 +58,8 @@ def data(
 )
 def weights(
     model: Annotated[
-        str, typer.Argument(metavar="NAME", help="Such as deepseek-v3-base; another lists all names.")
+        str,
+        typer.Argument(metavar="NAME", help="A model, such as deepseek-v3-base; an unknown name lists all."),
     ],
     to: Folder = None,
     revision: Revision = None,
@@ -80,11 +81,13 @@ def _get(
 
     from npu_rl.common.errors import UsageError
     from npu_rl.common.user_path import user_path
+    from npu_rl.common.yaml_documents.suggest import did_you_mean
     from npu_rl.data.downloads.known_downloads import of_kind
 
     known = of_kind(kind)
     if name not in known:
-        raise UsageError(f"Unknown {kind} {name!r}", where="NAME", hint=f"Write one of: {', '.join(known)}")
+        near = did_you_mean(name, list(known))
+        raise UsageError(f"Unknown {kind} {name!r}{near}", where="NAME", hint=f"Names: {', '.join(known)}")
     if revision is not None and not re.fullmatch(r"[0-9a-f]{40}", revision):
         raise UsageError(
             f"--revision {revision!r} is not a commit",
@@ -135,8 +138,11 @@ def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> No
     import shlex
     import sys
 
+    from npu_rl.common.user_path import existing_folder
     from npu_rl.data.downloads.verify_download import verify_download
 
+    kind = "data" if one.kind == "dataset" else "weights"
+    existing_folder(folder, f"Download into it; these are the commands: npu-rl {kind} get {one.name}")
     then = one.then.format(folder=shlex.quote(str(folder)))
     if_interrupted(STARTS_OVER)
     if sys.stderr.isatty():

@@ -28,7 +28,7 @@ def load(name: str, overrides: Sequence[str], as_json: bool) -> LoadedRecipe:
         if not as_json:
             raise
         print_json({"ok": False, "recipe": name, "code": None, "findings": _problems(error)})
-        raise SystemExit(1) from None
+        raise SystemExit(error.exit_code) from None
 
 
 def judge_in(
@@ -38,7 +38,6 @@ def judge_in(
     storage_speed: float | None = None,
 ) -> tuple[Judgement, AssembledTree | None]:
     """Judge a recipe by the tree of the named workspace, or of the one that is found, if any."""
-    from npu_rl.common.bundled import bundled_manifests
     from npu_rl.recipes.judgement.judge import judge
     from npu_rl.recipes.judgement.judgement import AssembledTree
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
@@ -48,13 +47,12 @@ def judge_in(
     if paths is None:
         return judge(loaded, None, machine, storage_speed=storage_speed), None
     stack = stack_of(paths)
-    bundled = stack.name if stack.name in bundled_manifests() else None
     command = ""
     if loaded.recipe.trainer.validate_ is not None:
         from npu_rl.workspace.folder.receipt import validation_command
 
         command = validation_command(paths)
-    tree = AssembledTree(paths.code, stack.name, bundled, stack, command)
+    tree = AssembledTree(paths.code, stack.name, stack, command)
     find_python = partial(_training_python, paths)
     return judge(loaded, tree, machine, storage_speed=storage_speed, find_python=find_python), tree
 

@@ -41,7 +41,7 @@ def lock(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="LOCK", help="Where to write.  [default: beside the manifest]"
+            "--output", "-o", metavar="LOCK", help="Path of the lock.  [default: beside the manifest]"
         ),
     ] = None,
     jobs: Jobs = 8,

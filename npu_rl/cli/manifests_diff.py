@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted
 from npu_rl.cli.options import Jobs, Json, Offline, Rewrite, network
-from npu_rl.cli.show import print_json, say, say_table, tell, watcher
+from npu_rl.cli.show import print_json, say, say_folded, say_table, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.stack.comparison.compared_stack import ComparedStack
@@ -42,6 +43,8 @@ def diff(
     from npu_rl.common.masking import masked_data
     from npu_rl.stack.comparison.compared_stack import read_stack
     from npu_rl.stack.comparison.stack_differences import compare_stacks, moved_components
+
+    if_interrupted(KEEPS_DOWNLOADS)
 
     sides = read_stack(before, tell), read_stack(after, tell)
     moved = moved_components(*sides)
@@ -82,7 +85,7 @@ def _print(found: StackDifferences) -> None:
         for commit in one.commits.touching:
             say(f"  {commit.id[:12]} {commit.subject}")
     say("")
-    say(summary_line(found))
+    say_folded(summary_line(found))
 
 
 def _named(side: ComparedStack) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from npu_rl.cli.show import tell
 
-GOES_ON = "Stopped; the same command goes on where it was."
-KEEPS_DOWNLOADS = "Stopped; the same command goes on with what it has fetched."
+GOES_ON = "Stopped; the same command continues where it stopped."
+KEEPS_DOWNLOADS = "Stopped; the same command continues with what it has fetched."
 STARTS_OVER = "Stopped; nothing was changed. The same command starts over."
 
 _after_interruption = ""

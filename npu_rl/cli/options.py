@@ -129,7 +129,7 @@ PythonVersion = Annotated[
     typer.Option(
         "--python-version",
         metavar="VERSION",
-        help="Such as 3.11.  [default: the manifest's only one, else this one]",
+        help="A version, such as 3.11.  [default: the manifest's only one, else this one]",
     ),
 ]
 Tokenizer = Annotated[
@@ -168,7 +168,9 @@ ExpertsOverTensor = Annotated[
 NewFolder = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that is empty or does not exist.")]
 DatasetName = Annotated[
     str,
-    typer.Argument(metavar="NAME", help="deepscaler, gsm8k or math-lighteval.", autocompletion=dataset_names),
+    typer.Argument(
+        metavar="NAME", help="Dataset: deepscaler, gsm8k or math-lighteval.", autocompletion=dataset_names
+    ),
 ]
 Ray = Annotated[
     str | None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from npu_rl.cli.command_group import examples, group
 from npu_rl.cli.options import Json
-from npu_rl.cli.show import print_json, print_report, say_folded, say_text
+from npu_rl.cli.show import print_json, print_report, say, say_entry, say_text
 
 if TYPE_CHECKING:
     from npu_rl.stack.patches.patch_table import PatchRow
@@ -40,23 +41,27 @@ def _names() -> list[str]:
 @examples(
     "npu-rl patches list",
     "npu-rl patches list --json   # with tests, and what only an NPU can show",
-    "npu-rl patches list | grep router-bias",
+    "npu-rl patches list | less -S   # one line for each patch, a column for each version",
 )
 def list_patches(json: Json = False) -> None:
     """List the bundled patches.
 
-    Each line has its fate in later versions. present: the patchset of that version has it. upstream: the version
-    has its change. gone: the code that it changes is missing there. retired: the patchset goes without it for another
-    reason.
+    Each entry has the patch's state in later versions. present: the patchset of that version has it. upstream: the
+    version has its change. gone: the code that it changes is missing there. retired: it was dropped for another reason.
     """
     from npu_rl.common.bundled import data_root
-    from npu_rl.stack.patches.version_columns import read_versions, version_lines
+    from npu_rl.stack.patches.version_columns import read_versions, version_entries, version_lines
 
     if json:
         print_json(_rows_json())
         return
-    for line in version_lines(_rows(), read_versions(data_root() / "patchsets")):
-        say_folded(line, " " * 6)
+    versions = read_versions(data_root() / "patchsets")
+    if sys.stdout.isatty():
+        for head, text in version_entries(_rows(), versions):
+            say_entry(head, text)
+        return
+    for line in version_lines(_rows(), versions):
+        say(line)
 
 
 @examples(
@@ -121,6 +126,6 @@ def _unknown(patch: str, rows: list[PatchRow]) -> Exception:
 
     names = [name for row in rows for name in (row.patch.removesuffix(".patch"), *row.adaptation)]
     return PatchError(
-        f"There is no bundled patch {patch!r}{did_you_mean(patch, names)}",
+        f"Unknown bundled patch {patch!r}{did_you_mean(patch, names)}",
         hint="List them: npu-rl patches list",
     )

@@ -11,7 +11,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, network
-from npu_rl.cli.show import print_json, say, say_text, tell, watcher
+from npu_rl.cli.show import print_json, say, say_labelled, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.stack.lint.lint_patches import Against
@@ -32,7 +32,7 @@ def lint(
         typer.Option(
             "--against",
             metavar="MANIFEST|DIR",
-            help="Also apply them, without writing: to the files of DIR, or at their place in the lock of MANIFEST.",
+            help="Apply them, too, without writing: to the files of DIR, or at their place in the lock of MANIFEST.",
         ),
     ] = None,
     strip: Annotated[
@@ -70,7 +70,7 @@ def lint(
         print_json(report.to_json())
     else:
         for found in report.findings:
-            say_text(masked_text(found.text()) + "\n")
+            say_labelled(masked_text(found.text()) + "\n")
         say(report.summary())
     if not report.ok:
         raise SystemExit(1)

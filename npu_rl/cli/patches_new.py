@@ -19,7 +19,9 @@ def new(
     named: Annotated[
         str, typer.Argument(metavar="COMPONENT/SLUG", help="The component, and the name of the patch's file.")
     ],
-    subject: Annotated[str, typer.Option("--subject", metavar="TEXT", help="One sentence.")] = "",
+    subject: Annotated[
+        str, typer.Option("--subject", metavar="TEXT", help="The change, in one sentence.")
+    ] = "",
     why: Annotated[str, typer.Option("--why", metavar="TEXT", help="The fault without the patch.")] = "",
     how: Annotated[str, typer.Option("--how", metavar="TEXT", help="The new behaviour.")] = "",
     status: Annotated[
@@ -27,7 +29,7 @@ def new(
         typer.Option(
             "--upstream-status",
             metavar="TEXT",
-            help="pending, submitted URL, merged-in VERSION or inappropriate.",
+            help="State: pending, submitted URL, merged-in VERSION or inappropriate.",
         ),
     ] = "pending",
     verified_by: Annotated[
@@ -37,7 +39,7 @@ def new(
         str, typer.Option("--needs-npu", metavar="TEXT", help="Open questions that only an NPU answers.")
     ] = "",
     retire_when: Annotated[
-        str, typer.Option("--retire-when", metavar="TEXT", help="When it can be removed.")
+        str, typer.Option("--retire-when", metavar="TEXT", help="The event after which it can be removed.")
     ] = "",
 ) -> None:
     """Print a new patch's header.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import GOES_ON, if_interrupted
 from npu_rl.cli.options import Json, ManifestOrWorkspace, Rewrite, network
 from npu_rl.cli.show import print_report, say, tell, watcher
 from npu_rl.common.errors import UsageError, WorkspaceError
@@ -54,7 +55,7 @@ def port(
         typer.Option(
             "--folder",
             metavar="DIR",
-            help="Where the port and its work tree are.  [default: npu-rl-port/COMPONENT]",
+            help="Folder of the port and its work tree.  [default: npu-rl-port/COMPONENT]",
         ),
     ] = None,
     output: Annotated[
@@ -85,6 +86,7 @@ def port(
     """
     _check_options(go_on, skip, abort, verify, python)
     place = _place(component, folder)
+    if_interrupted(GOES_ON)
     if abort:
         _abort(place, component)
         return

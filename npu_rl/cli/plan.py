@@ -75,7 +75,9 @@ def plan(
     }
     for option, value in given.items():
         if value is not None and not (math.isfinite(value) and value > 0):
-            raise UsageError(f"{option} needs a number above 0, not {value:g}")
+            raise UsageError(
+                f"Invalid {option} {value:g}: must be above 0", hint=f"Pass {option} N with N above 0."
+            )
     machine = Machine(_bytes(die_memory), _bytes(host_memory), _bytes(disk))
     loaded = judged.load(recipe, overrides or [], json)
     speed = None if storage is None else storage * 1e9

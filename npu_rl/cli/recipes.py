@@ -57,11 +57,11 @@ def list_recipes(json: Json = False) -> None:
     if json:
         print_json(rows)
         return
-    width = max((len(str(row["name"])) for row in rows), default=0)
+    width, manifests = (max((len(str(row[key])) for row in rows), default=0) for key in ("name", "manifest"))
     for row in rows:
         dies = f"{row['dies']} {'die' if row['dies'] == 1 else 'dies'}"
         head = f"{row['name']:<{width}} {row['device']:<4} {dies:<9}"
-        piped = f"{row['manifest']:<18} {row['title']}"
+        piped = f"{row['manifest']:<{manifests}} {row['title']}"
         say_entry(head, f"{row['manifest']}: {row['title']}", piped)
 
 
@@ -106,12 +106,13 @@ def _to_json(loaded: LoadedRecipe) -> dict[str, Any]:
 def copy(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A bundled recipe.")],
     file: Annotated[
-        Path | None, typer.Argument(metavar="FILE", help="Where to.  [default: NAME.yaml in this folder]")
+        Path | None,
+        typer.Argument(metavar="FILE", help="Path of the copy.  [default: NAME.yaml in this folder]"),
     ] = None,
 ) -> None:
     """Copy a bundled recipe to edit.
 
-    Nothing is overwritten.
+    Its schema is written beside it, for editors that complete keys. Nothing is overwritten.
     """
     from npu_rl.recipes.recipe.copy_recipe import copy_recipe
 
@@ -119,6 +120,7 @@ def copy(
     say(str(copied.recipe))
     if copied.schema:
         say(f"{copied.schema}  (for editors that read YAML with a schema)")
+    tell_next("recipes", "check", copied.recipe)
     if copied.stale:
         tell(
             f"note: {copied.stale} is from another version of npu-rl. Update it: npu-rl recipes schema > {copied.stale}"

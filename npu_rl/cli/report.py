@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import if_interrupted
 from npu_rl.cli.options import Json, Workspace
 from npu_rl.cli.recorded import Run, runs_root
 from npu_rl.cli.show import amount, print_json, say, tell
@@ -31,7 +32,7 @@ def report(
         typer.Option(
             "--against",
             metavar="RUN|published",
-            help="Another run, or the figures that were published of the recipe, in the same charts.",
+            help="Show another run, or the published figures of the recipe, in the same charts.",
         ),
     ] = None,
     watch: Annotated[
@@ -49,6 +50,7 @@ def report(
 
     request = _request(run, output, against, workspace)
     if watch:
+        if_interrupted("Stopped; the report shows the run as it was when last written.")
         written = watch_report(request, lambda news: tell(f"step {news.steps}: {news.output} written"))
     else:
         written = write_report(request)

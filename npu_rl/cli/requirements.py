@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import ManifestOrWorkspace, PythonVersion, Workspace
-from npu_rl.cli.show import say, say_text, tell
+from npu_rl.cli.show import say, say_folded, say_text, tell
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
@@ -28,12 +29,16 @@ def requirements(
     workspace: Workspace = None,
     format: Annotated[
         str,
-        typer.Option("--format", metavar="FORMAT", help="pip (name, version, hashes) or pylock (PEP 751)."),
+        typer.Option(
+            "--format", metavar="FORMAT", help="Format: pip (name, version, hashes) or pylock (PEP 751)."
+        ),
     ] = _PIP,
     python: PythonVersion = None,
     machine: Annotated[
         str | None,
-        typer.Option("--machine", metavar="MACHINE", help="aarch64 or x86_64.  [default: this host's]"),
+        typer.Option(
+            "--machine", metavar="MACHINE", help="Architecture: aarch64 or x86_64.  [default: this host's]"
+        ),
     ] = None,
     resolve: Annotated[
         bool,
@@ -58,6 +63,8 @@ def requirements(
     from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
     from npu_rl.stack.pylocks.requirement_lines import requirement_lines
     from npu_rl.workspace.packages.workspace_manifest import workspace_manifest
+
+    if_interrupted(STARTS_OVER)
 
     if format not in (_PIP, _PYLOCK):
         raise UsageError(
@@ -99,6 +106,6 @@ def _explain(loaded: LoadedManifest) -> None:
     for note in found.notes:
         tell(f"note: {note}")
     for sentence in found.sentences:
-        say(sentence)
+        say_folded(sentence)
     bounds = counted(found.bounds, "declared bound")
     say(f"{loaded.manifest.name}: {counted(len(found.sentences), 'contradiction')} in {bounds}")

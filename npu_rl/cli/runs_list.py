@@ -49,7 +49,7 @@ def list_runs(
     if shown:
         say_table(HEADS, read_rows(shown, row_cells), least_needed=("tree", "recipe", "nodes"))
     else:
-        tell(f"There is no run in {root}")
+        tell(f"No runs in {root}; `npu-rl train RECIPE` begins one.")
     for error in errors:
         tell(f"Unreadable: {error.where}: {error.why}")
     if left_out:

@@ -27,11 +27,11 @@ def samples(
         ),
     ] = None,
     order: Annotated[
-        str, typer.Option("--order", metavar="ORDER", help="written, best, worst (by reward) or random.")
+        str, typer.Option("--order", metavar="ORDER", help="Order: written, best, worst (by reward) or random.")
     ] = "written",
     count: Annotated[int, typer.Option("--count", min=1, max=1000, metavar="N", help="Show at most N samples.")] = 10,
     validation: Annotated[
-        bool, typer.Option("--validation", help="Samples of validations, not of training steps.")
+        bool, typer.Option("--validation", help="Print samples of validations, not of training steps.")
     ] = False,
     seed: Annotated[int, typer.Option("--draw", metavar="N", help="Seed of the random samples.")] = 0,
     workspace: Workspace = None,

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import GOES_ON, if_interrupted
 from npu_rl.cli.options import Json, Workspace
 from npu_rl.cli.recorded import Run, find_record
 from npu_rl.cli.show import print_json, say, tell
@@ -40,6 +41,8 @@ def stop(
     there, is left alone.
     """
     from npu_rl.training.record.stop_run import stop_run
+
+    if_interrupted(GOES_ON)
 
     ended = stop_run(find_record(run, workspace), grace, tell, ended_on=ended_on)
     if json:

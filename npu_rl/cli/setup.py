@@ -79,7 +79,7 @@ def setup(
         bool,
         typer.Option(
             "--build",
-            help="Also run the manifest's build commands, which are upstream's own code; see docs/build.md.",
+            help="Run the manifest's build commands, too, which are upstream's own code; see docs/build.md.",
         ),
     ] = False,
     install: Annotated[
@@ -103,7 +103,7 @@ def setup(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="With --install: print what would be done, and do nothing.")
+        bool, typer.Option("--dry-run", help="With --install, print what would be done, and do nothing.")
     ] = False,
     json: Json = False,
 ) -> None:
@@ -252,18 +252,23 @@ def _say_faults(paths: WorkspacePaths) -> None:
 
 def _say_next(lock: Lock, paths: WorkspacePaths) -> None:
     """Print the commands that prove the workspace, and train in it: on a CPU, or after a plan for other devices."""
+    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME
+
     bundled = (Path(name.removeprefix("bundled:")).stem for name in lock.manifest_files)
-    recipe = bundled_recipe_for([lock.manifest, *bundled]) or "RECIPE"
+    recipe = bundled_recipe_for([lock.manifest, *bundled])
+    at = None if paths.root == Path.cwd() / DEFAULT_NAME else paths.root
     activate = shlex.quote(str(paths.root / "activate"))
-    say_labelled(
-        f"Next: {one_line(command_line('verify', workspace=paths.root))}; source {one_line(activate)}\n"
-    )
+    say_labelled(f"Next: {one_line(command_line('verify', workspace=at))}; source {one_line(activate)}\n")
+    if recipe is None:  # `train` needs a recipe of the user's, and a bundled one is where it begins
+        say(f"      {command_line('recipes', 'list')}   # a recipe to copy, for npu-rl train")
+        return
     if lock.device != "cpu":
-        say(f"      {command_line('plan', recipe, workspace=paths.root)}")
-    say(f"      {command_line('train', recipe, workspace=paths.root)}")
+        say(f"      {command_line('plan', recipe, workspace=at)}")
+    say(f"      {command_line('train', recipe, workspace=at)}")
 
 
 def _say_ids(lock: Lock, digest: str) -> None:
 
-    say(f"tree {lock.tree}  commit {lock.commit}")
-    say(f"lock {digest}")
+    say(f"tree   {lock.tree}")
+    say(f"commit {lock.commit}")
+    say(f"lock   {digest}")

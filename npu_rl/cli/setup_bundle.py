@@ -80,5 +80,8 @@ def manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
 
         manifest = shipped_manifest(bundle)
     if manifest is None:
-        raise UsageError("Missing option '--manifest' / '-m'", hint="Name a manifest: npu-rl manifests list")
+        raise UsageError(
+            "Missing option '--manifest' / '-m'",
+            hint="Name one that `npu-rl manifests list` prints: npu-rl setup --manifest quickstart",
+        )
     return find_manifest(manifest)

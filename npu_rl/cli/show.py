@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.cli.colours import coloured
+from npu_rl.cli.folding import fold_long_lines
 from npu_rl.common.printable import counted, one_line, printable
 
 if TYPE_CHECKING:
@@ -41,12 +42,16 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def print_report(document: Any, text: str, *, as_json: bool) -> None:
-    """Print the document of --json, or the same as text of several lines."""
+def print_report(document: Any, text: str, *, as_json: bool, fold: bool = False) -> None:
+    """Print the document of --json, or the same as text of several lines.
+
+    Args:
+        fold: Whether long lines of the text are folded on a terminal; tables and drawings must not be.
+    """
     if as_json:
         print_json(document)
     else:
-        say_text(text)
+        say_text(fold_long_lines(text, sys.stdout) if fold else text)
 
 
 def say(line: str) -> None:
@@ -55,8 +60,8 @@ def say(line: str) -> None:
 
 
 def say_labelled(text: str) -> None:
-    """Print lines of a result on standard output, `error`, `advice`, `note` and `fix` at their beginning in colour."""
-    sys.stdout.write(coloured(printable(text), sys.stdout))
+    """Print lines of a result on standard output, folded, and `error`, `advice`, `note` and `fix` in colour."""
+    sys.stdout.write(coloured(fold_long_lines(printable(text), sys.stdout), sys.stdout))
 
 
 def say_text(text: str) -> None:
@@ -130,17 +135,9 @@ def say_entry(head: str, text: str, piped: str | None = None) -> None:
     say_folded(f"    {text}", "    ")
 
 
-def say_folded(line: str, indent: str) -> None:
-    """Print a line, on a terminal folded at its width; the lines after the first begin with `indent`."""
-    if not sys.stdout.isatty():
-        say(line)
-        return
-    import shutil
-    import textwrap
-
-    width = shutil.get_terminal_size().columns
-    for part in textwrap.wrap(one_line(line), width, subsequent_indent=indent, break_on_hyphens=False):
-        say(part)
+def say_folded(line: str, indent: str | None = None) -> None:
+    """Print a line, on a terminal folded at its width; the lines after the first begin as in `fold_long_lines`."""
+    print(fold_long_lines(one_line(line), sys.stdout, indent))
 
 
 _speaking = threading.Lock()

@@ -29,7 +29,7 @@ def end_at_once() -> None:
 
 
 def interrupt(came: list[int]) -> None:
-    """Make a signal raise KeyboardInterrupt in the main thread, so that staged files are removed.
+    """Make a signal raise KeyboardInterrupt with its number in the main thread, so that staged files are removed.
 
     Args:
         came: The list that the signal's number is first added to.
@@ -37,7 +37,7 @@ def interrupt(came: list[int]) -> None:
 
     def note(number: int, _frame: FrameType | None) -> None:
         came.append(number)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(number)
 
     def again(lost: UnraisableHookArgs) -> None:
         """Raise the interruption again after a finalizer has swallowed it; the import system has such finalizers."""

@@ -26,11 +26,12 @@ def prepare() -> None:
 def complain(message: str) -> None:
     """Print the reason of a failed command on standard error."""
     from npu_rl.cli.colours import coloured
+    from npu_rl.cli.folding import fold_long_lines
     from npu_rl.common.printable import printable
 
     flush()
     with contextlib.suppress(OSError):  # nobody can be told
-        sys.stderr.write(coloured(f"npu-rl: {printable(message)}\n", sys.stderr))
+        sys.stderr.write(coloured(fold_long_lines(f"npu-rl: {printable(message)}\n", sys.stderr), sys.stderr))
         sys.stderr.flush()
 
 

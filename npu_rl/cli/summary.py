@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from npu_rl.cli.command_group import examples
+from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted
 from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace, network
-from npu_rl.cli.show import print_json, say, tell, watcher
+from npu_rl.cli.show import print_json, say, say_folded, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.workspace.summary.summary_sources import StackObjects
@@ -29,7 +30,7 @@ def summary(
     ] = None,
     import_time: Annotated[
         bool,
-        typer.Option("--import-time", help="Also what packages rebind in others when they are imported."),
+        typer.Option("--import-time", help="Add what packages rebind in others when they are imported."),
     ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
     jobs: Jobs = 8,
@@ -46,6 +47,8 @@ def summary(
     from npu_rl.workspace.summary.stack_summary import stack_summary
     from npu_rl.workspace.summary.summary_text import markdown_lines, summary_lines
 
+    if_interrupted(KEEPS_DOWNLOADS)
+
     if json and markdown:
         raise UsageError("--json and --markdown print different things", hint="Give one of them.")
     if manifest is not None and workspace is not None:
@@ -56,7 +59,10 @@ def summary(
         print_json(found.to_json())
         return
     for line in markdown_lines(found) if markdown else summary_lines(found):
-        say(line)
+        if markdown:
+            say(line)
+        else:
+            say_folded(line)
 
 
 def _objects(

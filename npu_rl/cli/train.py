@@ -15,6 +15,7 @@ from npu_rl.cli.options import Expect, Json, Overrides, Python, Recipe, Workspac
 from npu_rl.cli.show import print_json, print_report, say, say_text, tell, tell_text
 
 if TYPE_CHECKING:
+    from npu_rl.training.record.run_record import RunRecord
     from npu_rl.training.run.prepare import Prepared
     from npu_rl.training.run.train import TrainedRun
 
@@ -68,6 +69,7 @@ def train(
     from npu_rl.cli import judged, proving
     from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.record.free_name import with_free_name
+    from npu_rl.training.record.run_record import RunRecord
     from npu_rl.training.run.prepare import prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.verification.expected_digest import parse_expected
@@ -79,9 +81,11 @@ def train(
         from npu_rl.rehearsal.choose_levels import require_possible
 
         require_possible(loaded, rehearse)
-    layout = open_workspace(workspace, tell)
+    layout = open_workspace(workspace, tell, loaded.manifest)
     if not (dry_run or rehearse is not None or resume):
         loaded = with_free_name(loaded, runs_folder(layout), tell)
+    if resume:  # before the minutes that reading the workspace and composing take
+        RunRecord.load(runs_folder(layout), loaded.recipe.name)
     if_interrupted(STARTS_OVER)
     try:
         with proving.shown() as progress:
@@ -108,9 +112,8 @@ def train(
     elif rehearse is not None:
         if_interrupted("Stopped; the same command rehearses from the start.")
         _rehearse(prepared, rehearse, json)
-    else:  # RunStopped tells more, once the trainer has begun
-        if_interrupted(f"Stopped; `{command_line('runs', 'list', workspace=workspace)}` shows the run.")
-        name = _train(prepared, resume, json)
+    else:
+        name = _train(prepared, resume, json, workspace)
     if not json:
         _tell_next(name, workspace, dry_run=dry_run, rehearsed=rehearse is not None)
 
@@ -141,6 +144,10 @@ def _without_level(words: Sequence[str]) -> list[str]:
 
 
 def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
+    if rehearse is not None:
+        from npu_rl.rehearsal.level_names import require_level
+
+        require_level(rehearse)
     given = [("--dry-run", dry_run), ("--rehearse", rehearse is not None), ("--resume", resume)]
     both = [name for name, is_given in given if is_given]
     if len(both) > 1:
@@ -153,20 +160,24 @@ def _demand_one_mode(dry_run: bool, rehearse: str | None, resume: bool) -> None:
         )
 
 
-def _train(prepared: Prepared, resume: bool, as_json: bool) -> str:
+def _train(prepared: Prepared, resume: bool, as_json: bool, workspace: Path | None) -> str:
     """Train, and print the result. Returns the run's name; another train may have taken the recipe's meanwhile."""
     from npu_rl.training.monitor.plot import final_curve
     from npu_rl.training.monitor.screen import screen_for
-    from npu_rl.training.run.prepare import runs_folder
     from npu_rl.training.run.train import RunFailed, train
 
     name = prepared.recipe.name
     tell(f"{name}: {prepared.recipe.steps} steps, tree {prepared.lock.tree}, {prepared.interpreter.shown}")
-    tell(f"Recorded in {runs_folder(prepared.paths) / name}")
     goal = prepared.recipe.reward.goal
+
+    def recorded(record: RunRecord) -> None:
+        """Refer to the record, which exists from here on. RunStopped replaces this once the trainer runs."""
+        shown = command_line("runs", "show", record.name, workspace=workspace)
+        if_interrupted(f"Stopped; `{shown}` shows the run.")
+
     try:
         with closing(screen_for(dies_per_card=prepared.recipe.cluster.dies_per_card)) as screen:
-            trained = train(prepared, screen, resume=resume)
+            trained = train(prepared, screen, resume=resume, on_record=recorded)
     except RunFailed as failed:
         if failed.points:
             tell_text(final_curve(failed.points, goal=goal))

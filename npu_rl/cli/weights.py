@@ -41,7 +41,7 @@ class Device(str, Enum):
 
 
 @examples(
-    "npu-rl weights cast DeepSeek-V3-Base V3-BF16   # again: goes on where it was",
+    "npu-rl weights cast DeepSeek-V3-Base V3-BF16   # again: it continues",
     "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --workers 4 --ray 10.0.0.1:6766",
     "npu-rl weights cast DeepSeek-V3-Base V3-BF16 --device npu --json",
 )
@@ -75,11 +75,20 @@ def cast(
     if_interrupted(GOES_ON)
     with watching() as watch:
         report = cast_weights(
-            user_path(source).absolute(), user_path(target).absolute(), pool, device.value, watch
+            checkpoint_folder(source), user_path(target).absolute(), pool, device.value, watch
         )
     print_report(report.to_json(), _cast_text(report), as_json=json)
     if not json:
         tell_next("weights", "check", target, workspace=workspace)
+
+
+def checkpoint_folder(path: Path) -> Path:
+    """Return the absolute path of a checkpoint's folder. Raises UsageError if it does not exist."""
+    from npu_rl.common.user_path import existing_folder
+
+    return existing_folder(
+        path, "Pass the folder of a checkpoint; `npu-rl weights get NAME` prints how to download one."
+    )
 
 
 def interpreter(python: str | None, workspace: Path | None) -> str:

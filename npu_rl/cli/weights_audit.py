@@ -11,7 +11,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted, tell_next
 from npu_rl.cli.options import Config, ExpertsOverTensor, Json, Python, Ray, Workers, Workspace
-from npu_rl.cli.weights import interpreter
+from npu_rl.cli.weights import checkpoint_folder, interpreter
 
 _SHOWN = 5  # differences and names in the text; --json has more
 _STATES = {
@@ -64,8 +64,8 @@ def audit(
     from npu_rl.weights.checkpoints.choose_workers import pool_of
 
     options = AuditOptions(
-        user_path(a).absolute(),
-        user_path(b).absolute(),
+        checkpoint_folder(a),
+        checkpoint_folder(b),
         None if config is None else user_path(config).absolute(),
         extend,
         shlex.join(["npu-rl", *sys.argv[1:]]),

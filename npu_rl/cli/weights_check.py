@@ -50,9 +50,8 @@ def check(
     transformers. Of a Megatron checkpoint it checks the files.
     """
     from npu_rl.cli import judged
-    from npu_rl.cli.weights import interpreter
+    from npu_rl.cli.weights import checkpoint_folder, interpreter
     from npu_rl.common.errors import UsageError
-    from npu_rl.common.user_path import user_path
     from npu_rl.recipes.checkpoints.checkpoint_of_recipe import CheckpointOfRecipe
     from npu_rl.weights.checkpoints.check_weights import check_weights, is_checkpoint
     from npu_rl.weights.checkpoints.choose_workers import pool_of
@@ -63,7 +62,7 @@ def check(
         raise UsageError(
             "KEY=VALUE needs --recipe", where=overrides[0], hint="Name the recipe: --recipe NAME"
         )
-    place = user_path(checkpoint, "DIR").absolute()
+    place = checkpoint_folder(checkpoint)
     loaded = None if recipe is None else judged.load(recipe, overrides or [], json)
     if_interrupted(STARTS_OVER)
     only_hashes = verify or (write and loaded is None and not is_checkpoint(place))

@@ -11,7 +11,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import GOES_ON, if_interrupted, tell_next
 from npu_rl.cli.options import Config, ExpertsOverTensor, Json, NewFolder, Python, Ray, Workers, Workspace
-from npu_rl.cli.weights import interpreter
+from npu_rl.cli.weights import checkpoint_folder, interpreter
 
 if TYPE_CHECKING:
     from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
@@ -62,7 +62,7 @@ def convert(
     from npu_rl.weights.checkpoints.convert_weights import ConvertOptions, convert_weights
 
     options = ConvertOptions(
-        user_path(original).absolute(),
+        checkpoint_folder(original),
         user_path(target).absolute(),
         _layout(layout, to),
         None if config is None else user_path(config).absolute(),
@@ -85,7 +85,10 @@ def _layout(recipe: str | None, to: Target | None) -> OutputLayout:
     from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 
     if (recipe is None) == (to is None):
-        raise UsageError("Give one of --layout RECIPE and --format FORMAT")
+        raise UsageError(
+            "Exactly one of --layout and --format is needed",
+            hint="Pass --layout RECIPE for the layout of a recipe's trainer, or --format hf for Hugging Face's.",
+        )
     if to is not None:
         return OutputLayout(to.value)
     assert recipe is not None

@@ -30,7 +30,10 @@ _REASONS = {
     errno.EDQUOT: ("The disk quota is used up", "Free some space, then run again."),
     errno.EACCES: ("No permission", _OWNER),
     errno.EPERM: ("No permission", _OWNER),
-    errno.EROFS: ("The file system is read-only", "Choose another folder."),
+    errno.EROFS: (
+        "The file system is read-only",
+        "Choose another folder; --workspace DIR sets a workspace's.",
+    ),
     errno.ENOTDIR: ("A file exists where a folder is needed", "Choose another folder."),
     errno.EEXIST: ("A file exists where a folder is needed", "Choose another folder."),
     errno.ELOOP: ("A path has a loop of symbolic links", "Choose another folder."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -38,6 +39,24 @@ def user_path(text: str | Path, where: str | None = None) -> Path:
             why=str(error),
             hint="For a file whose name begins with ~, write ./~name.",
         ) from error
+
+
+def existing_folder(text: str | Path, hint: str) -> Path:
+    """Return the absolute path of a folder on the command line.
+
+    Args:
+        text: The path as it was typed.
+        hint: What to do if it does not exist.
+
+    Raises:
+        UsageError: As `user_path`, and if it is not a folder. One that can't be looked at is returned.
+    """
+    path = user_path(text).absolute()
+    with contextlib.suppress(PermissionError):  # what reads the folder reports it
+        if not path.is_dir():
+            what = "The path is not a folder" if path.exists() else "The folder does not exist"
+            raise UsageError(what, where=str(path), hint=hint)
+    return path
 
 
 def program_path(text: str) -> str:

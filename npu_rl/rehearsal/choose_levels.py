@@ -8,18 +8,16 @@ from pathlib import Path
 from typing import Literal
 
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
-from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.rehearsal import scale_npu_trainer, scale_recipe, scale_rollout
 from npu_rl.rehearsal.layout_report import NotRehearsed
+from npu_rl.rehearsal.level_names import LEVELS, require_level
 from npu_rl.rehearsal.scale_rollout import CASES, Case
 from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, TWICE, is_interrupted
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
-LEVELS = ("imports", "layout", "train", "rollout")
-SETS = ("all", "quick")
 _TRAINING = ("train", "rollout", "quick")
 QUICK_STEPS = 3
 VLLM_STANDINS = "0.9.1"
@@ -53,11 +51,7 @@ def require_possible(loaded: LoadedRecipe, level: str) -> None:
     Raises:
         UsageError: If there is no such level, or the recipe's trainer has keys of its own and the level trains.
     """
-    if level not in (*LEVELS, *SETS):
-        raise UsageError(
-            f"Unknown rehearsal level {level!r}{did_you_mean(level, [*LEVELS, *SETS])}",
-            hint=f"Levels: {', '.join(LEVELS)}; or all, or quick",
-        )
+    require_level(level)
     if level in _TRAINING and (error := _own_keys_obstacle(loaded, level)):
         raise error
 

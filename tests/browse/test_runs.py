@@ -107,7 +107,7 @@ def test_a_run_that_ends_while_it_is_read_was_running(runs: Runs) -> None:
 
 
 def test_an_empty_folder(runs: Runs) -> None:
-    assert "There is no run in" in runs("list").stderr
+    assert "No runs in" in runs("list").stderr
     assert runs.json("list")["runs"] == []
 
 
@@ -257,7 +257,7 @@ def test_an_older_record_names_what_is_missing(runs: Runs) -> None:
         assert f"missing: {folder}/{name}: missing" in text
     assert "There is no reward." in text
     assert runs.json("show", "old")["recipe"] == "RECIPE" and runs("compare", "old", "old").stdout
-    assert "There is no run nix" in runs("show", "nix", code=1).stderr
+    assert "Unknown run nix" in runs("show", "nix", code=1).stderr
 
 
 # -- compare -------------------------------------------------------------------------------------------

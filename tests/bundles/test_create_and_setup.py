@@ -204,4 +204,6 @@ def test_packages_of_the_host_are_named_where_the_others_are(stack: MadeStack, t
 
 def test_another_python_is_refused_with_the_options_of_this_command(stack: MadeStack, tmp_path: Path) -> None:
     words: list[str | Path] = ["bundle", "create", "quickstart", "-o", tmp_path / "q.tar", "--python", "3.7"]
-    assert_told(run_cli(words, clean_env(tmp_path)), "is not Python 3.7", "--python and --platform", code=2)
+    assert_told(
+        run_cli(words, clean_env(tmp_path)), "Unsupported host: Python 3.7", "--python and --platform", code=2
+    )

@@ -66,7 +66,7 @@ def test_version(tmp_path: Path) -> None:
     ("arguments", "code", "message"),
     [
         (["setup"], 2, "--manifest"),
-        (["setup", "--manifest", "quickstrat"], 1, "did you mean"),
+        (["setup", "--manifest", "quickstrat"], 2, "did you mean"),
         (["setup", "--manifest", "./nowhere.yaml"], 1, "no such manifest"),
         (["setup", "--manifest", "quickstart", "--jobs", "0"], 2, "--jobs"),
         (["setup", "--manifest", "quickstart", "--rewrite", "nonsense"], 2, "FROM=TO"),
@@ -139,7 +139,7 @@ def test_a_level_of_rehearsal_may_be_left_out(words: list[str], read: list[str])
 def test_every_level_may_be_written_after_a_space() -> None:
     """The command line has a list of its own, since importing the levels would cost every command."""
     from npu_rl.cli import _with_level
-    from npu_rl.rehearsal.choose_levels import LEVELS, SETS
+    from npu_rl.rehearsal.level_names import LEVELS, SETS
 
     for level in (*LEVELS, *SETS):
         assert _with_level(["train", "x", "--rehearse", level]) == ["train", "x", "--rehearse", level]

@@ -108,7 +108,7 @@ def test_a_signal_while_a_command_waits(
     if ignored:
         assert process.returncode == 0, errors
     else:
-        said = "npu-rl: Stopped; the same command goes on with what it has fetched.\n"
+        said = "npu-rl: Stopped; the same command continues with what it has fetched.\n"
         assert (process.returncode, errors) == (128 + number, said)
 
 
@@ -260,3 +260,15 @@ def test_a_current_folder_that_is_gone(
         assert "The current folder does not exist any more" in errors
         assert "cd" in errors.partition("next:")[2]
     assert ended("recipes", "check", "./mine.yaml")[0] == 1
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_an_interruption_has_the_number_of_its_signal(tmp_path: Path, number: signal.Signals) -> None:
+    """What records an interruption, as `train` in end.json, records the exit code of the command."""
+    code = (
+        "import os\nfrom npu_rl.cli import signals\nsignals.interrupt([])\n"
+        f"try: os.kill(os.getpid(), {number})\n"
+        "except KeyboardInterrupt as interrupt: print(*interrupt.args)\n"
+    )
+    done = run_program([sys.executable, "-c", code], env=clean_env(tmp_path))
+    assert done.stdout == f"{int(number)}\n"

@@ -167,6 +167,12 @@ def test_the_text_of_a_command_is_sentences(name: str) -> None:
     assert not FRAGMENT.match(body), body
 
 
+def test_the_help_of_an_option_stands_alone() -> None:
+    helps = {(name, one.name): one.help for name, command in LEAVES.items() for one in command.params}
+    starts = re.compile(r"(?:Such|Where|Which|Also|And|Or|Of|With|One|Whether it) ")
+    assert {place: text for place, text in helps.items() if starts.match(text)} == {}
+
+
 def test_the_groups_have_the_same_verbs() -> None:
     verbs = {name: set(TOP.get_command(None, name).commands) for name in ("manifests", "recipes", "patches")}
     assert set.intersection(*verbs.values()) == {"list", "show"}

@@ -26,7 +26,8 @@ def test_setup_ends_with_commands_that_work_when_pasted(stack: Stack, tmp_path: 
     done = ok(run_cli(["setup", "-m", stack.old, "-w", str(place)], stack.env))
     verify, activate, *others = next_lines(done.stdout)
     assert shlex.split(activate) == ["source", f"{place}/activate"]
-    assert [shlex.split(line)[:2] for line in others][-1] == ["npu-rl", "train"]
+    (last,) = others  # no bundled recipe is for this stack
+    assert shlex.split(last, comments=True) == ["npu-rl", "recipes", "list"] and "npu-rl train" in last
     program, *words = shlex.split(verify)
     assert program == "npu-rl"
     assert "equals its lock" in ok(run_cli(words, stack.env)).stdout
@@ -35,7 +36,7 @@ def test_setup_ends_with_commands_that_work_when_pasted(stack: Stack, tmp_path: 
 def test_an_up_to_date_workspace_gets_the_same_commands(stack: Stack, paths: WorkspacePaths) -> None:
     done = ok(run_cli(["setup", "-m", stack.old, "-w", str(paths.root)], stack.env))
     assert "nothing to do" in done.stdout
-    assert next_lines(done.stdout)[-1].startswith("npu-rl train ")
+    assert next_lines(done.stdout)[-1].startswith("npu-rl recipes list")
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,19 @@ def test_a_judged_recipe_goes_on_to_the_next_command(
 def test_a_recipe_with_an_error_gets_no_next_command(stack: Stack, tmp_path: Path) -> None:
     done = run_cli(["plan", "quickstart", "data.batch=7"], stack.env, tmp_path)
     assert done.returncode == 1 and not re.search("^Next:", done.stderr, re.MULTILINE)
+
+
+def test_a_run_that_does_not_exist_is_not_resumed(
+    stack: Stack, template: WorkspacePaths, tmp_path: Path
+) -> None:
+    """Nothing is verified before: this workspace is not even the recipe's."""
+    env = {**stack.env, "NPU_RL_RUNS": str(tmp_path)}
+    done = run_cli(["train", "quickstart", "-w", template.root, "--resume"], env, tmp_path)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"npu-rl: Unknown run quickstart\n  where: {tmp_path}\n"
+        "  next:  No run is recorded there; `npu-rl train RECIPE` without --resume begins one.\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_checkpoints_against_the_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
 def test_size_that_is_not_positive_is_refused(tmp_path: Path, option: str, value: str) -> None:
     shown = run_here(["plan", RECIPE, f"{option}={value}"], clean_env(tmp_path), tmp_path)
-    assert_told(shown, f"{option} needs a number above 0", code=2)
+    assert_told(shown, f"Invalid {option} ", "must be above 0", code=2)
 
 
 def test_quickstart_fits(tmp_path: Path) -> None:

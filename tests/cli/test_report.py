@@ -39,8 +39,8 @@ def test_a_folder_names_a_run_and_json_has_the_documented_keys(tmp_path: Path, e
 @pytest.mark.parametrize(
     ("words", "told", "code"),
     [
-        (["none"], "There is no run none", 1),
-        (["demo", "--against", "none"], "There is no run none", 1),
+        (["none"], "Unknown run none", 1),
+        (["demo", "--against", "none"], "Unknown run none", 1),
         (["demo", "--against", "published"], "No figures are published for the recipe quickstart", 2),
         (["demo", "-o", "runs"], "The output path is a folder", 2),
         (["demo", "-o", "none/report.html"], "The folder does not exist", 2),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import re
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.cli.colours import coloured
+from npu_rl.cli.folding import fold_long_lines
 from npu_rl.cli.show import _narrowed
 from tests.in_process import run_here
 from tests.support import clean_env, run_program
@@ -35,9 +37,7 @@ def test_an_error_has_colour_on_a_terminal_alone(tmp_path: Path) -> None:
     assert _SGR.sub("", shown) == plain
 
 
-@pytest.mark.parametrize(
-    "words", [["recipes", "list"], ["manifests", "list"], ["patches", "list"]], ids=" ".join
-)
+@pytest.mark.parametrize("words", [["recipes", "list"], ["manifests", "list"]], ids=" ".join)
 def test_a_list_fits_80_columns_and_is_one_line_an_entry_in_a_pipe(tmp_path: Path, words: list[str]) -> None:
     env = clean_env(tmp_path)
     shown = on_a_terminal(words, env, tmp_path).splitlines()
@@ -45,6 +45,76 @@ def test_a_list_fits_80_columns_and_is_one_line_an_entry_in_a_pipe(tmp_path: Pat
     piped = run_here(words, env).stdout
     assert " ".join(piped.replace(":", "").split()) == " ".join(" ".join(shown).replace(":", "").split())
     assert len(piped.splitlines()) < len(shown)
+
+
+def test_the_patches_fit_80_columns_with_their_versions(tmp_path: Path) -> None:
+    shown = on_a_terminal(["patches", "list"], clean_env(tmp_path), tmp_path).splitlines()
+    assert shown and max(map(len, shown)) <= 80
+    at = shown.index("  hf-rollout-repeats-once")
+    entry = " ".join(" ".join(shown[at + 1 : at + 6]).split())
+    assert "present in 0.5.0" in entry
+
+
+def test_a_long_reason_is_folded_and_a_command_is_not(tmp_path: Path) -> None:
+    words = ["recipes", "check", "quickstart", "rollout.zzzzzz=1"]
+    lines = on_a_terminal(words, clean_env(tmp_path), tmp_path).splitlines()
+    assert max(len(_SGR.sub("", line)) for line in lines) <= 80
+    words = ["verify", "-w", f"{tmp_path}/{'long-' * 20}name"]
+    shown = on_a_terminal(words, clean_env(tmp_path), tmp_path)
+    assert re.search(r"npu-rl setup --manifest NAME --workspace \S+name\n", shown)
+
+
+def test_a_misspelt_variable_of_ours_is_noted(tmp_path: Path) -> None:
+    done = run_here(["recipes", "show", "quickstart"], {**clean_env(tmp_path), "NPU_RL_STOER": "/x"})
+    assert (done.returncode, done.stderr) == (
+        0,
+        "note: nothing reads NPU_RL_STOER; did you mean NPU_RL_STORE?\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["manifests", "show", "deepseek-r1-zero"],
+        ["plan", "quickstart", "data.batch=7"],
+        ["doctor", "--manifest", "quickstart"],
+    ],
+    ids=" ".join,
+)
+def test_a_report_fits_80_columns(tmp_path: Path, words: list[str]) -> None:
+    """But for what is one word, such as a digest or an address, and for commands to copy."""
+    shown = _SGR.sub("", on_a_terminal(words, clean_env(tmp_path), tmp_path)).splitlines()
+    wide = [line for line in shown if len(line) > 80 and not re.search("npu-rl |pip ", line)]
+    assert [line for line in wide if max(map(len, line.split())) < 60] == []
+    assert len(shown) > 5
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        (
+            "  fix:   one two three four five six seven",
+            "  fix:   one two three four\n         five six seven",
+        ),
+        ("  where: one two three four five six", "  where: one two three four\n         five six"),
+        ("error[x] one two three four five six", "error[x] one two three four\n  five six"),
+        ("    one two three four five six seven", "    one two three four five\n      six seven"),
+        ("one  " + "x" * 40 + " two", "one\n     " + "x" * 40 + "\n     two"),
+        ("next: npu-rl setup --manifest quickstart", "next: npu-rl setup --manifest quickstart"),
+    ],
+)
+def test_a_long_line_is_folded_below_its_text(
+    line: str, expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    assert fold_long_lines(f"short\n{line}\n", _Terminal()) == f"short\n{expected}\n"
+    assert fold_long_lines(line, _Terminal()) == expected
+    assert fold_long_lines(line, io.StringIO()) == line
 
 
 def test_a_base_is_listed_before_its_variants(tmp_path: Path) -> None:

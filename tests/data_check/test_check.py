@@ -182,7 +182,7 @@ def test_a_reward_that_raises_or_is_not_python(
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (lambda folder: None, "There is no such folder"),
+        (lambda folder: None, "No such folder"),
         (lambda folder: folder.mkdir(), "has no train.parquet"),
         (lambda folder: [folder.mkdir(), (folder / "train.parquet").write_text("x")], "has no test.parquet"),
         (
@@ -239,14 +239,17 @@ def test_files_of_mindspeed_rl(tmp_path: Path) -> None:
     (one,) = report["findings"]
     assert code == 0 and one["fix"] == f"set {there}"
     assert check_packed(folder, there.replace("/data", "/prompts"))[2].count("prompts_packed_*_document.idx")
-    assert "There is no such folder" in check_packed(tmp_path / "none")[2]
+    assert "No such folder" in check_packed(tmp_path / "none")[2]
 
 
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda f: f["input_ids.bin"].write_bytes(b"1"), "document.bin has 1 bytes, and the index says 24"),
-        (lambda f: f["input_ids.bin"].unlink(), "document.bin is missing, and the index says 24"),
+        (
+            lambda f: f["input_ids.bin"].write_bytes(b"1"),
+            "document.bin has 1 bytes, but the index expects 24",
+        ),
+        (lambda f: f["input_ids.bin"].unlink(), "document.bin is missing, but the index expects 24"),
         (
             lambda f: f["labels.idx"].unlink(),
             "has no data_packed_labels_document.idx, which the trainer reads",

@@ -109,7 +109,7 @@ def test_a_parquet_of_other_columns(tmp_path: Path) -> None:
     [
         (lambda path: path.mkdir(), "The input is not a file"),
         (lambda path: os.mkfifo(path), "The input is not a file"),
-        (lambda path: None, "There is no such file"),
+        (lambda path: None, "No such file"),
     ],
 )
 def test_an_input_that_is_no_file(make: Callable[[Path], None], word: str, tmp_path: Path) -> None:

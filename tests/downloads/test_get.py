@@ -172,9 +172,12 @@ def test_an_index_that_is_none(text: str, tmp_path: Path) -> None:
 
 
 def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
-    for folder, word in ((tmp_path / "none", "no such folder"), (tmp_path, "has no files")):
+    for folder, code, word in (
+        (tmp_path / "none", 2, "The folder does not exist"),
+        (tmp_path, 1, "has no files"),
+    ):
         done = get("data", "gsm8k", "--to", folder, "--verify")
-        assert done.returncode == 1 and word in done.stderr
+        assert done.returncode == code and word in done.stderr
 
 
 def test_the_words_for_people(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def of_environment(judgement: Judgement) -> list[Finding]:
         ("HCCL_EXEC_TIMEOUT=10m", True, ["a number of seconds"], "set env.HCCL_EXEC_TIMEOUT to a number of seconds"),
         ("HCCL_EXEC_TIMEOUT=600s", True, ["'600s'"], "set env.HCCL_EXEC_TIMEOUT to 600"),
         ("HCCL_IF_BASE_PORT=99999", False, ["1024 to 65520"], "set env.HCCL_IF_BASE_PORT to 65520"),
-        ("HCCL_OP_EXPANSION_MODE=aiv", False, ["is none of AIV"], "set env.HCCL_OP_EXPANSION_MODE to AIV"),
+        ("HCCL_OP_EXPANSION_MODE=aiv", False, ["is not one of AIV"], "set env.HCCL_OP_EXPANSION_MODE to AIV"),
         ("TASK_QUEUE_ENABLE=3", False, ["0 to 2", "torch_npu"], "set env.TASK_QUEUE_ENABLE to 2"),
         ("TASK_QUEUE_ENABLE=on", True, ["whole number"], "set env.TASK_QUEUE_ENABLE to 1"),
         (
@@ -204,7 +204,9 @@ def test_a_value_that_is_fine_or_not_known_is_let_through(code: Path, said: str)
         ("RAY_DEDUP_LOG=0", "RAY_DEDUP_LOGS"),
         ("VERL_LOGING_LEVEL=INFO", "VERL_LOGGING_LEVEL"),
         ("VLLM_ATENTION_BACKEND=X", "VLLM_ATTENTION_BACKEND"),
+        ("VLLM_USE_V=1", "VLLM_USE_V1"),
         ("NPU_RL_KV_CACH_REUSE=0", "NPU_RL_KV_CACHE_REUSE"),
+        ("VLLM_USE_V=1", "VLLM_USE_V1"),
     ],
 )
 def test_a_typing_error_of_a_name(code: Path, said: str, right: str) -> None:

@@ -43,6 +43,15 @@ def test_all_faults_are_reported_at_once_in_order_of_lines(tmp_path: Path) -> No
     assert caught.value.exit_code == 1
 
 
+def test_a_misspelt_key_that_is_required_is_one_fault(tmp_path: Path) -> None:
+    path = tmp_path / "m.yaml"
+    path.write_text(MINIMAL.replace("device: cpu", "devise: cpu"), encoding="utf-8")
+    with pytest.raises(InvalidManifest) as caught:
+        load_manifest(str(path))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.message) == (("devise",), "unknown key; did you mean 'device'?")
+
+
 def test_a_null_is_reported_once(tmp_path: Path) -> None:
     path = tmp_path / "m.yaml"
     path.write_text(MINIMAL.replace("device: cpu", "device:"), encoding="utf-8")
@@ -55,7 +64,7 @@ def test_a_null_is_reported_once(tmp_path: Path) -> None:
 def test_an_unknown_name_lists_what_is_bundled(name: str) -> None:
     with pytest.raises(ManifestError, match="Unknown bundled manifest") as caught:
         load_manifest(name)
-    assert "bundled manifests: " in str(caught.value)
+    assert "`npu-rl manifests list` prints the names" in str(caught.value) and caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("path", ["./nobody.yaml", "a/\0.yaml", "x/" * 3000 + "y.yaml", "\udc80.yaml", "/"])

@@ -385,22 +385,22 @@ def spoken(text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "cause"),
     [
-        (NODE_DIED, "The node of a task, 10.99.7.3, left the Ray cluster"),
-        (spoken(NODE_DIED), "The node of a task, 10.99.7.3, left the Ray cluster"),
+        (NODE_DIED, "The node of a task left the Ray cluster (10.99.7.3)"),
+        (spoken(NODE_DIED), "The node of a task left the Ray cluster (10.99.7.3)"),
         (MARKED_DEAD + NODE_DIED, "The node 10.99.7.3 left the Ray cluster"),
         (
             "Task failed because the node it was running on is dead or unavailable. Node IP: 10.99.7.3, node ID: 5e1c.",
-            "The node of a task, 10.99.7.3, left the Ray cluster",
+            "The node of a task left the Ray cluster (10.99.7.3)",
         ),
-        (OLDER_STORE, "The process of another rank, on 10.99.7.3, is gone"),
-        (NCCL_RESET, "The process of another rank, on 10.99.7.3, is gone"),
-        (NCCL_CLOSED, "The process of another rank, on 10.99.7.3, is gone"),
+        (OLDER_STORE, "The process of another rank on 10.99.7.3 is gone"),
+        (NCCL_RESET, "The process of another rank on 10.99.7.3 is gone"),
+        (NCCL_CLOSED, "The process of another rank on 10.99.7.3 is gone"),
         (
             "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:317, remote process exited or there "
             "was a network error, NCCL version 2.21.5\nncclRemoteError: A call failed possibly due to a network "
             "error.\n"
             "Last error:\nsocketProgress: Connection closed by remote peer 10.99.7.3<42830>\n",
-            "The process of another rank, on 10.99.7.3, is gone",
+            "The process of another rank on 10.99.7.3 is gone",
         ),
         (OWNER_DIED, "The process on 10.99.7.3 that created an object of Ray is gone"),
         (spoken(OWNER_DIED), "The process on 10.99.7.3 that created an object of Ray is gone"),
@@ -431,31 +431,31 @@ def spoken(text: str) -> str:
             f"\x1b[36m(TaskRunner pid=12, ip=10.99.7.3)\x1b[0m {RAYLET_DIED}",
             "Ray's own process (raylet) on 10.99.7.3 died",
         ),
-        (NODE_DIED + RESET, "The process of another rank, on 10.99.7.3, is gone"),
-        (STORE, "The process of another rank, on 10.99.7.3, is gone"),
-        (spoken(STORE) + ONE_OF_RAYS, "The process of another rank, on 10.99.7.3, is gone"),
+        (NODE_DIED + RESET, "The process of another rank on 10.99.7.3 is gone"),
+        (STORE, "The process of another rank on 10.99.7.3 is gone"),
+        (spoken(STORE) + ONE_OF_RAYS, "The process of another rank on 10.99.7.3 is gone"),
         (
             "[c10d] sendBytes failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[node3]:29500): Connection reset by "
             "peer\n",
-            "The process of another rank, on node3, is gone",
+            "The process of another rank on node3 is gone",
         ),
-        (RESET.replace("10.99.7.3", "fe80::1%eth0"), "The process of another rank, on fe80::1%eth0, is gone"),
+        (RESET.replace("10.99.7.3", "fe80::1%eth0"), "The process of another rank on fe80::1%eth0 is gone"),
         (MARKED_DEAD, "The node 10.99.7.3 left the Ray cluster"),
         (MARKED_DEAD + DIED_WITH_ITS_NODE, "The node 10.99.7.3 left the Ray cluster"),
-        (DIED_WITH_ITS_NODE, "A worker died with its node, 10.99.7.3,"),
+        (DIED_WITH_ITS_NODE, "A worker died because its node left the Ray cluster (10.99.7.3)"),
         (
             DIED_WITH_ITS_NODE.replace("\tip: 10.99.7.3\n", ""),
-            "A worker died with its node, an unnamed node,",
+            "A worker died because its node left the Ray cluster (an unnamed node)",
         ),
-        (RESET, "The process of another rank, on 10.99.7.3, is gone"),
-        (RESET.replace("10.99.7.3", "fd00::3"), "The process of another rank, on fd00::3, is gone"),
+        (RESET, "The process of another rank on 10.99.7.3 is gone"),
+        (RESET.replace("10.99.7.3", "fd00::3"), "The process of another rank on fd00::3 is gone"),
         (
             "RuntimeError: Connection closed by peer [10.99.7.3]\n",
-            "The process of another rank, on 10.99.7.3, is gone",
+            "The process of another rank on 10.99.7.3 is gone",
         ),
         (
             "Failed to connect to ipv4:10.99.7.3:6379: recvmsg:Connection reset by peer\n",
-            "A process of Ray on 10.99.7.3",
+            "A Ray process on 10.99.7.3",
         ),
         (
             "grpc ipv6:%5B2001:db8::3%5D:6379: recvmsg:Connection reset by peer\n",

@@ -134,6 +134,8 @@ def test_the_command(tmp_path: Path) -> None:
         "proven": 0,
     }
     assert run_here(["patches", "lint", "nothing"], env, tmp_path).returncode == 2
+    near = run_here(["patches", "lint", "verl/0.5.1"], env, tmp_path)
+    assert "Did you mean the bundled patchset verl/0.5.0? npu-rl patches lint verl/0.5.0" in near.stderr
 
 
 def test_names_without_a_prefix_take_strip(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def test_the_command_fixes_and_keeps_mode_and_link(tmp_path: Path) -> None:
     (tmp_path / "x.patch").symlink_to(file)
     done = run_here(["patches", "lint", "x.patch", "--fix"], clean_env(tmp_path), tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "(fixed) [counts]" in done.stdout and "1 fixed" in done.stdout
+    assert "[counts]" in done.stdout and "\n  fixed\n" in done.stdout and "1 fixed" in done.stdout
     assert b"@@ -1 +1 @@" in file.read_bytes()
     assert (tmp_path / "x.patch").is_symlink() and os.stat(file).st_mode & 0o777 == 0o640
 

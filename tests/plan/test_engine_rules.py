@@ -73,7 +73,7 @@ def test_canns_scheduler_drops_what_is_preempted() -> None:
     fewer = broken(CANN, "rollout.memory_share=0.7", "rollout.max_sequences=8")["kv-cache-room"]
     assert "for 64 sequences of 4096" in fewer.figures
     ample = broken(CANN, "rollout.max_batched_tokens=4096", "rollout.memory_share=0.7")["kv-cache-room"]
-    assert ample.advice and "give way and are computed again" in ample.figures
+    assert ample.advice and "preempted and computed again" in ample.figures
 
 
 def test_a_prompt_longer_than_canns_step(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_options(versions: Versions, options: tuple[str, ...], words: tuple[str,
 def test_a_missing_version_and_an_unknown_component(versions: Versions) -> None:
     assert_told(versions.run("patches", "port", "up", "-m", "m.yaml"), "Missing option --to", code=2)
     told = versions.run("patches", "port", "vllm", "--to", "v2", "-m", "m.yaml")
-    assert_told(told, "Unknown component of m: vllm", "Components: up", code=2)
+    assert_told(told, "Unknown component of m: vllm", "Name one of these: up", code=2)
 
 
 def test_a_lock_that_is_missing_or_older_than_the_manifest(versions: Versions) -> None:

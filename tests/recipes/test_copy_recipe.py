@@ -71,7 +71,7 @@ def test_unknown_names_and_paths_are_refused() -> None:
 def test_a_disk_that_says_no_leaves_nothing(here: Path) -> None:
     (here / "file").write_text("no folder")
     for target in ("file/r.yaml", "nowhere/r.yaml"):
-        with pytest.raises(UsageError, match="There is no folder"):
+        with pytest.raises(UsageError, match="No such folder"):
             copy_recipe("quickstart", Path(target))
     long = Path("x" * 300 + ".yaml")
     with pytest.raises(HostError, match="too long"):

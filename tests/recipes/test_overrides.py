@@ -138,8 +138,19 @@ def test_invalid_argument_is_not_called_an_invalid_recipe() -> None:
         "Invalid argument 'rollout.temprature=1'",
         "  where: the command line",
         "  why:   rollout.temprature: unknown key; did you mean 'rollout.temperature'?",
-        "  next:  Write rollout.temperature for rollout.temprature.",
+        "  next:  Write rollout.temperature=1.",
     ]
+
+
+def test_an_old_name_with_a_letter_missing_is_recognised() -> None:
+    message = invalid("rollout.answer=4")
+    assert "unknown key; did you mean 'rollout.responses'?\n  next:  Write rollout.responses=4." in message
+
+
+def test_arguments_alone_give_the_exit_code_of_a_wrong_argument() -> None:
+    with pytest.raises(InvalidRecipe) as caught:
+        load_recipe("quickstart", ["steps=abc", "rollout.answer=4"])
+    assert caught.value.exit_code == 2
 
 
 def test_a_key_that_is_missing_after_an_override_is_missed_where_the_section_is() -> None:
@@ -162,7 +173,7 @@ def test_only_what_the_trainer_may_have_is_offered() -> None:
     assert "set with overrides.trainer.total_epochs=..." in message
     assert "set with overrides.algorithm.gamma=..." in message
     assert (
-        "overrides.data.no_such" not in message and "keys of the trainer itself stand under over" in message
+        "overrides.data.no_such" not in message and "keys of the trainer itself belong under over" in message
     )
 
 
@@ -181,10 +192,12 @@ def test_only_what_the_trainer_may_have_is_offered() -> None:
         ("lr=1", "a recipe has no key 'lr'; did you mean 'optimizer.lr'?"),
         ("micro_batch=1", "did you mean 'rollout.micro_batch' or 'actor.micro_batch' or 'reference.micro_batch'?"),
         ("stpes=1", "did you mean 'steps'?"),
-        ("qqqqqq=1", "a recipe has no key 'qqqqqq'"),
+        ("qqqqqq=1", "a recipe has no key 'qqqqqq'\n  next:  `npu-rl recipes schema` describes the keys"),
+        ("stepz=3", "did you mean 'steps'?\n  next:  Write steps=3."),
+        ("optimiser.lr=2", "next:  Write optimizer.lr=2, or overrides.optimiser.lr=2 if it is a key of the trainer."),
         ("optimiser.lr=1", "a recipe has no section 'optimiser'; did you mean 'optimizer.lr'?"),
         ("extends=quickstart", "the files are read before the command line"),
-        ("~trainer.x=1", "Hydra's ~ is not known here"),
+        ("~trainer.x=1", "Hydra's ~ is not supported"),
         ("a b.c=1", "is not a key of a trainer"),
         ("overrides.a b=1", "is not a key of a trainer"),
         ("+++a.b=1", "is not a key of a trainer"),

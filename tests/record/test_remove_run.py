@@ -93,7 +93,7 @@ def test_what_a_person_has_put_there_stays(root: Path, tmp_path: Path) -> None:
     left = {str(path.relative_to(record.folder)) for path in record.folder.rglob("*") if not path.is_dir()}
     assert left == {*mine[:-2]}
     assert (outside / "global_step_9").is_dir()
-    with pytest.raises(NpuRlError, match="There is no run demo"):
+    with pytest.raises(NpuRlError, match="Unknown run demo"):
         RunRecord.load(root, "demo")
     with pytest.raises(NpuRlError, match="taken by something that is not a run"):
         RunRecord.create(root, "demo", {})

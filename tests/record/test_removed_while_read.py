@@ -80,7 +80,7 @@ def each_moment(root: Path, action: Callable[[], None], outcome: str | None) -> 
 def test_there_is_no_such_run(root: Path, command: Callable[[str], None], outcome: str | None) -> None:
     errors = each_moment(root, lambda: command("demo"), outcome)
     assert errors and {type(error) for error in errors} == {NoSuchRun}
-    assert errors[0].what == "There is no run demo" and errors[0].exit_code == 1
+    assert errors[0].what == "Unknown run demo" and errors[0].exit_code == 1
 
 
 def test_list_skips_it(root: Path, capsys: pytest.CaptureFixture[str]) -> None:

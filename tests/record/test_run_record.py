@@ -239,7 +239,7 @@ def test_no_secret_is_written_anywhere(root: Path, monkeypatch: pytest.MonkeyPat
 
 def test_a_run_that_is_not_there_names_those_that_are(root: Path) -> None:
     RunRecord.create(root, "quickstart", {})
-    with pytest.raises(NpuRlError, match="no run quickstrat") as caught:
+    with pytest.raises(NpuRlError, match="Unknown run quickstrat") as caught:
         RunRecord.open(root, "quickstrat")
     assert "quickstart" in str(caught.value)
     with pytest.raises(NpuRlError, match="no run demo"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from multiprocessing.queues import SimpleQueue
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.cli.next_steps import STARTS_OVER
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.monitor.screen import PlainScreen
@@ -21,6 +23,7 @@ from npu_rl.training.run.prepare import Prepared
 from npu_rl.training.run.train import train
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
+from tests.support import clean_env, run_program
 from tests.training.fake_run import FakeRun
 from tests.training.processes import FORKS
 
@@ -107,6 +110,40 @@ def test_on_devices_it_is_refused_while_a_numbered_run_goes_on(folder: Path) -> 
         chosen(folder, "device=npu")
 
 
+INTERRUPTED = """
+import sys
+from pathlib import Path
+import npu_rl.cli as cli
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
+from npu_rl.cli.train import _train
+from tests.training.fake_run import FakeRun
+
+def run():
+    if_interrupted(STARTS_OVER)
+    folder = Path(sys.argv[1])
+    _train(FakeRun(folder, trainer=folder / "composes.py").prepared([]), False, False, None)
+    return 0
+
+cli._run = run
+cli.main()
+"""
+
+
+def test_an_interruption_before_the_record_names_no_run(tmp_path: Path) -> None:
+    """The process that composes the configuration sends the signal."""
+    (tmp_path / "composes.py").write_text(
+        "import os, signal, time\nos.kill(os.getppid(), signal.SIGTERM)\ntime.sleep(60)\n"
+    )
+    entry = (
+        "import hydra\n@hydra.main(config_path='config', config_name='ppo_trainer')\ndef main(config): ...\n"
+    )
+    lay(tmp_path / "code", {"verl/trainer/main_ppo.py": entry, "verl/trainer/config/ppo_trainer.yaml": ""})
+    done = run_program([sys.executable, "-c", INTERRUPTED, tmp_path], env=clean_env(tmp_path), timeout=300)
+    assert done.returncode == 143, done.stderr
+    assert done.stderr.splitlines()[-1] == f"npu-rl: {STARTS_OVER}"
+    assert "Recorded in" not in done.stderr and not (tmp_path / "runs").exists()
+
+
 def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:
     record = RunRecord.create(tmp_path, "demo", {}, claimed=True)
     seen = RunRecord.load(tmp_path, "demo")
@@ -118,3 +155,24 @@ def test_a_claim_ends_with_the_first_attempt(tmp_path: Path) -> None:
     attempt.end("done", 0)
     assert not seen.is_locked
     record.begin_attempt(["driver"], {}, {}, "schema: 1\n").end("done", 0)
+
+
+def test_resuming_a_run_that_does_not_exist_is_refused_before_the_configuration_is_composed(
+    folder: Path,
+) -> None:
+    shown = io.StringIO()
+    with pytest.raises(NpuRlError, match="own"):
+        begin_run(chosen(folder), PlainScreen(shown), resume=True)
+    assert "composing" not in shown.getvalue()
+
+
+def test_a_run_has_a_record_before_anything_refers_to_it(folder: Path) -> None:
+    seen: list[bool] = []
+    shown = io.StringIO()
+    train(
+        chosen(folder),
+        PlainScreen(shown),
+        on_record=lambda record: seen.append((record.folder / "run.json").is_file()),
+    )
+    assert seen == [True]
+    assert f"Recorded in {folder}/runs/own\n" in shown.getvalue()

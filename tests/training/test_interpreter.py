@@ -7,7 +7,12 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError
+from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.recipes.judgement.judge import MANIFEST_MISMATCH
+from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
+from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.training.run.interpreter import Interpreter, probe, require
+from npu_rl.training.run.prepare import _add_missing_packages
 
 
 def interpreter(
@@ -158,3 +163,19 @@ def test_for_gpus_the_packages_themselves_are_named_with_their_urls() -> None:
         require(lacking, ["vllm==0.8.5", f"flash_attn @ {wheel}"], extra="")
     assert f"-m pip install vllm==0.8.5 'flash_attn @ {wheel}'" in str(caught.value)
     assert "npu-rl[" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("rule", "reported"), [("unknown-key", True), (MANIFEST_MISMATCH, False)])
+def test_missing_packages_are_reported_with_a_refusal_unless_they_are_another_stacks(
+    rule: str, reported: bool
+) -> None:
+    loaded = load_recipe("quickstart")
+    found = loaded.finding(rule, Severity.ERROR, ("manifest",), "a fact", "do this")
+    refusal = RefusedRecipe(loaded.recipe, [found], [found])
+
+    def find() -> Interpreter:
+        raise HostError("The training interpreter lacks vllm", hint="Install it")
+
+    _add_missing_packages(refusal, find)
+    assert ("The training interpreter lacks vllm." in (refusal.why or "").splitlines()) is reported
+    assert (refusal.hint or "").splitlines() == (["Do this", "Install it"] if reported else ["Do this"])

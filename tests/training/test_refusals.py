@@ -50,10 +50,10 @@ def test_a_gpu_recipe_without_gpus(quickstart_workspace: Path, env: dict[str, st
     [
         (
             ["rollout.response=4"],
-            1,
+            2,
             ["Invalid argument 'rollout.response=4'", "did you mean 'rollout.responses'"],
         ),
-        (["optimizer.lr=fast"], 1, ["Invalid argument 'optimizer.lr=fast'", "must be a number"]),
+        (["optimizer.lr=fast"], 2, ["Invalid argument 'optimizer.lr=fast'", "must be a number"]),
         (["actor.parallel.tensor=2"], 1, ["actor.parallel.tensor has no effect with fsdp"]),
         (
             ["overrides.actor_rollout_ref.rollout.temperatur=1"],
@@ -71,10 +71,10 @@ def test_a_gpu_recipe_without_gpus(quickstart_workspace: Path, env: dict[str, st
         (["cluster.nodes=2", "--dry-run"], 1, ["Set cluster.nodes to 1"]),
         (
             ["cluster.address=nonsense"],
-            1,
+            2,
             ["Invalid argument 'cluster.address=nonsense'", "must be HOST:PORT"],
         ),
-        (["cluster.address=nonsense", "--dry-run"], 1, ["must be HOST:PORT"]),
+        (["cluster.address=nonsense", "--dry-run"], 2, ["must be HOST:PORT"]),
         (["model.make=null", "model.path=/nonexist"], 1, ["there is no folder '/nonexist'"]),
         (["env.HCCL_BUFFSIZE=300MB"], 1, ["next:  Set env.HCCL_BUFFSIZE to 300"]),
         (["env.VLLM_USE_V1=maybe", "--dry-run"], 1, ["(vllm/envs.py:", "Set env.VLLM_USE_V1 to 1 or 0"]),

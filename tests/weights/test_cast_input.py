@@ -75,7 +75,7 @@ PLANNED: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "key twice in the index": (duplicate_index_key, f"Invalid {INDEX}", INDEX),
     "a shard outside the folder": (escape_folder, "Invalid index of shards", INDEX),
     "no index": (lambda f: (f / INDEX).unlink(), "The folder has no weights in the safetensors format", "in"),
-    "no config": (lambda f: (f / "config.json").unlink(), "There is no config.json", "in"),
+    "no config": (lambda f: (f / "config.json").unlink(), "config.json is missing", "in"),
     "config is a list": (lambda f: (f / "config.json").write_text("[]") and None, "Invalid config.json", "config"),
     "no number of layers": (
         lambda f: change_json(f / "config.json", num_hidden_layers="61"), "Invalid config.json", "config.json",

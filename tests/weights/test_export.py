@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError
+from npu_rl.common.errors import HostError, NpuRlError, UsageError, WeightsError, WorkspaceError
 from npu_rl.training.record.locate_run import run_record
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import explained_while_running, run_checkpoint
@@ -256,9 +256,9 @@ def test_a_step_that_is_there_and_steps_that_are_not(record: RunRecord, tmp_path
 def test_a_run_by_its_name_or_its_folder(record: RunRecord, tmp_path: Path) -> None:
     assert run_record("first", record.folder.parent).id == record.id
     assert run_record(str(record.folder), None).id == record.id
-    with pytest.raises(UsageError, match="Unknown folder of run first"):
+    with pytest.raises(WorkspaceError, match="first is the name of a run"):
         run_record("first", None)
-    with pytest.raises(NpuRlError, match="There is no run second"):
+    with pytest.raises(NpuRlError, match="Unknown run second"):
         run_record("second", record.folder.parent)
 
 

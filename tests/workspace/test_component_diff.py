@@ -139,7 +139,7 @@ def test_the_same_patch_on_a_component_is_refused_with_the_way_out(laid: World) 
 def test_components_that_are_not_there_or_unchanged(laid: World) -> None:
     done = run(laid, "diff", "-w", "w", "--component", "other")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert_told(run(laid, "diff", "-w", "w", "--component", "upp"), "Components: up, other", code=2)
+    assert_told(run(laid, "diff", "-w", "w", "--component", "upp"), "Name one of these: up, other", code=2)
 
 
 def test_a_file_that_lies_in_two_places(world: World) -> None:

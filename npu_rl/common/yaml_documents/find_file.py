@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from npu_rl.common.errors import UsageError
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.document_kind import DocumentKind
 from npu_rl.common.yaml_documents.problems import shown
@@ -26,9 +27,11 @@ def find_bundled(kind: DocumentKind, name: str, where: str | None = None) -> Pat
     known = kind.bundled()
     if name in known:
         return known[name]
-    raise kind.error(
+    error = kind.error(
         f"Unknown bundled {kind.noun} {shown(name)}{did_you_mean(name, list(known))}",
         where=where,
-        why=f"bundled {kind.folder}: {', '.join(known) or 'none'}",
-        hint="Pass one of these names, or the path of a file (it contains '/' or ends in .yaml).",
+        hint=f"`npu-rl {kind.folder} list` prints the names. A path contains '/' or ends in .yaml.",
     )
+    if where is None:  # an argument of the command line, not a line of a file
+        error.exit_code = UsageError.exit_code
+    raise error

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from npu_rl.common.errors import NpuRlError
+from npu_rl.common.errors import NpuRlError, UsageError
 from npu_rl.common.printable import counted
 
 COMMAND_LINE = "command line: "
@@ -52,7 +52,10 @@ class Problem:
 
 
 class Invalid(NpuRlError):
-    """A file that does not follow its schema; `problems` has every error found."""
+    """A file that does not follow its schema; `problems` has every error found.
+
+    The exit code is that of a wrong argument if arguments caused all of them.
+    """
 
     noun: ClassVar[str]
 
@@ -65,17 +68,22 @@ class Invalid(NpuRlError):
             where = where if count == 1 else None  # each line of `why` has its place
         else:
             what = f"Invalid argument '{first.argument}'" if count == 1 else f"{count} invalid arguments"
-            where = COMMAND_LINE_PLACE
+            where, self.exit_code = COMMAND_LINE_PLACE, UsageError.exit_code
         why = first.without_place() if count == 1 else "\n".join(map(str, self.problems))
         super().__init__(what, where=where, why=why, hint=_fixes(self.problems))
 
 
 def _fixes(problems: Sequence[Problem]) -> str | None:
     """Return what to write for the unknown keys that have a likely spelling; None without any."""
-    found = [
-        f"Write {' or '.join(one.suggestions)} for {dotted(one.path)}." for one in problems if one.suggestions
-    ]
-    return "\n".join(found) or None
+    return "\n".join(_fix(one) for one in problems if one.suggestions) or None
+
+
+def _fix(problem: Problem) -> str:
+    """Return the argument to type instead, or the key to write instead of one in a file."""
+    key, _, value = problem.argument.partition("=")
+    if key == dotted(problem.path):
+        return f"Write {' or '.join(f'{name}={value}' for name in problem.suggestions)}."
+    return f"Write {' or '.join(problem.suggestions)} for {dotted(problem.path)}."
 
 
 def place(file: str, line: int) -> str:

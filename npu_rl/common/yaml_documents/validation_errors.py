@@ -52,8 +52,10 @@ def explain(
         suggest: Finds replacements of unknown keys.
     """
     misnamed: set[KeyPath] = set()  # entries that look like a misspelt name of the parent
-    for detail in error.errors(include_url=False):
-        if detail["loc"] in known:
+    details = error.errors(include_url=False)
+    replaced = _replaced_keys(details, model, suggest)
+    for detail in details:
+        if detail["loc"] in known or (detail["type"] == "missing" and dotted(detail["loc"]) in replaced):
             continue
         written = detail["loc"][:-1] if detail["loc"][-1:] == (_KEY,) else detail["loc"]
         path = layer.existing(written)
@@ -68,6 +70,12 @@ def explain(
             misnamed.add(path)
             fault = KeyFault(renamed_message)
         yield Problem(origin.file, origin.line, path, *fault)
+
+
+def _replaced_keys(details: Sequence[ErrorDetails], model: type[BaseModel], suggest: Suggest) -> set[str]:
+    """Return the keys that unknown keys probably misspell; that they are missing is the same fault."""
+    unknown = (detail["loc"] for detail in details if detail["type"] == "extra_forbidden")
+    return {name for path in unknown for name in _unknown_key(path, model, suggest).suggestions}
 
 
 def _misnamed_entry(
@@ -146,7 +154,7 @@ def _unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest) -> Key
     holder = _model_at(model, path[:-1])
     allowed = keys_of(holder) if holder else []
     near = nearest_names(str(path[-1]), allowed, 1)
-    message = f"unknown key{question(near)} (allowed: {', '.join(allowed)})"
+    message = f"unknown key{question(near)}" if near else f"unknown key (known keys: {', '.join(allowed)})"
     return KeyFault(message, tuple(dotted((*path[:-1], name)) for name in near))
 
 

@@ -83,7 +83,7 @@ def _make(folder: Path) -> str:
 def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
     """Return the files for training and validation: the recipe's file names, located in the folder."""
     if not folder.is_dir():
-        raise DataError("There is no such folder", where=str(folder), hint=_make(folder))
+        raise DataError("No such folder", where=str(folder), hint=_make(folder))
     found = []
     for named, default in ((loaded.recipe.data.train, TRAIN), (loaded.recipe.data.test, TEST)):
         names = dict.fromkeys(Path(path).name for path in named or ())
@@ -91,11 +91,11 @@ def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
         if not there and (folder / default).is_file():
             there = [folder / default]
         if not there:
-            listed = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+            listed = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "no files"
             raise DataError(
                 f"The folder has no {' and no '.join(names or [default])}",
                 where=str(folder),
-                why=f"It has {listed}.",
+                why=f"The folder has {listed}.",
                 hint=_make(folder),
             )
         found.append(there)

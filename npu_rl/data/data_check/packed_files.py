@@ -47,7 +47,7 @@ def read_packed_files(loaded: LoadedRecipe, folder: Path) -> tuple[list[TrainerF
     named = settings[key].value if key in settings else ""
     prefix = Path(named).name if isinstance(named, str) and named else "data"
     if not folder.is_dir():
-        raise DataError("There is no such folder", where=str(folder), hint=_MAKE)
+        raise DataError("No such folder", where=str(folder), hint=_MAKE)
     fields = settings.get(f"{key.rpartition('.')[0]}.{_FIELDS}")
     wanted = ["input_ids", *(fields.value if fields and isinstance(fields.value, list) else [])]
     indexes = {_field(path, prefix): path for path in sorted(folder.glob(f"{prefix}_packed_*_document.idx"))}
@@ -56,7 +56,7 @@ def read_packed_files(loaded: LoadedRecipe, folder: Path) -> tuple[list[TrainerF
         raise DataError(
             f"The folder has no {prefix}_packed_*_document.idx",
             where=str(folder),
-            why=f"{key} ends with {prefix}. It has {listed}.",
+            why=f"{key} ends with {prefix}. The folder has {listed}.",
             hint=_MAKE,
         )
     files = [_read(path) for path in indexes.values()]
@@ -103,7 +103,7 @@ def _read(index: Path) -> TrainerFile:
     there = data.stat().st_size if data.is_file() else None
     if there != expected:
         what = f"has {there} bytes" if there is not None else "is missing"
-        found.faults.append(f"{data.name} {what}, and the index says {expected}")
+        found.faults.append(f"{data.name} {what}, but the index expects {expected}")
     return found
 
 

@@ -151,7 +151,7 @@ def _opened(path: Path) -> BufferedReader:
     try:
         return open_file(path)
     except FileNotFoundError:
-        raise DataError("There is no such file", where=str(path), hint="Pass a file to --input.") from None
+        raise DataError("No such file", where=str(path), hint="Pass a file to --input.") from None
     except OSError as error:
         if path.exists() and not path.is_file():
             raise DataError(

@@ -57,7 +57,7 @@ def read_trainer_file(path: Path, prompt_key: str, source_key: str) -> TrainerFi
             opened = open_file(path)
         except FileNotFoundError:
             raise DataError(
-                "There is no such file",
+                "No such file",
                 where=str(path),
                 hint="Make it: npu-rl data prepare DATASET --input FILE --output DIR",
             ) from None

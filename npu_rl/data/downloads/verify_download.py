@@ -61,7 +61,7 @@ def verify_download(
         HostError: For errors of the disk.
     """
     if not folder.is_dir():
-        raise DataError("There is no such folder", where=str(folder), hint="Download into it first.")
+        raise DataError("No such folder", where=str(folder), hint="Download into it first.")
     found = VerifiedDownload(folder)
     stated = _stated(found)
     files = {path.relative_to(folder).as_posix(): path for path in _files(folder)}

@@ -168,15 +168,13 @@ class _EnvironmentCheck:
         elif near or of_tree:
             if self._reads.mentions(name):
                 return
-            near = near or near_name(name, self._reads.names)
+            near = near or near_name(name, self._reads.names) or name_with_digits(name, self._reads.names)
         if near:
             message = f"nothing reads {name}; did you mean {near}?"
             yield EnvironmentFault("environment-name", name, message, f"write env.{near} for env.{name}")
         elif of_tree:
-            meant = self._reads and name_with_digits(name, self._reads.names)
-            message = f"nothing in this tree reads {name}" + (f"; did you mean {meant}?" if meant else "")
-            fix = f"write env.{meant} for env.{name}" if meant else f"remove env.{name}"
-            yield EnvironmentFault("environment-name", name, message, fix, advice=True)
+            message = f"nothing in this tree reads {name}"
+            yield EnvironmentFault("environment-name", name, message, f"remove env.{name}", advice=True)
 
 
 def _to_json(faults: list[EnvironmentFault]) -> Any:

@@ -103,7 +103,9 @@ def one_of(*names: str, fold: bool = False, certain: bool = False) -> ValueCheck
         from npu_rl.common.yaml_documents.suggest import nearest
 
         listed = ", ".join(names)
-        return InvalidValue(f"is none of {listed}", nearest(value, names) or "", f"one of {listed}", certain)
+        return InvalidValue(
+            f"is not one of {listed}", nearest(value, names) or "", f"one of {listed}", certain
+        )
 
     return test
 

@@ -33,6 +33,7 @@ from npu_rl.recipes.sizing.plan_inputs import run_environment
 from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_keys.key_resolver import KeyResolver
 
+MANIFEST_MISMATCH = "workspace-manifest"
 _CLUSTER_ADDRESS = "cluster-address"
 _VALUE_RULES = (
     *("invalid-value", "unknown-key", "environment-value"),
@@ -272,11 +273,8 @@ def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list
     if loaded.stack or wanted == tree.manifest:
         return []
     message = f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}"
-    fix = (
-        f"name a workspace of {wanted} (npu-rl setup --manifest {loaded.recipe.manifest} --workspace DIR), "
-        f"or set manifest to {tree.bundled_manifest or 'the one that the workspace was set up from'}"
-    )
-    return [loaded.finding("workspace-manifest", Severity.ERROR, ("manifest",), message, fix)]
+    fix = f"pass --workspace DIR of {wanted}; set it up with npu-rl setup --manifest {loaded.manifest} --workspace DIR"
+    return [loaded.finding(MANIFEST_MISMATCH, Severity.ERROR, ("manifest",), message, fix)]
 
 
 def _renamed_keys(loaded: LoadedRecipe) -> Iterator[Finding]:

@@ -19,14 +19,12 @@ class AssembledTree:
 
     Attributes:
         manifest: Name of the manifest that it was set up from.
-        bundled_manifest: Its name in a recipe, if it is a bundled one.
         stack: The manifest facts in the workspace's lock; a recipe is also judged if this extends its manifest.
         setup_command: Sets the workspace up with another interpreter, for the trainer's own validation.
     """
 
     code: Path
     manifest: str
-    bundled_manifest: str | None = None
     stack: ManifestFacts | None = None
     setup_command: str = ""
 

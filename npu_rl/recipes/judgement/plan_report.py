@@ -83,10 +83,10 @@ def _uncounted_lines(judgement: Judgement) -> Iterator[str]:
     every = recipe.checkpoint.every
     keys = recipe.trainer.keys
     written = keys is not None and bool(keys.checkpoint.folder)
-    saved = "as the trainer's own configuration says" if every is None else f"every {every} steps"
+    saved = "as set in the trainer's own configuration" if every is None else f"every {every} steps"
     if every is not None and every > 0:
         saved = f"{recipe.steps // every} in {recipe.steps} steps, one every {every}"
-    where = "the run's folder" if written else "where the trainer's own configuration says"
+    where = "the run's folder" if written else "the folder of the trainer's own configuration"
     yield f"Checkpoints: {saved}, in {where}" + (f"; {gb(free)} are free there." if free and written else ".")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,19 +63,21 @@ def _place(target: Path | None, name: str) -> Path:
     if path.is_dir():
         path = path / name
     if path.suffix not in (".yaml", ".yml"):
-        hint = f"write {path}.yaml, or the path of a folder that exists"
+        hint = f"Write {path}.yaml, or the path of a folder that exists."
         raise UsageError(
-            f"{path} is not a valid name for a recipe", why="a recipe's file ends in .yaml", hint=hint
+            f"{path} is not a valid name for a recipe", why="The file name must end in .yaml.", hint=hint
         )
     if path.exists() or path.is_symlink():
         _refuse(path)
     if not path.parent.is_dir():
-        raise UsageError(f"There is no folder {path.parent}", hint=f"Make it first: mkdir -p {path.parent}")
+        raise UsageError(
+            f"No such folder: {path.parent}", hint=f"Create it: mkdir -p {shlex.quote(str(path.parent))}"
+        )
     return path
 
 
 def _refuse(path: Path) -> None:
-    raise UsageError(f"{path} is there already", hint="Name another file, or move that one away.")
+    raise UsageError(f"{path} already exists", hint="Name another file, or move that one away.")
 
 
 def _write_new(path: Path, raw: bytes) -> bool:

@@ -10,9 +10,10 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 
 from npu_rl.common.yaml_documents.problems import KeyPath
-from npu_rl.common.yaml_documents.suggest import did_you_mean, nearest, question
+from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.common.yaml_documents.validation_errors import model_of
 from npu_rl.recipes.recipe.recipe_fields import Key
+from npu_rl.recipes.recipe.renamed_keys import NEW_NAMES, current_path
 from npu_rl.recipes.recipe.schema import Recipe
 
 _SHARES = ("algorithm.gamma", "algorithm.lam")  # discounts, for which a recipe has no key
@@ -42,12 +43,6 @@ def recipe_key_of(trainer_key: str) -> str | None:
     return None
 
 
-def did_you_mean_key(key: str) -> str:
-    """Return `; did you mean 'optimizer.lr'?` for an unknown key, or an empty string if no key is similar."""
-    candidates = suggest_keys(key)
-    return question(candidates[:3]) if candidates else did_you_mean(key, [*sections(), *dotted_keys()])
-
-
 def suggest_keys(key: str) -> list[str]:
     """Return the recipe's keys that an unknown key may mean, most likely first: rollout.responses for `rollout.n`.
 
@@ -70,7 +65,8 @@ def suggest_keys(key: str) -> list[str]:
             found = whole or inside or (found if name == last else [])
         if found:
             return list(dict.fromkeys(found))
-    return []
+    old = nearest(key, map(".".join, NEW_NAMES), 0.9)  # rollout.answer and rollout.answers have 0.97
+    return [".".join(current_path(tuple(old.split("."))))] if old else []
 
 
 def suggested_key(path: KeyPath) -> str:

@@ -27,16 +27,16 @@ from npu_rl.common.yaml_documents.document import DEPTH_LIMIT, Document, Plain
 from npu_rl.common.yaml_documents.layers import Node, overlay
 from npu_rl.common.yaml_documents.problems import COMMAND_LINE, COMMAND_LINE_PLACE, KeyPath, Problem, shown
 from npu_rl.common.yaml_documents.quoted_text import Quoted
-from npu_rl.common.yaml_documents.suggest import nearest, question
+from npu_rl.common.yaml_documents.suggest import nearest, nearest_names, question
 from npu_rl.common.yaml_documents.validation_errors import KeyFault, unknown_key
-from npu_rl.recipes.recipe.key_map import did_you_mean_key, sections, suggest_keys, suggested_key
+from npu_rl.recipes.recipe.key_map import dotted_keys, sections, suggest_keys, suggested_key
 from npu_rl.recipes.recipe.recipe_paths import make_absolute
 from npu_rl.recipes.recipe.renamed_keys import RenamedKey, current_path, rename_keys
 from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
 from npu_rl.recipes.recipe.trainer_settings import OVERRIDES
 
 _NOTHING_TO_REMOVE = "the recipe doesn't set it, so there is nothing to remove"
-_TRAINERS_KEYS = "keys of the trainer itself stand under overrides"
+_TRAINERS_KEYS = "keys of the trainer itself belong under overrides"
 _NULL_HINT = "; null gives the trainer a null"
 
 TRAINER_NULL = Quoted("null")
@@ -64,6 +64,7 @@ _SHARED_SECTIONS = tuple(_TRAINER_KEYS_BY_SECTION)
 # By difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67.
 _SECTION_SIMILARITY = 0.8
 _SYNTAX_HINT = "Write key=value, such as optimizer.lr=1e-6; key=null removes the key."
+_KEYS_HINT = "`npu-rl recipes schema` describes the keys."
 
 
 @dataclass(frozen=True)
@@ -163,7 +164,7 @@ def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:
             override = _parse(text)
             path = current_path(override.path)
             if path in seen:
-                _refuse(text, f"the key is given twice, first by {_short(seen[path])}", "keep one")
+                _refuse(text, f"the key is given twice, first by {_short(seen[path])}", "Keep one of them.")
         except _InvalidArgument as fault:
             faults.append(fault)
         else:
@@ -184,12 +185,10 @@ def _parse(text: str) -> CommandLineOverride:
     try:
         value, places, null_words = read_value(raw)
     except NotYaml as error:
-        hint = "write it as in a recipe's file; in quotes if it holds signs of YAML, such as '\"a: b\"'"
+        hint = "Write it as in a recipe's file; in quotes if it holds signs of YAML, such as '\"a: b\"'"
         _refuse(text, f"the value can't be read: {error.why}", hint)
     if value is None and not raw.strip():
-        _refuse(
-            text, "it gives no value", f"{key}=null removes what the recipe says; {key}='\"\"' is empty text"
-        )
+        _refuse(text, "it gives no value", f"Write {key}=null to remove it, or {key}='\"\"' for empty text.")
     value = _trainer_value(path, value, null_words)
     return CommandLineOverride(text, path, value, tuple(places), null_words)
 
@@ -217,10 +216,10 @@ def _path(text: str, key: str) -> tuple[str, ...]:
     if len(parts) > DEPTH_LIMIT:
         _refuse(text, f"the key has more than {DEPTH_LIMIT} parts")
     if name.startswith("~"):
-        _refuse(text, "Hydra's ~ is not known here", f"write {name[1:]}=null to remove a key")
+        _refuse(text, "Hydra's ~ is not supported", f"Write {name[1:]}=null to remove the key.")
     first, rest = parts[0], parts[1:]
     if name == key and first == "extends":
-        _refuse(text, "the files are read before the command line", "write `extends:` into a recipe of yours")
+        _refuse(text, "the files are read before the command line", "Write `extends:` into a recipe.")
     if name == key and first == OVERRIDES:
         return (OVERRIDES, _trainer_key(text, ".".join(rest))) if rest else (OVERRIDES,)
     if name == key and first in sections():
@@ -231,14 +230,18 @@ def _path(text: str, key: str) -> tuple[str, ...]:
 
 
 def _refuse_unless_trainer_key(text: str, parts: tuple[str, ...]) -> None:
-    dotted = ".".join(parts)
+    dotted, value = ".".join(parts), f"={_short(text.partition('=')[2])}"
     if len(parts) == 1:
-        _refuse(text, f"a recipe has no key {shown(dotted)}{did_you_mean_key(dotted)}")
+        meant = suggest_keys(dotted)[:3] or nearest_names(dotted, [*sections(), *dotted_keys()], 1)
+        better = " or ".join(f"{name}{value}" for name in meant)
+        why = f"a recipe has no key {shown(dotted)}{question(meant)}"
+        _refuse(text, why, f"Write {better}." if meant else _KEYS_HINT)
     near = nearest(parts[0], sections(), _SECTION_SIMILARITY)
     if near:
         better = ".".join((near, *parts[1:]))
         why = f"a recipe has no section {shown(parts[0])}{question([better])}"
-        _refuse(text, why, f"if it is a key of the trainer, write overrides.{dotted}=...")
+        other = f"overrides.{dotted}{value} if it is a key of the trainer"
+        _refuse(text, why, f"Write {better}{value}, or {other}.")
 
 
 def _trainer_key(text: str, key: str) -> str:
@@ -276,9 +279,8 @@ def _usage_error(faults: Sequence[_InvalidArgument]) -> UsageError:
         what = f"Invalid argument '{_short(first.text)}'"
         return UsageError(what, where=COMMAND_LINE_PLACE, why=first.why, hint=first.hint)
     why = "\n".join(f"{_short(fault.text)}: {fault.why}" for fault in faults)
-    return UsageError(
-        f"{len(faults)} invalid arguments", where=COMMAND_LINE_PLACE, why=why, hint=_SYNTAX_HINT
-    )
+    hint = "\n".join(dict.fromkeys(fault.hint for fault in faults))
+    return UsageError(f"{len(faults)} invalid arguments", where=COMMAND_LINE_PLACE, why=why, hint=hint)
 
 
 def _short(text: str) -> str:

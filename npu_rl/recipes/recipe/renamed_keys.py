@@ -10,7 +10,7 @@ from npu_rl.common.yaml_documents.document import Document
 from npu_rl.common.yaml_documents.problems import place
 
 # "answers" meant responses here, and what is right or wrong about them everywhere else (issue 24).
-_NEW_NAMES: dict[tuple[str, ...], str] = {
+NEW_NAMES: dict[tuple[str, ...], str] = {
     ("rollout", "answers"): "responses",
     ("rollout", "validation", "answers"): "responses",
 }
@@ -27,12 +27,12 @@ class RenamedKey:
 
 def current_path(path: tuple[str, ...]) -> tuple[str, ...]:
     """Return a key path with the current name of its last key."""
-    return (*path[:-1], _NEW_NAMES.get(path, path[-1]))
+    return (*path[:-1], NEW_NAMES.get(path, path[-1]))
 
 
 def rename_keys(document: Document) -> Iterator[RenamedKey]:
     """Rename old keys of a document. If both names occur, both stay, and the old one is reported as unknown."""
-    for old in _NEW_NAMES:
+    for old in NEW_NAMES:
         new = current_path(old)
         if old not in document.lines or new in document.lines:
             continue
@@ -51,9 +51,9 @@ def rename_keys(document: Document) -> Iterator[RenamedKey]:
 
 def restore_old_names(content: dict[str, Any]) -> None:
     """Restore the old names of a recipe's keys, so that its digest equals that in existing records."""
-    for old in _NEW_NAMES:
+    for old in NEW_NAMES:
         holder: Any = content
         for part in old[:-1]:
             holder = holder.get(part, {})
-        if (new := _NEW_NAMES[old]) in holder:
+        if (new := NEW_NAMES[old]) in holder:
             holder[old[-1]] = holder.pop(new)

@@ -92,7 +92,7 @@ class Recipe(Strict):
         default=None, description="A bundled recipe or a relative path to start from; ~ removes a key of it."
     )
     manifest: f.Text = Field(description="The manifest whose tree this is for.")
-    device: Literal["npu", "cuda", "cpu"] = Field(description="What it runs on.")
+    device: Literal["npu", "cuda", "cpu"] = Field(description="The kind of device that it runs on.")
     steps: Annotated[f.Positive, key("trainer.total_training_steps")] = Field(description="Steps to train.")
     seed: Annotated[f.Whole, key("data.seed", megatron=f"{_A}.megatron.seed")] = Field(
         default=1, description="Seed of the data's order, of sampling and of made-up models and data."
@@ -104,7 +104,7 @@ class Recipe(Strict):
     trainer: Trainer = Field(default=Trainer(), description="The program that is run.")
     model: Model = Field(default=_ABSENT, description="The model that is trained.")
     data: Data = Field(default=_ABSENT, description="The prompts.")
-    reward: Reward = Field(default=Reward(), description="How a response is scored.")
+    reward: Reward = Field(default=Reward(), description="The reward of a response.")
     algorithm: Algorithm = Field(default=Algorithm(), description="The algorithm.")
     rollout: Rollout = Field(default=_ABSENT, description="How responses are generated.")
     actor: Actor = Field(default=_ABSENT, description="The policy that is trained.")

@@ -48,7 +48,7 @@ class Model(Strict):
             "qwen3-235b-a22b",
         ]
         | None
-    ) = Field(default=None, description="The published model it is, where its config.json is not at hand.")
+    ) = Field(default=None, description="The published model, if its config.json is not available.")
     trust_remote_code: Annotated[f.Switch | None, key(f"{_M}.trust_remote_code")] = Field(
         default=None, description="Run code that comes with the model."
     )

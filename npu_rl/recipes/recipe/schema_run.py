@@ -99,7 +99,7 @@ class PhaseWatch(Strict):
     phase_timeout: f.AboveZero = Field(
         default=120.0,
         description="Seconds that each phase of a step has at least: beyond that and three times its longest so far an "
-        "alarm tells where each rank is. The first of a phase has three times the estimate of `npu-rl plan`, 1,800 "
+        "alarm reports where each rank is. The first of a phase has three times the estimate of `npu-rl plan`, 1,800 "
         "seconds at most and where there is none; or these, if they are more.",
     )
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, TypeVar
 
 from npu_rl.common.bounded import open_file
 from npu_rl.common.disk import disk_errors
-from npu_rl.common.errors import BundleError, LockError
+from npu_rl.common.errors import BundleError, LockError, UsageError
 from npu_rl.stack.bundles.bundle_facts import BundleFacts, content_id, parse_facts, parse_list
 from npu_rl.stack.bundles.bundle_names import FACTS, LIST, SIGNATURE, is_member_name
 from npu_rl.stack.bundles.bundle_signature import LARGEST_SIGNATURE, verify
@@ -76,7 +76,14 @@ def open_bundle(path: Path, allowed_signers: Path | None = None) -> Iterator[Ope
     Raises:
         BundleError: If anything is not as it should be.
         HostError: If the file can't be read.
+        UsageError: If it does not exist.
     """
+    if not path.exists():
+        raise UsageError(
+            "No such bundle",
+            where=str(path.absolute()),
+            hint="Create one: npu-rl bundle create MANIFEST -o FILE",
+        )
     with disk_errors(path):
         file = open_file(path)
     with file:

@@ -47,7 +47,7 @@ def _base(python: str) -> TargetPython:
     program = shutil.which(f"python{python}")
     if program is None:
         raise HostError(
-            f"There is no Python {python} to make an environment with",
+            f"Python {python} is missing, to make the environment with",
             why=f"npu-rl runs with another, and PATH has no python{python}.",
             hint=f"Install Python {python}, then run again.",
         )

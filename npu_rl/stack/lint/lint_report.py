@@ -35,11 +35,12 @@ class LintFinding:
     fixed: bool = False
 
     def text(self) -> str:
-        """Return the finding for people: one line, and the evidence below it."""
+        """Return the finding as every command prints it: id and fact; place, with the evidence below it; fix."""
         place = f"{self.patch}:{self.line}" if self.line else self.patch
-        fix = " (fixed)" if self.fixed else f"; fix: {self.fix}" if self.fix else ""
-        head = f"{self.severity.value}: {place}: {self.message}{fix} [{self.rule}]"
-        return "\n".join([head, *(f"    {line}" for line in self.why.splitlines())])
+        fix = "fixed" if self.fixed else f"fix: {self.fix}" if self.fix else ""
+        lines = [f"{self.severity.value}[{self.rule}] {self.message}", f"  at {place}"]
+        lines += [f"    {line}" for line in self.why.splitlines()]
+        return "\n".join([*lines, f"  {fix}"] if fix else lines)
 
     def to_json(self) -> dict[str, Any]:
         """Return plain data."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import PatchError, UsageError
 from npu_rl.common.yaml_documents.finding import Severity
+from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.stack.lint.lint_report import LintFinding, error_finding
 from npu_rl.stack.patches.series import (
     SERIES,
@@ -25,20 +26,31 @@ _NUMBER = re.compile(r"(\d+)-")
 def find_patches(place: Path) -> tuple[list[PatchSource], list[LintFinding]]:
     """Return the patches of a file, a folder or a bundled patchset such as `verl/0.5.0`, and findings about the order.
 
-    Raises UsageError if there is no such file or folder.
+    Raises UsageError if it is none of them.
     """
-    if not place.exists() and not place.is_absolute() and (data_root() / "patchsets" / place).exists():
-        place = data_root() / "patchsets" / place
+    root = data_root() / "patchsets"
+    if not place.exists() and not place.is_absolute() and (root / place).exists():
+        place = root / place
     if place.is_dir():
         return _patches_of_folder(place)
     source = read_patch(place)
     if source is None:
         raise UsageError(
-            "There is no such patch or folder",
+            "No such patch or folder",
             where=str(place),
-            hint="Name a patch, a folder of patches, or a bundled patchset: npu-rl patches lint verl/0.5.0",
+            hint=_existing(place),
         )
     return [source], []
+
+
+def _existing(place: Path) -> str:
+    """Return the bundled patchset that was probably meant, or the form of a name."""
+    root = data_root() / "patchsets"
+    known = [str(path.relative_to(root)) for path in root.glob("*/*") if path.is_dir()]
+    near = nearest(str(place), known)
+    if near:
+        return f"Did you mean the bundled patchset {near}? npu-rl patches lint {near}"
+    return "Name a patch, a folder of patches, or a bundled patchset: npu-rl patches lint verl/0.5.0"
 
 
 def _patches_of_folder(folder: Path) -> tuple[list[PatchSource], list[LintFinding]]:

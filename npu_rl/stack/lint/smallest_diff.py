@@ -66,7 +66,7 @@ def smaller_diffs(texts: list[ChangedText]) -> Iterator[LintFinding]:
     for text, needed in zip(texts, _needed(texts), strict=True):
         if needed < text.changed:
             message = f"{text.what} changes {text.changed} lines, and `git diff --minimal` {needed}"
-            fix = "write the patch anew with `git diff --minimal`"
+            fix = "write the patch again with `git diff --minimal`"
             yield LintFinding("minimal", Severity.ADVICE, text.patch, text.line, message, fix=fix)
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
 _NAME = re.compile(r"\d{4}-[a-z0-9-]+\.patch")
-_AGAIN = "Make the lock anew (npu-rl lock --manifest M), then port."
+_AGAIN = "Lock again, then port: npu-rl lock --manifest M"
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
     name = loaded.manifest.name
     if component not in lock.components or component not in loaded.manifest.components:
         known = ", ".join(loaded.manifest.components)
-        raise UsageError(f"Unknown component of {name}: {component}", hint=f"Components: {known}")
+        raise UsageError(f"Unknown component of {name}: {component}", hint=f"Name one of these: {known}")
     if loaded.digest != lock.manifest_digest:
         raise LockError(f"{name} has changed since its lock was made", where=str(loaded.path), hint=_AGAIN)
     if not lock.components[component].patches:

@@ -93,7 +93,7 @@ def choose_target(
         if (one.python, one.machine) == (python, machine):
             return one
     raise UsageError(
-        f"The manifest's host is not Python {python} on {machine}",
-        why=f"Its `host` and `device` allow Python {', '.join(pythons)} on {' and '.join(machines)}.",
+        f"Unsupported host: Python {python} on {machine}",
+        why=f"The manifest's `host` and `device` allow Python {', '.join(pythons)} on {' and '.join(machines)}.",
         hint=f"Choose one of these: {' and '.join(options)}.",
     )

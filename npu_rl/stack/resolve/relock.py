@@ -46,7 +46,7 @@ def write(options: Options, update: list[str]) -> tuple[Lock, Path]:
     if unknown:
         raise UsageError(
             f"Unknown component of {loaded.manifest.name}: {', '.join(unknown)}",
-            hint=f"Components: {', '.join(loaded.manifest.components)}",
+            hint=f"Name one of these: {', '.join(loaded.manifest.components)}",
         )
     earlier = lock_model.read(target) if update else None
     keep = [name for name in loaded.manifest.components if update and name not in update]

@@ -74,7 +74,8 @@ def _number(variable: Variable) -> float:
         value = math.nan
     if not 0 <= value <= 86400:
         raise UsageError(
-            f"Invalid value of {variable.name}: not a number from 0 to 86400", why=f"It is {text!r}."
+            f"Invalid {variable.name}={text!r}: must be a number from 0 to 86400",
+            hint=f"export {variable.name}={variable.default}, or unset it.",
         )
     return value
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from npu_rl.common.bounded import open_file
+from npu_rl.common.disk import store_hint
 from npu_rl.common.errors import HostError, SourceError
 from npu_rl.stack.sources.pip_config import PipSettings
 from npu_rl.stack.sources.sdist_search import (
@@ -234,11 +235,9 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        hint = store_hint(error.errno or 0, str(path)) or "Free some space, or make the folder writable."
         raise HostError(
-            "The download can't be written",
-            where=str(path),
-            why=error.strerror,
-            hint="Free some space, or make the folder writable.",
+            "The download can't be written", where=str(path), why=error.strerror, hint=hint
         ) from error
 
 

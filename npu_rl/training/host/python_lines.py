@@ -61,7 +61,8 @@ def _unreadable(python: TrainingPython, wanted: WantedHost) -> DoctorLine:
     )
     return DoctorLine(
         "python", state, "training interpreter", f"{named}: {python.problem}", want,
-        f"{python.path or 'python3'} --version", "Name the one with torch: --python P",
+        f"{python.path or 'python3'} --version",
+        "If that command works, try again; else name another interpreter: --python P",
     )  # fmt: skip
 
 

@@ -196,14 +196,16 @@ def _ray(host: HostDescription, wanted: WantedHost, npu: bool) -> Iterator[Docto
 
 
 def _clock(host: HostDescription) -> DoctorLine:
-    found = {True: "kept by a daemon", False: "kept by nothing", None: "not known"}[host.network.synchronized]
+    found = {True: "set by a daemon", False: "not set by a daemon", None: "not known"}[
+        host.network.synchronized
+    ]
     state = {True: OK, False: NOTE, None: UNKNOWN}[host.network.synchronized]
     fix = (
         "Start chronyd or systemd-timesyncd: logs of nodes can't be compared otherwise."
         if state == NOTE
         else ""
     )
-    return DoctorLine("clock", state, "clock", found, "kept by a daemon", "timedatectl", fix)
+    return DoctorLine("clock", state, "clock", found, "set by a daemon", "timedatectl", fix)
 
 
 def _disks(host: HostDescription, kind: MachineKind) -> Iterator[DoctorLine]:

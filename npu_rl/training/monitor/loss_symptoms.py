@@ -28,7 +28,7 @@ LOST_NODES = (
     ),
     symptom(
         rf"(?:\bip: {ADDRESS}\s*\n[^\n]{{0,200}})?The actor died because its node has died",
-        "A worker died with its node, {address}, which left the Ray cluster.",
+        "A worker died because its node left the Ray cluster ({address}).",
         _LOST_HINT,
         "ray/exceptions.py@2.42.1",
         "The actor died because its node has died.",
@@ -37,7 +37,7 @@ LOST_NODES = (
         # newer Ray: "Task failed because the node it was running on is dead or unavailable. Node IP: "
         r"(?:was|is) dead or unavailable\."
         rf"(?:(?:[^\n]{{0,200}}\n){{0,3}}?[^\n]{{0,200}}?\b[Nn]ode IP: {ADDRESS}(?=[,\s]))?",
-        "The node of a task, {address}, left the Ray cluster.",
+        "The node of a task left the Ray cluster ({address}).",
         _LOST_HINT,
         "ray/_raylet.so@2.42.1",
         "Task failed due to the node (where this task was running) was dead or unavailable. The node IP: 10.0.0.3,",
@@ -62,7 +62,7 @@ LOST_NODES = (
     ),
     symptom(
         rf"(?:Read|Write) error \[{ADDRESS}\](?::\d+)?: Connection reset by peer",
-        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
         GONE_RANK_HINT,
         "Mooncake#842, gloo/transport/tcp/pair.cc of torch@2.13.0",
         "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:535] Read error [10.1.3.122]:42916: "
@@ -70,7 +70,7 @@ LOST_NODES = (
     ),
     symptom(
         rf"Connection closed by peer \[{ADDRESS}\]",
-        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
         GONE_RANK_HINT,
         "gloo/transport/tcp/pair.cc of torch@2.13.0",
         "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by "
@@ -81,7 +81,7 @@ LOST_NODES = (
         r"(?:Connection closed by remote peer"
         r"|Call to \w+ (?:from|to)(?=[^\n]{0,120} failed ?: (?:Connection reset by peer|Broken pipe)))"
         rf" {ADDRESS}<\d+>",
-        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
         GONE_RANK_HINT,
         "nccl#1920, #1232",
         "gpu-server320 [5] misc/socket.cc:46 NCCL WARN socketProgressOpt: Call to send to 10.44.137.149<52905> failed "
@@ -89,7 +89,7 @@ LOST_NODES = (
     ),
     symptom(
         rf"\bipv[46]:(?:%5B|\[)?{ADDRESS}(?:%5D|\])?:\d+(?=[^\w.:%]|:\s)[^\n]{{0,200}}Connection reset by peer",
-        "A process of Ray on {address} is gone: it died, or its node or the network to it did.",
+        "A Ray process on {address} is gone: the process or its node died, or the network failed.",
         _LOST_HINT,
         "ray#24466, grpc of ray@2.42.1",
         '"description":"Error received from peer ipv4:10.96.58.42:50051","file":"src/core/lib/surface/call.cc",'
@@ -122,7 +122,7 @@ DEAD_PROCESSES = (
     symptom(
         r"actor is temporarily unavailable: "
         rf"(?:[^\n]{{0,500}}?\bipv[46]:(?:%5B|\[)?{ADDRESS}(?:%5D|\])?:\d+(?=[:;\s]))?",
-        "A worker on {address} does not answer: it died, or its node or the network to it did.",
+        "A worker on {address} does not answer: the worker or its node died, or the network failed.",
         GONE_RANK_HINT,
         "ray#59626, ray/exceptions.py@2.42.1",
         "ray.exceptions.ActorUnavailableError: The actor c5d60362068042d8669d510501000000 is unavailable: The actor is "

@@ -230,7 +230,7 @@ NETWORK = (
         # Torch up to 2.9 writes "failed to recv".
         rf"remote=\[(?:::ffff:)?{ADDRESS}\]:\d+\): "
         r"(?:Connection reset by peer|Broken pipe|[Ff]ailed to (?:recv|send), \w+ 0 bytes)",
-        "The process of another rank, on {address}, is gone: it died, or its node or the network to it did.",
+        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
         GONE_RANK_HINT,
         "torch/csrc/distributed/c10d/TCPStore.cpp of torch@2.13.0",
         "[c10d] recvValue failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[10.0.0.3]:29500): Connection reset by "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npu_rl.common.errors import UsageError
+from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.user_path import user_path
 from npu_rl.training.record.run_errors import NoSuchRun
 from npu_rl.training.record.run_record import RunRecord
@@ -18,7 +18,7 @@ def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
         runs: The folder of run records; None if there is no workspace.
 
     Raises:
-        UsageError: If it is a name, and no folder of runs is known.
+        WorkspaceError: If it is a name, and no folder of runs is known.
         NoSuchRun: If it is the name of a folder here, and not of a run in the folder of runs.
     """
     folder = user_path(run)
@@ -31,9 +31,10 @@ def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
             f"There is no run {run}", where=str(runs), hint=f"The record in this folder is ./{run}"
         )
     if runs is None:
-        raise UsageError(
-            f"Unknown folder of run {run}",
-            why="No workspace found here, and NPU_RL_RUNS is not set.",
+        raise WorkspaceError(
+            "No workspace found here or in a parent folder",
+            where=str(Path.cwd()),
+            why=f"{run} is the name of a run, and runs are recorded in workspaces. NPU_RL_RUNS is not set.",
             hint="Pass the workspace with --workspace, or the run's folder.",
         )
     return runs, run
@@ -43,7 +44,7 @@ def run_record(run: str, runs: Path | None) -> RunRecord:
     """Return the record of a run found by `locate_run`.
 
     Raises:
-        UsageError: As `locate_run`.
-        NpuRlError: If there is no such run.
+        WorkspaceError: As `locate_run`.
+        NoSuchRun: If the run is missing.
     """
     return RunRecord.load(*locate_run(run, runs))

@@ -102,9 +102,9 @@ def no_such_run(root: Path, name: str) -> NoSuchRun:
     near = nearest_names(name, known, 3)
     more = "" if near or len(known) <= 5 else f" and {len(known) - 5} more"
     return NoSuchRun(
-        f"There is no run {name}",
+        f"Unknown run {name}",
         where=str(root),
         hint=f"Existing runs: {', '.join(near or known[:5])}{more}"
         if known
-        else "None is recorded there; `npu-rl train RECIPE` without --resume begins one.",
+        else "No run is recorded there; `npu-rl train RECIPE` without --resume begins one.",
     )

@@ -99,7 +99,7 @@ def _tiles(run: GatheredRun) -> Markup:
 def alarm_section(run: GatheredRun) -> Markup:
     """Return the section with every alarm and its step."""
     if not run.alarms:
-        return section("Alarms", "alarms", tag("p", "None was raised.", class_="soft"))
+        return section("Alarms", "alarms", tag("p", "No alarms.", class_="soft"))
     rows = [
         (
             "before the first" if alarm.step is None else str(alarm.step),

@@ -146,7 +146,7 @@ def _signals() -> Iterator[list[int]]:
     def note(number: int, frame: FrameType | None) -> None:
         del frame
         if received:
-            raise KeyboardInterrupt
+            raise KeyboardInterrupt(number)
         received.append(number)
 
     if threading.current_thread() is not threading.main_thread():

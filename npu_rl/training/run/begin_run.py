@@ -49,6 +49,8 @@ def begin_run(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Be
         NpuRlError: If the configuration is refused, or the run can't be resumed.
     """
     runs = runs_folder(prepared.paths)
+    if resume:  # before the configuration is composed, which takes a while
+        RunRecord.open(runs, prepared.recipe.name)
     while True:
         screen.stage("composing the configuration")
         # Before the record is created, since Hydra may refuse the recipe.
@@ -62,7 +64,6 @@ def begin_run(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Be
             if loaded.recipe.name == prepared.recipe.name:
                 raise
             prepared = replace(prepared, loaded=loaded)
-            screen.note(f"Recorded in {runs / loaded.recipe.name}")
 
 
 def first_command(prepared: Prepared, runs: Path) -> Command:

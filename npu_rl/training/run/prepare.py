@@ -17,7 +17,7 @@ from npu_rl.common.masking import Secrets, masked_value
 from npu_rl.common.process import run_quietly
 from npu_rl.common.user_path import user_path
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.judgement.judge import judge
+from npu_rl.recipes.judgement.judge import MANIFEST_MISMATCH, judge
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe, refusal_lines
 from npu_rl.recipes.recipe.derived_recipe import derive_recipe
@@ -41,7 +41,7 @@ from npu_rl.training.run.ray_start import ray_needs
 from npu_rl.training.run.sufficient_interpreter import installing, sufficient_interpreter
 from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.folder.locked_manifest import locked_facts
-from npu_rl.workspace.folder.receipt import bundled_manifest, validation_command
+from npu_rl.workspace.folder.receipt import validation_command
 from npu_rl.workspace.folder.workspace_path import check_path
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.expected_digest import Expected
@@ -223,7 +223,7 @@ def prepare(
     command = ""
     if recipe.trainer.validate_ is not None:
         command = validation_command(paths, report.receipt.setup)
-    tree = AssembledTree(paths.code, stack.name, bundled_manifest(report.receipt.setup), stack, command)
+    tree = AssembledTree(paths.code, stack.name, stack, command)
     machine = None if rehearse or dry_run else _this_machine(paths, root)
 
     @cache
@@ -334,11 +334,17 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
 
 
 def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
-    """Add missing packages to a refusal, so that they can be installed while the rest is corrected."""
+    """Add missing packages to a refusal, so that they can be installed while the rest is corrected.
+
+    Those of a workspace that is not the recipe's are not what it needs.
+    """
+    if any(found.rule == MANIFEST_MISMATCH for found in refusal.findings):
+        return
     try:
         find_interpreter()
     except HostError as lacking:
-        refusal.hint = "\n".join(filter(None, (refusal.hint, f"{lacking.what}.", lacking.hint)))
+        refusal.why = "\n".join(filter(None, (refusal.why, f"{lacking.what}.")))
+        refusal.hint = "\n".join(filter(None, (refusal.hint, lacking.hint)))
     except NpuRlError:
         return  # reported once the recipe is right
 

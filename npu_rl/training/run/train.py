@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import signal
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,14 +121,25 @@ class TransferLimits:
     later: float
 
 
-def train(prepared: Prepared, screen: Screen, *, resume: bool = False) -> TrainedRun:
+def train(
+    prepared: Prepared,
+    screen: Screen,
+    *,
+    resume: bool = False,
+    on_record: Callable[[RunRecord], None] = lambda _: None,
+) -> TrainedRun:
     """Run the recipe to its end; with `resume`, from its newest checkpoint.
+
+    Args:
+        on_record: Called when the run has a record, before its attempt.
 
     Raises RunFailed if the trainer fails or misses the goal, RunStopped if the user or the system stops the run, and
     NpuRlError if the record exists or can't be continued.
     """
     begun = begin_run(prepared, screen, resume=resume)
     with begun.record.claim:
+        on_record(begun.record)
+        screen.note(f"Recorded in {begun.record.folder}")
         return run_attempt(begun.prepared, begun.record, begun.config, screen, resume=resume)
 
 
@@ -199,8 +211,8 @@ def run_attempt(
                 lines=_step_lines(recipe),
                 stop_after=stop_after,
             )
-    except KeyboardInterrupt:
-        attempt.close("stopped", None, 130)
+    except KeyboardInterrupt as interrupt:  # with the signal's number, but for Python's own at SIGINT
+        attempt.close("stopped", None, 128 + next(iter(interrupt.args), signal.SIGINT))
         raise
     except (NpuRlError, OSError) as error:
         attempt.close("failed", None, getattr(error, "exit_code", 1), error=error)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.manifest.schema import PatchEntry
 
 _LARGEST_SERIES = 1 << 20
-AGAIN = "Make the lock and the workspace anew with npu-rl lock and npu-rl setup before you export."
+AGAIN = "Lock again and set the workspace up again before you export: npu-rl lock, npu-rl setup"
 
 
 @dataclass(frozen=True)

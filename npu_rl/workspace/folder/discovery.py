@@ -18,18 +18,24 @@ from npu_rl.common.user_path import user_path
 from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
 
-def open_workspace(named: Path | None, notify: Callable[[str], None]) -> WorkspacePaths:
+def open_workspace(
+    named: Path | None, notify: Callable[[str], None], manifest: str = "NAME"
+) -> WorkspacePaths:
     """Return the workspace found by `find_workspace`, after waiting for a running setup.
+
+    Args:
+        manifest: The manifest to set up where there is no workspace, if the command knows it.
 
     Raises:
         WorkspaceError: If there is none, if it is another user's, or if its setup was interrupted.
     """
     paths = open_workspace_if_any(named, notify)
     if paths is None:
+        known = "" if manifest != "NAME" else " (npu-rl manifests list)"
         raise WorkspaceError(
             "No workspace found here or in a parent folder",
             where=str(Path.cwd()),
-            hint="Pass one with --workspace DIR, or set one up: npu-rl setup --manifest NAME",
+            hint=f"Set one up: npu-rl setup --manifest {shlex.quote(manifest)}{known}\nOr pass one: --workspace DIR",
         )
     return paths
 

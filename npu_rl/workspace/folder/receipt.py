@@ -112,6 +112,11 @@ def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *o
     )
 
 
+def diff_command(paths: WorkspacePaths) -> str:
+    """Return, on one line, the command that shows a workspace's local changes from any folder."""
+    return f"npu-rl diff --workspace {shlex.quote(str(paths.root))}"
+
+
 def validation_command(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None) -> str:
     """Return, on one line, the command that selects another interpreter for the trainer's own validation."""
     return setup_hint(paths, setup, "--python PATH").replace("\n", "; ")

@@ -25,7 +25,7 @@ from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
 from npu_rl.workspace.folder.carried_commits import are_carried
 from npu_rl.workspace.folder.interrupted_setup import edit_keeper, recover_interrupted
-from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, digest_of, read_receipt
+from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, diff_command, digest_of, read_receipt
 from npu_rl.workspace.folder.receipt_schema import check_receipt
 from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.folder.workspace_lock import exclusive
@@ -200,7 +200,7 @@ def _local_changes_error(paths: WorkspacePaths, found: local_edits.Edits, manife
         f"The workspace has {counted(len(found), 'local change')} that setup would replace",
         where=str(paths.root),
         why=found.shown(),
-        hint=f"{export}Save them as a patch (npu-rl diff), or move them to .npu-rl/kept with: "
+        hint=f"{export}Save them as a patch ({diff_command(paths)}), or move them to .npu-rl/kept with: "
         f"npu-rl setup --manifest {named} --workspace {shlex.quote(str(paths.root))} --discard",
     )
 

@@ -106,7 +106,7 @@ def _named(steps: Sequence[Step], name: str, manifest: str) -> list[Step]:
         names = [step.name for step in steps]
         raise PatchError(
             f"{manifest} has no patch or pull request {name!r}{did_you_mean(wanted, names)}",
-            hint=f"It has {', '.join(names) or 'none'}.",
+            hint=f"Name one of these: {', '.join(names)}" if names else None,
         )
     return found
 

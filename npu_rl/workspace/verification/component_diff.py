@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from npu_rl.common.errors import UsageError
+from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
@@ -36,8 +37,8 @@ def component_changes(paths: WorkspacePaths, name: str, notify: Notify) -> bytes
     component = report.lock.components.get(name)
     if component is None:
         raise UsageError(
-            f"Unknown component {name!r}",
-            hint=f"Components: {', '.join(report.lock.components)}",
+            f"Unknown component {name!r}{did_you_mean(name, report.lock.components)}",
+            hint=f"Name one of these: {', '.join(report.lock.components)}",
         )
     parts: dict[str, bytes] = {}  # by path in the component
     for root in ("code", f"src/{name}"):

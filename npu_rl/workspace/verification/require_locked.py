@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.folder.receipt import setup_hint
+from npu_rl.workspace.folder.receipt import diff_command, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Progress, Report, verify
 
@@ -35,7 +35,7 @@ def drift_error(
     shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:_SHOWN]]
     more = len(report.drift) - len(shown)
     aside = setup_hint(paths, report.receipt.setup, "--discard")
-    hint = f"npu-rl diff shows the changes. To put them aside: {aside}"
+    hint = f"{diff_command(paths)} shows the changes. To put them aside: {aside}"
     return WorkspaceError(
         f"The workspace does not equal its lock, so {consequence}",
         where=str(paths.root),

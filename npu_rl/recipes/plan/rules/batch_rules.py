@@ -214,8 +214,8 @@ def length_rules(facts: PlanInputs) -> Iterator[Rule]:
         yield Rule(
             "attention-mask-size",
             trained == _MASK_SIZE,
-            f"seq_length {trained}; MindSpeed makes its mask of this side and asks for the compressed causal mode, "
-            f"whose mask is {_MASK_SIZE} x {_MASK_SIZE} whatever the sequences are",
+            f"seq_length {trained}; MindSpeed creates a mask of this size, but the compressed causal mode that it "
+            f"uses requires one of {_MASK_SIZE} x {_MASK_SIZE} for any sequence length",
             f"set actor.transformer.seq_length to {_MASK_SIZE}",
             (f"{TRANSFORMER}.seq_length",),
         )

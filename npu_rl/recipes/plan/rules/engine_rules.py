@@ -37,8 +37,8 @@ def _awake_rules(facts: PlanInputs) -> Iterator[Rule]:
         yield Rule(
             "async-without-sleep",
             False,
-            "rollout.mode async, free_cache false: the trainer wakes its engines, by which they get the new weights, "
-            "only where free_cache is true, so all responses are sampled from the first weights",
+            "rollout.mode async, free_cache false: engines receive new weights when the trainer wakes them, which it "
+            "does only if free_cache is true, so all responses are sampled from the first weights",
             "set rollout.free_cache to true",
             (f"{ROLLOUT}.free_cache_engine",),
         )
@@ -83,8 +83,8 @@ def _data_parallel_graph_rule(facts: PlanInputs) -> Iterator[Rule]:
     yield Rule(
         "data-parallel-graphs",
         False,
-        f"rollout.eager false, {key} {engines}: an engine without a request left asks the others once before a pass "
-        "and they ask it twice, so all wait for ever",
+        f"rollout.eager false, {key} {engines}: an engine without requests synchronizes once before a pass, and "
+        "the others twice, so all of them wait forever",
         f"set rollout.eager to true, or {key} to 1",
         (f"{ROLLOUT}.enforce_eager",),
     )

@@ -93,7 +93,7 @@ def _phase_rule(phase: Phase, others: list[Phase], die: int, fix: Fix, *, tight:
         parts = {
             part: size for part, size in phase.parts.items() if part.estimate and part not in phase.settled
         }
-        longest = ", if all sequences are of the full length" if phase.total > die else ""
+        longest = ", if all sequences have the full length" if phase.total > die else ""
         figures = (
             f"stage {phase.stage}: {gb(phase.total)} of {gb(die)}{longest}, of which {gb(phase.estimated)} are "
             f"estimates ({listed(parts)}){also}"
@@ -155,7 +155,7 @@ def _cache_rules(facts: PlanInputs, memory: Memory, engine: EngineMemory, follow
         yield Rule("kv-cache-room", True, figures, skipped=f"follows from {follows}")
         return
     one = cache.blocks >= each
-    why = "sequences give way and are computed again"
+    why = "sequences are preempted and computed again"
     if drops:
         why = _DROP_REASON if dropped else f"sequences wait for room (adaptation {_CACHE_ROOM})"
     if not one:
@@ -181,7 +181,7 @@ _DROPS = Place(
     ("v0.9.1rc2", "vllm-ascend==0.9.1", "1de16ea", "e1d282d"),
 )
 _DROP_REASON = (
-    "a sequence that gives way may be longer than a step of the Ascend scheduler, which then drops it "
+    "a preempted sequence may be longer than a step of the Ascend scheduler, which then drops it "
     "(vllm_ascend/core/scheduler.py@v0.9.1rc2, f20869e)"
 )
 

@@ -147,7 +147,7 @@ class CastRules:
             raise TensorError(
                 "Scales have no tensor",
                 where=f"{checkpoint.folder / shard}: {scale}",
-                why=f"There is no {weight}.",
+                why=f"{weight} is missing.",
             )
 
 

@@ -58,7 +58,11 @@ def checkpoint_format(folder: Path) -> Format:
     if is_fsdp_checkpoint(folder):
         return "fsdp"
     if not folder.is_dir():
-        raise TensorError("The folder does not exist", where=str(folder))
+        raise TensorError(
+            "The folder does not exist",
+            where=str(folder),
+            hint="Check the path, or download the model: npu-rl weights get NAME",
+        )
     raise TensorError(
         "The folder has no checkpoint",
         where=str(folder),

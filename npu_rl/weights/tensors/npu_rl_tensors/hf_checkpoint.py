@@ -105,7 +105,11 @@ class HfCheckpoint:
 
     def _read_weight_map(self) -> dict[str, str]:
         if not self.folder.is_dir():
-            raise TensorError("The folder does not exist", where=str(self.folder))
+            raise TensorError(
+                "The folder does not exist",
+                where=str(self.folder),
+                hint="Check the path, or download the model: npu-rl weights get NAME",
+            )
         path = self.folder / INDEX
         if not path.is_file():
             if not (self.folder / SINGLE).is_file():
@@ -171,7 +175,7 @@ def read_object(path: Path) -> dict[str, Any]:
     try:
         found = parse_json(read_regular(path, HEADER_LIMIT))
     except FileNotFoundError:
-        raise TensorError(f"There is no {path.name}", where=str(path.parent)) from None
+        raise TensorError(f"{path.name} is missing", where=str(path.parent)) from None
     except ValueError as error:
         raise TensorError(f"Invalid {path.name}", where=str(path), why=str(error)) from None
     if not isinstance(found, dict):
