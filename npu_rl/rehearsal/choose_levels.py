@@ -14,9 +14,9 @@ from npu_rl.rehearsal.layout_report import NotRehearsed
 from npu_rl.rehearsal.level_names import LEVELS, require_level
 from npu_rl.rehearsal.scale_rollout import CASES, Case
 from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, TWICE, is_interrupted
+from npu_rl.training.host.vllm_environment import REQUIREMENTS
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
-from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
 _TRAINING = ("train", "rollout", "quick")
 QUICK_STEPS = 3

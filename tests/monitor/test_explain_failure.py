@@ -459,7 +459,7 @@ def spoken(text: str) -> str:
         ),
         (
             "grpc ipv6:%5B2001:db8::3%5D:6379: recvmsg:Connection reset by peer\n",
-            "A process of Ray on 2001:db8::3",
+            "A Ray process on 2001:db8::3",
         ),
     ],
 )

@@ -242,7 +242,7 @@ def test_a_run_that_is_not_there_names_those_that_are(root: Path) -> None:
     with pytest.raises(NpuRlError, match="Unknown run quickstrat") as caught:
         RunRecord.open(root, "quickstrat")
     assert "quickstart" in str(caught.value)
-    with pytest.raises(NpuRlError, match="no run demo"):
+    with pytest.raises(NpuRlError, match="Unknown run demo"):
         RunRecord.open(root / "nowhere", "demo")
 
 

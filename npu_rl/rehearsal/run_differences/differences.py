@@ -14,9 +14,9 @@ from npu_rl.common.bounded import parse_json, read_file
 from npu_rl.rehearsal.choose_levels import has_mindspeed
 from npu_rl.rehearsal.executed_modules import executed_modules, file_of
 from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, DeviceBranch, device_branches
+from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
-from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 
 _EXECUTED = "executed-*.json"  # of npu_rl_weight_sync, among the usage counts
 _PLAIN = re.compile(rf"\s*(?:==|>=|~=)?\s*({VERSION_PATTERN})", re.VERBOSE | re.IGNORECASE)
