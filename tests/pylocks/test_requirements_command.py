@@ -89,6 +89,14 @@ def test_each_contradiction_is_a_sentence_with_file_and_line(tmp_path: Path) -> 
     assert f'{numpy} and "numpy<=1.26.0" (MindSpeed/requirements.txt:4)' in sentences[1]
 
 
+def test_a_package_that_the_tree_has_is_named_as_such(tmp_path: Path) -> None:
+    done = ok(run_here(["requirements", "-m", "verl-npu-plugin", "--explain"], clean_env(tmp_path)))
+    assert re.search(
+        r"^transformers: .*; the manifest takes the tree's transformers 4\.\S+ "
+        r"\(bundled:verl-npu-plugin\.yaml:\d+\)", done.stdout, re.M,
+    )  # fmt: skip
+
+
 def test_what_packages_contradict_is_explained_too(tmp_path: Path) -> None:
     done = ok(run_here(["requirements", "-m", "mindspeed-rl-grpo", "--explain"], clean_env(tmp_path)))
     assert "antlr4-python3-runtime 4.7.2 is installed alone: Because hydra-core==1.3.2" in done.stdout
