@@ -11,7 +11,7 @@ from npu_rl.training.report.gather_report import GatheredRun, ReportedAttempt
 from npu_rl.training.report.markup import Markup, folded, joined, section, table, tag
 from npu_rl.training.report.provenance_section import id_code, plain_text
 
-_FOLDED = ("packages", "host's stack", "variables of its own")
+_FOLDED = ("packages", "host's stack", "own variables")
 _LABELS = {
     "driver": "driver",
     "firmware": "firmware",
