@@ -97,5 +97,5 @@ def documented(command: str, page: str) -> set[str]:
         pass
     keys = {key for words in re.findall(r"`([^`]*)`", flat) for key in re.findall(r"[a-z_]+", words)}
     if "RUN" in re.sub(r"`[^`]*`", "", flat):
-        keys |= set(re.findall(r"`([a-z_]+)`", part.partition("\nRUN is ")[2].partition(". `state`")[0]))
+        keys |= set(re.findall(r"`([a-z_]+)`", part.partition("\nRUN stands for ")[2].partition(".\n")[0]))
     return keys
