@@ -41,7 +41,7 @@ def _names() -> list[str]:
 @examples(
     "npu-rl patches list",
     "npu-rl patches list --json   # with tests, and what only an NPU can show",
-    "npu-rl patches list | less -S   # one line for each patch, a column for each version",
+    "npu-rl patches list | less -S   # one line a patch, with its versions",
 )
 def list_patches(json: Json = False) -> None:
     """List the bundled patches.

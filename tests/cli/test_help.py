@@ -169,7 +169,7 @@ def test_the_text_of_a_command_is_sentences(name: str) -> None:
 
 def test_the_help_of_an_option_stands_alone() -> None:
     helps = {(name, one.name): one.help for name, command in LEAVES.items() for one in command.params}
-    starts = re.compile(r"(?:Such|Where|Which|Also|And|Or|Of|With|One|Whether it) ")
+    starts = re.compile(r"(?:Such|Where|Which|Also|And|Or|Of|One|Whether it) ")
     assert {place: text for place, text in helps.items() if starts.match(text)} == {}
 
 

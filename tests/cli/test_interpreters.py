@@ -51,11 +51,11 @@ components:
 PAGE = ROOT / "docs" / "trust.md"
 
 # {w}: the workspace. {m}: its manifest. {r}: a recipe for it, validated by the tree's own function. {d}: prepared data.
-# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path. {b}: a bundle.
+# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path. {b}: a bundle. Runs shown and gone have records.
 STARTS: Mapping[str, Sequence[str]] = {
     "train": (
         "train {r} -w {w} overrides.actor.load={d} overrides.training.data_path={d}",
-        "train {r} -w {w} overrides.actor.load={d} overrides.training.data_path={d} --resume",
+        "train {r} -w {w} overrides.actor.load={d} overrides.training.data_path={d} name=shown --resume",
         "train {r} -w {w} --dry-run",
         "train {r} -w {w} --rehearse imports",
     ),
