@@ -70,9 +70,8 @@ def _place(target: Path | None, name: str) -> Path:
     if path.exists() or path.is_symlink():
         _refuse(path)
     if not path.parent.is_dir():
-        raise UsageError(
-            f"No such folder: {path.parent}", hint=f"Create it: mkdir -p {shlex.quote(str(path.parent))}"
-        )
+        make = f"mkdir -p {shlex.quote(str(path.parent))}"
+        raise UsageError(f"No such folder: {path.parent}", hint=f"Create it: {make}")
     return path
 
 
