@@ -446,7 +446,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
         chosen_samples = samples_of(seen, "worst", 3, None, validation=False, seed=0)
         sample_lines(seen, chosen_samples, "worst").encode("utf-8")
     record = RunRecord.load(folder, "r")
-    users_of(record)
+    users_of(RunRecord.create(folder, "s", {}))
     found = RunRecord.open(folder, "r")
     for one in found.attempts:
         _read_report(one)

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.training.monitor.metrics import MetricsWriter
@@ -187,6 +188,26 @@ def test_a_checkpoint_is_in_use_however_it_is_spelled(tmp_path: Path, spelled: s
     user = recorded(real / "runs", "user", f"model:\n  path: {path}/checkpoints/global_step_1/actor\n")
     facts = {**user.facts, "recipe_path": str(real / "mine.yaml")}
     (user.folder / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(NpuRlError, match="user resumes from its checkpoints"):
+        remove_run(record)
+    assert remove_run(user).kept == ()
+
+
+@pytest.mark.parametrize("blank", ["my link", "my, {own}: [link]='x'", "a link of a name " * 9])
+@pytest.mark.parametrize("where", ["recipe", "command", "list"])
+def test_a_checkpoint_is_in_use_through_a_link_whose_name_has_blanks(
+    tmp_path: Path, blank: str, where: str
+) -> None:
+    record, link = recorded(tmp_path / "ws/runs"), tmp_path / blank
+    link.symlink_to(tmp_path / "ws")
+    path = f"{link}/runs/demo/checkpoints/global_step_1/actor"
+    recipe = yaml.safe_dump({"model": {"path": path}}, allow_unicode=True)
+    user = recorded(tmp_path / "ws/runs", "user", recipe if where == "recipe" else "schema: 1\n")
+    quoted = "'" + path.replace("'", "\\'") + "'"
+    value = {"recipe": "/m", "command": f"model.path={quoted}", "list": f"data.files=[{quoted},'/b c']"}[
+        where
+    ]
+    (user.folder / "attempts/1/command.json").write_text(json.dumps({"command": ["python", value]}))
     with pytest.raises(NpuRlError, match="user resumes from its checkpoints"):
         remove_run(record)
     assert remove_run(user).kept == ()

@@ -19,6 +19,7 @@ from npu_rl.common.bounded import read_file
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import processes_of
+from npu_rl.training.record.named_paths import named_paths
 from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.record_masking import is_of_attempt
 from npu_rl.training.record.recorded_attempt import optional_object
@@ -34,7 +35,6 @@ _OF_STEP = ("actor", "critic", "data.pt")  # verl's save_checkpoint; a person pu
 _STEP_FILE = re.compile(r"[0-9]{1,9}\.jsonl")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _REMOVED = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.removed-[0-9a-f]{12}")
-_PATH = re.compile(rb"(?:~|\.{1,2})?/[^\s\"'=,;:\[\]{}]*")
 _LARGEST = 4 << 20  # bytes of a recipe or command line that is searched
 
 
@@ -125,8 +125,7 @@ def _names(path: Path, needles: Sequence[bytes]) -> bool:
 
 def _leads_to(path: Path, base: Path, place: str) -> bool:
     """Return whether a file has a path that leads into a folder, through links or `..`."""
-    words = {os.fsdecode(word) for word in _PATH.findall(_text_of(path)) if b"\0" not in word}
-    real = (os.path.realpath(_expanded(word, base)) for word in words)
+    real = (os.path.realpath(_expanded(word, base)) for word in named_paths(_text_of(path)))
     return any(one == place or one.startswith(f"{place}/") for one in real)
 
 
