@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from npu_rl.training.report.report_sections import chart_section
 from npu_rl.training.report.static_chart import number_text, static_chart
 from tests.report.made_run import metrics
 from tests.report.test_markup import read
+from tests.support import ROOT
 
 LARGEST = 1.7976931348623157e308
 VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
@@ -83,6 +85,32 @@ def test_another_run_and_published_values_are_in_the_same_chart() -> None:
         ("old: mean reward", True, (None, 0.1, 0.15)),
     ]
     assert found.limits == (("published: mean reward", 0.9),)
+
+
+def test_each_metric_of_a_chart_has_a_colour_of_its_own_and_the_other_runs_is_the_same() -> None:
+    phases = (
+        "gen",
+        "reshard",
+        "reward",
+        "old_log_prob",
+        "ref",
+        "adv",
+        "update_actor",
+        "values",
+        "update_critic",
+    )
+    names = ("step", *phases, "update_weights", "testing", "save_checkpoint")
+    points = [Point(step, 0.0, {f"timing_s/{name}": 1.0 + step for name in names}) for step in (1, 2)]
+    found = panels(points, other=("old", points, 1))["phases"]
+    colours = {one.name: one.colour for one in found.series}
+    assert len(colours) == 2 * len(names)
+    assert len({colours[name] for name in names}) == len(names)
+    assert all(colours[f"old: {name}"] == colours[name] for name in names)
+    style = (ROOT / "npu_rl/training/report/assets/report.css").read_text()
+    for colour in colours.values():
+        assert style.count(f"--s{colour}: ") == 3 and f".s{colour} {{ stroke: var(--s{colour}); }}" in style
+    drawn = re.findall(r'class="line (s\d+)( other)?"', str(static_chart(found, [])))
+    assert sorted(drawn) == sorted((f"s{one.colour}", " other" * one.other) for one in found.series)
 
 
 @pytest.mark.parametrize(

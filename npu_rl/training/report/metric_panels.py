@@ -25,12 +25,14 @@ class MetricSeries:
         name: Label in the legend.
         key: Metric by verl's name, or PER_DIE, PER_CARD.
         other: Whether it is of the run that this one is compared with.
+        colour: Number of its colour, the same for the metric of both runs.
     """
 
     name: str
     key: str
     values: tuple[float | None, ...]
     other: bool = False
+    colour: int = 0
 
 
 @dataclass(frozen=True)
@@ -252,7 +254,11 @@ def _panel(
     ]  # a chart of validations has their steps only
     if not drawn:  # each of its values is NaN or infinite
         series = []
-    series = [replace(one, values=tuple(one.values[index] for index in drawn)) for one in series]
+    colours = {key: place for place, wanted in enumerate(plan.metrics) for key in wanted.keys}
+    series = [
+        replace(one, values=tuple(one.values[index] for index in drawn), colour=colours[one.key])
+        for one in series
+    ]
     steps = [steps[index] for index in drawn]
     kept = thinned_steps([one.values for one in series])
     return MetricPanel(

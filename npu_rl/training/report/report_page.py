@@ -143,7 +143,10 @@ def _data(panels: Sequence[MetricPanel], marks: Sequence[int]) -> Markup:
             "id": panel.id,
             "steps": panel.steps,
             "series": [
-                *({"name": one.name, "other": one.other, "values": one.values} for one in panel.series),
+                *(
+                    {"name": one.name, "other": one.other, "colour": one.colour, "values": one.values}
+                    for one in panel.series
+                ),
                 *(
                     {"name": name, "limit": True, "values": [value] * len(panel.steps)}
                     for name, value in panel.limits

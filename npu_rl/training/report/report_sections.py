@@ -15,7 +15,7 @@ from npu_rl.training.report.markup import Markup, folded, joined, section, table
 from npu_rl.training.report.metric_panels import MetricPanel, with_throughput
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
 from npu_rl.training.report.report_samples import SampledStep
-from npu_rl.training.report.static_chart import number_text, static_chart
+from npu_rl.training.report.static_chart import line_class, number_text, static_chart
 
 _MOST_ROWS = 40  # steps in the table
 _LAST = 10  # steps that a mean is taken of
@@ -178,9 +178,9 @@ def _not_finite(panel: MetricPanel) -> str:
 def _key(panel: MetricPanel) -> Markup:
     """Return the legend of a chart, with the last value of each series."""
     items = []
-    for number, one in enumerate(panel.series):
-        name = f"line s{number % 10}" + (" other" if one.other else "")
-        swatch = tag("svg", tag("path", d="M0 4H18", class_=name), viewBox="0 0 18 8", aria_hidden="true")
+    for one in panel.series:
+        drawn = tag("path", d="M0 4H18", class_=line_class(one))
+        swatch = tag("svg", drawn, viewBox="0 0 18 8", aria_hidden="true")
         last = next((value for value in reversed(one.values) if value is not None), None)
         items.append(tag("li", swatch, f"{one.name}: {_number(last)} at last"))
     items += [tag("li", f"{name}: {number_text(value)}") for name, value in panel.limits]

@@ -31,9 +31,9 @@
     ],
     series: [
       { label: "step", value: (_, step) => shown(step) },
-      ...panel.series.map((one, index) => ({
+      ...panel.series.map((one) => ({
         label: one.name,
-        stroke: one.limit ? color("--soft") : color(`--s${index % 10}`),
+        stroke: one.limit ? color("--soft") : color(`--s${one.colour}`),
         width: 1.6,
         dash: one.limit ? [8, 4] : one.other ? [5, 3] : undefined,
         points: { show: panel.steps.length < 2 || undefined },
