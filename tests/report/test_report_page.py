@@ -376,6 +376,17 @@ def test_against_another_run_what_differs_is_listed(root: Path) -> None:
         assert found in text
 
 
+def test_against_a_run_of_the_same_name_both_are_named_by_what_differs(tmp_path: Path) -> None:
+    for place in ("today", "newest"):
+        made_attempt(made_record(tmp_path / place / "runs"), [1, 2])
+    root = tmp_path / "today/runs"
+    page = parsed(page_of(root, against=(tmp_path / "newest/runs", "demo"))).text
+    for found in ("Against demo (newest)", "demo (newest): mean reward", f"{tmp_path}/newest/runs/demo"):
+        assert found in page
+    assert re.search(r"demo \(today\)\s*demo \(newest\)", page)
+    assert "Against demo" in parsed(page_of(root, against=(root, "demo"))).text
+
+
 def test_against_another_stack_the_pins_differ(root: Path) -> None:
     for name in ("quickstart", "today"):
         record = made_record(root, name)
