@@ -20,6 +20,7 @@ from tests.browse.recorded import checkpoint, documented, run, write_samples
 from tests.cli.test_help import parsed
 from tests.in_process import run_here
 from tests.support import ROOT, clean_env
+from tests.training.processes import bystander
 
 JSON_PAGE = (ROOT / "docs/json.md").read_text(encoding="utf-8")
 
@@ -77,6 +78,16 @@ def test_the_list_has_each_state(runs: Runs) -> None:
     assert [row["state"] for row in found["runs"]] == [row[1] for row in rows.values()]
     assert found["runs"][0]["reward"] == 0.2 and found["runs"][0]["nodes"] == 2
     attempt.end("done", 0)
+
+
+def test_a_trainer_that_outlives_its_npu_rl_is_noted(runs: Runs) -> None:
+    record = run(runs.root, "left", [{1: 0.5}], None)
+    with bystander(runs.folder / "trainer", record.mark) as trainer:
+        record.attempts[-1].record_driver(trainer)
+        assert "its npu-rl was killed" in runs("list").stdout
+        head = runs("show", "left").stdout
+    assert "Its npu-rl was killed; the trainer goes on.\nSteps after 1 are in its driver.log" in head
+    assert "its npu-rl was killed" not in runs("list").stdout
 
 
 def test_a_run_that_ends_while_it_is_read_was_running(runs: Runs) -> None:

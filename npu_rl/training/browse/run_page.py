@@ -80,6 +80,16 @@ class RunPage:
         return found
 
     @cached_property
+    def cut_off(self) -> list[str]:
+        """Sentences on a record that ends earlier than the run, since its npu-rl was killed."""
+        run = self.run
+        later = f"Steps after {run.steps} are in its driver.log; `npu-rl runs stop` adds them to the record."
+        return [
+            *(["Its npu-rl was killed; the trainer goes on."] if run.lost_npu_rl else []),
+            *([later] if run.is_cut_off else []),
+        ]
+
+    @cached_property
     def next(self) -> list[str]:
         """Useful commands for the run's current state."""
         return next_commands(self.run, self.given, self.workspace)
@@ -142,10 +152,7 @@ class RunPage:
         yield ", ".join(words)
         if run.record.unproven is not None:
             yield f"UNPROVEN: {run.record.unproven}"
-        if run.is_running and run.processes and not run.record.is_locked:
-            yield "Its npu-rl was killed; the trainer goes on."
-        if not run.record.is_locked and run.last is not None and run.last.outcome is None:
-            yield f"Steps after {run.steps} are in its driver.log; `npu-rl runs stop` adds them to the record."
+        yield from self.cut_off
         if run.leftover:
             yield f"Processes that it left on this host: {' '.join(map(str, run.leftover))}"
 

@@ -99,6 +99,16 @@ class RecordedRun:
         return self.state in (RUNNING, UNKNOWN)
 
     @property
+    def lost_npu_rl(self) -> bool:
+        """Whether its npu-rl was killed, and its trainer goes on."""
+        return self.is_running and bool(self.processes) and not self.record.is_locked
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether its npu-rl was killed, so that later steps are only in the driver's log."""
+        return not self.record.is_locked and self.last is not None and self.last.outcome is None
+
+    @property
     def leftover(self) -> tuple[int, ...]:
         """Processes that an ended run left on this host."""
         return () if self.is_running else self.processes

@@ -255,6 +255,7 @@ def _missing(
     found = []
     if run.is_running:
         found.append("The run goes on: the report has what there was when it was written.")
+    found += RunPage(run).cut_off
     if not attempts and run.verdict:
         return [*found, "The rehearsal trained nothing: what it tried is in its rehearsal.json."]
     if not attempts:
