@@ -18,7 +18,7 @@
     height: 240,
     cursor: { sync: { key: sync.key, setSeries: false }, drag: { x: true, y: false } },
     scales: { x: { time: false } },
-    legend: { live: true },
+    legend: { live: true, markers: { dash: (_, index) => (panel.series[index - 1].other ? "dashed" : "solid") } },
     axes: [
       {
         stroke: color("--soft"), size: 34, grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") },
