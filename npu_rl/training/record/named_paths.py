@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -32,12 +33,10 @@ def _values(content: bytes) -> Iterator[str]:
 
 
 def _parsed(content: bytes) -> object:
-    for parse in (parse_json, parse_yaml):
-        try:
-            found: object = parse(content)
-        except ValueError:
-            continue
-        return found
+    with contextlib.suppress(ValueError):
+        return parse_json(content)
+    with contextlib.suppress(ValueError):
+        return parse_yaml(content)
     return None
 
 
