@@ -63,7 +63,7 @@ def test_copy_change_and_show(npu_rl) -> None:  # type: ignore[no-untyped-def]
     path.write_text(path.read_text().replace("steps: 60", "steps: 3"))
     assert "steps: 3  # quickstart.yaml:" in npu_rl("recipes", "show", "quickstart.yaml").stdout
     assert "steps: 60" in npu_rl("recipes", "show", "quickstart").stdout, "a name is the bundled one"
-    assert_told(npu_rl("recipes", "copy", "quickstart"), "is there already", code=2)
+    assert_told(npu_rl("recipes", "copy", "quickstart"), "already exists", code=2)
     assert "steps: 3" in path.read_text()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -114,7 +115,7 @@ def test_half_a_header_is_an_error(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no such patch"):
+    with pytest.raises(UsageError, match="No such patch"):
         lint_patches(tmp_path / "none")
     (tmp_path / "empty").mkdir()
     with pytest.raises(PatchError, match="No patch"):
@@ -125,7 +126,9 @@ def test_the_command(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
     done = run_here(["patches", "lint", BAD / "count-one-side.patch"], env, tmp_path)
     assert done.returncode == 1
-    assert "error: count-one-side.patch:5: hunk 1 states 3 old and 2 new lines" in done.stdout
+    assert re.search(
+        r"error\[\w+\] hunk 1 states 3 old and 2 new lines.*\n  at count-one-side\.patch:5\n", done.stdout
+    )
     said = json.loads(run_here(["patches", "lint", "verl/0.5.0", "--json"], env, tmp_path).stdout)
     assert said["ok"] and said["patches"][0] == {
         "name": "0001-hf-rollout-repeats-once.patch",

@@ -46,7 +46,7 @@ def test_nothing_is_overwritten(here: Path) -> None:
         (here / name).write_text("mine")
     (here / "dangling.yaml").symlink_to(here / "nowhere")
     for target in (None, Path("quickstart.yaml"), Path("dangling.yaml")):
-        with pytest.raises(UsageError, match="is there already"):
+        with pytest.raises(UsageError, match="already exists"):
             copy_recipe("quickstart", target)
     copied = copy_recipe("quickstart", Path("other.yaml"))
     assert (copied.schema, copied.stale) == (None, Path("recipe.schema.json"))

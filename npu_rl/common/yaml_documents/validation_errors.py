@@ -16,6 +16,7 @@ from npu_rl.common.yaml_documents.suggest import did_you_mean, nearest_names, qu
 
 _KEY = "[key]"
 _MAPPING = "a mapping (key: value lines)"
+_FEW = 6  # keys that are all named beside the likeliest one
 _EXPECTED = {"string_type": "text", "list_type": "a list"}
 _EXPECTED |= dict.fromkeys(("dict_type", "model_type", "model_attributes_type"), _MAPPING)
 
@@ -154,7 +155,8 @@ def _unknown_key(path: KeyPath, model: type[BaseModel], suggest: Suggest) -> Key
     holder = _model_at(model, path[:-1])
     allowed = keys_of(holder) if holder else []
     near = nearest_names(str(path[-1]), allowed, 1)
-    message = f"unknown key{question(near)}" if near else f"unknown key (known keys: {', '.join(allowed)})"
+    listed = "" if near and len(allowed) > _FEW else f" (allowed: {', '.join(allowed)})"
+    message = f"unknown key{question(near)}{listed}"
     return KeyFault(message, tuple(dotted((*path[:-1], name)) for name in near))
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.manifest.schema import PatchEntry
 
 _LARGEST_SERIES = 1 << 20
-AGAIN = "Lock again and set the workspace up again before you export: npu-rl lock, npu-rl setup"
+AGAIN = "Run npu-rl lock and npu-rl setup again before you export."
 
 
 @dataclass(frozen=True)
