@@ -46,8 +46,8 @@ def test_a_record_that_ends_before_its_run_says_so(root: Path) -> None:
     with bystander(root.parent / "trainer", record.mark) as trainer:
         attempt.record_driver(trainer)
         found = write_report(request).missing
-    assert found[1:3] == ("Its npu-rl was killed; the trainer goes on.", later)
-    assert "Its npu-rl was killed; the trainer goes on." in request.output.read_text()
+    assert found[1:3] == ("Its npu-rl was killed; the trainer is still running.", later)
+    assert "Its npu-rl was killed; the trainer is still running." in request.output.read_text()
     attempt.folder.joinpath("host.json").write_text(json.dumps({"hostname": os.uname().nodename}))
     ended = write_report(request)
     assert (ended.state, ended.missing[0]) == ("killed", later)

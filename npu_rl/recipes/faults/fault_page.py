@@ -24,8 +24,8 @@ marked "witness" are those that the script printed for one tree. What a fault do
 measured where a figure is given, and never on an NPU or a GPU.
 
 `npu-rl faults` searches the files of a workspace for the text of the faulty code and of each known fix, and ignores
-the version that the tree claims to be. It misses a fix that is written in other words; `npu-rl faults --run` executes the
-witnesses and reports where they differ. npu-rl's extra `faults` installs the packages that they import. To run a
+the version that the tree claims to be. It misses a fix that is written in other words; `npu-rl faults --run` executes
+the witnesses and reports where they differ. npu-rl's extra `faults` installs the packages that they import. To run a
 witness without npu-rl, start it in the folder that has verl, vLLM and the others, with the variables that its entry
 names: `NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`. The stand-ins are folders of
 `npu_rl/training/standins/`.

@@ -59,7 +59,7 @@ class RunStopped(NpuRlError):
         step = record.latest_checkpoint if can_resume(recipe) else None
         if step is not None:
             why, its_name = None, f" and name={record.name}" if free_name else ""
-            hint = f"Go on from its checkpoint of step {step}: the same command with --resume{its_name}"
+            hint = f"Continue from its checkpoint of step {step}: the same command with --resume{its_name}"
         else:
             why = f"It has no checkpoint to resume from: {no_checkpoint_reason(record, recipe)}"
             hint = (
@@ -310,7 +310,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
         raise RunFailed(
             f"The mean reward of the last {len(values)} steps is {final:.3f}, below the goal of {goal:g}"
             if final is not None
-            else f"There is no reward to compare with the goal of {goal:g}",
+            else f"Missing reward to compare with the goal of {goal:g}",
             where=str(attempt.metrics),
             why="The curve is above; sample responses are in samples/.",
         )
