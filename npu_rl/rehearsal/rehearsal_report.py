@@ -197,7 +197,7 @@ class RehearsalReport:
         lines += _section("real", self.real())
         lines += _section(f"only {_A_DEVICE[self._device]} can show", self.only_a_device())
         lines += unproven
-        well = "what was rehearsed is all well" if self.left_out else "the rehearsal is all well"
+        well = "no fault in what was rehearsed" if self.left_out else "the rehearsal is all well"
         lines.append(f"{self.recipe}: {well if self.ok else 'the rehearsal FAILED'}")
         return "\n".join(lines)
 

@@ -88,7 +88,7 @@ def test_a_trainer_that_outlives_its_npu_rl_is_noted(runs: Runs) -> None:
         record.attempts[-1].record_driver(trainer)
         assert "its npu-rl was killed" in runs("list").stdout
         head = runs("show", "left").stdout
-    assert "Its npu-rl was killed; the trainer goes on.\nSteps after 1 are in its driver.log" in head
+    assert "Its npu-rl was killed; the trainer is still running.\nSteps after 1 are in its driver.log" in head
     assert "its npu-rl was killed" not in runs("list").stdout
 
 

@@ -61,7 +61,7 @@ def test_a_run_that_may_go_on_on_another_host_is_kept_until_it_is_said_to_have_e
         lambda one: stop_run(one, 1.0, print),
         lambda one: stop_run(one, 1.0, print, ended_on="n"),
     ):
-        with pytest.raises(NpuRlError, match="may go on on node7") as caught:
+        with pytest.raises(NpuRlError, match="may still be active on node7") as caught:
             act(RunRecord.load(root, "demo"))
         assert "runs stop demo --ended-on node7" in str(caught.value.hint)
     with pytest.raises(NpuRlError, match="already exists"):

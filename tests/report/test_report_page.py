@@ -438,7 +438,7 @@ def test_the_published_row_of_a_recipe_that_is_extended(root: Path) -> None:
     made_attempt(made_record(root, facts=facts), range(1, 30))
     output = root.parent / "report.html"
     write_report(ReportRequest((root, "demo"), output, published=True))
-    assert "Of the recipe deepseek-r1-zero-256die, which my-r1 extends" in read(output.read_text()).text
+    assert "From the recipe deepseek-r1-zero-256die, which my-r1 extends" in read(output.read_text()).text
 
 
 def test_overruled_rules_and_lost_nodes_are_named(root: Path) -> None:

@@ -46,8 +46,8 @@ def test_a_record_that_ends_before_its_run_says_so(root: Path) -> None:
     with bystander(root.parent / "trainer", record.mark) as trainer:
         attempt.record_driver(trainer)
         found = write_report(request).missing
-    assert found[1:3] == ("Its npu-rl was killed; the trainer goes on.", later)
-    assert "Its npu-rl was killed; the trainer goes on." in request.output.read_text()
+    assert found[1:3] == ("Its npu-rl was killed; the trainer is still running.", later)
+    assert "Its npu-rl was killed; the trainer is still running." in request.output.read_text()
     attempt.folder.joinpath("host.json").write_text(json.dumps({"hostname": os.uname().nodename}))
     ended = write_report(request)
     assert (ended.state, ended.missing[0]) == ("killed", later)
@@ -77,7 +77,7 @@ def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) ->
     watching.start()
     reading.start()
     assert first.wait(60)
-    assert AGAIN in request.output.read_text() and "The run goes on" in request.output.read_text()
+    assert AGAIN in request.output.read_text() and "The run has not ended" in request.output.read_text()
     with MetricsWriter(attempt.metrics) as writer:
         for step in (2, 3):
             writer.write(step, metrics(step))
@@ -89,7 +89,7 @@ def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) ->
     assert [(one.state, one.running) for one in news] == [("running", True)] * len(news)
     assert [(one.state, one.steps, one.running) for one in last] == [("done", 3, False)]
     page = request.output.read_text()
-    assert AGAIN not in page and "The run goes on" not in page
+    assert AGAIN not in page and "The run has not ended" not in page
     assert [path.name for path in root.parent.iterdir() if path.name.startswith(".")] == []
 
 

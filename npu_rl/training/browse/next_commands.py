@@ -78,7 +78,7 @@ def _commands(run: RecordedRun, given: str) -> Iterator[tuple[str, str]]:
         run.total is None or (step or 0) < run.total
     )
     if unfinished and step is not None and not rehearsal:
-        yield _resume_anywhere(run, given), f"go on from its checkpoint of step {step}"
+        yield _resume_anywhere(run, given), f"continue from its checkpoint of step {step}"
     if run.points:
         yield f"npu-rl report {name}", "its report as one HTML file"
     if run.sample_files():

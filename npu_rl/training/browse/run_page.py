@@ -89,7 +89,7 @@ class RunPage:
         run = self.run
         later = f"Steps after {run.steps} are in its driver.log; `npu-rl runs stop` adds them to the record."
         return [
-            *(["Its npu-rl was killed; the trainer goes on."] if run.lost_npu_rl else []),
+            *(["Its npu-rl was killed; the trainer is still running."] if run.lost_npu_rl else []),
             *([later] if run.is_cut_off else []),
         ]
 

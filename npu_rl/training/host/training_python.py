@@ -61,7 +61,7 @@ def read_python(root: Path, environ: Mapping[str, str], python: str | None, seco
         return python_of(read["executable"], read["version"], read)
     except (ValueError, KeyError, IndexError, TypeError):
         last = outcome.text.strip().splitlines()[-1:] or [f"exit status {outcome.code}"]
-        return TrainingPython(python, f"it is not a Python that can be asked: {last[0][:200]}")
+        return TrainingPython(python, f"it is not a usable Python: {last[0][:200]}")
 
 
 def _of_files(root: str, python: str | None) -> TrainingPython:

@@ -35,14 +35,14 @@ def published_section(run: GatheredRun) -> Markup:
     recipe, extended = run.recorded.recipe_name, run.recorded.extended_recipes
     rows = published_rows(recipe, extended)
     if not rows:
-        text = f"Nobody has published figures of a run of the recipe {recipe}."
+        text = f"No figures have been published for the recipe {recipe}."
         return section("Published figures", "published", tag("p", text, class_="soft"))
     own = any(recipe in row.recipes for row in rows)
     base = next((name for name in extended if name in rows[0].recipes), "")
     note = (
         []
         if own
-        else [tag("p", f"Of the recipe {base}, which {recipe} extends: they may differ.", class_="soft")]
+        else [tag("p", f"From the recipe {base}, which {recipe} extends: they may differ.", class_="soft")]
     )
     return section("Published figures", "published", *note, *(_published(run, row) for row in rows))
 

@@ -47,9 +47,7 @@ def head_section(run: GatheredRun, written: str) -> Markup:
         text = f"UNPROVEN: it ran code that is not as locked. Reason given: {run.unproven}"
         parts.append(tag("p", text, class_="banner alert"))
     if isinstance(facts.get("rehearsal"), str):
-        text = (
-            "A rehearsal on a CPU: model and sizes are scaled down, and its figures say nothing about speed."
-        )
+        text = "A rehearsal on a CPU: model and sizes are scaled down, and its figures do not show the speed of a run."
         parts.append(tag("p", text, class_="banner"))
     if run.failure is not None:
         told = (
@@ -275,7 +273,7 @@ def sample_section(run: GatheredRun) -> Markup:
     if not run.samples:
         return section("Samples", "samples", tag("p", "The record has none.", class_="soft"))
     intro = (
-        "Of some steps over the run the best, the worst and a random response. Control and invisible characters are "
+        "The best, the worst and a random response of some steps over the run. Control and invisible characters are "
         "written as escapes; long texts are cut in the middle."
     )
     training = [one for one in run.samples if not one.validation]
