@@ -64,13 +64,11 @@ def _place(target: Path | None, name: str) -> Path:
         path = path / name
     if path.suffix not in (".yaml", ".yml"):
         hint = f"Write {path}.yaml, or the path of a folder that exists."
-        raise UsageError(
-            f"{path} is not a valid name for a recipe", why="The file name must end in .yaml.", hint=hint
-        )
+        raise UsageError(f"{path} is not a valid name for a recipe: it does not end in .yaml", hint=hint)
     if path.exists() or path.is_symlink():
         _refuse(path)
     if not path.parent.is_dir():
-        make = f"mkdir -p {shlex.quote(str(path.parent))}"
+        make = shlex.join(["mkdir", "-p", str(path.parent)])
         raise UsageError(f"No such folder: {path.parent}", hint=f"Create it: {make}")
     return path
 
