@@ -53,7 +53,7 @@ def test_the_extra_is_what_the_quickstart_requires() -> None:
 
 
 def test_the_extra_for_vllm_is_what_its_rehearsal_requires() -> None:
-    from npu_rl.training.run.vllm_environment import REQUIREMENTS
+    from npu_rl.training.host.vllm_environment import REQUIREMENTS
 
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extra = text.partition("rehearsal-vllm = [\n")[2].partition("\n]\n")[0]

@@ -22,7 +22,14 @@ from npu_rl.cli.options import (
     network,
 )
 from npu_rl.cli.setup_build import built_components, built_json, say_built
-from npu_rl.cli.setup_bundle import manifest_file, opened_bundle, require_bundled_lock, store_of, wheels_of
+from npu_rl.cli.setup_bundle import (
+    manifest_file,
+    note_bundle,
+    opened_bundle,
+    require_bundled_lock,
+    store_of,
+    wheels_of,
+)
 from npu_rl.cli.setup_install import (
     install_planned,
     installed_json,
@@ -159,6 +166,7 @@ def setup(
             request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)
             outcome = run(request, tell)
             digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
+        note_bundle(bundle, opened, found, paths)
         if packages is not None:
             if venv is not None:
                 from npu_rl.workspace.packages.install_command import keep_begun

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.bundles.read_bundle import OpenBundle
     from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.stack.store import Store
+    from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
 def opened_bundle(held: ExitStack, bundle: Path | None, verify_with: Path | None) -> OpenBundle | None:
@@ -55,6 +56,19 @@ def wheels_of(held: ExitStack, bundle: OpenBundle | None) -> list[Path]:
 
     folder = held.enter_context(bundled_wheels(bundle))
     return [] if folder is None else [folder]
+
+
+def note_bundle(bundle: Path | None, opened: OpenBundle | None, lock: Lock, paths: WorkspacePaths) -> None:
+    """Note a bundle that has packages, for the hint where some are missing."""
+    if bundle is None or opened is None:
+        return
+    from npu_rl.common.user_path import user_path
+    from npu_rl.stack.bundles.bundle_names import WHEELS, of_kind
+    from npu_rl.stack.lock.lock_model import digest_of
+    from npu_rl.workspace.packages.install_command import keep_bundle
+
+    if of_kind(opened.facts.sizes, WHEELS):
+        keep_bundle(paths, user_path(bundle, "--bundle"), digest_of(lock))
 
 
 def manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:

@@ -77,6 +77,10 @@ def train(
     _demand_one_mode(dry_run, rehearse, resume)
     expected = parse_expected(expect or [])
     loaded = judged.load(recipe, overrides or [], json)
+    if rehearse is not None:
+        from npu_rl.rehearsal.choose_levels import require_possible
+
+        require_possible(loaded, rehearse)
     layout = open_workspace(workspace, tell, loaded.manifest)
     if not (dry_run or rehearse is not None or resume):
         loaded = with_free_name(loaded, runs_folder(layout), tell)

@@ -23,7 +23,7 @@ _SHOWN = 20  # files with byte code, of which there can be thousands
 
 @examples(
     "npu-rl verify",
-    "npu-rl verify --deep   # read every byte, whatever times and sizes say",
+    "npu-rl verify --deep   # read every byte, not only times and sizes",
     "npu-rl verify --imports --python /opt/train/bin/python",
 )
 def verify(

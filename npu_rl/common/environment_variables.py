@@ -72,7 +72,7 @@ STALL = Variable(
     "Seconds without data after which a git transfer is stopped and tried again.",
     _SHELL,
 )
-RETRIES = Variable("NPU_RL_RETRIES", YOU, "3", "How often a git transfer that failed is tried again.", _SHELL)
+RETRIES = Variable("NPU_RL_RETRIES", YOU, "3", "Number of retries of a failed git transfer.", _SHELL)
 BACKOFF = Variable(
     "NPU_RL_BACKOFF",
     YOU,
@@ -92,7 +92,7 @@ VARIABLES: tuple[Variable, ...] = (
     STORE, RUNS, CONFIG, REWRITE, STALL, RETRIES, BACKOFF, TREE,
     Variable("NPU_RL_WORKSPACE", ACTIVATE, "unset", "The workspace that is active in this shell.", _SHELL),
     Variable("NPU_RL_DEEPSCALER_VARIANT", "`env:` of a recipe", "accuracy",
-             "What the reward of the data source deepscaler scores: `accuracy`, or `format` for the layout too."),
+             "Score of the reward for the data source deepscaler: `accuracy`, or `format` for the layout too."),
     Variable("NPU_RL_DEEPSCALER_WORKERS", "`env:` of a recipe", "one per core, 32 at most",
              "Processes that compare responses for that reward."),
     Variable("NPU_RL_WEIGHT_TRANSFER_SECONDS", "`env:` of a recipe", "1800",
@@ -102,11 +102,11 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("NPU_RL_SEED", NPU_RL, "`seed` of the recipe",
              "Seed of a rehearsal's processes: with 1009 times the rank added.", "set seed instead"),
     Variable("NPU_RL_RUN", NPU_RL, "unset",
-             "Mark of a run, by which npu-rl finds the processes that belong to it: its id and one of its folder.",
+             "Mark of a run. npu-rl uses it to find the run's processes: its id and one of its folder.",
              _OURS),
     Variable("NPU_RL_RAY", NPU_RL, "unset", "The arguments of `ray.init`, as JSON, for the driver.", _OURS),
     Variable("NPU_RL_NODES", NPU_RL, "unset",
-             "What goes to every node with the run and is compared there, as JSON, for the driver.", _OURS),
+             "Data that the driver sends to every node to be compared there, as JSON.", _OURS),
     Variable("NPU_RL_USAGE", NPU_RL, "unset",
              "Folder in which processes of a run note which adaptations and stand-ins they used. Off if unset.", _OURS),
     Variable("NPU_RL_PHASES", NPU_RL, "unset",
@@ -127,7 +127,7 @@ VARIABLES: tuple[Variable, ...] = (
              "Whether the trainer begins with the made model's weights, which the first weight sync then compares.",
              _REHEARSE),
     Variable("NPU_RL_STANDIN", "nobody", "unset",
-             "Attribute of every stand-in module, by which tests tell it from the real one. As a variable it does "
+             "Attribute of every stand-in module; tests use it to recognize one. As a variable it does "
              "nothing.", _REHEARSE),
     Variable("NPU_RL_GIT_USERNAME", NPU_RL, "unset",
              "User name for one git fetch, read by the credential helper that npu-rl names: no command line shows "
@@ -143,16 +143,16 @@ VARIABLES: tuple[Variable, ...] = (
              "1 fails the tests that need a package index where none answers, instead of skipping them."),
     Variable("NPU_RL_REQUIRE_PACKAGES", TESTS, "unset",
              "1 fails the tests of patches that skip for want of a package, instead of skipping them."),
-    Variable("NPU_RL_FAULTS", TESTS, "50", "How many times tests/faults kills a command."),
+    Variable("NPU_RL_FAULTS", TESTS, "50", "Number of times that tests/faults kills a command."),
     Variable("NPU_RL_SHOTS", TESTS, "8",
-             "How many signals tests/cli sends to a command, each at a random moment."),
-    Variable("NPU_RL_MUTATIONS", TESTS, "40", "How many mutated inputs of each kind tests/hostile tries."),
-    Variable("NPU_RL_MUTATION_SEED", TESTS, "0", "Which mutated inputs these are."),
+             "Number of signals that tests/cli sends to a command, each at a random moment."),
+    Variable("NPU_RL_MUTATIONS", TESTS, "40", "Number of mutated inputs of each kind that tests/hostile tries."),
+    Variable("NPU_RL_MUTATION_SEED", TESTS, "0", "Seed of these mutated inputs."),
     Variable("NPU_RL_MUTATION_TRACE", TESTS, "unset", "Set: print the traceback of each that fails."),
     Variable("NPU_RL_HEADINGS", TESTS, "25",
-             "How many generated files the tests of hunk headings compare with git."),
+             "Number of generated files that the tests of hunk headings compare with git."),
     Variable("NPU_RL_PYTHON_CASES", TESTS, "600",
-             "How many changes of a workspace are compared with Python."),
+             "Number of changes of a workspace that are compared with Python."),
     Variable("NPU_RL_INSTALLERS", TESTS, "unset",
              "1 also installs npu-rl with pipx and uv, which pip fetches first."),
     Variable("NPU_RL_TEST_CACHE", "the tests", "a temporary folder", "Cache folder of the tests' processes."),

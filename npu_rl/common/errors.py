@@ -42,6 +42,12 @@ class NpuRlError(Exception):
         return masked_text("\n".join(lines))
 
 
+def error_texts(error: Exception) -> dict[str, str]:
+    """Return the four answers of an error for a record, unmasked; "" for an unknown one."""
+    shown = error if isinstance(error, NpuRlError) else NpuRlError(f"{type(error).__name__}: {error}")
+    return {name: getattr(shown, name) or "" for name in ("what", "where", "why", "hint")}
+
+
 class UsageError(NpuRlError):
     """The command line, or a variable or file that belongs to it, is invalid."""
 

@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Literal
 
 from npu_rl.common.errors import NpuRlError, RecipeError, UsageError
+from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.rehearsal import scale_npu_trainer, scale_recipe, scale_rollout
 from npu_rl.rehearsal.layout_report import NotRehearsed
 from npu_rl.rehearsal.level_names import LEVELS, require_level
 from npu_rl.rehearsal.scale_rollout import CASES, Case
 from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, TWICE, is_interrupted
+from npu_rl.training.host.vllm_environment import REQUIREMENTS
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
-from npu_rl.training.run.vllm_environment import REQUIREMENTS
 
+_TRAINING = ("train", "rollout", "quick")
 QUICK_STEPS = 3
 VLLM_STANDINS = "0.9.1"
 """The only vLLM whose engine runs on the stand-ins (training/standins/vllm)."""
@@ -43,6 +45,17 @@ class Chosen:
     left_out: tuple[NotRehearsed, ...] = ()
 
 
+def require_possible(loaded: LoadedRecipe, level: str) -> None:
+    """Check what the recipe alone decides, before it is judged and the workspace verified, which takes seconds.
+
+    Raises:
+        UsageError: If there is no such level, or the recipe's trainer has keys of its own and the level trains.
+    """
+    require_level(level)
+    if level in _TRAINING and (error := _own_keys_obstacle(loaded, level)):
+        raise error
+
+
 def choose_levels(prepared: Prepared, level: str) -> Chosen:
     """Return the levels to rehearse.
 
@@ -54,7 +67,7 @@ def choose_levels(prepared: Prepared, level: str) -> Chosen:
         RecipeError: If the recipe or the tree lacks what the level needs.
         HostError: If the interpreter lacks packages.
     """
-    require_level(level)
+    require_possible(prepared.loaded, level)
     if level in LEVELS:
         if error := _obstacle(prepared, level):
             raise error
@@ -166,14 +179,20 @@ def _obstacle(prepared: Prepared, level: str) -> NpuRlError | None:
         )
     if level not in ("train", "rollout"):
         return None
-    if recipe.has_own_keys:
-        return UsageError(
-            f"The level {level} can't rehearse {recipe.name}",
-            where=prepared.loaded.where("trainer", "keys"),
-            why="The trainer has its own keys, and npu-rl can't scale them down.",
-            hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
-        )
+    if error := _own_keys_obstacle(prepared.loaded, level):
+        return error
     return _rollout_obstacle(prepared) if level == "rollout" else _train_obstacle(prepared)
+
+
+def _own_keys_obstacle(loaded: LoadedRecipe, level: str) -> NpuRlError | None:
+    if not loaded.recipe.has_own_keys:
+        return None
+    return UsageError(
+        f"The level {level} can't rehearse {loaded.recipe.name}",
+        where=loaded.where("trainer", "keys"),
+        why="The trainer has its own keys, and npu-rl can't scale them down.",
+        hint="Rehearse what it can: --rehearse=imports, --rehearse=layout",
+    )
 
 
 def _train_obstacle(prepared: Prepared) -> NpuRlError | None:

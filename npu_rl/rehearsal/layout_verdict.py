@@ -139,7 +139,7 @@ def _same_order(part: str, ranks: Mapping[int, RankLine]) -> Check:
         f"{part} groups: every rank asks for the same, in the same order",
         len(asked) == 1,
         {"ranks": len(ranks), "groups": ranks[0]["asked"]},
-        "ranks that ask for different groups wait for each other indefinitely",
+        "ranks that create different groups wait for each other indefinitely",
     )
 
 

@@ -7,7 +7,11 @@ from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.run_differences.changed_settings import other_changes
 from npu_rl.rehearsal.scale_rollout import Case, scale_for_rollout
-from npu_rl.rehearsal.training_checks.engine_differences import ENGINE_LIMITS, require_differences
+from npu_rl.rehearsal.training_checks.engine_differences import (
+    ENGINE_LIMITS,
+    require_differences,
+    require_update_as_reference,
+)
 from npu_rl.rehearsal.training_checks.interrupted_training import SAVED
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.run_record import RunRecord
@@ -35,4 +39,5 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
         else:
             train_scaled(small, record, screen, part, transfer=ENGINE_LIMITS)
         require_differences(record.curve(), record.folder)
+        require_update_as_reference(record.curve(), record.folder)
     return part

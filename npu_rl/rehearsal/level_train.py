@@ -16,7 +16,11 @@ from npu_rl.rehearsal.made_checkpoint import with_checkpoint
 from npu_rl.rehearsal.rehearsal_report import TrainPart
 from npu_rl.rehearsal.run_differences.changed_settings import other_changes
 from npu_rl.rehearsal.scale_recipe import scale_recipe
-from npu_rl.rehearsal.training_checks.engine_differences import ENGINE_LIMITS, require_differences
+from npu_rl.rehearsal.training_checks.engine_differences import (
+    ENGINE_LIMITS,
+    require_differences,
+    require_update_as_reference,
+)
 from npu_rl.rehearsal.training_checks.interrupted_training import (
     SAVED,
     is_interrupted,
@@ -58,6 +62,7 @@ def _rehearse_npu_trainer(prepared: Prepared, record: RunRecord, screen: Screen)
         small = with_checkpoint(prepared.with_recipe(recipe), record, layout, screen)
         train_and_resume(small, record, screen, part, scale_npu_trainer.SAVED, ENGINE_LIMITS)
         require_differences(record.curve(), record.folder)
+        require_update_as_reference(record.curve(), record.folder)
     return part
 
 
@@ -108,7 +113,7 @@ def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
     _read_curve(part, record)
     part.weight_syncs = read_weight_syncs(part.usage)
     try:
-        part.weight_syncs.require_equal(record.folder)
+        part.weight_syncs.require_equal(record.folder, len(record.curve()))
         for usage in part.usage:
             require_different_noise(usage)
     except NpuRlError as error:  # the cause of what the trainer then failed with

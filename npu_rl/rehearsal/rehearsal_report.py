@@ -197,7 +197,7 @@ class RehearsalReport:
         lines += _section("real", self.real())
         lines += _section(f"only {_A_DEVICE[self._device]} can show", self.only_a_device())
         lines += unproven
-        well = "what was rehearsed is all well" if self.left_out else "the rehearsal is all well"
+        well = "no fault in what was rehearsed" if self.left_out else "the rehearsal is all well"
         lines.append(f"{self.recipe}: {well if self.ok else 'the rehearsal FAILED'}")
         return "\n".join(lines)
 
@@ -218,6 +218,10 @@ class RehearsalReport:
             lines.append(
                 f"  rollout and actor differ by {part.transfer:.2g} in a token's probability, on average"
             )
+            if not part.engine:
+                lines.append(
+                    "  of random weights: a wrong temperature, scale or routing on one side would hardly show"
+                )
         elif part.curve:
             lines.append("  the trainer does not compare the probabilities of rollout and actor")
         lines += [f"  {line}" for line in part.weight_syncs.lines()]

@@ -39,6 +39,7 @@ from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.monitor.screen import Screen, clock
 from npu_rl.training.record.attempt import dump
+from npu_rl.training.record.rehearsal_end import end_recorded, rehearsing_process
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.prepare import Prepared, runs_folder
@@ -69,12 +70,13 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         prepared.recipe.device,
         left_out=chosen.left_out,
     )
-    record = _new_record(prepared, level)
+    record = _new_record(prepared, level, has_verdict=True)
     report.unproven = record.unproven
     if prepared.drift:
         prepared.drift.write(record.folder)
     timed = _timed_parts(screen, len(set(wanted) - {"rollout"}) + len(chosen.cases) * ("rollout" in wanted))
-    with record.locked():
+    secrets = prepared.secrets(os.environ)
+    with record.locked(), end_recorded(record.folder, secrets):
         if "imports" in wanted:
             trains = "train" in wanted or "rollout" in wanted  # which executes what a step imports
             with timed("imports"):
@@ -82,25 +84,33 @@ def rehearse(prepared: Prepared, level: str, screen: Screen, notify: Notify) -> 
         if "layout" in wanted:
             with timed("layout"):
                 report.layout = _run_layout(prepared, record, notify)
-    if "train" in wanted:
-        with timed("train"):
-            report.train = rehearse_train(prepared, record, screen)
-    if "rollout" in wanted:
-        report.rollout = {}
-        for case in chosen.cases:
-            of_case = _new_record(prepared, f"rollout, {case}", f".{case}")
-            with timed(f"rollout, {case} parallel"):
-                report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
+    with end_recorded(record.folder, secrets):  # each attempt locks it
+        if "train" in wanted:
+            with timed("train"):
+                report.train = rehearse_train(prepared, record, screen)
+    with record.locked(), end_recorded(record.folder, secrets):
+        if "rollout" in wanted:
+            report.rollout = {}
+            for case in chosen.cases:
+                of_case = _new_record(prepared, f"rollout, {case}", f".{case}")
+                with timed(f"rollout, {case} parallel"), end_recorded(of_case.folder, secrets):
+                    report.rollout[case] = rehearse_rollout(prepared, of_case, case, screen)
+        _complete(report, prepared, notify)
+        write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
+    return report
+
+
+def _complete(report: RehearsalReport, prepared: Prepared, notify: Notify) -> None:
+    """Add what all parts together show: changes to the tree, and uses of stand-ins and patches."""
     if report.train_parts() and prepared.drift is None:
         again = verify(prepared.paths, notify, deep=True)
         report.changed_files = [f"{drift.kind} {drift.path}" for drift in again.drift]
     hooks, standins = _usage(report)
     report.standins = dict(standins)
     usage = [folder for part in report.train_parts() for folder in part.usage]
-    report.differences = differences(prepared, _patched_files(prepared), usage)
+    engine = any(part.engine for part in report.train_parts())
+    report.differences = differences(prepared, _patched_files(prepared), usage, engine=engine)
     report.patches = patch_uses(prepared.report, hooks if report.train_parts() else None)
-    write_atomically(record.folder / "rehearsal.json", dump(report.to_json()).encode())
-    return report
 
 
 def _timed_parts(screen: Screen, total: int) -> Callable[[str], AbstractContextManager[None]]:
@@ -136,13 +146,14 @@ def _usage(report: RehearsalReport) -> tuple[Counter[str], Counter[str]]:
     return hooks, standins
 
 
-def _new_record(prepared: Prepared, level: str, suffix: str = "") -> RunRecord:
+def _new_record(prepared: Prepared, level: str, suffix: str = "", *, has_verdict: bool = False) -> RunRecord:
     """Create the record NAME.rehearsal, with a number if the name is taken."""
     runs = runs_folder(prepared.paths)
     base = f"{prepared.recipe.name}.rehearsal{suffix}"
     names = itertools.chain([base], (f"{base}-{number}" for number in itertools.count(2)))
     name = next(name for name in names if not _is_taken(runs, name))
-    return new_record(prepared, runs, name, {**run_facts(prepared), "rehearsal": level})
+    begun = {"rehearsal": level, "rehearsing": rehearsing_process(has_verdict=has_verdict)}
+    return new_record(prepared, runs, name, {**run_facts(prepared), **begun})
 
 
 def _is_taken(runs: Path, name: str) -> bool:

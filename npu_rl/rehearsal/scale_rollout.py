@@ -83,8 +83,9 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
             }
         ),
         "reference": recipe.reference.model_copy(update={"micro_batch": _MICRO}),
+        # A warm-up begins at a rate of 0: a quick rehearsal would have one step only whose weights have changed.
         "optimizer": recipe.optimizer.model_copy(
-            update={"lr": RATE, "warmup_steps": min(_WARMUP, steps // 2)}
+            update={"lr": RATE, "warmup_steps": _WARMUP if steps > 2 * _WARMUP else 0}
         ),
         "cluster": Cluster(nodes=1, dies=RANKS, dies_per_card=recipe.cluster.dies_per_card),
         "env": {**recipe.env, "VLLM_DP_SIZE": str(RANKS)},

@@ -1,7 +1,7 @@
-"""Adaptations that run inside the training processes: patches to upstream are small hooks that call this package.
+"""Adaptations that run inside the training processes. Patches to upstream are small hooks that call this package.
 
-It is laid into every code tree as the top-level package `npu_rl_runtime`, with a tree id of its own in
-the lock. Relative imports only; the standard library, and torch where it must be, imported lazily.
+Every code tree includes it as the top-level package `npu_rl_runtime`, with its own tree id in the lock. Use relative
+imports only, of the standard library and, lazily and where necessary, of torch.
 """
 
 from .switches import enabled

@@ -18,7 +18,10 @@ SLUG = "attention-scale"
 
 
 def softmax_scale(attention: Any, upstream: float) -> float:
-    """Return the factor of the scores. attention: Megatron-core's DotProductAttention. upstream: MindSpeed's factor."""
+    """Return the factor that attention scores are multiplied by.
+
+    attention: Megatron-core's DotProductAttention. upstream: MindSpeed's factor.
+    """
     if not enabled(SLUG):
         return upstream
     count(SLUG)

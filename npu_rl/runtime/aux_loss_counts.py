@@ -1,12 +1,12 @@
-"""Adaptation aux-loss-counts: the sequence-wise auxiliary loss is of the router's own scores.
+"""Adaptation aux-loss-counts: the sequence-wise auxiliary loss counts experts by the router's own scores.
 
 DeepSeek-V3's balance loss (arXiv:2412.19437, equations 17 to 20) is alpha times the sum of f_i P_i over the experts.
-P_i is the mean of the normalized scores s_i, and f_i counts the tokens for which s_i is among the K highest of all s:
-without the bias and without the limit to groups, which choose a token's experts.
+P_i is the mean of the normalized scores s_i, and f_i counts the tokens for which s_i is among the K highest of all s.
+The bias and the limit to groups, which decide a token's experts, have no part in f_i.
 
-- Megatron-core 0.12.1 counts the chosen experts (megatron/core/transformer/moe/router.py:265), Megatron-LM since
-  cfe7b066c0 (core 0.14) the highest scores.
-- MindSpeed-LLM counts the chosen experts, too, and adds the bias to the scores of P_i
+- Megatron-core 0.12.1 counts the chosen experts (megatron/core/transformer/moe/router.py:265). Megatron-LM counts the
+  highest scores since cfe7b066c0 (core 0.14).
+- MindSpeed-LLM counts the chosen experts too, and adds the bias to the scores of P_i
   (mindspeed_llm/core/transformer/moe/router.py:404@v2.0.0; its master of the end of 2025 does the same).
 """
 
@@ -42,5 +42,5 @@ def experts(scores: Tensor, chosen: Tensor) -> Tensor:
 
 
 def adds_bias() -> bool:
-    """Whether MindSpeed-LLM adds the router's bias to the scores of the loss, as upstream does."""
+    """Return whether MindSpeed-LLM adds the router's bias to the scores of the loss, as upstream does."""
     return not enabled(SLUG)

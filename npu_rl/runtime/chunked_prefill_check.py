@@ -1,18 +1,18 @@
-"""Adaptation chunked-prefill-check: prompts in pieces, or whole ones that fit a step of the engine.
+"""Adaptation chunked-prefill-check: allow chunked prompts, and refuse whole ones that don't fit an engine step.
 
 verl refuses `max_num_batched_tokens` < `max_model_len` where chunked prefill is on
-(verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:144@55e3c5b). It is the other way round: chunked prefill
-is what makes it legal in vLLM (`SchedulerConfig._verify_args`, vllm/config.py@v0.9.1), and the V1 engine has it
-always on (`EngineArgs._set_default_args_v1`, vllm/engine/arg_utils.py@v0.9.1). So it is allowed.
+(verl/workers/rollout/vllm_rollout/vllm_rollout_spmd.py:144@55e3c5b). vLLM has the opposite rule: these sizes are valid
+exactly because of chunked prefill (`SchedulerConfig._verify_args`, vllm/config.py@v0.9.1), which the V1 engine always
+turns on (`EngineArgs._set_default_args_v1`, vllm/engine/arg_utils.py@v0.9.1). So they are allowed here.
 
 vllm-ascend's own scheduler, where it is enabled, turns chunking off again after that test
-(vllm_ascend/core/schedule_config.py@v0.9.1rc2): a step then prefills whole prompts only. One that is longer than
-a step is dropped without a response (`FINISHED_IGNORED`, vllm_ascend/core/scheduler.py@v0.9.1rc2), and
-`LLM.generate` waits for it indefinitely. That is refused here instead. A sequence that is preempted for want of KV
-cache comes back as such a prompt, with its response so far: `kv_cache_room` prevents that, or refuses the cache.
+(vllm_ascend/core/schedule_config.py@v0.9.1rc2): a step then prefills whole prompts only. A prompt longer than a step
+is dropped without a response (`FINISHED_IGNORED`, vllm_ascend/core/scheduler.py@v0.9.1rc2), and `LLM.generate` waits
+for it indefinitely. That is refused here instead. A sequence that is preempted because the KV cache is full returns to
+the queue as such a prompt, with its response so far: `kv_cache_room` prevents that, or refuses the cache.
 
 The rollout of cann-recipes-train always turns that scheduler on (verl_patches/workers/vllm_rollout/
-vllm_rollout_spmd.py:126@bcd3be7), whatever the recipe says; there only what would be dropped is refused.
+vllm_rollout_spmd.py:126@bcd3be7), whatever the recipe sets; only prompts that would be dropped are refused there.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ SLUG = "chunked-prefill-check"
 
 
 def refuses(config: Any, max_num_batched_tokens: int, max_model_len: int) -> bool:
-    """Whether verl is to refuse these sizes (tokens); while the adaptation is off, as upstream does.
+    """Return whether verl must refuse these sizes in tokens: never, or as upstream while the adaptation is off.
 
     config: verl's RolloutConfig (`enable_chunked_prefill`, `prompt_length`, `engine_kwargs`).
-    Raises ValueError for prompts that the scheduler of vllm-ascend would drop.
+    Raises ValueError for prompts that vllm-ascend's scheduler would drop.
     """
     upstream = bool(max_num_batched_tokens < max_model_len and config.enable_chunked_prefill)
     if not enabled(SLUG):
@@ -49,11 +49,11 @@ def refuses(config: Any, max_num_batched_tokens: int, max_model_len: int) -> boo
 
 
 def demand_room(config: Any, engine: Any) -> None:
-    """Refuse a cache that lets no preempted sequence resume: see `kv_cache_room.demand`.
+    """Raise ValueError for a KV cache that prevents preempted sequences from resuming (`kv_cache_room.demand`).
 
-    config: as above. engine: vLLM's LLM, whose cache has been made. Nothing while the adaptation is off, where prompts
-    are taken in pieces (also by an engine that is not vllm-ascend's, whatever the recipe sets for that one), or where a
-    step holds a whole sequence. Raises ValueError.
+    config: verl's RolloutConfig. engine: vLLM's LLM, after it allocated its cache. Does nothing while the adaptation is
+    off, where prompts are chunked (an engine other than vllm-ascend's always does so, whatever the recipe sets for the
+    Ascend scheduler), or where a step holds a whole sequence.
     """
     if not enabled(SLUG) or _step_of_whole_prompts(config, 0) is None:
         return
@@ -61,9 +61,9 @@ def demand_room(config: Any, engine: Any) -> None:
 
 
 def demand_whole_prompts(config: Any, max_num_batched_tokens: int) -> None:
-    """Refuse prompts that are longer than a step, for a rollout that always turns the Ascend scheduler on.
+    """Raise ValueError for prompts longer than a step, in a rollout that always turns the Ascend scheduler on.
 
-    config: verl's rollout section (`prompt_length`). Nothing while the adaptation is off. Raises ValueError.
+    config: verl's rollout section (`prompt_length`). Does nothing while the adaptation is off.
     """
     if enabled(SLUG):
         count(SLUG)
@@ -71,7 +71,7 @@ def demand_whole_prompts(config: Any, max_num_batched_tokens: int) -> None:
 
 
 def demand_room_for_whole_prompts(engine: Any) -> None:
-    """Do as `demand_room`, for a rollout that always turns the Ascend scheduler on and computes max_num_seqs itself."""
+    """Do the check of `demand_room` in a rollout that always turns the scheduler on and computes max_num_seqs."""
     if enabled(SLUG):
         _demand_room(engine, fixed_sequences=True)
 
@@ -88,14 +88,14 @@ def _demand_prompts_within(step: int, prompt: int, way: str = "") -> None:
         return
     raise ValueError(
         f"The Ascend scheduler prefills a prompt in one step of at most {step} tokens, but a prompt may have "
-        f"{prompt}: a longer one than a step gets no response, and the rollout waits for it indefinitely. Set "
+        f"{prompt}: a prompt longer than a step gets no response, and the rollout waits for it indefinitely. Set "
         f"rollout.max_batched_tokens to {prompt} or more{', ' if way else ' or '}shorten data.prompt_length"
         f"{', ' + way if way else ''}."
     )
 
 
 def _step_of_whole_prompts(config: Any, max_num_batched_tokens: int) -> int | None:
-    """The most tokens of a step that can't take a part of a prompt; None if it can.
+    """Return the most tokens of a step that takes whole prompts only; None if prompts can be chunked.
 
     A field of the scheduler's configuration in ascend_scheduler_config overrides the engine's own.
     """

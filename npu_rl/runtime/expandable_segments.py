@@ -1,12 +1,12 @@
-"""Adaptation workers-expandable-segments: each worker's allocator has no expandable segments while it generates.
+"""Adaptation workers-expandable-segments: turn each worker's expandable segments off while it generates.
 
-Expandable segments keep training from running out of memory in fragments; vLLM's sleep mode can't be used with them
-(pytorch#147851; vllm_ascend/device_allocator/camem.py:148@1de16ea refuses PYTORCH_NPU_ALLOC_CONF that sets them). So
-they are switched at run time: off before a worker wakes its engine, on after the engine sleeps again. verl_npu 2.3.0
-does it in recipe/dapo/dapo_ray_trainer.py for EXPANDABLE_SEGMENTS=True, which is the trainer's process: the allocators
-of the workers, which hold the memory, are others.
+Expandable segments prevent training from running out of memory by fragmentation, but vLLM's sleep mode can't be used
+with them (pytorch#147851; vllm_ascend/device_allocator/camem.py:148@1de16ea refuses a PYTORCH_NPU_ALLOC_CONF that sets
+them). So they are switched at run time: off before a worker wakes its engine, on after the engine sleeps again.
+verl_npu 2.3.0 does so for EXPANDABLE_SEGMENTS=True in recipe/dapo/dapo_ray_trainer.py, which runs in the trainer's
+process, while the workers, which hold the memory, have allocators of their own.
 
-Off by default, as EXPANDABLE_SEGMENTS is. Where there is no NPU there is no such allocator, and nothing is done.
+Off by default, like EXPANDABLE_SEGMENTS. Without an NPU there is no such allocator, and nothing is done.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def disable_before(enter: _Function) -> _Function:
-    """Wrap a sharding manager's __enter__: segments are off before it begins, and on again if it fails."""
+    """Wrap a sharding manager's __enter__ to turn segments off before it, and on again if it fails."""
 
     @functools.wraps(enter)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ def disable_before(enter: _Function) -> _Function:
 
 
 def enable_after(leave: _Function) -> _Function:
-    """Wrap a sharding manager's __exit__: segments are on after it has ended, by an error too."""
+    """Wrap a sharding manager's __exit__ to turn segments on after it, even if it fails."""
 
     @functools.wraps(leave)
     def run(*args: Any, **kwargs: Any) -> Any:

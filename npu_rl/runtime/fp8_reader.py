@@ -1,9 +1,9 @@
 """Adaptation fp8-reader: mbridge reads DeepSeek's FP8 checkpoints without CUDA.
 
-mbridge opens their files on the device `cuda` and computes BF16 weights by a Triton kernel
+mbridge opens the files on the device `cuda` and computes BF16 weights with a Triton kernel
 (mbridge/models/ext/deepseek_v3/dequant_fp8_safetensor_io.py:34@0cd4ae23). Its other bridges read on the CPU, and
-`load_weights` moves each tensor to its parameter's device (mbridge/core/bridge.py:232@0cd4ae23). So does this: NPUs
-before Ascend 950 have no FP8, and the weights of a rank need no second copy on its device.
+`load_weights` moves each tensor to its parameter's device (mbridge/core/bridge.py:232@0cd4ae23). This adaptation does
+the same: NPUs before Ascend 950 have no FP8, and a rank's weights need no second copy on its device.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def device() -> str:
 
 
 def weight_dequant(weight: Any, scale_inv: Any) -> Any:
-    """Return `float32(weight) * scale_inv` of each block, rounded to BF16.
+    """Return `float32(weight) * scale_inv` per block, rounded to BF16.
 
     Args:
         weight: float8_e4m3fn [rows, columns].

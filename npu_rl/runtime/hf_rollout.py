@@ -1,7 +1,7 @@
-"""Adaptation hf-rollout-repeats-once: how many responses transformers generates per row of a batch.
+"""Adaptation hf-rollout-repeats-once: transformers generates one response per row of a repeated batch.
 
-The trainer repeats each prompt `rollout.n` times before it generates. verl 0.5.0 asks transformers
-for n of each again, and the step fails (verl/workers/rollout/hf_rollout.py:88 of the release 0.5.0).
+The trainer repeats each prompt `rollout.n` times before it generates. verl 0.5.0 makes transformers generate
+n responses per row again, and the step fails (verl/workers/rollout/hf_rollout.py:88 of the release 0.5.0).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ SLUG = "hf-rollout-repeats-once"
 
 
 def answers_per_row(n: int) -> int:
-    """1, or n as upstream has it while the adaptation is off. n: `actor_rollout_ref.rollout.n`."""
+    """Return 1, or upstream's n while the adaptation is off. n: `actor_rollout_ref.rollout.n`."""
     if not enabled(SLUG):
         return n
     count(SLUG)

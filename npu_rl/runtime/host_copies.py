@@ -1,12 +1,12 @@
-"""Adaptation host-copies: tensordict waits for an NPU's copies to the host before it hands them out.
+"""Adaptation host-copies: tensordict waits for an NPU's copies to the host before it returns them.
 
-verl's workers return their results by `output.to("cpu")` (verl/workers/fsdp_workers.py:798@796871d). tensordict 0.9.1
+verl's workers return their results with `output.to("cpu")` (verl/workers/fsdp_workers.py:798@796871d). tensordict 0.9.1
 starts these copies without blocking and then calls `TensorDictBase._sync_all` (base.py:14070), which waits for CUDA and
 MPS only. verl cc2799b235 (2025-08-28) replaces it on NPUs, "otherwise, unexpected precision issues may arise".
 
-Where `torch_npu.contrib.transfer_to_npu` was imported, as by MindSpeed's megatron_adaptor, torch.cuda is torch.npu,
-and tensordict's branch for CUDA waits for the NPU already; FSDP's workers import nothing of it. No NPU has been seen
-to be late.
+After an import of `torch_npu.contrib.transfer_to_npu`, such as MindSpeed's megatron_adaptor does, torch.cuda is
+torch.npu, and tensordict's branch for CUDA already waits for the NPU. FSDP's workers don't import it. A late copy has
+not been observed on an NPU.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SLUG = "host-copies"
 
 
 def wait_for_npu() -> None:
-    """Have tensordict's `_sync_all` wait for the NPU as well, in this process; upstream's own waits come first."""
+    """Make tensordict's `_sync_all` wait for the NPU too in this process, after upstream's own waits."""
     if not enabled(SLUG):
         return
     from tensordict.base import TensorDictBase

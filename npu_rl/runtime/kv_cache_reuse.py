@@ -1,9 +1,9 @@
-"""Adaptation kv-cache-reuse: a KV cache that is made again is the one of the first start, block for block.
+"""Adaptation kv-cache-reuse: a KV cache that is allocated again has exactly the blocks of the first one.
 
-`EngineCore._initialize_kv_caches` (vllm/v1/engine/core.py@v0.9.1) profiles, computes the configurations of the KV cache
-into a local name, and sets the scheduler's block pool up by them, once. A later call profiles another memory and finds
-another number of blocks; the pool goes on handing out the old ones, and what they hold is written past the cache's end.
-So the first configurations are kept on the engine core and used for every KV cache after it.
+`EngineCore._initialize_kv_caches` (vllm/v1/engine/core.py@v0.9.1) profiles, stores the KV cache configurations in a
+local variable, and sets up the scheduler's block pool from them, once. A later call profiles with other free memory and
+gets another number of blocks; the pool still assigns the old ones, whose contents are written past the end of the
+cache. So the first configurations are kept on the engine core and used for every later KV cache.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _KEPT = "_npu_rl_kv_cache_configs"
 
 
 def first(engine_core: Any, configs: list[Any]) -> list[Any]:
-    """The configurations (vLLM's KVCacheConfig, one per worker) of this engine's first start.
+    """Return the KV cache configurations of this engine's first start (vLLM's KVCacheConfig, one per worker).
 
-    The first call keeps a copy of `configs` and returns `configs`; each later one returns a copy of what was kept,
-    for a model runner may write into what it is given. While the adaptation is off, `configs` it is.
-    Raises RuntimeError if the new configurations are of other layers than the kept ones.
+    The first call keeps a copy of `configs` and returns `configs`; each later call returns a copy of the kept ones,
+    because a model runner may modify them. While the adaptation is off, returns `configs`.
+    Raises RuntimeError if the new configurations have other layers than the kept ones.
     """
     if not enabled(SLUG):
         return configs
@@ -38,7 +38,7 @@ def first(engine_core: Any, configs: list[Any]) -> list[Any]:
 
 
 def kept(engine_core: Any) -> list[Any] | None:
-    """A copy of the configurations of the first start; None where none were kept (no patch, or switched off)."""
+    """Return a copy of the first start's configurations; None if they were not kept (no patch, or switched off)."""
     found: list[Any] | None = copy.deepcopy(getattr(engine_core, _KEPT, None))
     return found
 

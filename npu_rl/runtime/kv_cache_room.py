@@ -1,13 +1,13 @@
-"""Adaptation kv-cache-room: the Ascend scheduler starts a sequence only if the KV cache holds it to its end.
+"""Adaptation kv-cache-room: the Ascend scheduler starts a sequence only if the KV cache holds its full length.
 
 vllm-ascend's scheduler takes whole prompts (vllm_ascend/core/scheduler.py@v0.9.1rc2). When the cache is full it
-preempts a running sequence, which comes back as a prompt with its response so far; if that is longer than a step, it
-is dropped (`FINISHED_IGNORED`) and `LLM.generate` waits for it indefinitely. Its buffers have the length of a step
-(`max_num_tokens`, vllm_ascend/worker/model_runner_v1.py:163@v0.9.1rc2), so the limit can't simply be raised.
+preempts a running sequence, which is queued again as a prompt with its response so far; if that is longer than a step,
+it is dropped (`FINISHED_IGNORED`) and `LLM.generate` waits for it indefinitely. The model runner's buffers have the
+length of a step (`max_num_tokens`, vllm_ascend/worker/model_runner_v1.py:163@v0.9.1rc2), so the limit can't be raised.
 
-Here no sequence is ever preempted: one is started when the blocks of all running ones, each at its full length, and
-its own fit into the cache, and waits otherwise. A short cache costs time, not responses. Where a step holds the
-longest sequence, a preempted one can come back, and upstream's scheduling is left alone.
+With this adaptation no sequence is ever preempted: a sequence starts when it and all running ones fit into the cache
+at their full length, and waits otherwise. A small cache costs time, not responses. Where a step holds the longest
+sequence, a preempted sequence can resume, and upstream's scheduling is unchanged.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 
 
 def keeps(config: Any) -> bool:
-    """Return whether a scheduler with this SchedulerConfig has to keep room: a preempted sequence could not resume."""
+    """Return whether a scheduler with this SchedulerConfig must keep room because a preempted sequence can't resume."""
     return (
         enabled(SLUG)
         and not config.chunked_prefill_enabled
@@ -33,10 +33,10 @@ def keeps(config: Any) -> bool:
 
 
 def has_room(scheduler: Any, request: Any) -> bool:
-    """Whether `request` can start: it and all running requests fit into the cache at their full length.
+    """Return whether `request` can start: it and all running requests fit into the cache at their full length.
 
-    scheduler: vllm-ascend's AscendScheduler. request: vLLM's Request, waiting. A request that would run alone may
-    start in any case: nothing that ends could make more room for it.
+    scheduler: vllm-ascend's AscendScheduler. request: a waiting Request of vLLM's. If no request is running, it may
+    always start: waiting would not free any room.
     """
     usable = usable_blocks(scheduler.kv_cache_manager.block_pool.num_gpu_blocks)
     if scheduler.max_num_running_reqs * _blocks(scheduler, scheduler.max_model_len) <= usable:
@@ -51,11 +51,11 @@ def has_room(scheduler: Any, request: Any) -> bool:
 
 
 def demand(engine: Any, *, fixed_sequences: bool = False) -> None:
-    """Refuse a KV cache that lets no preempted sequence resume; warn of one that makes sequences wait.
+    """Raise ValueError for a KV cache that can lose responses; log a warning for one that makes sequences wait.
 
-    engine: vLLM's LLM in this process, whose cache has been made and whose scheduler takes whole prompts of less than
-    the longest sequence. fixed_sequences: the trainer computes max_num_seqs itself, whatever the recipe sets. Raises
-    ValueError if one sequence alone doesn't fit, or if the scheduler keeps no room.
+    engine: vLLM's LLM in this process, with an allocated cache and a scheduler whose step takes whole prompts and is
+    shorter than the longest sequence. fixed_sequences: the trainer computes max_num_seqs itself, whatever the recipe
+    sets. Responses can be lost if a single sequence doesn't fit, or if the scheduler keeps no room.
     """
     made = engine.llm_engine.vllm_config
     cache, sequences = made.cache_config, int(made.scheduler_config.max_num_seqs)
@@ -83,19 +83,19 @@ def demand(engine: Any, *, fixed_sequences: bool = False) -> None:
         )
         return
     raise ValueError(
-        f"{found}. A sequence that is preempted gets no response, since the Ascend scheduler can't take it up again "
-        f"in parts, and the rollout waits for it indefinitely. With the adaptation {SLUG} on (NPU_RL_KV_CACHE_ROOM=1), "
+        f"{found}. A sequence that is preempted gets no response, since the Ascend scheduler can't resume it in "
+        f"chunks, and the rollout waits for it indefinitely. With the adaptation {SLUG} on (NPU_RL_KV_CACHE_ROOM=1), "
         f"sequences wait for room instead; it needs its patch in the tree, which `npu-rl status` lists. Or: {ways}"
     )
 
 
 def usable_blocks(blocks: int) -> int:
-    """Blocks that sequences can have: one of the pool is vLLM's null block (vllm/v1/core/block_pool.py:66@v0.9.1)."""
+    """Return the blocks left for sequences: one is vLLM's null block (vllm/v1/core/block_pool.py:66@v0.9.1)."""
     return blocks - 1
 
 
 def _keeps_room(engine: Any) -> bool:
-    """Whether the scheduler of `engine` was made with our patch, and reports that it keeps room."""
+    """Return whether the scheduler of `engine` has the patch, and reports that it keeps room."""
     core: Any = engine.llm_engine
     for name in ("engine_core", "engine_core", "scheduler"):
         core = getattr(core, name, None)
@@ -103,13 +103,13 @@ def _keeps_room(engine: Any) -> bool:
 
 
 def _length(request: Any) -> int:
-    """The most tokens that a request can come to, prompt included."""
+    """Return the most tokens that a request can have, including its prompt."""
     length: int = request.num_prompt_tokens + request.max_tokens
     return length
 
 
 def _blocks(scheduler: Any, tokens: int) -> int:
-    """Return the blocks that `tokens` of one sequence take in all layer groups, with the drafter's lookahead."""
+    """Return the blocks of `tokens` of one sequence in all layer groups, including the drafter's lookahead."""
     tokens = min(tokens + scheduler.num_lookahead_tokens, scheduler.max_model_len)
     each: int = -(-tokens // scheduler.block_size)
     return each * len(scheduler.kv_cache_config.kv_cache_groups)

@@ -1,14 +1,14 @@
-"""Adaptation noise-for-each-step: each generation of each rollout replica draws random numbers of its own.
+"""Adaptation noise-for-each-step: each generation of each rollout replica draws its own random numbers.
 
-verl_patches of cann-recipes-train bcd3be7 make the KV cache again for each generation
-(verl_patches/workers/vllm_rollout/vllm_rollout_spmd.py:171), by vLLM's `Executor.initialize_from_config`. That warms
-the worker up, too (vllm/v1/executor/abstract.py:66@v0.9.1), and ends with `set_random_seed(model_config.seed)`
-(vllm_ascend/worker/worker_v1.py:211@f20869ef): 0 on every rank. Requests have no seed of their own there, so the
-sampler draws from the device's generator (vllm/v1/sample/ops/topk_topp_sampler.py:248@v0.9.1).
+verl_patches of cann-recipes-train bcd3be7 allocate the KV cache again for each generation
+(verl_patches/workers/vllm_rollout/vllm_rollout_spmd.py:171), with vLLM's `Executor.initialize_from_config`. That also
+warms the worker up (vllm/v1/executor/abstract.py:66@v0.9.1), and ends with `set_random_seed(model_config.seed)`
+(vllm_ascend/worker/worker_v1.py:211@f20869ef): 0 on every rank. These requests have no seed, so the sampler draws from
+the device's generator (vllm/v1/sample/ops/topk_topp_sampler.py:248@v0.9.1).
 
-verl's own sharding managers seed once by replica, keep the generator's state from one generation to the next, and put
-training's back (verl/workers/sharding_manager/fsdp_vllm.py:92@54c9b73; for Megatron since fc6ebc9eb). Here the seed of
-each generation is computed from its step, so that a resumed run draws what the first one would have drawn.
+verl's own sharding managers seed once per replica, keep the generator's state from one generation to the next, and
+restore training's state (verl/workers/sharding_manager/fsdp_vllm.py:92@54c9b73; for Megatron since fc6ebc9eb). Here the
+seed of each generation is computed from its step, so that a resumed run draws the numbers of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ STEP = "global_steps"
 
 
 def carry(batch: Any, step: int) -> None:
-    """Put the trainer's step into the batch that is generated, as verl's trainer does since ec4433cd5 (#2345)."""
+    """Add the trainer's step to the batch to generate, as verl's trainer does since ec4433cd5 (#2345)."""
     if enabled(SLUG):
         batch.meta_info[STEP] = step
 
 
 @contextlib.contextmanager
 def apart(rollout: Any, meta_info: Mapping[str, Any]) -> Iterator[Callable[[], None]]:
-    """Give a generation a state of the device's generator of its own, and training's back when it ends.
+    """Give a generation its own state of the device's generator, and restore training's state when it ends.
 
-    The host's generators stay as upstream leaves them: alike on all ranks. The ranks of one training group lie in
-    several replicas, and have to shuffle alike.
+    The host's generators stay as upstream leaves them: equal on all ranks. The ranks of one training group belong to
+    several replicas, and must shuffle in the same order.
 
     Args:
         rollout: verl's vLLMRollout.
-        meta_info: The batch's, with `global_steps` if its trainer gives the step.
+        meta_info: The batch's meta_info, with `global_steps` if the trainer passes the step.
 
     Yields:
-        A function that seeds; to be called once the KV cache is there.
+        A function that sets the seed, to be called after the KV cache was allocated.
     """
     if not enabled(SLUG):
         yield lambda: None
@@ -60,10 +60,11 @@ def apart(rollout: Any, meta_info: Mapping[str, Any]) -> Iterator[Callable[[], N
 
 
 def _seed(rollout: Any, meta_info: Mapping[str, Any]) -> int:
-    """Return a seed that the tensor-parallel ranks of a replica share, and no other generation of the run has.
+    """Return a seed shared by the tensor-parallel ranks of a replica and used by no other generation of the run.
 
-    Of the engine's seed, the replica, the step, whether this is a validation, and how many of either the step has had.
-    Without a step in `meta_info`, as in verl's `_validate`, it is that of the generation before, 0 at first.
+    It depends on the engine's seed, the replica, the step, whether this is a validation, and the number of earlier
+    generations of that kind in the step. Without a step in `meta_info`, as in verl's `_validate`, the step is the
+    previous generation's, 0 at first.
     """
     from vllm.distributed.parallel_state import get_tp_group
 

@@ -1,15 +1,15 @@
-"""Adaptation on-policy-logprob: the loss's old log-probabilities are the ones it has just computed. Off by default.
+"""Adaptation on-policy-logprob: the loss uses its own new log-probabilities as the old ones. Off by default.
 
-A batch that is one mini batch, gone through once, is one optimizer step: the policy that is updated is the one that
-gave the old log-probabilities, and the two differ only by how they were computed (other micro batches, other
-kernels). With the switch on, `log_prob.detach()` takes the place of the old ones in verl's loss
+A batch that is one mini batch, used for one epoch, is one optimizer step: the old log-probabilities come from the very
+policy that is updated, and differ from the new ones only by their computation (other micro batches, other kernels).
+With the switch on, `log_prob.detach()` replaces the old ones in verl's loss
 (verl/workers/actor/megatron_actor.py:420@55e3c5b, verl/workers/utils/losses.py:95@v0.8.0), so that
 - the ratio is exactly 1 and its gradient the policy gradient, -advantage * grad(log_prob);
 - nothing is ever clipped: `actor/pg_clipfrac` and `actor/pg_clipfrac_lower` are exactly 0;
-- **`actor/ppo_kl` is exactly 0** at every step, and no longer shows how far training and the computation
-  of the old log-probabilities are apart. A mismatch that it would have shown has to be looked for elsewhere.
+- **`actor/ppo_kl` is exactly 0** at every step, and no longer shows the difference between training and the
+  computation of the old log-probabilities. A mismatch that it would have shown must be found by other means.
 Losses that penalise the distance from the old policy (`loss_mode: kl_cov`) lose that penalty, which is 0 here too.
-The trainer computes the old log-probabilities all the same: this saves no time.
+The trainer still computes the old log-probabilities: this saves no time.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLUG = "on-policy-logprob"
 
 
 def old_log_prob(old: Any, log_prob: Any, config: Any) -> Any:
-    """Return the log-probabilities that the loss takes as those of the policy that generated the responses.
+    """Return the log-probabilities that the loss uses as the old policy's.
 
     old, log_prob: [responses, response length], float, of one micro batch. config: verl's actor configuration.
     Returns `old` while the switch is off, and `log_prob` without its gradient while it is on. Raises ValueError,
@@ -37,25 +37,26 @@ def old_log_prob(old: Any, log_prob: Any, config: Any) -> Any:
 
 
 def check(answers: int, config: Any) -> None:
-    """Raises ValueError if the batch makes more than one optimizer step, while the switch is on.
+    """Raise ValueError if the batch makes more than one optimizer step while the switch is on.
 
-    The second step would be off-policy, and the loss could no longer see it. The configuration alone doesn't show
-    it: the size of the batch is `data.train_batch_size`, which workers aren't given.
+    The second step would be off-policy, and the loss could no longer correct for it. The configuration alone doesn't
+    show it: the batch size is `data.train_batch_size`, which workers don't receive.
 
     Args:
-        answers: The number of responses of the batch on this rank.
-        config: verl's actor configuration, whose `ppo_mini_batch_size` verl has made responses per rank.
+        answers: The batch's number of responses on this rank.
+        config: verl's actor configuration, after verl converted `ppo_mini_batch_size` to responses per rank.
     """
     if enabled(SLUG, default=False):
         _one_step(answers, config.ppo_mini_batch_size, config.ppo_epochs)
 
 
 def check_update(data: Any, ranks: int) -> None:
-    """Raise ValueError as `check` does, where verl 0.8 and newer pass all three numbers with the batch.
+    """Raise ValueError like `check`, for verl 0.8 and newer, which pass all three numbers with the batch.
 
     Args:
         data: The rank's part of the batch, a TensorDict with what verl's `train_mini_batch` reads.
-        ranks: The data-parallel ranks. `mini_batch_size` counts the responses of all (ray_trainer.py:1311@v0.8.0).
+        ranks: The number of data-parallel ranks. `mini_batch_size` counts all their responses
+            (ray_trainer.py:1311@v0.8.0).
     """
     if not enabled(SLUG, default=False):
         return
@@ -67,7 +68,7 @@ def check_update(data: Any, ranks: int) -> None:
 
 
 def refuse_bypass() -> None:
-    """Raise ValueError while the switch is on, where verl takes the rollout's log-probabilities for the old ones.
+    """Raise ValueError if verl uses the rollout's log-probabilities as the old ones while the switch is on.
 
     The ratio then corrects for the rollout's distribution (`algorithm.rollout_correction.bypass_mode`), and this
     adaptation would make it 1.

@@ -1,16 +1,17 @@
-"""Adaptation optimizer-resume: the optimizer is loaded into a new process, and resumes at its step.
+"""Adaptation optimizer-resume: the optimizer can be loaded into a new process, and resumes at its step.
 
-Megatron-core 0.8.0 saves the main parameters and both moments of Adam, and no step: Apex's FusedAdam and MindSpeed's
-AdamW keep it in their groups, which verl 54c9b73 does not save either. Each optimizer of this stack needs another half:
+Megatron-core 0.8.0 saves the main parameters and both moments of Adam, but not the step: Apex's FusedAdam and
+MindSpeed's AdamW keep it in their groups, which verl 54c9b73 does not save either. Each optimizer of this stack lacks
+something else:
 
-- MindSpeed's AdamW (mindspeed/optimizer/adamw.py:117@v2.0.0_core_r0.8.0) makes its moments in the first step, so
-  loading ends with KeyError 'exp_avg' (megatron/core/optimizer/distrib_optimizer.py:1284@core_r0.8.0): `make_moments`.
-  Its step is `group["step"]`.
-- With swap_optimizer MindSpeed's SwapDistributedOptimizer makes the moments when it is built, and its swap_adamw_step
+- MindSpeed's AdamW (mindspeed/optimizer/adamw.py:117@v2.0.0_core_r0.8.0) creates its moments in the first step, so
+  loading ends with KeyError 'exp_avg' (megatron/core/optimizer/distrib_optimizer.py:1284@core_r0.8.0); `make_moments`
+  creates them. Its step is `group["step"]`.
+- With swap_optimizer MindSpeed's SwapDistributedOptimizer creates the moments when it is built, and its swap_adamw_step
   keeps the step beside them, in `state[parameter]["step"]` (mindspeed/core/optimizer/swap_optimizer.py:556). Loading
-  works, and the next update is corrected as the first of a new optimizer would be.
+  works, but the next update has the bias correction of a new optimizer's first step.
 
-So both places are saved and restored.
+So the step is saved and restored in both places.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ SLUG = "optimizer-resume"
 
 
 def make_moments(optimizer: Any) -> None:
-    """Make the moments that a new optimizer lacks. Call it before `optimizer.load_parameter_state`.
+    """Create the moments that a new optimizer lacks. Call it before `optimizer.load_parameter_state`.
 
     optimizer: Megatron-core's distributed optimizer, or a chain of them.
     """
@@ -47,9 +48,9 @@ def save_steps(optimizer: Any, path: str) -> None:
 
 
 def load_steps(optimizer: Any, path: str) -> None:
-    """Restore what save_steps wrote, after the parameter state is loaded.
+    """Restore the steps that `save_steps` wrote, after the parameter state was loaded.
 
-    Raises FileNotFoundError for a checkpoint without it, and ValueError for one of another layout.
+    Raises FileNotFoundError for a checkpoint without them, and ValueError for one with another layout.
     """
     if not enabled(SLUG):
         return
@@ -76,7 +77,7 @@ def _each(optimizer: Any) -> list[Any]:
 
 
 def _places(optimizer: Any) -> tuple[list[Any], list[Any]]:
-    """The groups of all inner optimizers, and the states of all their parameters, in an order that a layout fixes."""
+    """Return all inner optimizers' groups and parameter states, in an order that depends on the layout only."""
     inner = [one.optimizer for one in _each(optimizer)]
     groups = [group for one in inner for group in one.param_groups]
     states = [one.state[value] for one in inner for group in one.param_groups for value in group["params"]]

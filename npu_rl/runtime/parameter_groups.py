@@ -1,9 +1,9 @@
-"""Adaptation parameter-groups: a resumed optimizer takes each parameter group's options from its own kind of group.
+"""Adaptation parameter-groups: a resumed optimizer takes each group's options from the saved group of the same kind.
 
-Megatron's distributed checkpoint holds the groups of rank 0, and Megatron-core 0.12.1 gives them to the groups of every
-rank by number (megatron/core/optimizer/distrib_optimizer.py:688@a845aa7). The number is the order in which a stage's
-parameters come: the first stage begins with the embedding, a matrix, the others with a norm. So weight decay changes
-places on all stages but the first. Megatron-LM 9a45638758 (core 0.14) looks groups up by what they are.
+Megatron's distributed checkpoint has rank 0's groups, and Megatron-core 0.12.1 assigns them to every rank's groups by
+number (megatron/core/optimizer/distrib_optimizer.py:688@a845aa7). The number depends on the order of a stage's
+parameters: the first stage begins with the embedding, a matrix, the others with a norm. So weight decay is swapped
+between groups on all stages but the first. Megatron-LM 9a45638758 (core 0.14) matches groups by their options.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ KEYS = ("wd_mult", "lr_mult", "is_expert_parallel", "is_decoupled_lr")
 
 
 def in_order(saved: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the checkpoint's groups in the order of this rank's.
+    """Return the checkpoint's groups in the order of this rank's groups.
 
-    saved: The parameter groups of a checkpoint. own: This optimizer's. Raises ValueError where a group of this rank is
-    not in the checkpoint: upstream refuses it as well, or gives it another group's options.
+    saved: The parameter groups of a checkpoint. own: This optimizer's groups. Raises ValueError if a group of this rank
+    is missing from the checkpoint: upstream also raises an error, or assigns it another group's options.
     """
     if not enabled(SLUG):
         return list(saved)
@@ -42,7 +42,7 @@ def in_order(saved: Sequence[Mapping[str, Any]], own: Sequence[Mapping[str, Any]
 
 
 def _with_steps(groups: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Fill in the step of groups that rank 0's shard left empty, which Transformer Engine's FusedAdam does not count.
+    """Set the step of groups without parameters on rank 0, which Transformer Engine's FusedAdam does not count.
 
     MindSpeed's AdamW counts every group (mindspeed/core/optimizer/adamw.py:117@7ff818c), and its step is a tensor.
     """

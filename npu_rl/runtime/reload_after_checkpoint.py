@@ -1,10 +1,9 @@
 """Adaptation reload-after-checkpoint: generation loads the actor's weights whenever they are not on the device.
 
 verl_patches of cann-recipes-train bcd3be7 leave the weights on the device from an update to the next generation, and
-load them only where `_should_load_megatron_model` is set: after start-up and after a validation
-(verl_patches/workers/megatron_workers.py:423). verl's save_checkpoint offloads them as well
-(verl/workers/megatron_workers.py:572@54c9b73), so that the step after a checkpoint synchronises weights from storage of
-size 0.
+load them only if `_should_load_megatron_model` is set: after start-up and after a validation
+(verl_patches/workers/megatron_workers.py:423). But verl's save_checkpoint offloads them too
+(verl/workers/megatron_workers.py:572@54c9b73), so the step after a checkpoint syncs weights from storage of size 0.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ SLUG = "reload-after-checkpoint"
 
 
 def must_load(worker: Any) -> bool:
-    """Whether generation has to load the weights of `worker`, whose parameters are offloaded between phases.
+    """Return whether generation must load the weights of `worker`, whose parameters are offloaded between phases.
 
     worker: with `actor_module`, Megatron-core's DistributedDataParallel for each virtual pipeline stage.
     """
@@ -31,7 +30,7 @@ def must_load(worker: Any) -> bool:
 
 
 def _offloaded(chunk: Any) -> bool:
-    """Whether a buffer of the chunk has been freed (verl_patches/utils/megatron_utils.py:58)."""
+    """Return whether a buffer of the chunk has been freed (verl_patches/utils/megatron_utils.py:58)."""
     return any(
         buffer.param_data.storage().size() == 0
         for buffers in (chunk.buffers, chunk.expert_parallel_buffers)

@@ -1,15 +1,15 @@
-"""Adaptation repatch-required: a MindSpeed that can't be imported stops the Megatron workers that are to train.
+"""Adaptation repatch-required: Megatron workers fail if MindSpeed can't be imported.
 
-verl takes any ImportError of `mindspeed.megatron_adaptor` for a machine without NPUs and goes on with `repatch =
-None` (verl/workers/megatron_workers.py:31@55e3c5b, workers/engine/mindspeed/transformer_impl.py:18@v0.8.0, where the
-engine is the one that `megatron` has on NPUs). On NPUs that trains Megatron as it is, without MindSpeed's kernels and
-without one of the arguments in override_transformer_config, without a message.
+verl takes any ImportError of `mindspeed.megatron_adaptor` for a machine without NPUs and continues with `repatch =
+None` (verl/workers/megatron_workers.py:31@55e3c5b; workers/engine/mindspeed/transformer_impl.py:18@v0.8.0, the engine
+of `megatron` on NPUs). On NPUs that trains plain Megatron, without MindSpeed's kernels and without its arguments in
+override_transformer_config, and prints no message.
 
-The trainer's driver imports the workers' module as well, on a host that may have no torch_npu, and makes no worker of
-it: so the error is raised where a worker is built, not by the import.
+The trainer's driver imports the workers' module too, on a host that may lack torch_npu, and builds no worker: so the
+error is raised where a worker is built, not by the import.
 
-A tree without any MindSpeed is an error as well: the manifest that has this adaptation lays it, so it is either
-damaged or not the one on the path. For a tree that is meant to be without (CUDA), there is the switch.
+A tree without MindSpeed is an error too: every manifest with this adaptation has MindSpeed, so the tree is damaged or
+another one is on the path. For a tree that needs none (CUDA), turn the switch off.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ SLUG = "repatch-required"
 
 
 def missing(error: ImportError) -> Callable[[object], None] | None:
-    """Return verl's `repatch` after MindSpeed's import failed with `error`: None, as upstream, while switched off.
+    """Return verl's `repatch` after MindSpeed's import failed with `error`: upstream's None while switched off.
 
-    Otherwise a function in its place, which verl calls first in each worker or engine (megatron_workers.py:171@55e3c5b,
-    transformer_impl.py:45@v0.8.0), and which raises ImportError from `error`, with its module's name.
+    Otherwise it is a function that raises ImportError from `error`, with the module's name. verl calls it first in each
+    worker or engine (megatron_workers.py:171@55e3c5b, transformer_impl.py:45@v0.8.0).
     """
     if not enabled(SLUG):
         return None

@@ -1,21 +1,21 @@
-"""Adaptation rollout-compile: the true torch.compile while the rollout is built and while it generates.
+"""Adaptation rollout-compile: torch.compile is the real one while the rollout is built and while it generates.
 
-MindSpeed puts a function that compiles nothing in the place of torch.compile and torch.jit.script, for training
-(mindspeed/features_manager/megatron_basic/requirements_basic.py:32@7ff818c4). vllm-ascend captures its graphs by
+For training MindSpeed replaces torch.compile and torch.jit.script with a function that compiles nothing
+(mindspeed/features_manager/megatron_basic/requirements_basic.py:32@7ff818c4). vllm-ascend captures its graphs with
 torch.compile in the same process (vllm_ascend/worker/model_runner_v1.py:1892@v0.9.1rc2): when the engine is built,
-and when a batch of a size comes that had none yet. With MindSpeed's function it runs without a graph, silently.
+and for the first batch of each size. With MindSpeed's function it runs without a graph, silently.
 
-What holds while a wrapped function runs:
-- torch.compile, and each module's `compile` that was MindSpeed's, is the function MindSpeed found there.
-- MindSpeed may be imported, or patch again, meanwhile: its patch of torch.compile, and only that, waits.
-- On the way out, by an exception or an interrupt too, MindSpeed's last patches are in place again, also in
-  modules that were imported meanwhile. Calls may be nested; the outermost one decides.
-- It holds for the process, so for threads the rollout starts, and for any other that runs at that time.
-What was compiled meanwhile is no reference to torch.compile: it works, and compiles for new shapes, outside as well.
-Not covered: `rollout.mode: async`, where the engine is built and called by a thread of its own, after these calls.
+While a wrapped function runs:
+- torch.compile, and each module's `compile` that was MindSpeed's, is the function that MindSpeed had replaced.
+- MindSpeed may be imported or patch again: its patch of torch.compile, and only that one, is deferred.
+- On return, on an exception and on an interrupt, MindSpeed's latest patches are restored, also in modules that were
+  imported meanwhile. Calls may be nested; the outermost one restores.
+- All threads of the process are affected, those that the rollout starts and all others.
+A function compiled meanwhile doesn't refer to torch.compile: it also works, and compiles for new shapes, afterwards.
+Not covered: `rollout.mode: async`, where a separate thread builds and calls the engine after these calls.
 
-torch.jit.script stays as it is: neither vLLM 0.9.1 nor vllm-ascend 0.9.1rc2 calls it, and torch_npu's own
-transfer_to_npu, which MindSpeed imports first, takes it away for NPUs.
+torch.jit.script is left alone: neither vLLM 0.9.1 nor vllm-ascend 0.9.1rc2 calls it, and torch_npu's own
+transfer_to_npu, which MindSpeed imports first, disables it for NPUs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 def with_real_compile(function: _Function) -> _Function:
-    """Wrap `function` so that torch.compile is the real one while it runs. The switch is read at each call.
+    """Wrap `function` so that torch.compile is the real one while it runs. Each call reads the switch.
 
     Raises TypeError for a generator or coroutine function: its body would run after the call has ended.
     """
@@ -89,7 +89,7 @@ def _real_compile() -> Iterator[None]:
 
 
 def _mindspeed() -> types.ModuleType | None:
-    """Import MindSpeed's patch manager, which needs the standard library only. None without MindSpeed."""
+    """Return MindSpeed's patch manager, which needs the standard library only; None without MindSpeed."""
     try:
         return importlib.import_module("mindspeed.patch_utils")
     except ImportError:
@@ -97,7 +97,7 @@ def _mindspeed() -> types.ModuleType | None:
 
 
 class _Pause:
-    """MindSpeed's patch of torch.compile, taken out from `begin` to `end`; its other patches stay."""
+    """Removal of MindSpeed's patch of torch.compile from `begin` to `end`; its other patches stay."""
 
     def __init__(self, module: types.ModuleType) -> None:
         self._patches: dict[str, Any] = module.MindSpeedPatchesManager.patches_info
@@ -136,7 +136,7 @@ class _Pause:
 
 
 def _replace(old: Any, new: Any) -> None:
-    """Each module's `compile` that is `old` becomes `new`. vars, since hasattr would wake lazy modules."""
+    """Replace `old` with `new` wherever it is a module's `compile`. vars, since hasattr would load lazy modules."""
     for module in list(sys.modules.values()):
         if isinstance(module, types.ModuleType) and vars(module).get("compile") is old:
             setattr(module, "compile", new)  # noqa: B010  an assignment would need a type for each module

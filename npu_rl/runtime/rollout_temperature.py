@@ -1,8 +1,8 @@
-"""Adaptation rollout-temperature: Megatron's actor and reference take the temperature that the rollout sampled with.
+"""Adaptation rollout-temperature: Megatron's actor and reference use the rollout's sampling temperature.
 
 The rollout samples from softmax(logits / T). verl's FSDP actor divides by T (workers/actor/dp_actor.py:192@55e3c5b),
-its Megatron actor did not before 5deb8cc9a (#3133): log-probabilities, ratios, KL and entropy were of another
-distribution than the one sampled.
+but its Megatron actor did not before 5deb8cc9a (#3133): log-probabilities, ratios, KL and entropy belonged to another
+distribution than the sampled one.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ SLUG = "rollout-temperature"
 
 
 def of(data: Any) -> float:
-    """The temperature of a batch, or 1.0 while the switch is off.
+    """Return the temperature of a batch, or 1.0 while the switch is off.
 
-    data: verl's DataProto. Raises KeyError where the worker or trainer has not passed it on: 1.0 in its place would be
-    the fault again, without a word.
+    data: verl's DataProto. Raises KeyError if the worker or trainer has not passed it: a default of 1.0 would silently
+    repeat upstream's fault.
     """
     if not enabled(SLUG):
         return 1.0
@@ -28,14 +28,14 @@ def of(data: Any) -> float:
 
 
 def carry(data: Any, config: Any) -> None:
-    """Put the rollout's temperature into a batch whose trainer does not pass it on.
+    """Add the rollout's temperature to a batch whose trainer does not pass it.
 
-    config: the worker's, with `rollout.temperature`.
+    config: the worker's configuration, with `rollout.temperature`.
     """
     if enabled(SLUG):
         data.meta_info["temperature"] = config.rollout.temperature
 
 
 def scale(logits: Any, temperature: float) -> Any:
-    """Divide logits by the temperature, in place, as upstream's fix does: a copy would be as large as they are."""
+    """Divide logits by the temperature in place, as upstream's fix does: a copy would double their memory."""
     return logits if temperature == 1.0 else logits.div_(temperature)

@@ -1,8 +1,8 @@
-"""Adaptation rope-layout: mbridge finds RoPE's base and YaRN in the configuration of transformers 5.
+"""Adaptation rope-layout: mbridge reads RoPE's base and YaRN scaling from a transformers 5 configuration.
 
 Transformers 5 keeps both in `rope_parameters`, and its Qwen3MoeConfig and DeepseekV3Config have no `rope_theta`.
-mbridge 0.15.1 reads `rope_theta`, so no model is made, and takes `rope_scaling` only if iterating over the
-configuration names it (mbridge/core/llm_bridge.py:124, mbridge/models/deepseek_v3.py:115@0cd4ae23); upstream's fixes
+mbridge 0.15.1 reads `rope_theta`, so it can't build the model, and reads `rope_scaling` only if iterating over the
+configuration yields it (mbridge/core/llm_bridge.py:124, mbridge/models/deepseek_v3.py:115@0cd4ae23); upstream's fixes
 are mbridge a42336bf00, 680253fb7c and 2f7469acdd.
 """
 
@@ -26,7 +26,7 @@ def base(hf_config: Any) -> Any:
 
 
 def scaling(hf_config: Any) -> dict[str, Any]:
-    """Return what RoPE is scaled by, in the layout of transformers 4; empty for a model that scales nothing."""
+    """Return the RoPE scaling in transformers 4's layout; empty for a model without scaling."""
     parameters = _parameters(hf_config)
     if parameters is None:
         has = "rope_scaling" in hf_config and hf_config.rope_scaling is not None
@@ -37,7 +37,7 @@ def scaling(hf_config: Any) -> dict[str, Any]:
 
 
 def _parameters(hf_config: Any) -> Any:
-    """Return transformers 5's `rope_parameters`; None for a configuration that has `rope_theta` itself."""
+    """Return transformers 5's `rope_parameters`; None for a configuration with its own `rope_theta`."""
     if not enabled(SLUG) or hasattr(hf_config, "rope_theta"):
         return None
     parameters = getattr(hf_config, "rope_parameters", None)

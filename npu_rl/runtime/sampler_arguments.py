@@ -1,4 +1,4 @@
-"""Adaptation sampler-arguments: vllm-ascend's top-k and top-p filter gets k as k and p as p."""
+"""Adaptation sampler-arguments: pass k and p to vllm-ascend's top-k and top-p filter in the right order."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ SLUG = "sampler-arguments"
 
 
 def in_order(k: Any, p: Any) -> tuple[Any, Any]:
-    """The two arguments after the logits of `_apply_top_k_top_p(logits, p, k)` (patch_sampler.py:49@f20869ef).
+    """Return the arguments after the logits of `_apply_top_k_top_p(logits, p, k)` (patch_sampler.py:49@f20869ef).
 
-    Upstream passes (k, p), until 734eb68129; so does this with the switch off.
+    Before 734eb68129 upstream passes (k, p); this does the same while the switch is off.
     """
     if not enabled(SLUG):
         return k, p

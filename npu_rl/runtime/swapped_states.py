@@ -1,14 +1,14 @@
-"""Adaptation swapped-states: a distributed checkpoint holds the optimizer that MindSpeed has swapped to the host.
+"""Adaptation swapped-states: a distributed checkpoint includes the optimizer state that MindSpeed swapped to the host.
 
-Between two steps MindSpeed's SwapDistributedOptimizer keeps main parameters and moments in the host's memory, and their
-tensors on the device without storage (mindspeed/core/optimizer/swap_optimizer/swap_optimizer.py:127@7ff818c). It saves
-and loads them by Megatron's dp_zero_gather_scatter alone. verl saves by fully_sharded_model_space, which reads the
-device's tensors (megatron/core/optimizer/distrib_optimizer.py:1293@core_v0.12.1), and ends at the state max_exp_avg_sq,
-which is None without amsgrad.
+Between two steps MindSpeed's SwapDistributedOptimizer keeps main parameters and moments in host memory, and their
+tensors on the device have no storage (mindspeed/core/optimizer/swap_optimizer/swap_optimizer.py:127@7ff818c). It saves
+and loads them only with Megatron's dp_zero_gather_scatter. verl saves with fully_sharded_model_space, which reads the
+device's tensors (megatron/core/optimizer/distrib_optimizer.py:1293@core_v0.12.1), and fails at the state
+max_exp_avg_sq, which is None without amsgrad.
 
-Loading makes new parameter groups (torch.optim.Optimizer.load_state_dict). swap_adamw_step counts the step in these,
-and reads step, lr and weight decay in those of `param_to_group_map`, which are the old ones (swap_optimizer.py:577 and
-592; MindSpeed's own loading renews them, :391): the first step after a resume would end with KeyError 'step'.
+Loading creates new parameter groups (torch.optim.Optimizer.load_state_dict). swap_adamw_step counts the step in these,
+but reads step, lr and weight decay from those in `param_to_group_map`, which are the old ones (swap_optimizer.py:577
+and 592; MindSpeed's own loading renews them, :391): the first step after a resume would end with KeyError 'step'.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLUG = "swapped-states"
 
 
 def read(optimizer: Any, model_param: Any, upstream: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-    """Return the main parameter and states of a model parameter, from device or host, without those that are None.
+    """Return a model parameter's main parameter and its states other than None, from the device or the host.
 
     optimizer: MindSpeed's SwapDistributedOptimizer. upstream: Megatron's method.
     """
@@ -39,7 +39,7 @@ def read(optimizer: Any, model_param: Any, upstream: Callable[[Any], dict[str, A
 def write(
     optimizer: Any, model_param: Any, tensors: dict[str, Any], upstream: Callable[[Any, dict[str, Any]], None]
 ) -> None:
-    """Load main parameter and states of a model parameter to where they are.
+    """Load a model parameter's main parameter and states, on the device or the host.
 
     optimizer: MindSpeed's SwapDistributedOptimizer. upstream: Megatron's method.
     """
@@ -57,7 +57,7 @@ def write(
 
 
 def renew_groups(optimizer: Any) -> None:
-    """Have the step read the parameter groups that were loaded."""
+    """Make the step read the parameter groups that were loaded."""
     if enabled(SLUG):
         inner = optimizer.optimizer
         inner.param_to_group_map.update(
@@ -71,7 +71,7 @@ def _main(optimizer: Any, model_param: Any) -> Any:
 
 
 def _on_host(optimizer: Any, main: Any) -> dict[str, Any] | None:
-    """Return the host's copy of a main parameter without storage on the device; None if it has storage there."""
+    """Return the host copy of a main parameter without device storage; None if it has device storage."""
     import torch
 
     host: dict[str, Any] | None = optimizer.param_to_cpu_states_map.get(main)

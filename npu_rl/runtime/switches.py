@@ -1,4 +1,4 @@
-"""One switch per adaptation: the variable NPU_RL_<SLUG>. Off means upstream's behaviour."""
+"""Switch of each adaptation: the variable NPU_RL_<SLUG>. Off means upstream's behaviour."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _ON = frozenset({"1", "true", "yes", "on"})
 
 
 def enabled(slug: str, default: bool = True) -> bool:
-    """Whether the adaptation `slug` ("hf-rollout-repeat") is on.
+    """Return whether the adaptation `slug` ("hf-rollout-repeat") is on.
 
-    Raises ValueError for a value that is neither yes nor no: a typing error must not switch anything.
+    Raises ValueError for a value that is neither yes nor no: a typo must not change the setting.
     """
     name = "NPU_RL_" + slug.upper().replace("-", "_")
     value = os.environ.get(name, "").strip().lower()

@@ -1,9 +1,9 @@
-"""Counts of hook calls, kept in a file that is nearly right even if the process is killed.
+"""Counts of hook calls, in a file that is nearly correct even if the process is killed.
 
-One line per name, of fixed width, rewritten in place: Ray ends its workers with SIGKILL, so nothing that is
-written at exit alone would arrive. A name is written each of the first 100 times, and then once a second at most:
-a hook that runs thousands of times in a step costs no writes to a file system that all nodes share, and a kill
-loses at most the last second of such a one. Off unless NPU_RL_USAGE names a folder. Standard library only.
+Each name has a line of fixed width that is rewritten in place: Ray ends its workers with SIGKILL, so a write at exit
+would never happen. A name is written each of the first 100 times, and then at most once a second: a hook that runs
+thousands of times in a step doesn't load a file system that all nodes share, and a kill loses at most its last second
+of counts. Off unless NPU_RL_USAGE names a folder. Standard library only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _owner = 0
 
 
 def count(name: str) -> None:
-    """Count one use of `name`. A folder that can't be written to does not stop a training run."""
+    """Count one use of `name`. A folder that is not writable does not stop a training run."""
     folder = os.environ.get("NPU_RL_USAGE")
     if not folder:
         return
@@ -48,7 +48,7 @@ def _note(folder: str, name: str) -> None:
 
 
 def _begin(folder: str) -> None:
-    """A new file, named by node and process; a number more if both are there already."""
+    """Create the file of this process, named by node and process id, with a number added if the file exists."""
     global _file, _owner
     for table in (_counts, _places, _unwritten):
         table.clear()

@@ -1,11 +1,11 @@
-"""Adaptation weight-transfer-deadline: a weight sync whose other end is dead is an error, not a hang.
+"""Adaptation weight-transfer-deadline: a weight sync raises an error if its other end is dead, instead of hanging.
 
-verl's trainer and vLLM's workers hand over weights by a ZeroMQ socket, bucket by bucket, and wait for each other
-without a limit (verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:167@v0.8.0). If a worker of the engine is
-killed, the trainer's rank waits for ever, and the other ranks for it.
+verl's trainer sends weights to vLLM's workers through a ZeroMQ socket, bucket by bucket, and both wait without a limit
+(verl/workers/rollout/vllm_rollout/bucketed_weight_transfer.py:167@v0.8.0). If an engine's worker is killed, the
+trainer's rank waits forever, and the other ranks wait for it.
 
-The limit is for one wait, not for the sync: NPU_RL_WEIGHT_TRANSFER_SECONDS, 1800 by default, which is torch's default
-for a collective of gloo. The longest wait of a healthy sync is that for the first bucket, for the engine to wake up.
+NPU_RL_WEIGHT_TRANSFER_SECONDS limits each wait, not the whole sync. It is 1800 by default, like torch's timeout of a
+gloo collective. The longest wait of a healthy sync is that for the first bucket, while the engine wakes up.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _VARIABLE, _SECONDS = "NPU_RL_WEIGHT_TRANSFER_SECONDS", 1800.0
 
 
 def socket(context: Any, kind: int, address: str) -> Any:
-    """Return a socket of the kind zmq.REQ (the trainer's) or zmq.REP (the engine's), whose waits have a limit.
+    """Return a zmq.REQ socket (the trainer's) or zmq.REP socket (the engine's) with a limit on each wait.
 
-    Its `send` and `recv`, and what pyzmq builds on them, raise TimeoutError at the limit. While the adaptation is
-    switched off, the socket is `context.socket(kind)`, as upstream has it.
+    Its `send` and `recv`, and pyzmq's methods that use them, raise TimeoutError at the limit. While the adaptation is
+    off, the socket is upstream's `context.socket(kind)`.
     """
     if not enabled(SLUG):
         return context.socket(kind)
@@ -50,7 +50,7 @@ def socket(context: Any, kind: int, address: str) -> Any:
                 raise TimeoutError(
                     f"weight sync: {other} at {address} did not {did} anything for {seconds:g} s. It has died, or "
                     f"hangs: its own log has the first error. {_VARIABLE} is the limit of one wait, in seconds; "
-                    f"NPU_RL_WEIGHT_TRANSFER_DEADLINE=0 waits for ever, as upstream does."
+                    f"NPU_RL_WEIGHT_TRANSFER_DEADLINE=0 waits forever, as upstream does."
                 ) from error
 
     found = context.socket(kind, socket_class=LimitedSocket)
@@ -59,10 +59,10 @@ def socket(context: Any, kind: int, address: str) -> Any:
 
 
 def unlink(memory: Any) -> None:
-    """Remove the shared memory of a sync, as `memory.unlink()`.
+    """Remove the shared memory of a sync, like `memory.unlink()`.
 
-    Where the other end has died it is gone: multiprocessing's resource tracker of that process removes what it had
-    attached. The FileNotFoundError of a second removal would hide the error of the sync.
+    If the other end has died, its resource tracker (multiprocessing) has already removed the memory that it attached.
+    The FileNotFoundError of a second removal would hide the sync's own error.
     """
     try:
         memory.unlink()

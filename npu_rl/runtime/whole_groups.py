@@ -1,10 +1,10 @@
-"""Adaptation dapo-whole-groups: DAPO trains on all responses of the prompts it keeps.
+"""Adaptation dapo-whole-groups: DAPO trains on all responses of the prompts that it keeps.
 
-DAPO generates for more prompts than it trains on, drops those whose responses all score the same, and cuts the rest to
-`train_batch_size` prompts by keeping the first `train_batch_size * n` rows. That is right while the n responses of a
-prompt are neighbours. verl_npu 2.3.0 repeats prompts by `interleave=False`, so that they are a whole batch apart: the
-cut then keeps some responses of every prompt, and the mean and deviation by which GRPO's advantage is computed are
-those of a part of each group.
+DAPO generates for more prompts than it trains on, drops prompts whose responses all have the same score, and reduces
+the rest to `train_batch_size` prompts by keeping the first `train_batch_size * n` rows. That is correct while the n
+responses of a prompt are adjacent. verl_npu 2.3.0 repeats prompts with `interleave=False`, so they are a whole batch
+apart: the kept rows are then some responses of every prompt, and GRPO computes its advantages from the mean and
+standard deviation of partial groups.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ SLUG = "dapo-whole-groups"
 
 
 def first_groups(batch: Any, prompts: int, rows: int) -> Any:
-    """Return the part of the batch that is trained on.
+    """Return the rows of the batch to train on.
 
     Args:
         batch: verl's DataProto; `non_tensor_batch["uid"]` names the prompt of each row.
-        prompts: The number of prompts to keep; those that come first.
+        prompts: The number of prompts to keep, from the start of the batch.
         rows: The number of rows that upstream keeps.
     """
     if not enabled(SLUG):
@@ -33,6 +33,6 @@ def first_groups(batch: Any, prompts: int, rows: int) -> Any:
 
 
 def group_rows(uids: Sequence[Any], prompts: int) -> list[int]:
-    """Return the rows of the first `prompts` different uids, in their order."""
+    """Return the row indices of the first `prompts` distinct uids, in order."""
     kept = set(list(dict.fromkeys(uids))[:prompts])
     return [row for row, uid in enumerate(uids) if uid in kept]

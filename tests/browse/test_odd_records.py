@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from npu_rl.training.record.attempt import write_json
 from tests.browse.recorded import run, write_samples
 from tests.browse.test_runs import Runs
+from tests.in_process import run_here
 
 
 @pytest.fixture
@@ -28,6 +30,26 @@ def test_a_renamed_run_has_its_folders_name(runs: Runs) -> None:
     assert shown.startswith("base: stopped") and "as demo" in shown
     assert runs.json("rm", "base")["run"] == "base"
     assert [path.name for path in runs.root.iterdir()] == ["demo"]
+
+
+def test_a_name_is_that_of_the_folder_of_runs_also_beside_a_record_of_that_name(runs: Runs) -> None:
+    """People stand in another workspace's folder of runs, and each has a quickstart."""
+    there = runs.folder / "other/runs"
+    run(runs.root, "demo", [{1: 0.1}], "stopped")
+    ours, theirs = run(there, "demo").folder, run(there, "only").folder
+
+    def here(*words: str) -> subprocess.CompletedProcess[str]:
+        return run_here(["runs", *words], runs.env, there)
+
+    assert here("show", "demo").stdout.startswith("demo: stopped")
+    assert here("show", "./demo").stdout.startswith("demo: done")
+    refused = here("rm", "only")
+    assert refused.returncode == 1 and "There is no run only" in refused.stderr and "./only" in refused.stderr
+    assert here("rm", "demo").returncode == 0
+    assert not (runs.root / "demo").exists() and ours.exists() and theirs.exists()
+    del runs.env["NPU_RL_RUNS"]
+    runs.env["NPU_RL_CONFIG"] = str(runs.folder / "none.yaml")
+    assert here("show", "only").stdout.startswith("only: done")
 
 
 @pytest.mark.parametrize("name", [[1], None, "../out"])
@@ -103,7 +125,10 @@ def test_samples_of_a_model_that_the_run_no_longer_is(runs: Runs) -> None:
     assert "of step 2" in runs("samples", "demo").stdout
     assert "of step 3" not in runs("samples", "demo", "--order", "best").stdout
     write_samples(record, 3, [("a", "again", 0.5)])  # of a step that is not logged yet
+    attempt = record.begin_attempt(["driver"], {}, {}, "steps: 4\n")
     assert "again" in runs("samples", "demo").stdout
+    attempt.end("stopped", 0)
+    assert "again" not in runs("samples", "demo").stdout
 
 
 def test_a_run_that_lost_its_npu_rl_says_where_its_steps_are(runs: Runs) -> None:

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from npu_rl.cli.signals import interrupt
+from npu_rl.common.errors import NpuRlError
+from npu_rl.common.masking import Secrets
+from npu_rl.rehearsal.rehearse import rehearse
 from npu_rl.training.browse.rehearsal_failures import rehearsal_failures
+from npu_rl.training.monitor.screen import PlainScreen
 from npu_rl.training.record.attempt import write_json
+from npu_rl.training.record.rehearsal_end import end_recorded, rehearsing_process
+from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.report.write_report import ReportRequest, write_report
-from tests.browse.recorded import run
+from tests.browse.recorded import facts, run
 from tests.browse.test_runs import Runs
+from tests.training.fake_run import FakeRun
+from tests.training.processes import FORKS, wait_for
 
 _GOOD = {"ok": True, "seconds": 2.0, "checks": [{"name": "a", "ok": True}]}
 _BAD = {
@@ -53,6 +70,151 @@ def test_a_rehearsal_that_trained_may_have_failed_elsewhere(runs: Runs) -> None:
     )
     assert state(runs) == "failed"
     assert "changed file of the tree: changed a.py" in runs("show", "demo").stdout
+
+
+# -- without a verdict ----------------------------------------------------------------------------------
+
+
+def begin(root: Path, marks: SimpleQueue[str], level: str) -> None:
+    """Begin a rehearsal as `rehearse` does, and work at its first level until a signal comes."""
+    interrupt([])
+    begun = {"rehearsal": level, "rehearsing": rehearsing_process(has_verdict=True)}
+    record = RunRecord.create(root, "demo", facts("demo", **begun))
+    with record.locked(), end_recorded(record.folder, Secrets()):
+        marks.put("ready")
+        time.sleep(600)
+
+
+@contextmanager
+def rehearsing(runs: Runs, level: str = "imports") -> Iterator[BaseProcess]:
+    marks: SimpleQueue[str] = FORKS.SimpleQueue()
+    process = FORKS.Process(target=begin, args=(runs.root, marks, level))
+    process.start()
+    try:
+        marks.get()
+        yield process
+    finally:
+        process.kill()
+        process.join()
+
+
+def test_a_rehearsal_that_was_killed_at_its_imports_is_told_as_killed(runs: Runs) -> None:
+    with rehearsing(runs) as process:
+        assert state(runs) == "running"
+        process.kill()
+        process.join()
+    assert state(runs) == "killed"
+    shown = runs("show", "demo")
+    assert shown.stdout.startswith("demo: killed") and "npu-rl runs rm demo" in shown.stdout
+    page = runs.root / "page.html"
+    write_report(ReportRequest((runs.root, "demo"), page))
+    assert "has no verdict" in page.read_text() and "nothing was started" not in page.read_text()
+    assert "nothing was started" not in runs("stop", "demo").stdout
+    runs("rm", "demo")
+    assert not (runs.root / "demo").exists()
+
+
+def test_a_rehearsal_is_stopped_from_another_shell(runs: Runs) -> None:
+    with rehearsing(runs) as process:
+        stopped = runs.json("stop", "demo")
+        process.join(30)
+    assert (stopped["how"], stopped["outcome"]) == ("in order", "stopped")
+    assert state(runs) == "stopped"
+    assert runs.json("show", "demo")["failure"] is None
+
+
+def test_a_rehearsal_that_failed_has_its_error(runs: Runs) -> None:
+    record = run(runs.root, "demo", (), rehearsal="layout", rehearsing=rehearsing_process(has_verdict=True))
+    assert state(runs) == "running", "this process is alive"
+    with pytest.raises(NpuRlError), end_recorded(record.folder, Secrets(("hunter2-hunter2",))):
+        raise NpuRlError(
+            "It did not finish", where="/opt/python", why="hunter2-hunter2", hint="--python PATH"
+        )
+    assert state(runs) == "failed"
+    failure = runs.json("show", "demo")["failure"]
+    assert failure == {"cause": "It did not finish. ***", "where": "/opt/python", "hint": "--python PATH"}
+    write_json(record.folder / "rehearsal.json", {"ok": True})
+    assert state(runs) == "done", "a verdict is the last word"
+
+
+def rehearse_layout(folder: Path, *options: str) -> None:
+    """Rehearse with a training interpreter that fails, or does not end."""
+    fake = FakeRun(folder)
+    rehearse(fake.prepared(options), "layout", PlainScreen(io.StringIO()), lambda _: None)
+
+
+def test_a_real_rehearsal_records_how_it_ended(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    with pytest.raises(NpuRlError, match="The rehearsal of groups did not finish"):
+        rehearse_layout(tmp_path, "raise")
+    assert state(runs) == "failed"
+    failure = runs.json("show", "demo.rehearsal")["failure"]
+    assert "The rehearsal of groups did not finish" in failure["cause"]
+    assert "ValueError: batch sizes differ" in failure["cause"] and "--python PATH" in failure["hint"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
+def test_a_real_rehearsal_that_was_killed_has_left_its_child(tmp_path: Path) -> None:
+    runs = Runs(tmp_path)
+    process = FORKS.Process(target=rehearse_layout, args=(tmp_path, "forever"))
+    process.start()
+    try:
+        wait_for((tmp_path / "trainer/driver.pid").exists, "the child", 60)
+        assert state(runs) == "running"
+    finally:
+        process.kill()
+        process.join()
+    (row,) = runs.json("list", "--rehearsals")["runs"]
+    assert row["state"] == "killed" and row["left"]
+    assert runs.json("stop", "demo.rehearsal")["outcome"] == "killed"
+    (row,) = runs.json("list", "--rehearsals")["runs"]
+    assert row["state"] == "killed" and not row["left"]
+
+
+def gone() -> int:
+    """The id of a process that has ended."""
+    process = FORKS.Process(target=int)
+    process.start()
+    process.join()
+    assert process.pid is not None
+    return process.pid
+
+
+@pytest.mark.parametrize(
+    ("rehearsing", "attempts", "found"),
+    [
+        ({"pid": 0}, (), "killed"),
+        ({"pid": 0}, ({1: 0.5},), "killed"),  # between its training and the verdict
+        ({"pid": 0, "has_verdict": False}, ({1: 0.5},), "done"),  # one case, whose verdict is in that of all
+        ({"pid": 0, "has_verdict": False}, (), "killed"),
+        ({"pid": 0, "hostname": "elsewhere"}, (), "unknown"),
+        ({"pid": 1}, (), "running"),  # as old as the host
+        ({"pid": os.getppid(), "hostname": "elsewhere"}, (), "unknown"),
+        ({"pid": "1"}, (), "killed"),
+        ([], (), "new"),
+    ],
+)
+def test_a_rehearsal_without_a_verdict(runs: Runs, rehearsing: Any, attempts: Any, found: str) -> None:
+    if isinstance(rehearsing, dict):
+        rehearsing = {"hostname": os.uname().nodename, "has_verdict": True, **rehearsing}
+        rehearsing["pid"] = rehearsing["pid"] or gone()
+    run(runs.root, "demo", attempts, rehearsal="all", rehearsing=rehearsing)
+    assert state(runs) == found
+
+
+def test_a_process_that_is_younger_than_the_rehearsal_did_not_begin_it(runs: Runs) -> None:
+    begun = {"pid": os.getpid(), "hostname": os.uname().nodename, "has_verdict": True}
+    record = run(runs.root, "demo", (), rehearsal="layout", rehearsing=begun)
+    write_json(record.folder / "run.json", {**record.facts, "created": "2001-01-01T00:00:00Z"})
+    assert state(runs) == "killed"
+
+
+def test_a_rehearsal_of_an_older_npu_rl_that_was_killed_has_left_its_lock(runs: Runs) -> None:
+    record = run(runs.root, "demo", (), rehearsal="imports")
+    assert state(runs) == "new"
+    with record.locked():
+        assert state(runs) == "running"
+    assert state(runs) == "killed"
 
 
 @pytest.mark.parametrize(

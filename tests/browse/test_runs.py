@@ -14,12 +14,15 @@ from typing import Any
 import pytest
 
 from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import HostError
+from npu_rl.common.masking import Secrets
 from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
 from tests.browse.recorded import checkpoint, documented, run, write_samples
 from tests.cli.test_help import parsed
 from tests.in_process import run_here
 from tests.support import ROOT, clean_env
+from tests.training.processes import bystander
 
 JSON_PAGE = (ROOT / "docs/json.md").read_text(encoding="utf-8")
 
@@ -77,6 +80,16 @@ def test_the_list_has_each_state(runs: Runs) -> None:
     assert [row["state"] for row in found["runs"]] == [row[1] for row in rows.values()]
     assert found["runs"][0]["reward"] == 0.2 and found["runs"][0]["nodes"] == 2
     attempt.end("done", 0)
+
+
+def test_a_trainer_that_outlives_its_npu_rl_is_noted(runs: Runs) -> None:
+    record = run(runs.root, "left", [{1: 0.5}], None)
+    with bystander(runs.folder / "trainer", record.mark) as trainer:
+        record.attempts[-1].record_driver(trainer)
+        assert "its npu-rl was killed" in runs("list").stdout
+        head = runs("show", "left").stdout
+    assert "Its npu-rl was killed; the trainer is still running.\nSteps after 1 are in its driver.log" in head
+    assert "its npu-rl was killed" not in runs("list").stdout
 
 
 def test_a_run_that_ends_while_it_is_read_was_running(runs: Runs) -> None:
@@ -157,11 +170,20 @@ def test_each_next_command_is_one(runs: Runs, outcome: str, overrides: list[str]
     assert any(line.startswith(f"{resumes} ") for line in lines), lines
     by_folder = runs.json("show", str(record.folder), "-w", "my ws")["next"]
     assert [line for line in by_folder if str(record.folder) in line and "--workspace 'my ws'" in line]
+    resumes = f"NPU_RL_RUNS={runs.root} {resumes} --workspace /home/you/ws "
+    assert any(line.startswith(resumes) for line in by_folder), by_folder
     for line in [*lines, *by_folder]:
-        if line.startswith("npu-rl "):
-            parsed(line)
+        if "npu-rl " in line:
+            parsed(line.removeprefix(f"NPU_RL_RUNS={runs.root} "))
         else:
             assert Path(shlex.split(line, comments=True)[-1]).is_file()
+
+
+def test_a_run_in_its_workspaces_folder_of_runs_is_resumed_there(runs: Runs) -> None:
+    record = run(runs.root, "mine", [{1: 0.1}], "stopped", recipe="mine", workspace=str(runs.folder))
+    checkpoint(record, 1)
+    (line,) = (one for one in runs.json("show", str(record.folder))["next"] if "--resume" in one)
+    assert line.startswith(f"npu-rl train quickstart --resume --workspace {runs.folder}   # ")
 
 
 @pytest.mark.parametrize(
@@ -192,6 +214,38 @@ def test_a_failure_is_explained_from_its_log(runs: Runs) -> None:
     refused = {"what": "The nodes differ", "where": "n2", "why": "torch 2.1", "hint": "Install it."}
     (record.folder / "attempts/1/nodes.json").write_text(json.dumps({"nodes": [], "refused": refused}))
     assert "why:   The nodes differ. torch 2.1" in runs("show", "demo").stdout
+
+
+def test_an_error_before_the_trainer_started_is_in_the_record(runs: Runs) -> None:
+    record = RunRecord.create(runs.root, "demo", {})
+    attempt = record.begin_attempt(["driver"], {}, {}, "steps: 4\n", secrets=Secrets(("hunter2-hunter2",)))
+    why = "hunter2-hunter2 and https://me:s3cr3t-word@host/x"
+    attempt.close("failed", None, 3, error=HostError("No model", where="python", why=why, hint="Wait."))
+    failure = runs.json("show", "demo")["failure"]
+    assert (failure["where"], failure["hint"]) == ("python", "Wait.")
+    assert failure["cause"].startswith("No model. ***") and "s3cr3t-word" not in failure["cause"]
+
+
+@pytest.mark.parametrize(
+    ("log", "end", "cause"),
+    [
+        ("reading\nvendor: no luck today\n", {"driver_code": 3}, "The trainer ended with exit status 3"),
+        ("", {"driver_code": 3}, "The trainer ended with exit status 3, and logged nothing."),
+        ("made it\n", {"driver_code": None}, "The trainer was not started"),
+    ],
+)
+def test_a_failure_that_nothing_explains_has_the_end_of_its_log(
+    runs: Runs, log: str, end: dict[str, object], cause: str
+) -> None:
+    record = run(runs.root, "demo", [{1: 0.1}], "failed")
+    place = record.folder / "attempts/1"
+    (place / "driver.log").write_text(log)
+    (place / "end.json").write_text(json.dumps({"outcome": "failed", "code": 1, **end}))
+    failure = runs.json("show", "demo")["failure"]
+    assert failure["cause"].startswith(cause) and failure["where"] == str(place / "driver.log")
+    assert failure["cause"].splitlines()[1:] == ([] if not log else log.splitlines())
+    if "vendor" in log:
+        assert "vendor: no luck today" in runs("show", "demo").stdout
 
 
 def test_an_older_record_names_what_is_missing(runs: Runs) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.samples import Order, choose_samples, read_samples, sample_steps
 from tests.browse.recorded import run, write_samples
 from tests.browse.test_runs import Runs, runs
@@ -143,3 +146,40 @@ def test_a_terminal_gets_a_pager(runs: Runs, tmp_path: Path, pager: str) -> None
     assert paged.exists() == (pager != "cat")
     if paged.exists():
         assert paged.read_bytes() == shown.replace(b"\r\n", b"\n")
+
+
+# -- of a resumed run --------------------------------------------------------------------------------------
+
+
+def resumed(runs: Runs) -> RunRecord:
+    """A run whose first attempt came to step 6, and was resumed from step 3 to step 5."""
+    record = run(runs.root, "demo", [dict.fromkeys(range(1, 7), 0.1), {4: 0.2, 5: 0.3}], "stopped")
+    for step in range(1, 7):
+        write_samples(record, step, [("q", f"of step {step}", 0.1)])
+        os.utime(record.samples / f"{step}.jsonl", (1e9, 1e9))
+    return record
+
+
+def test_samples_of_steps_that_were_cut_off_do_not_come_back_in_a_copy(runs: Runs) -> None:
+    record = resumed(runs)
+    for step in (4, 5):
+        write_samples(record, step, [("q", "again", 0.2)])
+    assert sorted(recorded_run(runs.root, "demo").sample_files()) == [1, 2, 3, 4, 5]
+    shutil.copytree(record.folder, runs.root / "copy", copy_function=shutil.copy)  # with new times
+    assert sorted(recorded_run(runs.root, "copy").sample_files()) == [1, 2, 3, 4, 5]
+    assert runs.json("samples", "copy")["samples"][0]["response"] == "again"
+
+
+def test_samples_of_steps_that_were_done_again_without_samples_are_not_the_runs(runs: Runs) -> None:
+    resumed(runs)
+    assert sorted(recorded_run(runs.root, "demo").sample_files()) == [1, 2, 3]
+
+
+def test_the_samples_of_the_step_in_progress_are_the_runs(runs: Runs) -> None:
+    record = resumed(runs)
+    for step in (4, 5, 6):
+        write_samples(record, step, [("q", "again", 0.2)])
+    attempt = record.begin_attempt(["driver"], {}, {}, "steps: 9\n")
+    assert sorted(recorded_run(runs.root, "demo").sample_files()) == [1, 2, 3, 4, 5, 6]
+    attempt.end("stopped", 0)
+    assert sorted(recorded_run(runs.root, "demo").sample_files()) == [1, 2, 3, 4, 5]

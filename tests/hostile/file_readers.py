@@ -120,6 +120,12 @@ READERS = {
         "the tracker of checkpoints", STRANGER, "checkpoint_folders"
     ),
     "training/record/lost_nodes.py": R("lost-nodes.json", STRANGER, "a_killed_record"),
+    "training/record/named_paths.py": R(
+        "recipes and commands of other runs",
+        STRANGER,
+        "a_killed_record",
+        "parses what remove_run.py has read",
+    ),
     "training/record/record_masking.py": R(
         "the logs of a run", STRANGER, "a_killed_record", "reads regular files in blocks"
     ),
@@ -129,6 +135,7 @@ READERS = {
     "training/record/recorded_run.py": R("recipe.yaml", STRANGER, "a_killed_record"),
     "training/record/remove_run.py": R("recipes and commands of other runs", STRANGER, "a_killed_record"),
     "training/record/run_lock.py": R("the lock of a run", STRANGER, "a_killed_record", WRITES),
+    "training/record/run_marks.py": R("command.json", STRANGER, "a_killed_record"),
     "training/record/run_record.py": R("run.json, command.json", STRANGER, "a_killed_record"),
     "training/record/saved_checkpoints/saved_steps.py": R(
         "files of torch.save, .metadata",
@@ -137,7 +144,9 @@ READERS = {
         "the archive's list of entries is bounded",
     ),
     "training/record/samples.py": R("samples/STEP.jsonl", STRANGER, "a_killed_record"),
-    "training/record/settle_killed_run.py": R("command.json, host.json", STRANGER, "a_killed_record"),
+    "training/record/settle_killed_run.py": R(
+        "command.json, host.json, recipe.yaml", STRANGER, "a_killed_record"
+    ),
     "training/record/temporary_folders.py": R(
         "the mark of a folder in /tmp", OWN, "", "64 bytes without waiting, in a folder of this user's"
     ),

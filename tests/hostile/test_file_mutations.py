@@ -405,9 +405,20 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
     (model / "model.safetensors").write_bytes(b"")
     (run / "checkpoints" / "latest_checkpointed_iteration.txt").write_bytes(b"4")
     files: dict[str, Any] = {
-        "run.json": {"name": "r", "id": "0" * 32, "tree": "0" * 40, "overrides": ["a=1"], "steps": 6},
-        "attempts/2/command.json": {"launcher": 1, "command": ["a"], "started": "x"},
-        "attempts/1/end.json": {"code": 0, "first_step": 1, "last_step": 6, "outcome": "done"},
+        "run.json": {
+            **{"name": "r", "id": "0" * 32, "tree": "0" * 40, "overrides": ["a=1"], "steps": 6},
+            **{"rehearsal": "all", "rehearsing": {"pid": 1, "hostname": "h", "has_verdict": True}},
+        },
+        "rehearsal-end.json": {"outcome": "failed", "error": {"what": "w", "why": "y"}},
+        "attempts/2/command.json": {
+            **{"launcher": 1, "command": ["a"], "started": "x"},
+            **{"mark": f"{'0' * 32}-{'0' * 16}", "inode": 1},
+        },
+        "attempts/2/recipe.yaml": {"trainer": {"log": "iterations", "metrics": {"a": "b"}}},
+        "attempts/1/end.json": {
+            **{"code": 0, "first_step": 1, "last_step": 6, "outcome": "done"},
+            "error": {"what": "w", "hint": "h"},
+        },
         "lock.json": {"digest": "0" * 64},
         "attempts/2/host.json": {"hostname": os.uname().nodename},
         "attempts/2/driver.json": {"pid": 4194304 - 1},
@@ -446,7 +457,7 @@ def a_killed_record(folder: Path, m: Mutator) -> None:
         chosen_samples = samples_of(seen, "worst", 3, None, validation=False, seed=0)
         sample_lines(seen, chosen_samples, "worst").encode("utf-8")
     record = RunRecord.load(folder, "r")
-    users_of(record)
+    users_of(RunRecord.create(folder, "s", {}))
     found = RunRecord.open(folder, "r")
     for one in found.attempts:
         _read_report(one)

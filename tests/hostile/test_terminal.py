@@ -20,7 +20,7 @@ from npu_rl.common.printable import one_line, printable
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.hostile.test_bounds import seal
 from tests.resolve.world import World, component
-from tests.support import File, assert_told, ok, run_cli
+from tests.support import File, assert_told, clean_env, ok, run_cli
 from tests.workspace.stack import receipt_with
 
 ESCAPES = "\x1b]0;owned\x07\x1b[31m\x9b2J\u202etxt\u2066\x7f\r"
@@ -58,6 +58,30 @@ def test_the_text_of_an_error_is_tame() -> None:
 def test_what_has_a_shape_stays(text: str) -> None:
     assert printable(text) == text
     assert one_line(text) == text.replace("\t", "\\t")
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("空.yaml", "空.yaml"),
+        ("\u202etxt", "\\u202etxt"),  # right-to-left override
+        ("\x9b2J", "\\x9b2J"),
+    ],
+)
+def test_a_name_is_shown_alike_if_the_locale_is_ascii(name: str, shown: str) -> None:
+    undecoded = name.encode().decode("ascii", "surrogateescape")
+    assert printable(undecoded) == one_line(undecoded) == shown
+
+
+def test_bytes_that_are_no_text_are_escaped() -> None:
+    assert printable(b"\xe7\xa9x".decode("ascii", "surrogateescape")) == "\\udce7\\udca9x"
+
+
+def test_an_error_in_an_ascii_locale_names_the_file_by_its_characters(tmp_path: Path) -> None:
+    env = {**clean_env(tmp_path), "PYTHONUTF8": "0", "LC_ALL": "C", "PYTHONCOERCECLOCALE": "0"}
+    done = run_cli(["recipes", "show", "./空.yaml"], env, tmp_path, from_nothing=True)
+    assert done.returncode != 0
+    assert "./\\u7a7a.yaml" in done.stderr, done.stderr
 
 
 @pytest.fixture

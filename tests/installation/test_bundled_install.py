@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,7 @@ def test_packages_of_a_bundle_are_installed_without_an_index(
     assert "3 packages installed" in done.stdout
     assert stack.runs("import one, two, built; print(one.ONE)") == "2"
     assert not list((stack.folder / "machine/tmp").glob("npu-rl-bundle-*"))
+    shutil.rmtree(stack.site / "two-1.0.dist-info")
+    lacks = run_cli(["verify", "-w", tmp_path / "w", "--imports", "--python", stack.python], env)
+    again = f"--workspace {tmp_path}/w --bundle {whole} --install --python {stack.python} --wheels WHEELS"
+    assert again in lacks.stdout

@@ -112,6 +112,7 @@ def test_what_fails_leaves_the_environment_as_it_was(stack: Stack, fault: str) -
         installed(stack)
     assert {"hash": "two", "build": "no compiler here", "absent": "two"}[fault] in str(caught.value)
     assert stack.index.host not in str(caught.value)
+    assert ("refuses the user or the password" in str(caught.value)) == (fault == "absent")
     assert tree(stack.folder / "env") == before
     if fault == "absent":  # the same command goes on
         stack.lists("two", *wheel("two", "1.0", {"space/two.py": ""}), locked=False)

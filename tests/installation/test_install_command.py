@@ -13,9 +13,15 @@ import pytest
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.installation.move_journal import FOLDER
 from npu_rl.stack.sources.pip_config import TORCH_FOR_CPUS
+from npu_rl.training.run.host_check import examine
 from npu_rl.training.run.interpreter import Interpreter, require
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.packages.install_command import install_command, interrupted_line
+from npu_rl.workspace.packages.install_command import (
+    first_install_command,
+    install_command,
+    interrupted_line,
+    keep_bundle,
+)
 
 
 def command(folder: Path, python: str, version: str, *, managed: bool = False) -> list[str]:
@@ -32,6 +38,61 @@ def test_it_names_the_interpreter_or_an_environment_where_that_one_does_not_do(t
     beside = ["--venv", f"{tmp_path}/my work-python"]
     assert command(tmp_path, "/usr/bin/python3", "3.12.3") == [*start, *beside]
     assert command(tmp_path, "/usr/bin/python3", "3.11.7", managed=True) == [*start, *beside]
+
+
+def test_before_there_is_a_workspace_the_command_makes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def said(python: str, version: str, *, managed: bool = False) -> list[str]:
+        return shlex.split(
+            first_install_command("./my own.yaml", "==3.11.*", python, version, managed=managed)
+        )
+
+    start = ["npu-rl", "setup", "--manifest", "./my own.yaml", "--install"]
+    assert said("/opt/my python", "3.11.7") == [*start, "--python", "/opt/my python"]
+    beside = ["--venv", f"{tmp_path}/npu-rl-workspace-python"]
+    assert said("/opt/my python", "3.12.3") == [*start, *beside]
+    assert said("/usr/bin/python3", "3.11.2", managed=True) == [*start, *beside]
+
+
+def test_doctor_prints_the_command_that_fits_the_interpreter(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://index.example.org/simple")  # so that none is named
+    report = examine("pai-megatron-deepseek-v3", None, None, Path("/"), smi_seconds=120)
+    fixes = {line.id: line.fix for line in report.lines}
+    start = "npu-rl setup --manifest pai-megatron-deepseek-v3 --install"
+    fits = sys.version_info[:2] == (3, 12)
+    where = f"--python {sys.executable}" if fits else f"--venv {tmp_path}/npu-rl-workspace-python"
+    assert fixes["requirements"] == f"{start} {where}"
+
+
+def test_of_a_workspace_from_a_bundle_it_names_the_bundle(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    setup = {"manifest": str(bundled_manifests()["quickstart"]), "lock": "1" * 64}
+    paths, bundle = WorkspacePaths(tmp_path / "my work"), tmp_path / "my bundle.tar"
+    paths.root.mkdir()
+    bundle.write_text("")
+
+    def said(*, has_torch: bool = True) -> str:
+        return install_command(paths, setup, None, "/opt/python", "3.11.7", has_torch=has_torch)
+
+    assert "--bundle" not in said()
+    keep_bundle(paths, bundle, "1" * 64)
+    start = f"npu-rl setup --manifest quickstart --workspace '{paths.root}' --bundle '{bundle}' --install"
+    assert said() == f"{start} --python /opt/python"
+    command, explained = said(has_torch=False).splitlines()
+    assert command == f"{start} --python /opt/python --wheels WHEELS" and "torch" in explained
+    keep_bundle(paths, bundle, "2" * 64)  # of another lock
+    assert "--bundle" not in said()
+    keep_bundle(paths, bundle, "1" * 64)
+    bundle.unlink()
+    assert "--bundle" not in said()
 
 
 def test_it_installs_uv_first_where_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.stack.installation.move_journal import InstallationFolder
+from npu_rl.common.process import processes_of
+from npu_rl.stack.installation.move_journal import FOLDER, InstallationFolder, staging_mark
 from tests.in_process import run_here
 from tests.installation.made_packages import Stack, sdist, tree, wheel
 from tests.support import Repo, assert_told, clean_env, command_server, ok, run_cli
@@ -125,6 +126,27 @@ def test_interrupted_while_a_package_is_built_the_same_command_goes_on(stack: St
     gate.touch()
     ok(run_cli(words, env))
     assert stack.runs("import one, two, built; print(one.ONE)") == "2"
+
+
+def test_what_a_killed_installation_has_started_is_ended_by_the_next_one(stack: Stack) -> None:
+    """uv, and the build that it runs, outlive a kill of npu-rl alone, and would go on writing."""
+    gate, begun = stack.folder / "gate", stack.folder / "begun"
+    stack.lists("built", *sdist("built", "1.0", WAITING.format(paths=(str(begun), str(gate)), built=BUILT)))
+    env = locked(stack)
+    before = tree(stack.folder / "env")
+    words = ["setup", "-m", str(stack.manifest), "-w", str(stack.folder / "w"), "--python", str(stack.python)]
+    words.append("--install")
+    with subprocess.Popen([sys.executable, "-m", "npu_rl", *words], env=env) as process:
+        wait_for(lambda: begun.exists() or process.poll() is not None, "a build", 120)
+        process.kill()
+    (staging,) = (stack.folder / "env" / FOLDER).glob("staging-*")
+    mark = staging_mark(staging.name)
+    assert processes_of(mark)
+    folder = InstallationFolder(stack.folder / "env")
+    with folder.alone():
+        folder.sweep()
+        assert processes_of(mark) == []
+    assert tree(stack.folder / "env") == before
 
 
 def test_a_new_environment_is_the_chosen_one(stack: Stack) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from npu_rl.common.process import run_quietly
-from npu_rl.training.monitor.explain_failure import Explanation, explain
+from npu_rl.training.monitor.explain_failure import Explanation, explain, last_lines
 from npu_rl.training.monitor.symptoms import SYMPTOMS
 from tests.training.processes import TRAINER, environment
 
@@ -188,6 +189,21 @@ def test_of_a_huge_log_the_end_is_read_and_its_line_number_is_right(tmp_path: Pa
     assert explain([log]) is None
 
 
+def test_the_last_lines_of_a_log_are_bounded(tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    assert last_lines(log) == []
+    log.write_bytes(b"\x1b[36m(W pid=1)\x1b[0m first\n\n 10%\r 20%\r\n" + b"\xff" * 1000 + b"\nlast")
+    assert last_lines(log) == ["first", " 20%", "\ufffd" * 300, "last"]
+    assert last_lines(log, 1) == ["last"]
+    log.write_bytes(b"x" * (1 << 20))
+    assert last_lines(log) == ["x" * 300]
+    with log.open("ab") as file:
+        file.write(b"\n" + b"a line\n" * 20)
+    os.truncate(log, 1 << 40)
+    assert explain([log]) is None
+    assert last_lines(log) == ["\0" * 300]
+
+
 def test_a_real_process_that_fails(tmp_path: Path) -> None:
     done = run_quietly(
         [sys.executable, str(TRAINER), str(tmp_path), "raise"], environment(None), tmp_path, 20
@@ -235,7 +251,7 @@ def test_each_symptom_shows_a_line_of_a_log_without_gaps() -> None:
     for symptom in SYMPTOMS:
         line = symptom.printed
         assert line == line.strip() and "\n" not in line
-        assert not re.search(r"\.\.\.|…|\*\*|\bID\b|<\w+>", line), f"not a quotation: {line}"
+        assert not re.search(r"\.\.\.|…|\*\*|\bID\b|<[A-Za-z_]\w*>", line), f"not a quotation: {line}"
         assert symptom.pattern.search(line)
 
 
@@ -312,6 +328,53 @@ STORE = (
     "closed. Did the remote server shutdown or crash?\n"
 )
 ONE_OF_RAYS = "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+# Torch 2.5 to 2.9 in place of STORE.
+OLDER_STORE = (
+    "[rank1]:[W522 11:47:45.949247853 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=77, "
+    "addr=[::ffff:10.99.7.1]:39732, remote=[::ffff:10.99.7.3]:29600): failed to recv, got 0 bytes\n"
+)
+NCCL_RESET = (
+    "node1:248281:248334 [2] misc/socket.cc:518 NCCL WARN Net : Call to recv from 10.99.7.3<40537> failed : Connection "
+    "reset by peer\n"
+)
+NCCL_CLOSED = (
+    "node0:1357:1357 [0] NCCL WARN socketProgress: Connection closed by remote peer 10.99.7.3<42830>\n"
+)
+OWNER_DIED = (
+    "Traceback (most recent call last):\n"
+    '  File "/site/ray/_private/worker.py", line 921, in get_objects\n'
+    "ray.exceptions.OwnerDiedError: Failed to retrieve object 00ffffffffffffffffffffffffffffffffffffff0600000002e1f505"
+    ". To see information about where this ObjectRef was created in Python, set the environment variable "
+    "RAY_record_ref_creation_sites=1 during `ray start` and `ray.init()`.\n\n"
+    "The object's owner has exited. This is the Python worker that first created the ObjectRef via `.remote()` or "
+    "`ray.put()`. Check cluster logs (`/tmp/ray/session_latest/logs/*06000000ffffffffffffffffffffffffffffffffffffffff"
+    "ffffffff*` at IP address 10.99.7.3) for more information about the Python worker failure.\n"
+)
+UNAVAILABLE = (
+    "Traceback (most recent call last):\n"
+    '  File "/site/ray/_private/worker.py", line 921, in get_objects\n'
+    "ray.exceptions.ActorUnavailableError: The actor c5d60362068042d8669d510501000000 is unavailable: The actor is "
+    "temporarily unavailable: RpcError: RPC Error message: failed to connect to all addresses; last error: UNKNOWN: "
+    "ipv4:10.99.7.3:10172: Failed to connect to remote host: Connection refused; RPC Error details: . The task may or "
+    "maynot have been executed on the actor.\n"
+)
+OWNERS_NODE = (
+    "Traceback (most recent call last):\n"
+    '  File "/site/ray/_private/worker.py", line 908, in get_objects\n'
+    "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.\n"
+    "\tclass_name: Runner\n\tactor_id: 2850\n\tpid: 159258\n\tnamespace: n\n\tip: 10.99.7.2\n"
+    "The actor is dead because its owner has died. Owner Id: 01000000ffffffff Owner Ip address: 10.99.7.3 Owner worker "
+    "exit type: SYSTEM_ERROR Worker exit detail: Owner's node has crashed.\n"
+)
+RAYLET_DIED = (
+    "ray.exceptions.LocalRayletDiedError: The task's local raylet died. Check raylet.out for more "
+    "information.\n"
+)
+KILLED_BY_RAY = (
+    "(raylet) [2026-01-01 10:00:00,000 E 1 1] (raylet) node_manager.cc:3070: 1 Workers (tasks / actors) killed due to "
+    "memory pressure (OOM), 0 Workers crashed due to other reasons at node (ID: 5e1c, IP: 10.99.7.3) over the last "
+    "time period.\n"
+)
 
 
 def spoken(text: str) -> str:
@@ -325,6 +388,49 @@ def spoken(text: str) -> str:
         (NODE_DIED, "The node of a task left the Ray cluster (10.99.7.3)"),
         (spoken(NODE_DIED), "The node of a task left the Ray cluster (10.99.7.3)"),
         (MARKED_DEAD + NODE_DIED, "The node 10.99.7.3 left the Ray cluster"),
+        (
+            "Task failed because the node it was running on is dead or unavailable. Node IP: 10.99.7.3, node ID: 5e1c.",
+            "The node of a task left the Ray cluster (10.99.7.3)",
+        ),
+        (OLDER_STORE, "The process of another rank on 10.99.7.3 is gone"),
+        (NCCL_RESET, "The process of another rank on 10.99.7.3 is gone"),
+        (NCCL_CLOSED, "The process of another rank on 10.99.7.3 is gone"),
+        (
+            "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:317, remote process exited or there "
+            "was a network error, NCCL version 2.21.5\nncclRemoteError: A call failed possibly due to a network "
+            "error.\n"
+            "Last error:\nsocketProgress: Connection closed by remote peer 10.99.7.3<42830>\n",
+            "The process of another rank on 10.99.7.3 is gone",
+        ),
+        (OWNER_DIED, "The process on 10.99.7.3 that created an object of Ray is gone"),
+        (spoken(OWNER_DIED), "The process on 10.99.7.3 that created an object of Ray is gone"),
+        (OWNER_DIED + ONE_OF_RAYS, "The process on 10.99.7.3 that created an object of Ray is gone"),
+        (MARKED_DEAD + OWNER_DIED, "The node 10.99.7.3 left the Ray cluster"),
+        (OWNERS_NODE, "A worker died with the node of the process that created it, 10.99.7.3, which left"),
+        (
+            OWNERS_NODE.replace("Owner's node has crashed", "Worker exits unexpectedly"),
+            "The process on 10.99.7.3 that created a worker is gone",
+        ),
+        (
+            "All copies of 00ffff13 have been lost due to node failure. Check cluster logs\n" + ONE_OF_RAYS,
+            "A node left the Ray cluster with an object",
+        ),
+        (UNAVAILABLE, "A worker on 10.99.7.3 does not answer"),
+        (spoken(UNAVAILABLE), "A worker on 10.99.7.3 does not answer"),
+        (
+            UNAVAILABLE.replace("ipv4:10.99.7.3:", "ipv6:%5Bfd00::3%5D:"),
+            "A worker on fd00::3 does not answer",
+        ),
+        (
+            "ray.exceptions.ActorUnavailableError: The actor c5d6 is unavailable: The actor is temporarily "
+            "unavailable: RpcError: RPC Error message: Socket closed; RPC Error details:  rpc_code: 14. The task may\n",
+            "A worker on an unnamed node does not answer",
+        ),
+        (RAYLET_DIED, "Ray's own process (raylet) on an unnamed node died"),
+        (
+            f"\x1b[36m(TaskRunner pid=12, ip=10.99.7.3)\x1b[0m {RAYLET_DIED}",
+            "Ray's own process (raylet) on 10.99.7.3 died",
+        ),
         (NODE_DIED + RESET, "The process of another rank on 10.99.7.3 is gone"),
         (STORE, "The process of another rank on 10.99.7.3 is gone"),
         (spoken(STORE) + ONE_OF_RAYS, "The process of another rank on 10.99.7.3 is gone"),
@@ -351,6 +457,10 @@ def spoken(text: str) -> str:
             "Failed to connect to ipv4:10.99.7.3:6379: recvmsg:Connection reset by peer\n",
             "A Ray process on 10.99.7.3",
         ),
+        (
+            "grpc ipv6:%5B2001:db8::3%5D:6379: recvmsg:Connection reset by peer\n",
+            "A Ray process on 2001:db8::3",
+        ),
     ],
 )
 def test_a_lost_node_is_told_with_its_address_and_not_as_want_of_memory(
@@ -359,3 +469,40 @@ def test_a_lost_node_is_told_with_its_address_and_not_as_want_of_memory(
     told = sure(found(tmp_path, text))
     assert told.cause.startswith(cause)
     assert "memory" not in told.cause and "--resume" in told.hint
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "[/pytorch/gloo/transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete",
+        "EI0006: [PID: 1] Getting socket times out. Reason: Remote Rank did not send the data in time.",
+        "[/pytorch/gloo/transport/tcp/pair.cc:525] Read error [10.99.7.2]:42916: Connection reset by peer",
+    ],
+)
+def test_a_node_that_is_marked_dead_comes_before_what_other_ranks_then_raise(
+    tmp_path: Path, error: str
+) -> None:
+    told = sure(found(tmp_path, MARKED_DEAD + remote("RuntimeError", error)))
+    assert told.cause.startswith("The node 10.99.7.3 left the Ray cluster") and error in told.cause
+    assert told.line == 1 and "union_tensor_dict" in told.excerpt and "--resume" in told.hint
+    alone = sure(found(tmp_path, remote("RuntimeError", error)))
+    assert "10.99.7.3" not in alone.cause
+
+
+def test_an_error_of_its_own_comes_before_a_node_that_is_marked_dead(tmp_path: Path) -> None:
+    told = sure(
+        found(
+            tmp_path, MARKED_DEAD + remote("RuntimeError", "NPU out of memory. Tried to allocate 22.00 MiB")
+        )
+    )
+    assert told.cause.startswith("A device ran out of memory")
+
+
+@pytest.mark.parametrize("text", [UNAVAILABLE, OWNER_DIED, spoken(UNAVAILABLE), ONE_OF_RAYS])
+def test_a_worker_that_rays_memory_monitor_has_killed_is_told_as_want_of_memory(
+    tmp_path: Path, text: str
+) -> None:
+    told = sure(found(tmp_path, KILLED_BY_RAY + text))
+    assert "ran out of host memory" in told.cause
+    none = sure(found(tmp_path, KILLED_BY_RAY.replace("1 Workers (tasks", "0 Workers (tasks") + text))
+    assert "ran out of host memory" not in none.cause

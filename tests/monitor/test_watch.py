@@ -137,6 +137,18 @@ def test_a_threshold_of_the_callers_own_goes_first_and_none_is_no_watch() -> Non
     assert kinds(feed(Watch(Limits(transfer=0.5)), difference(math.nan))) == [["transfer"]]
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_a_difference_that_is_not_a_number_is_told_without_a_threshold_too(value: float) -> None:
+    steps = [difference(0.002)] * 19 + [difference(value)] * 20 + [difference(0.002), difference(value)]
+    found = feed(Watch(), *steps)
+    assert [(step, alarm.kind) for step, told in enumerate(found, 1) for alarm in told] == [
+        (20, "nan"),
+        (41, "nan"),
+    ]
+    alarm = found[19][0]
+    assert alarm.place == "training/rollout_probs_diff_mean" and "no probability" in alarm.cause
+
+
 def test_the_first_steps_limit_is_judged_after_that_step_alone() -> None:
     watch = Watch(Limits(first_transfer=0.005, transfer=0.02))
     assert kinds(feed(watch, {"actor/lr": 1e-3}, difference(0.004), difference(0.015))) == [[], [], []]

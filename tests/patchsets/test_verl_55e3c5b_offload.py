@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.python_roots import INJECTED, VLLM
-from npu_rl.training.run.vllm_environment import ENVIRONMENT
+from npu_rl.training.host.vllm_environment import ENVIRONMENT
 from tests.patchsets.flagship_tree import run, tree, used
 
 for needed in ("torch", "msgspec", "gguf", "blake3"):  # what vLLM's engine imports

@@ -34,7 +34,7 @@ def test_the_other_format_is_the_file(tmp_path: Path) -> None:
 def test_a_host_that_the_manifest_has_not(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
     done = run_here(["requirements", "-m", "pai-megatron-deepseek-v3", "--machine", "aarch64"], env)
-    assert_told(done, "not Python 3.12 on aarch64", "Python 3.12 on x86_64", "--machine", code=2)
+    assert_told(done, "Unsupported host: Python 3.12 on aarch64", "Python 3.12 on x86_64", "--machine", code=2)
     done = run_here(["requirements", "-m", "today", "--format", "toml"], env)
     assert_told(done, "Unknown format", "pip, pylock", code=2)
 
@@ -87,6 +87,14 @@ def test_each_contradiction_is_a_sentence_with_file_and_line(tmp_path: Path) -> 
         "the manifest takes numpy==1.26.4 (bundled:newest.yaml:"
     )
     assert f'{numpy} and "numpy<=1.26.0" (MindSpeed/requirements.txt:4)' in sentences[1]
+
+
+def test_a_package_that_the_tree_has_is_named_as_such(tmp_path: Path) -> None:
+    done = ok(run_here(["requirements", "-m", "verl-npu-plugin", "--explain"], clean_env(tmp_path)))
+    assert re.search(
+        r"^transformers: .*; the manifest takes the tree's transformers 4\.\S+ "
+        r"\(bundled:verl-npu-plugin\.yaml:\d+\)", done.stdout, re.M,
+    )  # fmt: skip
 
 
 def test_what_packages_contradict_is_explained_too(tmp_path: Path) -> None:

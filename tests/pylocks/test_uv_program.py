@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError
-from npu_rl.stack.pylocks.uv_program import find_uv, uv_environment
+from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, uv_environment
 from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
 
 
@@ -59,3 +59,13 @@ def test_without_uv_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     program = tmp_path / "uv"
     program.write_text("")
     assert find_uv({"PATH": os.devnull}) == str(program)
+
+
+def test_what_uv_says_of_an_index_is_explained() -> None:
+    own, pypi = PipSettings(index_url="https://one.example/simple"), PipSettings()
+    absent = "Because numpy was not found in the package registry"
+    assert "refuses the user or the password" in index_hint(absent, own)
+    assert "refuses the user or the password" not in index_hint(absent, pypi)
+    certificate = "invalid peer certificate: Other(OtherError(CaUsedAsEndEntity))"
+    assert "`trusted-host` does" in index_hint(certificate, own)
+    assert index_hint("another reason", own).count("\n") == 0

@@ -28,7 +28,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_it_is_neither_opened_to_resume_nor_begun_again(tmp_path: Path) -> None:
     record = begun_on(tmp_path, "node7")
     before = content(record.folder)
-    with pytest.raises(RunMayGoOnElsewhere, match="may go on on node7") as refused:
+    with pytest.raises(RunMayGoOnElsewhere, match="may still be active on node7") as refused:
         RunRecord.open(tmp_path, "demo")
     assert "npu-rl runs stop demo --ended-on node7" in str(refused.value)
     with pytest.raises(RunMayGoOnElsewhere):

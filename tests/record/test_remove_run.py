@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.training.monitor.metrics import MetricsWriter
@@ -60,7 +61,7 @@ def test_a_run_that_may_go_on_on_another_host_is_kept_until_it_is_said_to_have_e
         lambda one: stop_run(one, 1.0, print),
         lambda one: stop_run(one, 1.0, print, ended_on="n"),
     ):
-        with pytest.raises(NpuRlError, match="may go on on node7") as caught:
+        with pytest.raises(NpuRlError, match="may still be active on node7") as caught:
             act(RunRecord.load(root, "demo"))
         assert "runs stop demo --ended-on node7" in str(caught.value.hint)
     with pytest.raises(NpuRlError, match="already exists"):
@@ -96,6 +97,22 @@ def test_what_a_person_has_put_there_stays(root: Path, tmp_path: Path) -> None:
         RunRecord.load(root, "demo")
     with pytest.raises(NpuRlError, match="taken by something that is not a run"):
         RunRecord.create(root, "demo", {})
+
+
+def test_what_npu_rl_itself_has_left_there_goes(root: Path) -> None:
+    """The data.pt of a save that was cut off, renamed by --resume, and files whose writer was killed."""
+    record = recorded(root)
+    for name in (
+        "checkpoints/global_step_1/data.pt.incomplete",
+        f"checkpoints/.{LATEST}.0123456789ab",
+        "attempts/1/.driver.log.0123456789ab",
+        "attempts/1/.nodes.json.4711",
+        ".run.json.0123456789ab",
+        "rehearsal-end.json",
+    ):
+        (record.folder / name).write_text("x")
+    removed = remove_run(record)
+    assert removed.kept == () and os.listdir(root) == []
 
 
 def test_links_are_not_followed(root: Path, tmp_path: Path) -> None:
@@ -187,6 +204,26 @@ def test_a_checkpoint_is_in_use_however_it_is_spelled(tmp_path: Path, spelled: s
     user = recorded(real / "runs", "user", f"model:\n  path: {path}/checkpoints/global_step_1/actor\n")
     facts = {**user.facts, "recipe_path": str(real / "mine.yaml")}
     (user.folder / "run.json").write_text(json.dumps(facts))
+    with pytest.raises(NpuRlError, match="user resumes from its checkpoints"):
+        remove_run(record)
+    assert remove_run(user).kept == ()
+
+
+@pytest.mark.parametrize("blank", ["my link", "my, {own}: [link]='x'", "a link of a name " * 9])
+@pytest.mark.parametrize("where", ["recipe", "command", "list"])
+def test_a_checkpoint_is_in_use_through_a_link_whose_name_has_blanks(
+    tmp_path: Path, blank: str, where: str
+) -> None:
+    record, link = recorded(tmp_path / "ws/runs"), tmp_path / blank
+    link.symlink_to(tmp_path / "ws")
+    path = f"{link}/runs/demo/checkpoints/global_step_1/actor"
+    recipe = yaml.safe_dump({"model": {"path": path}}, allow_unicode=True)
+    user = recorded(tmp_path / "ws/runs", "user", recipe if where == "recipe" else "schema: 1\n")
+    quoted = "'" + path.replace("'", "\\'") + "'"
+    value = {"recipe": "/m", "command": f"model.path={quoted}", "list": f"data.files=[{quoted},'/b c']"}[
+        where
+    ]
+    (user.folder / "attempts/1/command.json").write_text(json.dumps({"command": ["python", value]}))
     with pytest.raises(NpuRlError, match="user resumes from its checkpoints"):
         remove_run(record)
     assert remove_run(user).kept == ()

@@ -231,6 +231,33 @@ def test_metrics_are_merged_without_doubles(tmp_path: Path) -> None:
     attempt.end("killed", None)
 
 
+def test_the_steps_of_a_trainer_that_logs_iterations_are_recovered_under_both_names(tmp_path: Path) -> None:
+    """MindSpeed-RL's lines, whose names the recipe's trainer.metrics gives."""
+    record = RunRecord.create(tmp_path, "demo", {})
+    recipe = "trainer: {log: iterations, metrics: {critic/score/mean: grpo/rewards/mean}}\n"
+    attempt = record.begin_attempt([], {}, {}, recipe, secrets=Secrets())
+    lines = (
+        f"[10:00:00] iteration: {step} / 9 | grpo/rewards/mean : 0.{step} | timing/all : 3.1 |"
+        for step in (1, 2)
+    )
+    attempt.driver_log.write_text("".join(f"{line}\n" for line in lines))
+    with MetricsWriter(attempt.metrics) as writer:
+        writer.write(1, {"critic/score/mean": 0.1, "grpo/rewards/mean": 0.1, "timing/all": 3.1})
+    assert recover_metrics(attempt) == 1
+    assert recover_metrics(attempt) == 0
+    points = [(point.step, point.data["critic/score/mean"]) for point in read_metrics(attempt.metrics)]
+    assert points == [(1, 0.1), (2, 0.2)]
+    attempt.end("killed", None)
+
+
+@pytest.mark.parametrize("recipe", ["", "[", "trainer: 3", "trainer: {metrics: 3}", "a: " + "[" * 5000])
+def test_a_recipe_that_cannot_be_read_leaves_verls_lines(recipe: str, tmp_path: Path) -> None:
+    attempt = RunRecord.create(tmp_path, "demo", {}).begin_attempt([], {}, {}, recipe, secrets=Secrets())
+    attempt.driver_log.write_text("step:1 - a:0.1\n")
+    assert recover_metrics(attempt) == 1
+    attempt.end("killed", None)
+
+
 def test_only_the_runs_own_temporary_folders_are_removed(tmp_path: Path) -> None:
     """Not a link, not one with another run's mark, not one that only has the name."""
     mine, other = new_id(), new_id()

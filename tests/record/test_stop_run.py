@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import signal
 import sys
 import time
@@ -14,6 +16,7 @@ import pytest
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import processes_of
 from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.remove_run import remove_run
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.stop_run import StoppedRun, stop_run
 from npu_rl.training.record.temporary_folders import remaining_folders
@@ -106,6 +109,51 @@ def test_what_an_ended_run_has_left_is_ended(tmp_path: Path) -> None:
     assert done.how == "leftover" and set(done.pids) == set(found.leftover)
     assert done.killed == (pid_of(tmp_path / "left", "stubborn"),)
     assert done.outcome == "done" and processes_of(record.mark) == []
+
+
+def with_an_orphan_of_another_mount(root: Path) -> tuple[RunRecord, str]:
+    """An ended run, and the mark of its processes on a node where its folder has another device number."""
+    record = RunRecord.create(root / "runs", "demo", {})
+    attempt = record.begin_attempt(["driver"], {}, {"hostname": "elsewhere"}, "schema: 1\n")
+    attempt.end("done", 0)
+    command = json.loads((attempt.folder / "command.json").read_text())
+    assert command["mark"] == record.mark and command["inode"] == record.folder.stat().st_ino
+    other = f"{record.id}-{'0' * 16}"
+    (attempt.folder / "command.json").write_text(json.dumps({**command, "mark": other}))
+    return record, other
+
+
+def test_what_a_run_has_left_on_a_node_that_mounts_its_folder_is_found_and_ended(tmp_path: Path) -> None:
+    """NFS has another device number on each node, so the process has not the mark that is computed there."""
+    record, mark = with_an_orphan_of_another_mount(tmp_path)
+    child = launch(tmp_path / "left", mark, "forever")
+    pid_of(tmp_path / "left", "driver")
+    assert child.pid in recorded_run(tmp_path / "runs", "demo").leftover
+    with pytest.raises(NpuRlError, match="has left processes"):
+        remove_run(record)
+    done = stop_run(record, 0.3, lambda _: None)
+    child.wait(5)
+    assert done.how == "leftover" and child.pid in done.pids and processes_of(mark) == []
+
+
+def test_what_a_copy_of_a_record_names_is_not_the_copys(tmp_path: Path) -> None:
+    record, mark = with_an_orphan_of_another_mount(tmp_path)
+    shutil.copytree(record.folder, tmp_path / "runs/copy")
+    child = launch(tmp_path / "left", mark, "forever")
+    pid_of(tmp_path / "left", "driver")
+    copy = RunRecord.load(tmp_path / "runs", "copy")
+    assert stop_run(copy, 0.3, lambda _: None).how == "ended before" and child.poll() is None
+    record.stop_processes(0.3)
+    child.wait(5)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"mark": 3, "inode": 3}', '{"mark": "x"}', '{"mark": {}, "inode": []}']
+)
+def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
+    record, _ = with_an_orphan_of_another_mount(tmp_path)
+    (record.attempts[0].folder / "command.json").write_text(text)
+    assert record.marks == [record.mark]
 
 
 def test_a_run_that_another_command_uses_is_not_ended(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import pytest
 
 from npu_rl.common.errors import HostError, RecipeError, UsageError
 from npu_rl.rehearsal.choose_levels import QUICK_STEPS, choose_levels, groups_obstacle, vllm_version
+from npu_rl.training.host.vllm_environment import REQUIREMENTS
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.prepare import Prepared
-from npu_rl.training.run.vllm_environment import REQUIREMENTS
 from tests.code_trees import lay
 from tests.training.fake_run import FakeRun
 

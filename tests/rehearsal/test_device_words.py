@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.rehearsal.rehearsal_report import RehearsalReport
+from npu_rl.rehearsal.rehearsal_report import RehearsalReport, TrainPart
 from npu_rl.rehearsal.rehearse import _script_and_imports
 
 
@@ -36,3 +36,11 @@ def test_a_script_in_no_package(tmp_path: Path) -> None:
     (tmp_path / "examples/__init__.py").write_text("")
     assert _script_and_imports(tmp_path, "examples.entry") == set()
     assert _script_and_imports(tmp_path, "verl.trainer.main_ppo") == set()
+
+
+@pytest.mark.parametrize("engine", [False, True])
+def test_a_level_with_random_weights_says_what_would_not_show(engine: bool) -> None:
+    part = TrainPart(engine=engine, transfer=5e-5, curve=[(1, 0.5)])
+    text = RehearsalReport("demo", "0" * 40, "1" * 40, train=part).text()
+    said = "of random weights: a wrong temperature, scale or routing on one side would hardly show"
+    assert (said in text) is not engine

@@ -108,6 +108,46 @@ if type(current_platform).__module__.partition(".")[0] == "vllm_ascend":
 """
 
 
+MORE_KINDS = """\
+while tensor.is_cpu:
+    move()
+names = [name for name in every if is_npu_available]
+fused = use_fused and is_cuda_available and load()
+native = current_platform.is_cpu() or compiled()
+if weights[0].device.type == "cpu":
+    pin()
+if self.model_config.use_mla:
+    latent()
+device = "npu" if current_platform.is_out_of_tree() else "cpu"
+try:
+    import torch_npu
+    from torch_npu import npu
+except ImportError:
+    npu = None
+assert not tensor.is_cpu
+"""
+
+
+def test_loops_filters_operands_and_imports_are_branches_too(tmp_path: Path) -> None:
+    code = lay(tmp_path, {"a.py": MORE_KINDS})
+    here = BranchFacts("cpu", missing=frozenset({"torch_npu"}))
+    found = device_branches(code, ["a.py"], here, BranchFacts("npu"))
+    assert sorted(branch.text() for branch in found) == [
+        "a.py:10: current_platform.is_out_of_tree(): line 10 not rehearsed",
+        "a.py:11: try: import torch_npu: lines 12 to 13 not rehearsed",
+        "a.py:1: tensor.is_cpu: runs here only",
+        "a.py:3: is_npu_available: line 3 not rehearsed",
+        "a.py:5: current_platform.is_cpu() or compiled(): line 5 not rehearsed",
+        "a.py:6: weights[0].device.type == 'cpu': runs here only",
+        "a.py:8: self.model_config.use_mla: line 9 not rehearsed",
+    ]
+    assert not device_branches(code, ["a.py"], here, here)
+    on_cuda = device_branches(code, ["a.py"], BranchFacts("cpu"), BranchFacts("cuda"))
+    assert "a.py:4: use_fused and is_cuda_available and load(): line 4 not rehearsed" in [
+        branch.text() for branch in on_cuda
+    ]
+
+
 def test_branches_that_another_version_decides_otherwise(tmp_path: Path) -> None:
     """torch's __version__ compares with a text as a version does, and not as texts: 2.13 is not below 2.3."""
     code = lay(tmp_path / "code", {"a.py": VERSIONS})
@@ -157,7 +197,7 @@ def test_a_step_executes_what_its_packages_import_and_what_these_import_of_other
     assert executed_modules(code, "recipe.dapo.main") == ["recipe.dapo.main", *verls]
 
 
-def found_in(tmp_path: Path, usage: list[Path], device: str = "npu") -> Differences:
+def found_in(tmp_path: Path, usage: list[Path], device: str = "npu", *, engine: bool = False) -> Differences:
     lay(tmp_path / "code", TREE)
     made = FakeRun(tmp_path).prepared([])
     python = tmp_path / "probed"
@@ -182,7 +222,7 @@ def found_in(tmp_path: Path, usage: list[Path], device: str = "npu") -> Differen
     report = replace(made.report, lock=lock)
     interpreter = Interpreter(str(python), (3, 11, 7), {})
     prepared = replace(made, report=report, interpreter=interpreter).with_recipe(recipe)
-    return differences(prepared, ["verl/never.py", "gone.py", "README.md"], usage)
+    return differences(prepared, ["verl/never.py", "gone.py", "README.md"], usage, engine=engine)
 
 
 def test_versions_packages_and_branches_are_told(tmp_path: Path) -> None:
@@ -214,6 +254,12 @@ def test_the_files_are_those_that_a_training_imported_where_it_did(tmp_path: Pat
     (usage / "executed-node-8.json").write_text('["cut')
     found = found_in(tmp_path, [usage])
     assert found.executed and [branch.file for branch in found.branches] == ["verl/never.py"]
+
+
+def test_variables_that_only_the_rehearsal_sets_for_the_engine_are_told(tmp_path: Path) -> None:
+    found = found_in(tmp_path, [], engine=True)
+    assert "VLLM_MLA_DISABLE=1" in found.variables and found.to_json()["variables"] == list(found.variables)
+    assert any(line.startswith("variables: VLLM_PLUGINS=npu_rl_cpu, ") for line in found.lines())
 
 
 def test_a_recipe_for_a_cpu_differs_in_nothing(tmp_path: Path) -> None:

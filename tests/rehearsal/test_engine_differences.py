@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.rehearsal.training_checks.engine_differences import require_differences
+from npu_rl.rehearsal.training_checks.engine_differences import (
+    require_differences,
+    require_update_as_reference,
+)
 from npu_rl.training.monitor.metrics import DIFFERENCE, Point
 
 
@@ -44,3 +47,15 @@ def test_a_fault_that_begins_in_the_second_step_is_named(tmp_path: Path) -> None
     assert "a median of 0.00363 in the 2 later steps (limit 0.002), and was 0.00027 in the first" in str(
         caught.value
     ).replace("\n", " ")
+
+
+@pytest.mark.parametrize("wrong", [0.00055, -0.00055, float("nan")])
+def test_an_update_that_computes_otherwise_shows_in_the_first_kl(tmp_path: Path, wrong: float) -> None:
+    """As when the update's pass alone left out the temperature."""
+    after = Point(2, 0.0, {"actor/kl_loss": 0.02})
+    with pytest.raises(NpuRlError, match="The actor's update computes other probabilities") as caught:
+        require_update_as_reference([Point(1, 0.0, {"actor/kl_loss": wrong}), after], tmp_path)
+    assert f"actor/kl_loss is {wrong:.2g} in step 1 (limit 0.0001)" in str(caught.value)
+    require_update_as_reference([Point(1, 0.0, {"actor/kl_loss": 2e-5}), after], tmp_path)
+    require_update_as_reference([Point(1, 0.0, {"actor/loss": 1.0})], tmp_path)  # without a KL loss
+    require_update_as_reference([], tmp_path)

@@ -48,6 +48,31 @@ def test_several_ranks_may_differ_by_the_order_of_a_sum(tmp_path: Path) -> None:
     assert 0 < found.difference < GLOO_TOLERANCE and found.line().endswith("are within 5e-07")
 
 
+@pytest.mark.parametrize(("before", "after"), [(1e-6, 1e-7), (3e-7, -3e-7), (8e-7, 0.0)])
+def test_small_metrics_are_compared_by_their_size(tmp_path: Path, before: float, after: float) -> None:
+    """A learning rate is far below what gloo's order of sums may change in a metric near 1."""
+    with pytest.raises(NpuRlError, match="differs after a resume"):
+        compare_steps(points(before, 5), points(after, 5), 0, GLOO_TOLERANCE, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ("after", "step 4: val/reward is missing after the resume, and was 0.5"),
+        ("before", "step 4: val/reward is 0.5 after the resume, and was missing"),
+    ],
+)
+def test_a_metric_of_one_attempt_only_is_named(tmp_path: Path, lost: str, said: str) -> None:
+    """A resumed training that no longer validates, or has lost its reference, reports less."""
+    attempts = {"before": points(1, 2, 3, 4, 5), "after": points(4, 5, first=4)}
+    for name, found in attempts.items():
+        if name != lost:
+            next(point for point in found if point.step == 4).data["val/reward"] = 0.5
+    with pytest.raises(NpuRlError, match="differs after a resume") as caught:
+        compare_steps(attempts["before"], attempts["after"], 3, 0.0, tmp_path)
+    assert said in str(caught.value)
+
+
 def test_a_resume_that_leaves_out_a_step_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(NpuRlError, match="left out steps") as caught:
         compare_steps(points(1, 2, 3, 4, 5), points(5, 6, first=5), 3, 0.0, tmp_path)

@@ -88,6 +88,9 @@ def test_values_are_shown_under_the_pointer(browser: Browser, large: Path) -> No
     assert 400 < int(under[0]) < 600
     assert under[1] != before[1]
     assert browser.ask("document.querySelector('#chart-entropy .u-value').textContent") == under[0]
+    borders = "[...document.querySelectorAll('#chart-entropy .u-marker')].map(one => one.style.borderTop)"
+    ours, theirs = browser.ask(borders)[1:]
+    assert (ours.replace("solid", "dashed"), "solid" in ours) == (theirs, True)  # of one colour
 
 
 def test_without_scripts_the_charts_and_all_text_are_there(browser: Browser, large: Path) -> None:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.monitor.metrics import Point, parse_line
 from npu_rl.training.report.metric_panels import MOST_DRAWN, MetricPanel, report_panels, thinned_steps
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE, all_rows, published_rows
 from npu_rl.training.report.report_sections import chart_section
 from npu_rl.training.report.static_chart import number_text, static_chart
 from tests.report.made_run import metrics
 from tests.report.test_markup import read
+from tests.support import ROOT
 
 LARGEST = 1.7976931348623157e308
 VALUES = st.none() | st.floats(allow_nan=False, allow_infinity=False)
@@ -57,6 +59,22 @@ def test_throughput_is_per_die_and_per_card() -> None:
     assert [(one.key, one.values) for one in found.series] == [(PER_DIE, (60.0,)), (PER_CARD, (120.0,))]
 
 
+def test_the_memory_that_verl_names_after_the_actor_is_drawn() -> None:
+    """A line of verl 0.9's log, whose actor's output is renamed as a whole."""
+    found = parse_line(
+        "step:3 - actor/perf/max_memory_allocated_gb:49.135295 - actor/perf/max_memory_reserved_gb:50.5"
+    )
+    assert found is not None
+    memory = panels([Point(found[0], 0.0, found[1])], published={"perf/max_memory_allocated_gb": 49.14})[
+        "memory"
+    ]
+    assert [(one.name, one.values) for one in memory.series] == [
+        ("allocated", (49.135295,)),
+        ("reserved", (50.5,)),
+    ]
+    assert memory.limits == (("published: allocated", 49.14),)
+
+
 def test_what_is_not_a_number_is_a_gap_and_its_step_is_named() -> None:
     values = (1.0, math.nan, math.inf, 2.0)
     points = [Point(step, 0.0, {"critic/score/mean": value}) for step, value in enumerate(values)]
@@ -73,6 +91,18 @@ def test_a_missing_metric_is_named_and_drawn_as_nothing() -> None:
     assert "validation" not in found
 
 
+def test_what_only_the_other_run_has_is_drawn_and_its_gaps_are_told() -> None:
+    ours = [Point(step, 0.0, {"critic/score/mean": 0.1}) for step in (1, 2)]
+    data = {"val-core/sums/acc": 0.5, "critic/score/mean": math.nan}
+    found = panels(
+        ours, other=("old", [Point(1, 0.0, data), Point(2, 0.0, {**data, "critic/score/mean": 0.2})], 1)
+    )
+    assert [(one.name, one.other) for one in found["validation"].series] == [("old: val-core/sums/acc", True)]
+    assert (found["reward"].not_finite, found["reward"].other_not_finite) == ((), (1,))
+    text = read(str(chart_section(list(found.values()), ()))).text
+    assert "NaN or infinite, and not drawn, in step 1 of the other run" in text
+
+
 def test_another_run_and_published_values_are_in_the_same_chart() -> None:
     ours = [Point(step, 0.0, {"critic/score/mean": step / 10}) for step in (1, 2)]
     theirs = [Point(step, 0.0, {"critic/rewards/mean": step / 20}) for step in (2, 3)]
@@ -83,6 +113,32 @@ def test_another_run_and_published_values_are_in_the_same_chart() -> None:
         ("old: mean reward", True, (None, 0.1, 0.15)),
     ]
     assert found.limits == (("published: mean reward", 0.9),)
+
+
+def test_each_metric_of_a_chart_has_a_colour_of_its_own_and_the_other_runs_is_the_same() -> None:
+    phases = (
+        "gen",
+        "reshard",
+        "reward",
+        "old_log_prob",
+        "ref",
+        "adv",
+        "update_actor",
+        "values",
+        "update_critic",
+    )
+    names = ("step", *phases, "update_weights", "testing", "save_checkpoint")
+    points = [Point(step, 0.0, {f"timing_s/{name}": 1.0 + step for name in names}) for step in (1, 2)]
+    found = panels(points, other=("old", points, 1))["phases"]
+    colours = {one.name: one.colour for one in found.series}
+    assert len(colours) == 2 * len(names)
+    assert len({colours[name] for name in names}) == len(names)
+    assert all(colours[f"old: {name}"] == colours[name] for name in names)
+    style = (ROOT / "npu_rl/training/report/assets/report.css").read_text()
+    for colour in colours.values():
+        assert style.count(f"--s{colour}: ") == 3 and f".s{colour} {{ stroke: var(--s{colour}); }}" in style
+    drawn = re.findall(r'class="line (s\d+)( other)?"', str(static_chart(found, [])))
+    assert sorted(drawn) == sorted((f"s{one.colour}", " other" * one.other) for one in found.series)
 
 
 @pytest.mark.parametrize(

@@ -376,6 +376,17 @@ def test_against_another_run_what_differs_is_listed(root: Path) -> None:
         assert found in text
 
 
+def test_against_a_run_of_the_same_name_both_are_named_by_what_differs(tmp_path: Path) -> None:
+    for place in ("today", "newest"):
+        made_attempt(made_record(tmp_path / place / "runs"), [1, 2])
+    root = tmp_path / "today/runs"
+    page = parsed(page_of(root, against=(tmp_path / "newest/runs", "demo"))).text
+    for found in ("Against demo (newest)", "demo (newest): mean reward", f"{tmp_path}/newest/runs/demo"):
+        assert found in page
+    assert re.search(r"demo \(today\)\s*demo \(newest\)", page)
+    assert "Against demo" in parsed(page_of(root, against=(root, "demo"))).text
+
+
 def test_against_another_stack_the_pins_differ(root: Path) -> None:
     for name in ("quickstart", "today"):
         record = made_record(root, name)
@@ -427,7 +438,7 @@ def test_the_published_row_of_a_recipe_that_is_extended(root: Path) -> None:
     made_attempt(made_record(root, facts=facts), range(1, 30))
     output = root.parent / "report.html"
     write_report(ReportRequest((root, "demo"), output, published=True))
-    assert "Of the recipe deepseek-r1-zero-256die, which my-r1 extends" in read(output.read_text()).text
+    assert "From the recipe deepseek-r1-zero-256die, which my-r1 extends" in read(output.read_text()).text
 
 
 def test_overruled_rules_and_lost_nodes_are_named(root: Path) -> None:
@@ -439,6 +450,67 @@ def test_overruled_rules_and_lost_nodes_are_named(root: Path) -> None:
     text = parsed(page_of(root)).text
     assert "overruled rule kl-free" in text and "an ablation" in text
     assert "1 node left the Ray cluster" in text and "node3 (10.99.7.3): no heartbeat" in text
+
+
+def node(host: str, **more: object) -> dict[str, object]:
+    stack = {
+        "driver": "25.2.0",
+        "cann": "8.2.RC1",
+        "nnal": None,
+        "torch": "2.5.1",
+        "torch-npu": "2.5.1.post1",
+    }
+    known = {"host": host, "ip": "10.0.0.1", "stack": {**stack, "control_missing": [], "nofile": 1024}}
+    return {**known, "environment": {"VLLM_LOGGING_LEVEL": "WARN", "HCCL_KEY": "hunter2-hunter2"}, **more}
+
+
+def test_the_stack_and_the_variables_of_each_node_are_found(root: Path) -> None:
+    parts = {"cann": {"id": "72721d07a951", "value": {"cann": "8.2.RC1", "nnal": None}}}
+    facts = {**FACTS, "environment": {"id": f"env:{'5' * 64}", "parts": parts}}
+    attempt = made_attempt(made_record(root, facts=facts), range(1, 3))
+    other = node("n3", stack={"cann": "8.1.RC1"}, environment={}, workspace_environment={"id": "env:other"})
+    rows = [node("n1"), node("n2"), other, {"host": "n4", "stack": ["odd"], "environment": 3}]
+    attempt.nodes.write_text(json.dumps({"nodes": rows}))
+    text = parsed(page_of(root)).text
+    for found in (
+        *(
+            "driver 25.2.0, CANN 8.2.RC1, torch 2.5.1, torch-npu 2.5.1.post1",
+            "nnal: not found",
+            "nofile: 1024",
+        ),
+        *("as on n1", "CANN 8.1.RC1", "environment: env:other", "VLLM_LOGGING_LEVEL=WARN", "not reported"),
+        *(f"env:{'5' * 64}", "72721d07a951", '{"cann": "8.2.RC1", "nnal": null}'),
+    ):
+        assert found in text, found
+    assert "hunter2" not in text
+
+
+def test_the_reasons_of_lost_nodes_are_masked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_API_KEY", "hunter2-hunter2")
+    attempt = made_attempt(
+        made_record(root), range(1, 3), environment={**ENVIRONMENT, "MY_API_KEY": "hunter2-hunter2"}
+    )
+    row = {"host": "node3", "ip": "10.99.7.3", "reason": "no heartbeat of hunter2-hunter2"}
+    (attempt.folder / "lost-nodes.json").write_text(json.dumps([row]))
+    page = page_of(root)
+    assert "no heartbeat of ***" in page and "hunter2" not in page
+
+
+def test_the_figures_that_verl_names_after_the_actor_stand_beside_the_published_ones(root: Path) -> None:
+    record = made_record(
+        root, facts={**FACTS, "recipe_files": {"bundled:newest-gspo-qwen3-30b.yaml": "0" * 64}}
+    )
+    attempt = made_attempt(record, ())
+    with MetricsWriter(attempt.metrics) as writer:
+        data = {
+            "actor/perf/max_memory_allocated_gb": 47.25,
+            "timing_s/step": 8.0,
+            "timing_s/update_weights": 2.0,
+        }
+        writer.write(1, data)
+    page = parsed(page_of(root)).text
+    assert re.search(r"peak memory of a device, GiB\s*49\.14\s*47\.25", page)
+    assert re.search(r"update_weights\s*2\s*2\s*25 %|update_weights\s*2\s*2\s*25\.0 %", page)
 
 
 def test_a_failure_is_explained_at_the_head(root: Path) -> None:

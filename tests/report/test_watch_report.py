@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from pathlib import Path
@@ -12,6 +13,7 @@ from npu_rl.common.errors import HostError, UsageError
 from npu_rl.training.monitor.metrics import MetricsWriter
 from npu_rl.training.report.write_report import ReportRequest, WrittenReport, watch_report, write_report
 from tests.report.made_run import made_attempt, made_record, metrics
+from tests.training.processes import bystander
 
 AGAIN = 'http-equiv="refresh"'
 
@@ -32,6 +34,23 @@ def test_it_follows_a_run_that_may_go_on_on_another_host(root: Path) -> None:
 
     last = watch_report(ReportRequest((root, "demo"), root.parent / "report.html"), end, pause=0.01)
     assert [one.state for one in (*news, last)] == ["running, or killed, on here", "done"]
+
+
+def test_a_record_that_ends_before_its_run_says_so(root: Path) -> None:
+    record = made_record(root)
+    attempt = made_attempt(record, [1, 2], end=None)
+    request = ReportRequest((root, "demo"), root.parent / "report.html")
+    later = "Steps after 2 are in its driver.log; `npu-rl runs stop` adds them to the record."
+    assert later not in write_report(request).missing
+    attempt._run_lock.close()  # as if npu-rl had been killed
+    with bystander(root.parent / "trainer", record.mark) as trainer:
+        attempt.record_driver(trainer)
+        found = write_report(request).missing
+    assert found[1:3] == ("Its npu-rl was killed; the trainer is still running.", later)
+    assert "Its npu-rl was killed; the trainer is still running." in request.output.read_text()
+    attempt.folder.joinpath("host.json").write_text(json.dumps({"hostname": os.uname().nodename}))
+    ended = write_report(request)
+    assert (ended.state, ended.missing[0]) == ("killed", later)
 
 
 def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) -> None:
@@ -58,7 +77,7 @@ def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) ->
     watching.start()
     reading.start()
     assert first.wait(60)
-    assert AGAIN in request.output.read_text() and "The run goes on" in request.output.read_text()
+    assert AGAIN in request.output.read_text() and "The run has not ended" in request.output.read_text()
     with MetricsWriter(attempt.metrics) as writer:
         for step in (2, 3):
             writer.write(step, metrics(step))
@@ -70,7 +89,7 @@ def test_it_follows_a_run_to_its_end_and_is_whole_at_every_moment(root: Path) ->
     assert [(one.state, one.running) for one in news] == [("running", True)] * len(news)
     assert [(one.state, one.steps, one.running) for one in last] == [("done", 3, False)]
     page = request.output.read_text()
-    assert AGAIN not in page and "The run goes on" not in page
+    assert AGAIN not in page and "The run has not ended" not in page
     assert [path.name for path in root.parent.iterdir() if path.name.startswith(".")] == []
 
 

@@ -227,7 +227,7 @@ def test_waking_all_at_once_waits_for_the_weights() -> None:
     llm = make()
     llm.sleep(level=2)
     llm.wake_up()
-    with pytest.raises(RuntimeError, match="weights hold no numbers"):
+    with pytest.raises(RuntimeError, match=r"weights were not loaded \(still NaN\)"):
         llm.generate([1])
     load(llm.model, weights(llm.model, seed=2))
     other = answers(llm)
@@ -252,11 +252,11 @@ WRONG: list[tuple[Callable[[TinyLLM], None] | None, Callable[[TinyLLM], None], s
     (asleep, generate, "kv_cache, weights"),
     (weights_awake, generate, "asleep: kv_cache"),
     (asleep, lambda llm: llm.llm_engine.step(), "asleep"),
-    (asleep, lambda llm: llm.wake_up(tags=["kv_cache"]), "weights still sleep"),
+    (asleep, lambda llm: llm.wake_up(tags=["kv_cache"]), "weights are still asleep"),
     (
         weights_awake,
         lambda llm: llm.wake_up(tags=["kv_cache"]),
-        r"5 of the rollout's weights .* embed\.weight",
+        r"5 rollout weights were not loaded .* embed\.weight",
     ),
     (asleep, lambda llm: llm.wake_up(tags=["weight"]), "the tags are"),
     (None, lambda llm: llm.wake_up(tags=["weights", "gpu"]), "the tags are"),
@@ -368,9 +368,9 @@ def test_twice_is_a_warning_as_in_vllm(caplog: pytest.LogCaptureFixture) -> None
         llm.wake_up(tags=["weights"])
         llm.wake_up(tags=["weights"])
     assert [record.message for record in caplog.records] == [
-        "wake_up(tags=None): awake already.",
-        "The rollout's engine sleeps already.",
-        "wake_up(tags=['weights']): awake already.",
+        "wake_up(tags=None): already awake.",
+        "The rollout's engine is already asleep.",
+        "wake_up(tags=['weights']): already awake.",
     ]
     load(llm.model, weights(llm.model))
     llm.wake_up(tags=["kv_cache"])

@@ -3,7 +3,7 @@
 steps=N    print N steps' metrics          forever    then wait for a signal
 deaf       the driver ends by no signal     worker     start one that ends by SIGTERM
 stubborn   start one that ignores SIGTERM   daemon     start one in a session of its own
-raise      end by an exception
+raise      end by an exception             tells=PID  with forever: send SIGTERM there once interrupted
 gate       wait for the file FOLDER/go before the first step
 no-ray=N   the first N starts end as one of Ray that failed; ray-then  the next fails after Ray is up
 logs=N     leave N workers' logs in Ray's folder, as Ray does
@@ -122,6 +122,8 @@ def main() -> None:
                 time.sleep(60)
         except KeyboardInterrupt:
             print("interrupted in order")
+            for told in (int(o[6:]) for o in options if o.startswith("tells=")):
+                os.kill(told, signal.SIGTERM)
             sys.exit(130)
 
 

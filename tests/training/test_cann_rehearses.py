@@ -15,7 +15,7 @@ from npu_rl.rehearsal.scale_npu_trainer import SAVED
 from npu_rl.rehearsal.scale_rollout import GOAL, STEPS
 from tests.support import run_cli
 from tests.training.conftest import Rehearsed
-from tests.training.without_patch import workspace_without
+from tests.training.own_manifest import workspace_without
 
 pytestmark = [pytest.mark.upstreams, pytest.mark.pypi]
 

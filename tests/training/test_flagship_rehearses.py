@@ -9,7 +9,7 @@ import pytest
 
 from npu_rl.rehearsal.scale_rollout import GOAL
 from tests.support import run_cli
-from tests.training.without_patch import workspace_without
+from tests.training.own_manifest import workspace_with_fault, workspace_without
 
 pytest.importorskip("torch")
 pytest.importorskip("ray")
@@ -137,11 +137,12 @@ FAULTS = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_on_the_way_from_megatron_to_vllm_is_named(
-    fault: str, workspace: Path, env: dict[str, str]
+    fault: str, tmp_path: Path, env: dict[str, str]
 ) -> None:
     """The negative controls of the whole way, from Megatron's ranks into vLLM's engine."""
     pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
-    report = rehearsed(workspace, env, "--rehearse=quick", code=1, NPU_RL_SYNC_FAULT=fault)
+    workspace = workspace_with_fault(tmp_path, MANIFEST, fault, env)
+    report = rehearsed(workspace, env, "--rehearse=quick", code=1)
     (part,) = report["rollout"].values()
     sync, rank, tensor, what = FAULTS[fault]
     phase = "not sent to this rank" if fault.startswith("unsent") else "as the trainer sent it"
@@ -163,7 +164,7 @@ def test_an_actor_that_computes_without_is_named(
     pytest.importorskip("msgspec", reason="the extra `rehearsal-vllm` is not installed")
     words: list[str] = []
     if what in PATCHES:
-        workspace = workspace_without(tmp_path, "deepseek-r1-zero", PATCHES[what], env)
+        workspace = workspace_without(tmp_path, MANIFEST, PATCHES[what], env)
     else:
         words = [
             "adaptations.router-groups=false",

@@ -41,7 +41,7 @@ def test_the_next_ones_are_numbered(tmp_path: Path) -> None:
     (tmp_path / "quickstart-2").write_text("a file of that name")
     loaded, told = named(tmp_path)
     assert loaded.recipe.name == "quickstart-3"
-    assert told[0].endswith("; to go on with quickstart from step 4 instead: --resume")
+    assert told[0].endswith("; to continue quickstart from step 4 instead: --resume")
     assert "instead" not in named(tmp_path, "steps=4")[1][0]
 
 
@@ -61,7 +61,7 @@ def test_a_folder_that_is_not_a_run(tmp_path: Path) -> None:
 def test_a_run_that_may_go_on_on_another_host_stays_as_it_is(tmp_path: Path) -> None:
     record = RunRecord.create(tmp_path, "quickstart", {})
     record.begin_attempt(["driver"], {}, {"hostname": "node7"}, "schema: 1\n")._run_lock.close()
-    assert named(tmp_path)[1] == ["Run quickstart may go on on node7, so this run is quickstart-2"]
+    assert named(tmp_path)[1] == ["Run quickstart may still be active on node7, so this run is quickstart-2"]
     assert RunRecord.load(tmp_path, "quickstart").attempts[0].outcome is None
 
 

@@ -178,6 +178,28 @@ def test_the_odd_node_is_named(node: ModuleType, nodes: ModuleType, tmp_path: Pa
     assert "npu-rl doctor" in refused.details["hint"]
 
 
+def test_the_odd_node_is_found_by_the_files_of_its_host(
+    node: ModuleType, nodes: ModuleType, tmp_path: Path
+) -> None:
+    """16 folders that look like hosts, one of which has another CANN, and lacks a die."""
+    stacks = []
+    for number in range(1, 17):
+        root = tmp_path / f"host{number}"
+        toolkit = root / "usr/local/Ascend/ascend-toolkit/latest/aarch64-linux"
+        toolkit.mkdir(parents=True)
+        version = "8.1" if number == 3 else "8.2.RC1"
+        (toolkit / "ascend_toolkit_install.info").write_text(f"version={version}\n")
+        (root / "dev").mkdir()
+        for die in range(15 if number == 3 else 16):
+            (root / f"dev/davinci{die}").touch()
+        stacks.append(sys.modules["npu_rl_host"].host_facts(str(root), {}))
+    rays, listed = cluster(nodes, told(node, tmp_path), stacks)
+    assert nodes._compare_hosts(rays, listed, listed[0], (0.0, 1e12)) == []
+    assert {
+        entry["host"]: [text for _, text in entry["problems"]] for entry in listed if entry["problems"]
+    } == {"node3": ["CANN 8.1, the other 15: 8.2.RC1", "NPUs 15, the other 15: 16"]}
+
+
 def test_what_may_differ_is_noted(node: ModuleType, nodes: ModuleType, tmp_path: Path) -> None:
     answer = told(node, tmp_path)
     rays, listed = cluster(

@@ -17,10 +17,10 @@ import pytest
 from npu_rl.common.process import processes_of
 from npu_rl.common.python_roots import INJECTED, NPU, VLLM
 from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.training.host.vllm_environment import ENVIRONMENT
 from npu_rl.training.monitor.metrics import curve, read_metrics, rewards
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import remaining_folders
-from npu_rl.training.run.vllm_environment import ENVIRONMENT
 from tests.support import ROOT, byte_code, index_env, require_untouched, run_cli
 
 pytest.importorskip("torch")

@@ -181,6 +181,11 @@ def test_packages_are_held_against_the_committed_lock() -> None:
         f"einops=={next(p.version for p in pylock.packages if p.name == 'einops')} is not installed",
         "ray 2.40.0 is installed, 2.42.1 is locked",
     ]
+    del versions["torch"]
+    _, found = package_findings(
+        "quickstart", lock, TrainingPython("/p", "", "3.11.7", versions), "x86_64", "it"
+    )
+    assert [one.fix for one in found if one.rule == "torch"] == ["it"]
 
 
 @pytest.mark.parametrize(
@@ -209,3 +214,9 @@ def test_the_text_shows_errors_first_and_cuts_what_repeats() -> None:
     assert lines[:2] == [one_line("error[e] fault\n0"), "  at there"]
     assert lines[16] == "2 more [e] (--json lists all)"
     assert lines[-1] == "imports: 10 errors"
+
+
+def test_places_that_were_not_seen_are_not_as_locked() -> None:
+    assert InterpreterReport("/p", 3, None, {"patched": 2}, (), ()).lines()[-1] == "imports: all as locked"
+    unseen = InterpreterReport("/p", 3, None, {"patched": 1, "unseen": 1}, (), ())
+    assert unseen.lines()[-1] == "imports: no error, but 1 patched place not proven"

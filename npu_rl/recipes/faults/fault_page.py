@@ -20,12 +20,12 @@ _INTRODUCTION = """\
 These are places where the upstreams of the bundled stacks compute something wrong, end a run or let it hang, without
 a message that names the cause. Each fault has a witness: a short script that executes functions of the tree on a CPU,
 with stand-ins for what only an NPU has. It shows the fault in those functions; it does not show a training. Figures
-marked "witness" are those that the script printed for one tree. What a fault does to the metrics of a run was not
-measured unless a figure says so, and nothing was measured on an NPU or a GPU.
+marked "witness" are those that the script printed for one tree. What a fault does to the metrics of a run was only
+measured where a figure is given, and never on an NPU or a GPU.
 
-`npu-rl faults` searches the files of a workspace for the text of the faulty code and of each known fix, whatever
-version the tree claims to be. It misses a fix that is written in other words; `npu-rl faults --run` executes the
-witnesses and reports where they differ. npu-rl's extra `faults` installs the packages that they import. To run a
+`npu-rl faults` searches the files of a workspace for the text of the faulty code and of each known fix, and ignores
+the version that the tree claims to be. It misses a fix that is written in other words; `npu-rl faults --run` executes
+the witnesses and reports where they differ. npu-rl's extra `faults` installs the packages that they import. To run a
 witness without npu-rl, start it in the folder that has verl, vLLM and the others, with the variables that its entry
 names: `NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`. The stand-ins are folders of
 `npu_rl/training/standins/`.

@@ -64,6 +64,7 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: No
         lock.host.get("python"),
         found.path,
         found.version,
+        managed=found.managed,
         cpu_torch=lock.device != "cuda",
         has_torch=found.first("torch") is not None,
     ).replace("\n", "; ")

@@ -68,5 +68,11 @@ class InterpreterReport:
         if self.standins:
             lines.append(f"stood in for what the interpreter lacks: {', '.join(self.standins)}")
         errors = sum(one.severity is Severity.ERROR for one in self.findings)
-        lines.append(f"imports: {counted(errors, 'error')}" if errors else "imports: all as locked")
+        lines.append(
+            f"imports: {counted(errors, 'error')}" if errors else f"imports: {self._without_errors()}"
+        )
         return lines
+
+    def _without_errors(self) -> str:
+        unseen = self.places.get("unseen", 0)
+        return f"no error, but {counted(unseen, 'patched place')} not proven" if unseen else "all as locked"

@@ -61,7 +61,7 @@ def package_findings(
         found.append(file_finding("no-pylock", Severity.NOTE, error.where or manifest, what, fix))
     else:
         found += _differences(pylock, python, install)
-    found += _host_findings(lock, python, pylock is not None)
+    found += _host_findings(lock, python, pylock is not None, install)
     return len(pylock.packages) if pylock else None, found
 
 
@@ -74,9 +74,9 @@ def _differences(pylock: Pylock, python: TrainingPython, install: str) -> Iterat
         yield file_finding("package-version", Severity.ERROR, f"pylock {pylock.target.shown}", what, install)
 
 
-def _host_findings(lock: Lock, python: TrainingPython, locked: bool) -> Iterator[Finding]:
+def _host_findings(lock: Lock, python: TrainingPython, locked: bool, install: str) -> Iterator[Finding]:
     """Yield the doctor's findings on the interpreter: the host's packages, forbidden ones, second installs."""
-    stack = WantedStack(lock.manifest, lock.device, lock.host, lock.requirements, lock.env)
+    stack = WantedStack(lock.manifest, lock.device, lock.host, lock.requirements, lock.env, install)
     wanted = wanted_host(stack, None)
     for line in python_lines(python, wanted, machine_kind(lock.device), lock.device):
         if line.state not in (RED, NOTE) or (locked and line.id in _FROM_REQUIREMENTS):

@@ -20,7 +20,7 @@ from npu_rl.rehearsal.import_check.patching_modules import patching_modules
 from npu_rl.rehearsal.level_imports import cause_of, is_fault
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.host.training_python import TrainingPython
-from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
+from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 
 TITLE = "The check of imports"
 _IMPORT_LIMIT = 900.0  # seconds to import what patches and is patched, torch and vLLM included

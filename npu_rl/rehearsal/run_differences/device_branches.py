@@ -4,47 +4,20 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common.bounded import syntax_tree
 from npu_rl.recipes.trainer_code.source_files import read_source
+from npu_rl.rehearsal.run_differences.platform_answers import platform_answer
 from npu_rl.rehearsal.run_differences.version_conditions import version_truth
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from packaging.version import Version
-
-_Value = bool | str | None  # None: not known
-
-# What expressions are on a CPU and, by device, in the run: verl/utils/device.py@0.5.0, transformers.utils.import_utils
-# and vllm/platforms/interface.py@v0.9.1. torch.cuda.is_available is not among them: MindSpeed makes it the NPU's.
-_ANSWERS: tuple[tuple[re.Pattern[str], _Value, dict[str, _Value]], ...] = (
-    (
-        re.compile(r"(?:\w+\.)*(?:is_npu_available|is_torch_npu_available)(?:\(.*\))?"),
-        False,
-        {"npu": True, "cuda": False},
-    ),
-    (re.compile(r"(?:\w+\.)*is_cuda_available(?:\(\))?"), False, {"npu": False, "cuda": True}),
-    (re.compile(r"(?:\w+\.)*current_platform\.is_cpu\(\)"), True, {"npu": False, "cuda": False}),
-    (re.compile(r"(?:\w+\.)*current_platform\.is_cuda\(\)"), False, {"npu": False, "cuda": True}),
-    (
-        re.compile(
-            r"get_device_name\(\)|(?:self\.)?device_name|(?:\w+\.)*current_platform\.device_(?:type|name)"
-        ),
-        "cpu",
-        {"npu": "npu", "cuda": "cuda"},
-    ),
-    (  # npu_rl_runtime/rollout_dp_groups/groups.py: vllm-ascend's platform
-        re.compile(r"type\(current_platform\)\.__module__\.partition\('\.'\)\[0\]"),
-        "vllm",
-        {"npu": "vllm_ascend", "cuda": "vllm"},
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -54,10 +27,12 @@ class BranchFacts:
     Attributes:
         device: cpu, npu or cuda.
         versions: Of Python and torch, as far as they are known.
+        missing: Packages of the other side that are not there.
     """
 
     device: str
     versions: Mapping[str, Version] = field(default_factory=dict)
+    missing: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -108,20 +83,65 @@ def device_branches(
 def _branches_of(
     tree: ast.AST, file: str, rehearsal: BranchFacts, run: BranchFacts
 ) -> Iterator[DeviceBranch]:
+    tests = {id(part) for node in ast.walk(tree) for test in _tests(node) for part in ast.walk(test)}
     for node in ast.walk(tree):
-        if not isinstance(node, (ast.If, ast.IfExp)):
-            continue
-        here, there = _truth(node.test, rehearsal), _truth(node.test, run)
-        if here == there:
-            continue
-        text = ast.unparse(node.test)
-        if isinstance(node, ast.IfExp):
-            yield DeviceBranch(file, node.lineno, text, (node.lineno, node.end_lineno or node.lineno))
-            continue
-        in_run = there if there is not None else not here  # then the run may go the other way
-        missed = node.body if in_run else node.orelse
-        lines = (missed[0].lineno, missed[-1].end_lineno or missed[-1].lineno) if missed else None
-        yield DeviceBranch(file, node.lineno, text, lines)
+        for test in _tests(node):
+            here, there = _truth(test, rehearsal), _truth(test, run)
+            if here != there:
+                in_run = there if there is not None else not here  # then the run may go the other way
+                yield DeviceBranch(file, test.lineno, ast.unparse(test), _missed(node, in_run=in_run))
+        if isinstance(node, ast.BoolOp) and id(node) not in tests:
+            rest = _not_evaluated(node, rehearsal)
+            if rest and _not_evaluated(node, run) != rest:
+                yield DeviceBranch(file, node.lineno, ast.unparse(node), _span(rest))
+        elif isinstance(node, ast.Try):
+            absent = _imported(node) & (rehearsal.missing - run.missing)
+            if absent:
+                yield DeviceBranch(file, node.lineno, f"try: import {min(absent)}", _span(node.body))
+
+
+def _tests(node: ast.AST) -> list[ast.expr]:
+    """Return the conditions that decide what of a node runs."""
+    if isinstance(node, (ast.If, ast.IfExp, ast.While)):
+        return [node.test]
+    return list(node.ifs) if isinstance(node, ast.comprehension) else []
+
+
+def _missed(node: ast.AST, *, in_run: bool) -> tuple[int, int] | None:
+    """Return the lines that only the run executes if its condition is `in_run`."""
+    if isinstance(node, (ast.If, ast.While)):
+        return _span(node.body if in_run else node.orelse)
+    if isinstance(node, ast.comprehension):
+        return _span(node.ifs) if in_run else None
+    return _span([node])
+
+
+def _span(nodes: Sequence[ast.AST]) -> tuple[int, int] | None:
+    """Return the first and the last line of some statements or expressions."""
+    if not nodes:
+        return None
+    first, last = (getattr(nodes[at], "lineno", 0) for at in (0, -1))
+    return first, getattr(nodes[-1], "end_lineno", None) or last
+
+
+def _not_evaluated(node: ast.BoolOp, facts: BranchFacts) -> list[ast.expr]:
+    """Return the operands behind the one that is known to decide."""
+    decisive = isinstance(node.op, ast.Or)
+    for number, part in enumerate(node.values):
+        if _truth(part, facts) is decisive:
+            return node.values[number + 1 :]
+    return []
+
+
+def _imported(node: ast.Try) -> set[str]:
+    """Return the packages that the body of a `try` imports."""
+    names = set()
+    for statement in node.body:
+        if isinstance(statement, ast.Import):
+            names |= {alias.name.partition(".")[0] for alias in statement.names}
+        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            names.add(statement.module.partition(".")[0])
+    return names
 
 
 def _truth(node: ast.expr, facts: BranchFacts) -> bool | None:
@@ -139,12 +159,12 @@ def _truth(node: ast.expr, facts: BranchFacts) -> bool | None:
         return found
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         return _comparison(node, facts.device)
-    value = _value(node, facts.device)
+    value = platform_answer(node, facts.device)
     return None if value is None else bool(value)
 
 
 def _comparison(node: ast.Compare, device: str) -> bool | None:
-    value, operator, other = _value(node.left, device), node.ops[0], node.comparators[0]
+    value, operator, other = platform_answer(node.left, device), node.ops[0], node.comparators[0]
     if not isinstance(value, str):
         return None
     if isinstance(operator, (ast.Eq, ast.NotEq)) and isinstance(other, ast.Constant):
@@ -153,12 +173,4 @@ def _comparison(node: ast.Compare, device: str) -> bool | None:
         values = [element.value for element in other.elts if isinstance(element, ast.Constant)]
         known = len(values) == len(other.elts)
         return (value in values) is isinstance(operator, ast.In) if known else None
-    return None
-
-
-def _value(node: ast.expr, device: str) -> _Value:
-    text = ast.unparse(node)
-    for pattern, on_cpu, in_run in _ANSWERS:
-        if pattern.fullmatch(text):
-            return on_cpu if device == "cpu" else in_run.get(device)
     return None

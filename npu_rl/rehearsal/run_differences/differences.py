@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,13 +11,16 @@ from typing import Any
 from packaging.version import VERSION_PATTERN, Version
 
 from npu_rl.common.bounded import parse_json, read_file
+from npu_rl.rehearsal.choose_levels import has_mindspeed
 from npu_rl.rehearsal.executed_modules import executed_modules, file_of
 from npu_rl.rehearsal.run_differences.device_branches import BranchFacts, DeviceBranch, device_branches
+from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.prepare import Prepared
 
 _EXECUTED = "executed-*.json"  # of npu_rl_weight_sync, among the usage counts
 _PLAIN = re.compile(rf"\s*(?:==|>=|~=)?\s*({VERSION_PATTERN})", re.VERBOSE | re.IGNORECASE)
+_VARIABLE_SHOWN = 40  # characters; a longer value has an entry per rank
 _PACKAGES_SHOWN, _BRANCHES_SHOWN = 6, 12  # in the text report; --json has all
 
 
@@ -43,6 +46,7 @@ class Differences:
         versions: Python, torch and torch_npu as the manifest's host has them, and here.
         packages: Packages that the manifest pins otherwise.
         branches: Branches in executed and patched files that go another way in the run.
+        variables: Environment variables that the rehearsal sets for vLLM's engine, and the recipe doesn't.
         executed: Whether the files are those that the training imported; else those that a step would import.
     """
 
@@ -50,6 +54,7 @@ class Differences:
     versions: tuple[OtherVersion, ...] = ()
     packages: tuple[OtherVersion, ...] = ()
     branches: tuple[DeviceBranch, ...] = field(default=())
+    variables: tuple[str, ...] = ()
     executed: bool = False
 
     def to_json(self) -> dict[str, Any]:
@@ -59,6 +64,7 @@ class Differences:
             "versions": [vars(one) for one in self.versions],
             "packages": [vars(one) for one in self.packages],
             "branches": [{**vars(one), "lines": one.lines and list(one.lines)} for one in self.branches],
+            "variables": list(self.variables),
             "executed": self.executed,
         }
 
@@ -69,6 +75,8 @@ class Differences:
             shown = ", ".join(one.text() for one in self.packages[:_PACKAGES_SHOWN])
             lines.append(f"{len(self.packages)} packages: {shown}{_more(self.packages, _PACKAGES_SHOWN)}")
         lines.append(f"device: cpu for {self.device}")
+        if self.variables:
+            lines.append(f"variables: {', '.join(self.variables)}")
         if self.branches:
             files = (
                 "executed and patched files"
@@ -84,12 +92,15 @@ class Differences:
         return lines
 
 
-def differences(prepared: Prepared, patched: Iterable[str], usage: Iterable[Path]) -> Differences:
+def differences(
+    prepared: Prepared, patched: Iterable[str], usage: Iterable[Path], *, engine: bool
+) -> Differences:
     """Return the differences.
 
     Args:
         patched: Files that the manifest's patches change, as paths in the tree.
         usage: Folders of usage counts of the rehearsal's trainings.
+        engine: Whether vLLM's engine ran.
     """
     code, device = prepared.paths.code, prepared.recipe.device
     if device == "cpu":
@@ -104,8 +115,15 @@ def differences(prepared: Prepared, patched: Iterable[str], usage: Iterable[Path
         tuple(_versions(prepared, found)),
         tuple(_packages(prepared, found)),
         tuple(device_branches(code, files, *_branch_facts(prepared, found))),
+        tuple(_variables(prepared)) if engine else (),
         executed=bool(imported),
     )
+
+
+def _variables(prepared: Prepared) -> Iterator[str]:
+    for name, value in VLLM_ON_CPU.items():
+        if prepared.recipe.env.get(name) != value and len(value) <= _VARIABLE_SHOWN:
+            yield f"{name}={value}"
 
 
 def _branch_facts(prepared: Prepared, found: Mapping[str, str | None]) -> tuple[BranchFacts, BranchFacts]:
@@ -114,8 +132,17 @@ def _branch_facts(prepared: Prepared, found: Mapping[str, str | None]) -> tuple[
     wanted = _known(prepared.lock.host)
     both = here.keys() & wanted.keys()
     return (
-        BranchFacts("cpu", {name: here[name] for name in both}),
+        BranchFacts("cpu", {name: here[name] for name in both}, _missing(prepared)),
         BranchFacts(prepared.recipe.device, {name: wanted[name] for name in both}),
+    )
+
+
+def _missing(prepared: Prepared) -> frozenset[str]:
+    """Return the packages of the run's device that no stand-in provides."""
+    return (
+        frozenset()
+        if prepared.recipe.device != "npu" or has_mindspeed(prepared)
+        else frozenset({"torch_npu"})
     )
 
 

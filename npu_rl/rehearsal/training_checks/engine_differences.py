@@ -11,10 +11,35 @@ from npu_rl.training.monitor.metrics import DIFFERENCE, Point
 from npu_rl.training.run.train import TransferLimits
 
 _FIRST = 0.002
+_KL = "actor/kl_loss"
+_FIRST_KL = 1e-4
+"""Of the first update, whose actor has the weights of its reference: 0 in some 60 trainings. An update's pass without
+the temperature of 0.9 made 0.00055.
+"""
 ENGINE_LIMITS = TransferLimits(first=_FIRST, later=0.04)
 """Measured in the first step, on the checkpoint's weights: 0.0005, as bfloat16 rounds; 0.0128 with MindSpeed's scale of
 the softmax. Later: up to 0.02 in single steps, when rounding sends a token to another expert.
 """
+
+
+def require_update_as_reference(points: Sequence[Point], where: Path) -> None:
+    """Check the pass of the first update, which the comparison with the rollout doesn't include.
+
+    Where the trainer computes a KL loss, the reference's pass is one without gradients; the update's is in training
+    mode, with recomputation.
+
+    Raises:
+        NpuRlError: If the first step has a KL loss between the actor and its reference.
+    """
+    first = min(points, key=lambda point: point.step, default=None)
+    found = first.data.get(_KL, 0.0) if first else 0.0
+    if first and not abs(found) <= _FIRST_KL:
+        raise NpuRlError(
+            "The actor's update computes other probabilities than its reference",
+            where=str(where),
+            why=f"{_KL} is {found:.2g} in step {first.step} (limit {_FIRST_KL:g}), before any update: both have the "
+            "checkpoint's weights. The pass of the update differs, as by a temperature, a dropout or a recomputation.",
+        )
 
 
 def require_differences(points: Sequence[Point], where: Path) -> None:

@@ -6,6 +6,7 @@ weights, optimizer, schedule, data and seeds that a checkpoint loses show in the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,8 @@ from npu_rl.training.run.train import RunStopped
 # The step of the checkpoint, and how many steps after it are trained twice.
 SAVED, TWICE = 5, 2
 GLOO_TOLERANCE = 1e-6
-"""Greatest difference of a metric over several ranks, relative above 1: gloo adds in an order of its own."""
+"""Greatest relative difference of a metric over several ranks: gloo adds in an order of its own."""
+_LEAST = 1e-3  # size below which a difference counts as one of a value of this size: a sum of both signs may be near 0
 
 # Of the clock, and verl's number of the epoch: of its loop, which starts anew in each process (ray_trainer.py@0.5.0).
 _OF_THE_PROCESS = ("timing", "perf/", "training/epoch")
@@ -35,7 +37,7 @@ class Resumed:
         saved: Step of the checkpoint that it resumed from.
         steps: Steps that were trained twice.
         metrics: Number of metrics compared in them.
-        difference: Greatest difference of one, relative above 1.
+        difference: Greatest relative difference of one.
     """
 
     saved: int
@@ -120,7 +122,7 @@ def compare_steps(
     """Compare the steps after a checkpoint in both attempts.
 
     Raises:
-        NpuRlError: If a metric differs by more than the tolerance, or a step is missing.
+        NpuRlError: If a metric differs by more than the tolerance or is in one attempt only, or a step is missing.
     """
     steps = range(saved + 1, saved + TWICE + 1)
     first, second = ({point.step: point for point in points} for points in (before, after))
@@ -134,10 +136,7 @@ def compare_steps(
     found = [pair for step in steps for pair in _pairs(first[step], second[step])]
     wrong = sorted((pair for pair in found if not pair.difference <= tolerance), key=lambda pair: pair.step)
     if wrong:
-        lines = [
-            f"step {pair.step}: {pair.name} is {pair.after:g} after the resume, and was {pair.before:g}"
-            for pair in wrong[:_SHOWN]
-        ]
+        lines = [pair.line() for pair in wrong[:_SHOWN]]
         more = [f"and {len(wrong) - _SHOWN} more"] if len(wrong) > _SHOWN else []
         raise NpuRlError(
             f"The training differs after a resume from step {saved}",
@@ -149,19 +148,29 @@ def compare_steps(
 
 @dataclass(frozen=True)
 class _Pair:
+    """A metric of a step in both attempts; None where one doesn't have it."""
+
     step: int
     name: str
-    before: float
-    after: float
+    before: float | None
+    after: float | None
 
     @property
     def difference(self) -> float:
         if self.before == self.after:
             return 0.0
-        return abs(self.before - self.after) / max(1.0, abs(self.before))
+        if self.before is None or self.after is None:
+            return math.inf
+        return abs(self.before - self.after) / max(_LEAST, abs(self.before))
+
+    def line(self) -> str:
+        if self.after is None:
+            return f"step {self.step}: {self.name} is missing after the resume, and was {self.before:g}"
+        before = "missing" if self.before is None else f"{self.before:g}"
+        return f"step {self.step}: {self.name} is {self.after:g} after the resume, and was {before}"
 
 
 def _pairs(before: Point, after: Point) -> Iterator[_Pair]:
-    for name in sorted(before.data.keys() & after.data.keys()):
+    for name in sorted(before.data.keys() | after.data.keys()):
         if not name.startswith(_OF_THE_PROCESS):
-            yield _Pair(before.step, name, before.data[name], after.data[name])
+            yield _Pair(before.step, name, before.data.get(name), after.data.get(name))

@@ -51,10 +51,17 @@ class WeightSyncs:
             lines.append("updates changed every matrix")
         return lines + [f"not compared, having no entry in npu-rl's tables: {name}" for name in self.unknown]
 
-    def require_equal(self, record: Path) -> None:
-        """Raise NpuRlError if tensors differed, or if no update changed them."""
+    def require_equal(self, record: Path, steps: int) -> None:
+        """Raise NpuRlError if tensors differed or were not compared in so many steps, or if no update changed them."""
         if self.faults:
             raise NpuRlError("The weight sync is wrong", where=str(record), why=_shown(self.faults))
+        if steps and not self.tensors:
+            raise NpuRlError(
+                "No weight sync was compared",
+                where=str(record),
+                why=f"The training made {steps} steps. npu-rl watches the sharding managers of verl and its rollout's "
+                "load_weights; the weights went another way.",
+            )
         if self.untrained:
             raise NpuRlError(
                 "No update changed some of the trained weights",

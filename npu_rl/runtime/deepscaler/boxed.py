@@ -1,6 +1,6 @@
-r"""Reader of a response's answer, the last balanced `\boxed{}`, and of the format that the prompt demands.
+r"""Parse a response: its answer, which is the last balanced `\boxed{}`, and the format that the prompt demands.
 
-Both read the text once, from left to right: a megabyte of braces costs what a megabyte of prose does.
+Both functions read the text once, from left to right: a megabyte of braces takes no longer than a megabyte of prose.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ _SPACES = re.compile(r"\s*")
 
 
 def last_boxed(text: str) -> str | None:
-    r"""The content of the `\boxed{...}` that begins last among those whose braces balance; None without one.
+    r"""Return the content of the last `\boxed{...}` with balanced braces; None without one.
 
-    Braces nest to any depth. A box in a box begins later than the one around it.
+    Braces nest to any depth. The last box is the one that begins last, so a box inside another counts as later.
     """
     opened: list[int] = []  # for each open brace: where its box's content begins, or -1
     start, end = -1, -1
@@ -35,9 +35,9 @@ def last_boxed(text: str) -> str | None:
 
 
 def keeps_format(text: str) -> bool:
-    r"""Whether the text is `<think>...</think>...<answer>...\boxed{...}...</answer>`, but for white space around it.
+    r"""Return whether the stripped text is `<think>...</think>...<answer>...\boxed{...}...</answer>`.
 
-    The same answers as a full match of the recipe's expression, without its backtracking
+    The result is that of a full match of the recipe's regular expression, without its backtracking
     (recipe/r1_ascend/deepscaler.py of verl 448c6c3).
     """
     text = text.strip()

@@ -1,4 +1,4 @@
-r"""Whether an answer equals the right one, as far as that can be decided without algebra.
+r"""Comparison of an answer with the ground truth, as far as it can be decided without algebra.
 
 | equal | not equal |
 |---|---|
@@ -10,8 +10,8 @@ r"""Whether an answer equals the right one, as far as that can be decided withou
 | `(1,2)` and `(1,2)`, `(1,2)` and `1,2`; `x<3` and `(-\infty,3)` | `(1,2)` and `(2,1)`; `(1,2)` and `[1,2]` |
 | `\sqrt8`, `2\sqrt2`; `x^2+2x+1`, `(x+1)^2`; `2^{10}`, 1024 | `i`, `-i`; `\pi`, 3.14; `101_2`, `101_3` |
 
-`12,345` is a number, `12, 345` are two. `x=5` is 5, and of a chain `2+3=5` the last member counts. This
-and the table's last four lines are the library's (`symbolic`), which is asked in a process that can be killed.
+`12,345` is a number, `12, 345` are two. `x=5` is 5, and the last member of a chain such as `2+3=5` counts. These
+cases and the table's last four lines are decided by the library (`symbolic`), in a process that can be killed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HOPELESS = re.compile(
 
 
 def same_without_algebra(right: str, given: str) -> bool | None:
-    """True or False where spelling or exact arithmetic decides; None where only algebra can. Both in one spelling."""
+    """Return whether two `spelled` answers are equal by spelling or arithmetic; None if only algebra can decide."""
     if not right or not given:
         return False
     if _IDLE_SPACE.sub("", right) == _IDLE_SPACE.sub("", given):
@@ -59,12 +59,12 @@ def same_without_algebra(right: str, given: str) -> bool | None:
 
 
 def spelled(text: object) -> str:
-    """One spelling of any right answer or box content. What is far too long is cut: it can only be equal to itself."""
+    """Return an answer in its one spelling. A text that is far too long is cut: it can only be equal to itself."""
     return one_spelling(str(text)[: 20 * LONGEST])
 
 
 def _word(text: str) -> str | None:
-    """A name, a choice, yes or no, in one case; letters by themselves and `(C)` are choices."""
+    """Return a name, a choice, yes or no in one case; single letters and `(C)` are choices."""
     text = text.replace(r"\text", "").replace("{", "").replace("}", "").strip()
     if choice := _CHOICE.fullmatch(text):
         return choice[1].casefold()
@@ -72,7 +72,7 @@ def _word(text: str) -> str | None:
 
 
 def _same_in_base(right: str, given: str) -> bool:
-    """`101_2` is `101_{2}`, and 101 where the base is left out."""
+    """Return whether the numbers are equal in the same base: `101_2` equals `101_{2}`, and 101 without a base."""
     a, b = _BASE.fullmatch(right), _BASE.fullmatch(given)
     if a is None:
         return False

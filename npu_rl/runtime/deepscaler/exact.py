@@ -1,6 +1,6 @@
 r"""Answers that are plain numbers, in exact arithmetic: integers, decimals, fractions, percents, mixed numbers.
 
-They are most of what a data set of competition problems asks for, and need neither algebra nor another process.
+Most answers of a data set of competition problems are of this kind, and need neither algebra nor another process.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ _NO_UNIT = frozenset(
 
 @dataclass(frozen=True)
 class Number:
-    """value: as written, the percent sign left out. places: digits after the point; None for a fraction."""
+    """Number that an answer consists of.
+
+    value: as written, without the percent sign. places: digits after the point; None for a fraction.
+    """
 
     value: Fraction
     percent: bool = False
@@ -47,7 +50,7 @@ class Number:
 
 
 def read_number(text: str) -> Number | None:
-    """The number that the whole text is, its unit left out; None for anything else. text: in one spelling."""
+    """Return the number that the whole text is, without its unit; None for any other text. text: in one spelling."""
     if len(text) > DIGITS:
         return None
     percent = text.endswith(r"\%")
@@ -97,11 +100,11 @@ def _divided(sign: str, whole: str | None, above: Fraction, below: Fraction) -> 
 
 
 def same_number(right: Number, given: Number) -> bool:
-    """Whether `given` is the number `right`.
+    """Return whether `given` equals the number `right`.
 
     A right answer in percent may be given without the sign, or as a share; a right answer without it may be given in
-    percent either way. Else values are equal, or one is a fraction and the other its correct rounding to six or
-    more places.
+    percent either way. Otherwise values must be equal, or one is a fraction and the other its correct rounding to six
+    or more places.
     """
     hundredth = Fraction(1, 100)
     if right.percent == given.percent:

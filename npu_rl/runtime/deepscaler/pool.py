@@ -1,7 +1,7 @@
-"""Client of the processes of `workers`, which compare answers: for any thread, and for processes that fork.
+"""Client of the worker processes that compare answers (`workers`), for any thread and for processes that fork.
 
-The server is started at the first question, as a fresh interpreter: a fork of a training process would take its
-threads' locks and its device along. It stays for the next question, and ends with this process.
+The server starts with the first comparison, as a fresh interpreter: a fork of a training process would inherit its
+threads' locks and its device. It keeps running for later comparisons, and ends with this process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ importlib.import_module(sys.argv[2]).main(sys.argv[3:])
 
 
 class _Started:
-    """A server and our end of its control socket."""
+    """Running server, with this end of its control socket."""
 
     def __init__(self) -> None:
         if importlib.util.find_spec(LIBRARY) is None:
@@ -54,7 +54,7 @@ class _Started:
             )  # fmt: skip
 
     def connect(self) -> socket.socket:
-        """A connection of its own for one call. Raises OSError if the server is gone."""
+        """Open a connection for one call. Raises OSError if the server is gone."""
         ours, theirs = socket.socketpair()
         with theirs:
             socket.send_fds(self.control, [b"c"], [theirs.fileno()])
@@ -75,7 +75,7 @@ _started: _Started | None = None
 
 
 def workers_wanted() -> int:
-    """NPU_RL_DEEPSCALER_WORKERS, or a worker per core this process may use, 32 at most."""
+    """Return NPU_RL_DEEPSCALER_WORKERS, or the number of cores that this process may use, 32 at most."""
     named = os.environ.get("NPU_RL_DEEPSCALER_WORKERS", "").strip()
     if named:
         if not (named.isdecimal() and int(named)):
@@ -86,10 +86,10 @@ def workers_wanted() -> int:
 
 
 def verdicts(pairs: Sequence[tuple[str, str]], limit_s: float) -> list[str]:
-    """For each pair of right answer and given one: equal, unequal, limit (it took too long) or failed.
+    """Return a verdict per pair of right and given answer: equal, unequal, limit (it took too long) or failed.
 
-    limit_s: seconds of CPU time for each. Raises RuntimeError if the server ends several times over, which no answer
-    can bring about, and ModuleNotFoundError where the library is missing.
+    limit_s: seconds of CPU time per pair. Raises RuntimeError if the server ends several times, which no answer can
+    cause, and ModuleNotFoundError if the library is missing.
     """
     found: dict[int, str] = {}
     for _ in range(ATTEMPTS):
@@ -115,7 +115,7 @@ def _server() -> _Started:
 
 
 def _forget(server: _Started) -> None:
-    """It ended by itself: let the next question start another."""
+    """Forget a server that ended by itself, so that the next comparison starts another."""
     global _started
     with _lock:
         if _started is server:
@@ -124,7 +124,7 @@ def _forget(server: _Started) -> None:
 
 
 def _ask(server: _Started, pairs: list[tuple[str, str]], limit_s: float) -> list[tuple[int, str]]:
-    """The server's verdict on each pair, until all are there or it is gone."""
+    """Return the server's verdicts by pair; some are missing if it ends before all are decided."""
     answers: list[tuple[int, str]] = []
     try:
         with server.connect() as connection:
@@ -141,7 +141,7 @@ def _ask(server: _Started, pairs: list[tuple[str, str]], limit_s: float) -> list
 
 
 def close() -> None:
-    """End the server and its workers now. The next question starts others."""
+    """End the server and its workers now. The next comparison starts a new server."""
     global _started
     with _lock:
         server, _started = _started, None
@@ -150,7 +150,7 @@ def close() -> None:
 
 
 def _after_fork() -> None:
-    """The server is the parent's; a copy of its control socket would keep it alive after the parent."""
+    """Close this fork's copy of the parent's control socket, which would keep the server alive after the parent."""
     global _started, _lock
     _lock = threading.Lock()
     if _started:

@@ -1,10 +1,10 @@
-r"""The score of a response: verl's signatures for one and for a batch.
+r"""Score responses, with verl's signatures for one response and for a batch.
 
 accuracy: 1.0 if the last balanced `\boxed{}` equals the right answer (see `equality`), else 0.0.
-format: 0.33 for keeping to <think>, <answer> and a box in it, and 0.67 for accuracy, as the published recipe has it
+format: 0.33 for <think>, <answer> and a box inside it, and 0.67 for accuracy, as in the published recipe
 (recipe/r1_ascend/deepscaler.py of verl 448c6c3).
 
-That the right answer occurs somewhere in the text is worth nothing: a model learns to list guesses.
+A right answer elsewhere in the text scores nothing: a model would learn to list guesses.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def compute_score(
     details: bool = False,
     any_source: bool = False,
 ) -> Score:
-    """Return the score of one response; arguments and errors are those of `compute_scores`."""
+    """Return the score of one response, with the arguments and errors of `compute_scores`."""
     return compute_scores(
         [data_source],
         [solution_str],
@@ -62,25 +62,25 @@ def compute_scores(
     details: bool = False,
     any_source: bool = False,
 ) -> list[Score]:
-    """Return a score per response, in one call for all: every core works on those that need algebra.
+    """Return a score per response. Responses that need algebra are compared on all cores.
 
     The signature is that of verl's reward manager `batch`
     (verl/workers/reward_manager/batch.py:67@55e3c5b); the arguments after `*` are a recipe's `reward.arguments`.
 
     Args:
-        data_sources: the data set of each response; deepscaler, as verl's default function has it.
+        data_sources: the data set of each response: `deepscaler`, as in verl's default function.
         solution_strs: the decoded responses.
-        ground_truths: a text or number each, or a list of them of which any will do.
-        extra_infos: not read.
+        ground_truths: a text or number per response, or a list of accepted ones.
+        extra_infos: ignored.
         variant: `accuracy` or `format`; by default the value of NPU_RL_DEEPSCALER_VARIANT, or accuracy.
-        limit_s: CPU seconds of algebra per pair; what takes longer is not equal.
-        details: return a dictionary each: score, accuracy, format, and limit (1.0 where time was up).
+        limit_s: CPU seconds of algebra per pair; a pair that takes longer counts as not equal.
+        details: return a dictionary per response: score, accuracy, format, and limit (1.0 if time was up).
         any_source: score responses of other data sources the same way.
 
     Raises:
         ValueError: an unknown variant or data source, or lengths that differ.
         ModuleNotFoundError: math-verify is not installed.
-        RuntimeError: the processes that compare responses ended several times over.
+        RuntimeError: the processes that compare responses ended several times.
     """
     del extra_infos
     if not any_source:
@@ -123,7 +123,7 @@ def _variant(named: str | None) -> str:
 def _accuracies(
     texts: Sequence[str], ground_truths: Sequence[Any], limit_s: float
 ) -> tuple[list[float], list[bool]]:
-    """1.0 or 0.0 for each, and whether time was up. A pair that occurs more than once is looked at once."""
+    """Return accuracy (1.0 or 0.0) and whether time was up, per response. A repeated pair is compared once."""
     wanted = [[(right, given) for right in rights] for rights, given in zip(
         map(_rights, ground_truths), map(_given, texts), strict=True
     )]  # fmt: skip
@@ -148,7 +148,7 @@ def _given(text: str) -> str:
 
 
 def _rights(ground_truth: Any) -> list[str]:
-    r"""The right answers in one spelling. A data set may give each in a `\boxed{}`, or a list, or an array."""
+    r"""Return the right answers in one spelling. A data set may give them in a `\boxed{}`, a list or an array."""
     if hasattr(ground_truth, "tolist"):  # numpy and torch
         ground_truth = ground_truth.tolist()
     several: Iterable[Any] = ground_truth if isinstance(ground_truth, (list, tuple)) else [ground_truth]

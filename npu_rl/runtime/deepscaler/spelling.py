@@ -1,7 +1,7 @@
-r"""One spelling for what TeX and Unicode write in several ways, so that most answers need no algebra.
+r"""Convert TeX's and Unicode's spellings of a value to a single one, so that most answers need no algebra.
 
-What only sets type goes: `\left`, thin spaces, `$`, `\displaystyle`, degree signs. Nothing here depends on what
-the right answer is, and every expression is linear in the length of the text.
+Commands that only affect typesetting are removed: `\left`, thin spaces, `$`, `\displaystyle`, degree signs. Nothing
+here depends on the right answer, and every regular expression takes time linear in the length of the text.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _WRAPPED = re.compile(r"\\(?:text|boxed|mathbf|mathit|mathsf)\s*\{")
 
 
 def one_spelling(text: str) -> str:
-    """The text in the spelling that the other modules compare. Idempotent on what it gives back, mostly."""
+    """Return the text in the spelling that the other modules compare. It is mostly idempotent."""
     text = _SUPERSCRIPT.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", text)
     text = _ROOT.sub(lambda m: r"\sqrt{" + next(g for g in m.groups() if g is not None) + "}", text)
     text = text.translate(_TABLE)
@@ -55,12 +55,12 @@ def one_spelling(text: str) -> str:
 
 
 def _without_numbers(text: re.Match[str]) -> str:
-    """Keep text with a number; text without one is a unit, and is left out. Without it, `5\\text{ or 6}` would be 5."""
+    """Unwrap a `\\text{}` that has a number; any other is a unit. Otherwise `5\\text{ or 6}` would be 5."""
     return f" {text[1].strip()} " if any(c.isdigit() for c in text[1]) else text[0]
 
 
 def _unwrapped(text: str) -> str:
-    r"""`\text{x}`, `\boxed{x}` and `{x}` are x, if that is the whole of it."""
+    r"""Return x for `\text{x}`, `\boxed{x}` or `{x}` that make up the whole text."""
     for _ in range(8):
         wrapped = _WRAPPED.match(text)
         begin = wrapped.end() if wrapped else 1 if text[:1] == "{" else 0
@@ -71,7 +71,7 @@ def _unwrapped(text: str) -> str:
 
 
 def _closes_last(text: str, begin: int) -> bool:
-    """Whether the brace opened just before `begin` closes at the very end."""
+    """Return whether the brace opened just before `begin` closes at the very end."""
     depth = 1
     for mark in re.finditer(r"\\.|[{}]", text[begin:], re.DOTALL):
         depth += {"{": 1, "}": -1}.get(mark[0], 0)

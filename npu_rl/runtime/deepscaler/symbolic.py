@@ -1,6 +1,6 @@
-"""Equality by algebra: math-verify, which parses TeX into SymPy. Runs only in processes that may be killed.
+"""Comparison by algebra with math-verify, which parses TeX into SymPy. It runs only in processes that may be killed.
 
-math-verify 0.9 with latex2sympy2-extended 1.11; ANTLR 4.9.3, which omegaconf needs too, will do.
+Needs math-verify 0.9 with latex2sympy2-extended 1.11; ANTLR 4.9.3, which omegaconf requires, is sufficient.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WARM_UP = [
 
 
 def load() -> None:
-    """Import the library and let it see each form once. Raises ImportError if it is not installed."""
+    """Import the library and parse each form once. Raises ImportError if it is not installed."""
     warnings.simplefilter("ignore")
     logging.disable(
         logging.CRITICAL
@@ -39,9 +39,9 @@ def load() -> None:
 
 
 def same_by_algebra(right: str, given: str) -> bool:
-    """Whether the library finds them equal. It catches its own errors; what it can't parse equals nothing.
+    """Return whether the library finds them equal. It catches its own errors; unparsable text equals nothing.
 
-    Takes as long as it takes, and as much memory: the caller's limits are the only ones.
+    Time and memory are limited by the caller only.
     """
     library: Any = importlib.import_module(LIBRARY)
     random.seed(0)  # SymPy tries values at random to tell expressions apart
@@ -56,14 +56,14 @@ def same_by_algebra(right: str, given: str) -> bool:
 
 @functools.lru_cache(maxsize=512)  # the right answer comes again with each sample of its problem
 def _parsed(library: Any, text: str) -> list[Any]:
-    """TeX only: the search for a number anywhere in it, which is on by default, would reward a list of guesses."""
+    """Parse TeX only: by default the library takes a number from anywhere in a text, which rewards lists of guesses."""
     only_tex = [library.LatexExtractionConfig()]
     found: list[Any] = library.parse(f"${text}$", only_tex, fallback_mode="no_fallback", parsing_timeout=None)
     return found
 
 
 def _same_size(a: Any, b: Any) -> bool:
-    """False for numbers that only agree after rounding to the library's six places, like 10^{-9} and 0."""
+    """Return False for numbers that agree only after rounding to the library's six places, like 10^{-9} and 0."""
     if not (getattr(a, "is_number", False) and getattr(b, "is_number", False)):
         return True
     x, y = complex(a), complex(b)

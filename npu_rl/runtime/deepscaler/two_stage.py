@@ -1,9 +1,9 @@
-"""Two-stage parsing: ANTLR's fast prediction first, and its full one where the fast one fails.
+"""Two-stage parsing: ANTLR's fast prediction first, and full prediction if it fails.
 
-latex2sympy2's parsers predict with the whole context (LL), which took about half of a comparison. Without
-it (SLL) a parse either fails, or reads the input as LL does: T. Parr, S. Harwell, K. Fisher, "Adaptive LL(*) Parsing",
-OOPSLA 2014; antlr4.atn.PredictionMode. That holds for a parse to the end of the input, and the grammar's
-first rule has no end, so one that stops before it counts as failed.
+latex2sympy2's parsers predict with the whole context (LL), which took about half of a comparison's time. Without
+it (SLL) a parse either fails or yields the same result as LL: T. Parr, S. Harwell, K. Fisher, "Adaptive LL(*) Parsing",
+OOPSLA 2014; antlr4.atn.PredictionMode. That holds for a parse of the whole input. The grammar's first rule doesn't
+require the end of the input, so a parse that stops early counts as failed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @functools.cache
 def install() -> None:
-    """Have latex2sympy2's parser work in two stages, in this process."""
+    """Make latex2sympy2's parser work in two stages, in this process."""
     antlr: Any = importlib.import_module("antlr4")
     mode: Any = importlib.import_module("antlr4.atn.PredictionMode").PredictionMode
     parser: Any = importlib.import_module("latex2sympy2_extended.latex2sympy2").PSParser

@@ -1,11 +1,12 @@
-"""The processes that do algebra: one server without threads, and workers that it forks, kills and replaces.
+"""Processes that do algebra: one server without threads, and workers that it forks, kills and replaces.
 
-The server imports the library once; a worker is a fork of it, a few milliseconds away. Each answer may use so much CPU
-time and no more: the kernel ends a worker that does (ITIMER_PROF with its default action), inside C code too, and a
-busy machine changes no reward. Memory is limited likewise. The server ends with the process that started it: that
-one's end of the control socket closes, however it died.
+The server imports the library once, and forks a worker in a few milliseconds. CPU time per answer is limited: the
+kernel ends a worker that exceeds it (ITIMER_PROF with its default action), even inside C code, and a busy machine
+changes no reward. Memory is limited as well. The server ends with the process that started it, because that process's
+end of the control socket closes however it died.
 
-A connection carries one line of JSON, `[limit, [[right, given], ...]]`, and gets back `[index, verdict]` per pair.
+A caller sends one line of JSON per connection, `[limit, [[right, given], ...]]`, and receives `[index, verdict]` per
+pair.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ POLL = 2.0  # seconds between two looks at whether the parent lives
 
 @dataclass(eq=False)
 class _Caller:
-    """A connection of one call: what came in so far, and what is to go out."""
+    """Connection of one call, with the bytes received and the bytes still to send."""
 
     sock: socket.socket
     received: bytearray = field(default_factory=bytearray)
@@ -62,7 +63,10 @@ class _Worker:
 
 
 class Server:
-    """Deals tasks out to workers, in the order they came. control: what new connections arrive on."""
+    """Scheduler of the workers, which get tasks in order of arrival.
+
+    control: the socket on which new connections arrive.
+    """
 
     def __init__(self, control: socket.socket, workers: int) -> None:
         self.control = control
@@ -75,7 +79,7 @@ class Server:
         self.waiting: deque[_Task] = deque()
 
     def serve(self) -> None:
-        """Until the parent is gone. Leaves no process behind."""
+        """Serve until the parent is gone. No process outlives the call."""
         try:
             while os.getppid() == self.parent:
                 for key, mask in self.events.select(POLL):
@@ -93,7 +97,7 @@ class Server:
                 self._bury(worker)
 
     def _accept(self) -> bool:
-        """Take a connection off the control socket; False when the parent has closed it."""
+        """Accept a connection from the control socket; return False when the parent has closed it."""
         try:
             data, descriptors, _, _ = socket.recv_fds(self.control, 1, 1)
         except ConnectionError:
@@ -132,7 +136,7 @@ class Server:
             self.events.modify(caller.sock, wanted, caller)
 
     def _drop(self, caller: _Caller) -> None:
-        """Forget a caller whose process has ended, or which needs no more verdicts."""
+        """Forget a caller whose process has ended, or that needs no more verdicts."""
         caller.gone = True
         self.callers.discard(caller)
         self.events.unregister(caller.sock)
@@ -153,7 +157,7 @@ class Server:
                 worker.sock.sendall(json.dumps([task.limit, task.right, task.given]).encode() + b"\n")
 
     def _result(self, worker: _Worker) -> None:
-        """A worker has sent a verdict, or is dead."""
+        """Handle a worker that has sent a verdict or died."""
         try:
             line = worker.sock.recv(64)
         except ConnectionError:
@@ -183,7 +187,7 @@ class Server:
             self._answer(worker, LIMIT)
 
     def _bury(self, worker: _Worker) -> int:
-        """End a worker if it lives, and wait for it. Returns the signal that ended it, 0 for none."""
+        """End a worker that is alive, and wait for it. Returns the signal that ended it, 0 for none."""
         self.workers.discard(worker)
         self.events.unregister(worker.sock)
         worker.sock.close()
@@ -213,13 +217,13 @@ class Server:
         return worker
 
     def _highest(self, newest: socket.socket) -> int:
-        """The highest descriptor of those that this server opened."""
+        """Return the highest descriptor that this server opened."""
         opened = [newest, self.control, *(w.sock for w in self.workers), *(c.sock for c in self.callers)]
         return max(sock.fileno() for sock in opened)
 
 
 def _work(sock: socket.socket) -> None:
-    """A worker's life: a task, a verdict, until the server is gone."""
+    """Run a worker: read a task, send its verdict, until the server is gone."""
     from .symbolic import same_by_algebra
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -238,7 +242,7 @@ def _work(sock: socket.socket) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """arguments: the control socket's number, and the most workers at a time."""
+    """Run the server. arguments: the control socket's number, and the maximum number of workers."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the training, which then closes the socket
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     control = socket.socket(fileno=int(arguments[0]))

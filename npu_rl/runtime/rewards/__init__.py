@@ -1,1 +1,1 @@
-"""Reward functions for rehearsals: cheap, bounded, and easy to see rise."""
+"""Reward functions for rehearsals: cheap and bounded, with a rise that is easy to see."""

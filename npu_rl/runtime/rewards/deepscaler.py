@@ -1,6 +1,6 @@
-"""The deepscaler reward by a file's path, which is how verl loads a `custom_reward_function`: one response, or a batch.
+"""The deepscaler reward as a file that verl loads by its path (`custom_reward_function`), for one response or a batch.
 
-Loaded by path a module has no package to be relative to, so this one finds it: two folders up, which is on
+A module loaded by path has no package for relative imports, so this one uses the package two folders up, which is on
 `PYTHONPATH` wherever the code tree is.
 """
 

@@ -1,7 +1,7 @@
-"""The rehearsal's reward: the share of one digit in the response.
+"""Reward of the rehearsal: the share of one digit in the response.
 
 A random model scores about 1 / vocabulary, a trained one close to 1, and nothing has to be downloaded. verl
-loads this file by its path (`custom_reward_function.path`), so it imports nothing of its package.
+loads this file by its path (`custom_reward_function.path`), so it imports nothing from its package.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def compute_score(
     extra_info: dict[str, Any] | None = None,
     digit: str | int = "7",
 ) -> float:
-    """From 0 to 1: characters of the response that are `digit`, spaces left out. 0 for an empty response.
+    """Return the share of the response's non-space characters that are `digit`, from 0 to 1; 0 for an empty response.
 
     The other arguments are what verl passes to every reward function.
     """

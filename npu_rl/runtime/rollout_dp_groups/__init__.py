@@ -1,10 +1,10 @@
-"""Adaptation rollout-dp-groups: the rollout engines of all dies are one expert parallel group.
+"""Adaptation rollout-dp-groups: the rollout engines of all devices form one expert-parallel group.
 
-With VLLM_DP_SIZE, vLLM's data-parallel replicas step together and share their experts. Each engine has to know its
-rank among them and where their first one listens; vLLM takes both from the environment of its process
+With VLLM_DP_SIZE, vLLM's data-parallel replicas step together and share their experts. Each engine needs its rank
+among them and the address of the first one; vLLM reads both from its process's environment
 (`ParallelConfig.__post_init__`, vllm/config.py:1876@v0.9.1), and verl 55e3c5b sets neither: every engine takes
-itself for the first, at port 0. Its own line that forms vLLM's groups is never reached: it waits for an argument
-`train_tp` that no worker gives (verl/workers/megatron_workers.py:402@55e3c5b).
+itself for the first, at port 0. verl's own line that forms vLLM's groups is never reached: it depends on an argument
+`train_tp` that no worker passes (verl/workers/megatron_workers.py:402@55e3c5b).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ SIZE = "VLLM_DP_SIZE"
 
 
 def form(tensor_parallel_size: int) -> bool:
-    """Form vLLM's groups over the training world and set this process's rank in them; every rank calls it at once.
+    """Form vLLM's groups over the training world and set this process's rank in them; a collective call of all ranks.
 
-    False, and nothing is done, while the adaptation is off or VLLM_DP_SIZE is not set or 1: upstream's turn.
-    Rank r is tensor rank r % tensor_parallel_size of copy r // tensor_parallel_size; all ranks are one expert
-    parallel group. Afterwards VLLM_DP_RANK, VLLM_DP_RANK_LOCAL, VLLM_DP_MASTER_IP and VLLM_DP_MASTER_PORT are set,
-    so vLLM's engine may be made.
+    Does nothing and returns False, so that upstream's code runs, if the adaptation is off or VLLM_DP_SIZE is 1 or not
+    set. Rank r is tensor rank r % tensor_parallel_size of replica r // tensor_parallel_size; all ranks are one
+    expert-parallel group. Afterwards VLLM_DP_RANK, VLLM_DP_RANK_LOCAL, VLLM_DP_MASTER_IP and VLLM_DP_MASTER_PORT are
+    set, as vLLM's engine requires.
 
-    Raises ValueError where VLLM_DP_SIZE is no size or not that of the world, RuntimeError where there is no world
-    yet or no address or port for a group.
+    Raises ValueError if VLLM_DP_SIZE is not a size or doesn't match the world, and RuntimeError if there is no world
+    yet, or no address or port for a group.
     """
     if not enabled(SLUG):
         return False
@@ -45,7 +45,7 @@ def form(tensor_parallel_size: int) -> bool:
 
 
 def data_parallel_size() -> int:
-    """VLLM_DP_SIZE, the number of data-parallel replicas; 1 if it is not set."""
+    """Return VLLM_DP_SIZE, the number of data-parallel replicas; 1 if it is not set."""
     text = os.environ.get(SIZE, "1")
     if not text.strip().isdecimal() or int(text) < 1:
         raise ValueError(
@@ -56,7 +56,7 @@ def data_parallel_size() -> int:
 
 
 def check_size(data_parallel: int, tensor_parallel: int) -> None:
-    """All replicas of the rollout have to be in the group, neither more nor less."""
+    """Raise an error unless the data-parallel replicas cover the training world exactly."""
     import torch.distributed as dist
 
     if not dist.is_initialized():

@@ -1,4 +1,4 @@
-"""Address of this host for other hosts. Standard library, and Ray where it runs already."""
+"""Address of this host for other hosts. Uses the standard library, and Ray if it is already running."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SIOCGIFADDR = 0x8915
 
 
 def node_address() -> str | None:
-    """IPv4 or IPv6 address of this host for the others, the first of SOURCES that has one; None if none has.
+    """Return this host's IPv4 or IPv6 address for other hosts, from the first of SOURCES that has one, or None.
 
-    What a person has set comes first; then what Ray found, by which its nodes reach each other; then the interface
-    through which the training world has met already. Never loopback.
+    A user's setting comes first; then the address by which Ray's nodes reach each other; then the interface that the
+    training world already uses. Never loopback.
     """
     for address in _candidates():
         if _serves(address):
@@ -32,7 +32,7 @@ def node_address() -> str | None:
 
 
 def machine() -> str:
-    """Equal for two processes if 127.0.0.1 is the same to them: one kernel, one network namespace."""
+    """Return an id that is equal for processes that share 127.0.0.1: one kernel, one network namespace."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot} {Path('/proc/self/ns/net').readlink()}"
@@ -49,7 +49,7 @@ def _candidates() -> Iterator[str]:
 
 
 def _serves(address: str) -> bool:
-    """Whether another host could connect to it. With a link-local one it would have to know its interface, too."""
+    """Return whether another host could connect to it. A link-local address would need the interface too."""
     try:
         known = ipaddress.ip_address(address)
     except ValueError:
@@ -58,7 +58,7 @@ def _serves(address: str) -> bool:
 
 
 def _addresses_of(names: str) -> Iterator[str]:
-    """Yield the addresses of the interfaces "eth0,bond". As with HCCL, a name is a prefix unless "=" precedes it."""
+    """Yield the addresses of the interfaces "eth0,bond". As in HCCL, a name is a prefix unless "=" precedes it."""
     there = [name for _, name in socket.if_nameindex()]
     for name in names.split(","):
         wanted, exactly = name.strip().lstrip("="), name.strip().startswith("=")
@@ -87,7 +87,7 @@ def _addresses(interface: str) -> Iterator[str]:
 
 
 def _by_ray() -> str:
-    """Return this node's address as Ray has it; "" outside of Ray's processes. Ray is not imported for it."""
+    """Return this node's address from Ray; "" outside Ray's processes. Ray is not imported for it."""
     ray = sys.modules.get("ray")
     if ray is None or not ray.is_initialized():
         return ""
@@ -95,7 +95,7 @@ def _by_ray() -> str:
 
 
 def _towards(master: str) -> str:
-    """The own end of the way to a host. A UDP socket finds it out without sending anything."""
+    """Return this host's address on the route to another host. A UDP socket finds it without sending anything."""
     if not master:
         return ""
     try:

@@ -1,4 +1,4 @@
-"""vLLM's own groups (tensor, pipeline, data, expert), formed over the world of the training processes."""
+"""vLLM's own groups (tensor, pipeline, data, expert), formed over the training world."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 
 
 def form_groups(tensor_parallel: int) -> None:
-    """Form vLLM's groups before its worker would: the replicas agree on their rendezvous over them.
+    """Form vLLM's groups before its worker does, because the replicas agree on their rendezvous over them.
 
     Reads VLLM_DP_SIZE through vLLM, sets VLLM_DP_RANK. The layout is vLLM's (`initialize_model_parallel`,
     vllm/distributed/parallel_state.py:966@v0.9.1): data x tensor, and the expert group is both. The worker finds
-    them there and keeps them (`ensure_model_parallel_initialized`). vllm-ascend's MC2 group is not made here: its
-    size hangs on the engine's `enable_expert_parallel`, which only the worker knows.
+    the groups and keeps them (`ensure_model_parallel_initialized`). vllm-ascend's MC2 group is not formed here: its
+    size depends on the engine's `enable_expert_parallel`, which only the worker knows.
     """
     import torch.distributed as dist
 
@@ -47,7 +47,7 @@ def form_groups(tensor_parallel: int) -> None:
 def tell(name: str, value: object) -> None:
     """Set one of vLLM's variables for this process.
 
-    `vllm.envs` asks the environment each time (v0.9.1), unless somebody has assigned to the module.
+    `vllm.envs` reads the environment each time (v0.9.1), unless the module's attribute was assigned.
     """
     from vllm import envs
 
@@ -56,9 +56,9 @@ def tell(name: str, value: object) -> None:
 
 
 def _patch_vllm_for_its_platform() -> None:
-    """vllm-ascend replaces the class that groups are made of, so its patches come before the first group.
+    """Import vllm-ascend's patches before the first group, since they replace the class of the groups.
 
-    Both are modules whose import patches: a second time, from the engine and its worker, does nothing
+    Both modules patch on import: a second import, by the engine and its worker, does nothing
     (vllm_ascend/utils.py:155@v0.9.1rc2).
     """
     from vllm.platforms import current_platform

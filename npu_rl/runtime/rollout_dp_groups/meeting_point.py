@@ -1,13 +1,13 @@
-"""The rendezvous of a data-parallel group: address and port of the group's first rank.
+"""Rendezvous of a data-parallel group: address and port of the group's first rank.
 
-The port is found by binding it, and bound it stays. The first rank starts the very store that the replicas meet in,
-on a port that the system chooses, and keeps it. vLLM asks torch for a store at that port (`rendezvous`, with
-multi_tenant=True), and within one process torch hands out the one that runs (`TCPServer::start`,
-torch/csrc/distributed/c10d/TCPStore.cpp). So at no moment could another process take the port, as one could take
-MASTER_PORT + 1 + i, or a port that was free when somebody looked.
+The port is found by binding it, and stays bound. The first rank starts the store that the replicas will use, on a
+port that the system chooses, and keeps it open. vLLM requests a store at that port from torch (`rendezvous`, with
+multi_tenant=True), and within one process torch returns the running one (`TCPServer::start`,
+torch/csrc/distributed/c10d/TCPStore.cpp). So no other process can ever take the port, as it could take
+MASTER_PORT + 1 + i, or a port that was free at an earlier check.
 
-vLLM listens at this port only. The next ones, by which it counts up, are named but never opened, because the
-training world is there already (`init_distributed_environment`, vllm/distributed/parallel_state.py:918@v0.9.1).
+vLLM listens at this port only. It computes the ports after it but never opens them, because the training world
+already exists (`init_distributed_environment`, vllm/distributed/parallel_state.py:918@v0.9.1).
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ _kept: list[Any] = []
 
 @dataclass(frozen=True)
 class RankHost:
-    """The host of a rank. machine: the same for ranks that share 127.0.0.1. address: for ranks elsewhere."""
+    """Host of a rank.
+
+    machine: equal for ranks that share 127.0.0.1. address: for ranks on other hosts.
+    """
 
     machine: str
     address: str | None
 
 
 def agree() -> None:
-    """Choose the meeting point of each data parallel group and set every rank's own, in vLLM's variables.
+    """Choose each data-parallel group's rendezvous, and set vLLM's variables for it on every rank.
 
-    Goes through the gloo groups that vLLM has beside those of the device, so it needs no HCCL.
+    Uses the gloo groups that vLLM has besides the device's, so it doesn't need HCCL.
     Raises RuntimeError on every rank of a group whose first rank has no address or gets no port.
     """
     import torch.distributed as dist
@@ -48,8 +51,9 @@ def agree() -> None:
     port, problem = group.broadcast_object((port, problem), src=0)
     if problem:
         raise RuntimeError(
-            f"Rank {first}, the first of the data parallel group {_short(group.ranks)}, gets no port for the group "
-            f"to meet at: {problem}. Look whether its host has ports left (net.ipv4.ip_local_port_range, ss -s)."
+            f"Rank {first}, the first of the data-parallel group {_short(group.ranks)}, can't open a port for the "
+            f"group's rendezvous: {problem}. Check whether its host has free ports (net.ipv4.ip_local_port_range, "
+            "ss -s)."
         )
     earlier = group.ranks[: group.rank_in_group]
     tell("VLLM_DP_RANK", group.rank_in_group)
@@ -59,7 +63,7 @@ def agree() -> None:
 
 
 def meeting_host(hosts: list[RankHost], first: int) -> str:
-    """Return an address of rank `first` for all ranks: 127.0.0.1 if all are on one machine, else a real one."""
+    """Return rank `first`'s address for all ranks: 127.0.0.1 if all are on one host, otherwise its network address."""
     if len({host.machine for host in hosts}) == 1:
         return LOOPBACK
     address = hosts[first].address
@@ -72,7 +76,7 @@ def meeting_host(hosts: list[RankHost], first: int) -> str:
 
 
 def _reserved() -> tuple[int, str]:
-    """Return a port and "", or 0 and the reason."""
+    """Return a reserved port and "", or 0 and the error."""
     try:
         return reserve_port(), ""
     except (OSError, RuntimeError) as error:  # torch's own network errors are RuntimeErrors
@@ -80,7 +84,7 @@ def _reserved() -> tuple[int, str]:
 
 
 def reserve_port() -> int:
-    """A port of this host, with a running store behind it until the process ends."""
+    """Return a port of this host on which a store listens until the process ends."""
     from torch.distributed import TCPStore
 
     # No worker is counted or waited for here: the ranks that meet do that.

@@ -1,17 +1,17 @@
-"""Adaptation rollout-offload: while the actor trains, the rollout's weights and KV cache leave the device.
+"""Adaptation rollout-offload: free the device memory of the rollout's weights and KV cache while the actor trains.
 
-verl lets vLLM sleep and wake. vLLM can do so only for what was allocated in a memory pool of its own (CaMem in
-vllm-ascend), and that pool does not give its memory back on several nodes, nor to torch_npu's allocator
-(vllm-project/vllm-ascend#977). Here the engine is made without that pool, and gets a `sleep` and a `wake_up` that drop
-the tensors themselves. Their signatures are vLLM's, so verl's sharding managers call them unchanged
+verl makes vLLM sleep and wake up. vLLM can free only tensors allocated in its own memory pool (CaMem in vllm-ascend),
+and on several nodes that pool doesn't release its memory, nor does it release any to torch_npu's allocator
+(vllm-project/vllm-ascend#977). Here the engine is created without that pool, and gets a `sleep` and a `wake_up` that
+free the tensors themselves. They have vLLM's signatures, so verl's sharding managers call them unchanged
 (verl/workers/sharding_manager/megatron_vllm.py@55e3c5b):
 
     wake_up(tags=["weights"])  →  model.load_weights(...)  →  wake_up(tags=["kv_cache"])  →  generate  →  sleep(level=2)
 
 - `weights`: the model's matrices. Buffers and vectors stay; they are small, and need not be sent.
-- `derived`: what vLLM computes from weights after loading them (MLA's absorbed projections).
-- `kv`: the KV cache, made again by the configurations of the first start (`kv_cache_reuse`).
-- `graph`: addresses in torchair's graphs. `parts`: where all this is in an engine, and which engines are refused.
+- `derived`: tensors that vLLM computes from weights after loading them (MLA's absorbed projections).
+- `kv`: the KV cache, allocated again with the first start's configurations (`kv_cache_reuse`).
+- `graph`: addresses in torchair's graphs. `parts`: access to these objects in an engine, and unsupported engines.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def sleep_mode(free_cache_engine: bool) -> bool:
 
 
 def install(engine: Any) -> None:
-    """Give `engine` (a vllm.LLM) the manual `sleep` and `wake_up`; using it asleep becomes an error.
+    """Give `engine` (a vllm.LLM) the manual `sleep` and `wake_up`; using it while it sleeps raises an error.
 
-    Once per engine; a second call changes nothing, and so does any call while the adaptation is off. Raises
-    RuntimeError for an engine whose weights can't be taken away behind its back: see `find_parts`.
+    A second call for the same engine changes nothing, nor does any call while the adaptation is off. Raises
+    RuntimeError for an engine whose weights can't be freed: see `find_parts`.
     """
     if not enabled(SLUG) or isinstance(getattr(engine.sleep, "__self__", None), ManualSleep):
         return

@@ -1,7 +1,7 @@
-"""Tensors that vLLM computes from loaded weights: dropped with the weights, computed again after them.
+"""Tensors that vLLM computes from loaded weights: freed with the weights, computed again after loading.
 
-At v0.9.1 and vllm-ascend v0.9.1rc2 that is MLA's kv_b_proj in two halves per attention layer (`W_UV`, `W_UK_T`;
-vllm_ascend/attention/mla_v1.py:662), older names of the same, and for the MoE layers a check of the layout.
+In vLLM v0.9.1 and vllm-ascend v0.9.1rc2 these are the two halves of MLA's kv_b_proj per attention layer (`W_UV`,
+`W_UK_T`; vllm_ascend/attention/mla_v1.py:662), under older names too. MoE layers have none, only a layout check.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ FROM_KV_B_PROJ = ("W_UV", "W_UK_T", "W_UK", "w_kc", "w_vc")
 
 
 def drop(model: Any) -> None:
-    """Let go of the derived tensors. vLLM's are views of the weights, and would keep their memory."""
+    """Free the derived tensors. vLLM's are views of the weights, and would keep their memory."""
     import torch
 
     for module in model.modules():
@@ -23,8 +23,10 @@ def drop(model: Any) -> None:
 
 
 def rebuild(model: Any, dtype: Any) -> None:
-    """Do what vLLM's loader does after loading, in its order (vllm/model_executor/model_loader/utils.py:93): the
-    layers' quant methods first, then attention, which takes its tensors from the layers. dtype: the activations'.
+    """Compute the derived tensors again, as vLLM's loader does after loading.
+
+    The order is the loader's (vllm/model_executor/model_loader/utils.py:93): the layers' quant methods first, then
+    attention, which takes its tensors from the layers. dtype: the activations' dtype.
 
     Parameters stay the same objects. Raises RuntimeError if a quant method moves weights to another address or layout.
     """
@@ -42,7 +44,7 @@ def rebuild(model: Any, dtype: Any) -> None:
 
 
 def _in_place(name: str, module: Any, process: Any) -> None:
-    """Run `process(module)`, and put each Parameter that it replaced back.
+    """Run `process(module)`, and restore each Parameter that it replaced.
 
     AscendUnquantizedFusedMoEMethod wraps the same memory in new Parameters (vllm_ascend/ops/fused_moe.py:989). They
     would lack `weight_loader`, and a compiled graph or a list of Parameters would hold on to the old ones.

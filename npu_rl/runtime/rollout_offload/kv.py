@@ -1,4 +1,4 @@
-"""The KV cache: let go of, and made again as at the first start, block for block."""
+"""Free the KV cache, and allocate it again with exactly the blocks of the first start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IN_ATTENTION = ("key_cache", "value_cache")
 
 
 def free(parts: Parts) -> int:
-    """Let go of every layer's KV cache. Returns the bytes let go of."""
+    """Free every layer's KV cache. Returns the freed bytes."""
     import torch
 
     freed: int = sum(one.numel() * one.element_size() for one in _tensors(parts.runner.kv_caches))
@@ -29,11 +29,11 @@ def free(parts: Parts) -> int:
 
 
 def create(parts: Parts) -> None:
-    """Allocate the KV cache by the configurations of the first start, and bind it to the layers.
+    """Allocate the KV cache with the first start's configurations, and bind it to the layers.
 
-    Calls the worker alone. `Executor.initialize_from_config` (vllm/v1/executor/abstract.py:58@v0.9.1) would also warm
-    up and capture graphs again, minutes a step, and set the seed back, so that every step drew the same samples.
-    Raises RuntimeError if the blocks are not the scheduler's.
+    Calls the worker only. `Executor.initialize_from_config` (vllm/v1/executor/abstract.py:58@v0.9.1) would also warm up
+    and capture graphs again, which takes minutes per step, and reset the seed, so that every step drew the same
+    samples. Raises RuntimeError if the number of blocks differs from the scheduler's.
     """
     configs = parts.kv_cache_configs()
     pool = parts.core.scheduler.kv_cache_manager.block_pool.num_gpu_blocks
@@ -48,12 +48,12 @@ def create(parts: Parts) -> None:
 
 
 def shapes(parts: Parts) -> list[tuple[int, ...]]:
-    """The shapes of all layers' KV caches, in the runner's order."""
+    """Return the shapes of all layers' KV caches, in the runner's order."""
     return [tuple(one.shape) for one in _tensors(parts.runner.kv_caches)]
 
 
 def _tensors(caches: Any) -> list[Any]:
-    """A layer's cache is one tensor, or on NPUs a tuple or list of two."""
+    """Return the tensors of a layer's cache: one, or on NPUs a tuple or list of two."""
     found: list[Any] = []
     for one in caches:
         found += _tensors(one) if isinstance(one, (tuple, list)) else [one]

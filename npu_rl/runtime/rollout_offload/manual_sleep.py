@@ -1,4 +1,4 @@
-"""Sleeping and waking, in the only order that gives correct responses."""
+"""Sleep and wake-up of an engine, in the only order that gives correct responses."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 class ManualSleep:
-    """Sleep of one engine by hand. `sleep` and `wake_up` replace those of vllm.LLM (vllm/entrypoints/llm.py@v0.9.1).
+    """Manual sleep of one engine. `sleep` and `wake_up` replace those of vllm.LLM (vllm/entrypoints/llm.py@v0.9.1).
 
-    As in vLLM, sleeping twice or waking what is awake is a warning. Where vLLM only warns and gives wrong
-    responses, this raises RuntimeError, and the engine stays as it was.
+    As in vLLM, a second sleep or wake-up only logs a warning. Where vLLM logs a warning and then generates wrong
+    responses, this raises RuntimeError, and the engine's state is unchanged.
     """
 
     def __init__(self, parts: Parts) -> None:
@@ -38,16 +38,18 @@ class ManualSleep:
         self._shapes = kv.shapes(parts)
 
     def sleep(self, level: int = 1) -> None:
-        """Free the weights and the KV cache. level: 1 takes the weights' values to the host, so that waking restores
-        them; 2 forgets them (verl sends them again at each step).
+        """Free the weights and the KV cache.
 
-        Raises RuntimeError while requests are unfinished, and for another level. Not while another exception is on its
-        way, such as through the sharding manager's `__exit__` after `generate` failed: the requests are aborted then,
-        and what goes wrong besides is logged, so that the first exception is the one that people see.
+        level: 1 copies the weights' values to the host, so that wake_up restores them; 2 discards them (verl sends them
+        again at each step).
+
+        Raises RuntimeError while requests are unfinished, and for another level. While another exception propagates,
+        such as through the sharding manager's `__exit__` after `generate` failed, the requests are aborted instead, and
+        further errors are logged, so that the user sees the first exception.
         """
         if level not in (1, 2):
             raise RuntimeError(
-                f"sleep(level={level}): the levels are 1 (keep the weights on the host) and 2 (forget)."
+                f"sleep(level={level}): the levels are 1 (keep the weights on the host) and 2 (discard them)."
             )
         failure = sys.exc_info()[1]
         if failure is None:
@@ -64,7 +66,7 @@ class ManualSleep:
 
     def _sleep(self, level: int) -> None:
         if self._asleep == set(TAGS):
-            _log.warning("The rollout's engine sleeps already.")
+            _log.warning("The rollout's engine is already asleep.")
             return
         self._forget_requests()
         derived.drop(self._parts.model)
@@ -81,21 +83,22 @@ class ManualSleep:
         )
 
     def wake_up(self, tags: list[str] | None = None) -> None:
-        """Allocate what sleeps again: `weights`, then `kv_cache`; both without tags.
+        """Allocate the freed tensors again: `weights`, then `kv_cache`; both without tags.
 
-        After sleep(level=2) the weights must be loaded before `kv_cache` wakes; after a wake_up of both at once, before
-        the engine is used. Raises RuntimeError for another order, an unknown tag, and weights that were not written.
+        After sleep(level=2) the weights must be loaded before `kv_cache` wakes up; after a wake_up of both at once,
+        before the engine is used. Raises RuntimeError for another order, an unknown tag, and weights that were not
+        loaded.
         """
         wanted = set(tags or TAGS)
         if wanted - set(TAGS):
             raise RuntimeError(f"wake_up(tags={tags}): the tags are {TAGS}.")
         wanted &= self._asleep
         if not wanted:
-            _log.warning("wake_up(tags=%s): awake already.", tags)
+            _log.warning("wake_up(tags=%s): already awake.", tags)
             return
         if WEIGHTS in self._asleep - wanted:
             raise RuntimeError(
-                f"wake_up(tags={tags}): the weights still sleep. In order: wake_up(tags=['weights']), "
+                f"wake_up(tags={tags}): the weights are still asleep. In order: wake_up(tags=['weights']), "
                 f"model.load_weights(...), wake_up(tags=['kv_cache'])."
             )
         together = WEIGHTS in wanted
@@ -110,7 +113,7 @@ class ManualSleep:
             self._set_asleep(())
 
     def require_awake(self) -> None:
-        """Raise RuntimeError unless all is awake and written; derive what is to be derived from new weights."""
+        """Raise RuntimeError unless all is awake and loaded; rebuild the derived tensors of new weights."""
         if self._asleep:
             raise RuntimeError(
                 f"The rollout's engine can't generate while parts of it are asleep: "
@@ -121,7 +124,7 @@ class ManualSleep:
             self._settle()
 
     def guard(self, llm_engine: Any) -> None:
-        """Let `llm_engine` (vLLM's LLMEngine) take and run requests only when all is awake."""
+        """Make `llm_engine` (vLLM's LLMEngine) accept and run requests only while all of it is awake."""
         for name in ("add_request", "step"):
             setattr(llm_engine, name, _after(self.require_awake, getattr(llm_engine, name)))
 
@@ -129,9 +132,9 @@ class ManualSleep:
         missing = self._weights.unwritten()
         if missing:
             raise RuntimeError(
-                f"{len(missing)} of the rollout's weights hold no numbers: {', '.join(missing[:4])}"
+                f"{len(missing)} rollout weights were not loaded (still NaN): {', '.join(missing[:4])}"
                 f"{' …' if len(missing) > 4 else ''}. Between wake_up(tags=['weights']) and "
-                f"wake_up(tags=['kv_cache']), model.load_weights must get every weight; if it did, the actor's own "
+                f"wake_up(tags=['kv_cache']), model.load_weights must receive every weight; if it did, the actor's own "
                 f"weights are NaN."
             )
         derived.rebuild(self._parts.model, self._parts.runner.vllm_config.model_config.dtype)
@@ -142,11 +145,11 @@ class ManualSleep:
         found = kv.shapes(self._parts)
         if found != self._shapes:
             raise RuntimeError(
-                f"The KV cache was made again in other shapes: {found[:2]}…, before {self._shapes[:2]}…."
+                f"The KV cache was allocated again in other shapes: {found[:2]}…, before {self._shapes[:2]}…."
             )
 
     def _forget_requests(self) -> None:
-        """No request may outlive its KV cache, and no cached prefix."""
+        """Drop cached prefixes; raise RuntimeError while requests are unfinished, which would lose their KV cache."""
         scheduler = self._parts.core.scheduler
         unfinished = scheduler.get_num_unfinished_requests()
         if unfinished or not scheduler.reset_prefix_cache():
@@ -156,7 +159,7 @@ class ManualSleep:
             )
 
     def _abort_requests(self) -> None:
-        """Let go of the requests that a failed `generate` has left, in the scheduler and in the engine's own list."""
+        """Abort the requests left by a failed `generate`, in the scheduler and in the engine's own list."""
         scheduler = self._parts.core.scheduler
         states = self._parts.engine.output_processor
         left = [request.request_id for request in (*scheduler.waiting, *scheduler.running)]
@@ -166,7 +169,7 @@ class ManualSleep:
             _log.warning("The rollout failed: its %d unfinished requests are aborted.", len(left))
 
     def _set_asleep(self, tags: Iterable[str]) -> None:
-        """Also where vLLM keeps it, so that `LLMEngine.is_sleeping` is correct."""
+        """Record the sleeping tags, also in vLLM's executor, so that `LLMEngine.is_sleeping` is correct."""
         self._asleep = set(tags)
         self._parts.executor.sleeping_tags = set(self._asleep)
         self._parts.executor.is_sleeping = bool(self._asleep)

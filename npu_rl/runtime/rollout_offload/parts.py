@@ -1,4 +1,4 @@
-"""Where in a vLLM engine the weights and the KV cache are, and which engines must be refused."""
+"""Access to the weights and the KV cache of a vLLM engine, and the check for unsupported engines."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from .graph import refuse_fixed_addresses
 
 @dataclass(frozen=True)
 class Parts:
-    """engine: vLLM's LLMEngine. core: its EngineCore, in this process. executor: the core's. runner: the one worker's
-    model runner."""
+    """Parts of an engine that the offload uses.
+
+    engine: vLLM's LLMEngine. core: its EngineCore, in this process. executor: the core's executor. runner: the only
+    worker's model runner.
+    """
 
     engine: Any
     core: Any
@@ -25,7 +28,7 @@ class Parts:
         return self.runner.model
 
     def attention_layers(self) -> Iterator[Any]:
-        """The layers with a KV cache; the forward context has the MoE layers too."""
+        """Return the layers with a KV cache; the forward context has the MoE layers too."""
         for layer in self.runner.vllm_config.compilation_config.static_forward_context.values():
             if hasattr(layer, "kv_cache"):
                 yield layer
@@ -43,7 +46,7 @@ class Parts:
 
 
 def find_parts(engine: Any) -> Parts:
-    """The parts of `engine` (a vllm.LLM of v0.9.1, V1, one worker in this process).
+    """Return the parts of `engine` (a vllm.LLM of v0.9.1, V1, one worker in this process).
 
     Raises RuntimeError, with what to change, if the engine's core is in another process, if it uses vLLM's own memory
     pool, if its graphs have fixed addresses, or if something besides the model holds on to the weights.

@@ -1,3 +1,3 @@
-"""The adaptation's name, apart from what needs it."""
+"""Name of the adaptation, in a module without imports."""
 
 SLUG = "rollout-offload"

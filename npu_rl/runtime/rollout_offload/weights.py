@@ -1,9 +1,9 @@
-"""The model's matrices: given back to the device's allocator, allocated again, and checked for garbage.
+"""Free the model's matrices, allocate them again, and find those that were not loaded.
 
-Only matrices (two dimensions and more) leave. Vectors stay with their values: norms, biases and the router's
-correction bias are some MB of DeepSeek-V3's 23 GB per die, and an actor without such a bias never sends it. Buffers
-stay too: no `load_weights` sets a rotary cache (vllm/model_executor/models/deepseek_v2.py:741@v0.9.1, and vllm-ascend's
-model inherits it).
+Only matrices (two dimensions and more) are freed. Vectors keep their values: norms, biases and the router's correction
+bias take some MB of DeepSeek-V3's 23 GB per die, and an actor without such a bias never sends it. Buffers stay too:
+`load_weights` sets no rotary cache (vllm/model_executor/models/deepseek_v2.py:741@v0.9.1, which vllm-ascend's model
+inherits).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass
 class _Absent:
-    """A Parameter whose memory was given back: its layout, and its values if they are kept."""
+    """Layout of a freed Parameter, and its values if they are kept."""
 
     parameter: Any
     size: tuple[int, ...]
@@ -24,14 +24,14 @@ class _Absent:
 
 
 class Weights:
-    """The matrices of `model` (a torch Module). The Parameters stay the same objects, with all their attributes."""
+    """Matrices of `model` (a torch Module). The Parameters stay the same objects, with all their attributes."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
         self._absent: list[_Absent] = []
 
     def free(self, *, keep: bool) -> int:
-        """Let go of the matrices; with `keep` their values go to the host. Returns the bytes let go of."""
+        """Free the matrices; with `keep` their values are copied to the host. Returns the freed bytes."""
         import torch
 
         freed = 0
@@ -45,8 +45,10 @@ class Weights:
         return freed
 
     def bring_back(self) -> bool:
-        """Allocate the matrices again, in the layout they had. Whether their values came back with them;
-        if not they are NaN, until `load_weights` has written them."""
+        """Allocate the matrices again in their old layout, and return whether their values were restored.
+
+        Otherwise they are NaN until `load_weights` writes them.
+        """
         import torch
 
         kept = all(one.values is not None for one in self._absent)
@@ -59,7 +61,7 @@ class Weights:
         return kept
 
     def unwritten(self) -> list[str]:
-        """Names of the matrices that hold a NaN: one part of them, or all, was not written since `bring_back`."""
+        """Return the names of the matrices with a NaN: they were not, or not fully, written since `bring_back`."""
         import torch
 
         names, sums = [], []

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from npu_rl.common.bounded import parse_toml
 from npu_rl.common.errors import SourceError
 from npu_rl.stack.pylocks.pylock_file import LockedPackage, locked_packages
-from npu_rl.stack.pylocks.uv_program import run_uv
+from npu_rl.stack.pylocks.uv_program import index_hint, run_uv
 from npu_rl.stack.sources.credentials import scrub
 
 if TYPE_CHECKING:
@@ -63,5 +63,5 @@ class PackageIndexes:
         raise SourceError(
             f"uv can't look for {requirement}",
             why=reason,
-            hint="npu-rl gives uv the indexes, hosts and certificates of pip's configuration: `pip config list`.",
+            hint=index_hint(reason, self.settings),
         )

@@ -17,11 +17,11 @@ from packaging.utils import canonicalize_name
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import HostError, SourceError
 from npu_rl.common.printable import counted
-from npu_rl.common.process import run_shown
+from npu_rl.common.process import RUN_VARIABLE, run_shown
 from npu_rl.stack.installation import file_moves, move_journal
 from npu_rl.stack.installation.index_packages import PackageIndexes
 from npu_rl.stack.installation.install_plan import InstallPlan, plan_installation
-from npu_rl.stack.installation.move_journal import InstallationFolder, MoveJournal
+from npu_rl.stack.installation.move_journal import InstallationFolder, MoveJournal, staging_mark
 from npu_rl.stack.installation.named_wheels import named_wheels
 from npu_rl.stack.installation.new_environment import environment_target, made_environment
 from npu_rl.stack.installation.target_python import TargetPython, read_target
@@ -29,7 +29,7 @@ from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.pylocks.committed_pylock import committed_pylock
 from npu_rl.stack.pylocks.pylock_file import Pylock
 from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
-from npu_rl.stack.pylocks.uv_program import find_uv, only_pypi, uv_environment, uv_folder
+from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, only_pypi, uv_environment, uv_folder
 from npu_rl.stack.sources.credentials import scrub
 from npu_rl.stack.sources.pip_config import read_pip_settings
 
@@ -209,14 +209,14 @@ def _stage(
             notify(scrub(line, settings.secrets))
 
     notify(f"installing {counted(len(planned.versions), 'package')} into {target.path}")
-    done = run_shown(argv, variables, folder.path, show)
+    done = run_shown(argv, {**variables, RUN_VARIABLE: staging_mark(staging.name)}, folder.path, show)
     if done.code != 0:
+        reason = _reason(done.stdout, settings)
         raise SourceError(
             "uv can't install the packages; the environment is as it was",
             where=target.shown,
-            why=_reason(done.stdout, settings),
-            hint="Correct that and run the same command again.\n"
-            "npu-rl gives uv the indexes, hosts and certificates of pip's configuration: `pip config list`.",
+            why=reason,
+            hint=f"Correct that and run the same command again.\n{index_hint(reason, settings)}",
         )
 
 

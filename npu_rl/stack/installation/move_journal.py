@@ -19,6 +19,7 @@ from npu_rl.common.bounded import parse_json
 from npu_rl.common.confined_changes import Confined
 from npu_rl.common.disk import sync_folder
 from npu_rl.common.errors import HostError
+from npu_rl.common.process import stop_remaining
 
 FOLDER = ".npu-rl-install"
 _JOURNAL, _LOCK, NEW = "journal.json", "busy.lock", "new-environment"
@@ -97,10 +98,24 @@ class InstallationFolder:
             os.close(handle)
 
     def sweep(self) -> None:
-        """Remove what a killed installation left before its journal. The folder must be locked."""
+        """Remove what a killed installation left before its journal. The folder must be locked.
+
+        Raises:
+            HostError: If a process of it can't be ended.
+        """
+        for path in self.path.iterdir():
+            if _NAME.fullmatch(path.name):
+                stop_remaining(
+                    staging_mark(path.name), 0.0
+                )  # uv outlives a kill of npu-rl, and would write on
         for path in self.path.iterdir():
             if path.name not in (_LOCK, NEW):
                 self.inside.remove(path)
+
+
+def staging_mark(name: str) -> str:
+    """Return the mark of the processes that fill a staging folder (`common/process.py`), from its name."""
+    return name.replace("-", "")
 
 
 @dataclass(frozen=True)

@@ -101,7 +101,7 @@ class RepeatedChanges:
                         return f"the new version has a line like one that it adds beside its place, at line {i + 1}"
             if not change.removed and not any(map(is_telling, change.added)):
                 if any(map(bytes.strip, change.added)):
-                    return "nothing in what it adds tells whether the new version has it"
+                    return "its added lines don't show whether the new version has it"
                 if any(not line.strip() for line in self._new.lines[max(0, edit.start - 1) : edit.start + 1]):
                     return "the new version has a blank line at the place of its own"
         return None

@@ -18,7 +18,7 @@ from npu_rl.common.errors import ManifestError, SourceError
 from npu_rl.stack.pylocks.package_sets import PackageSet
 from npu_rl.stack.pylocks.pylock_file import Alone, Pylock, locked_packages
 from npu_rl.stack.pylocks.pylock_targets import Target
-from npu_rl.stack.pylocks.uv_program import run_uv, uv_environment, uv_folder
+from npu_rl.stack.pylocks.uv_program import index_hint, is_absent, run_uv, uv_environment, uv_folder
 from npu_rl.stack.sources.credentials import scrub
 
 if TYPE_CHECKING:
@@ -128,11 +128,12 @@ class _Resolution:
             return SourceError(
                 f"uv can't resolve the requirements of {self.manifest}",
                 why=reason,
-                hint="npu-rl gives uv the indexes, hosts and certificates of pip's configuration: `pip config list`.",
+                hint=index_hint(reason, self.settings),
             )
         _, found, because = reason.partition("Because ")
+        hint = "`npu-rl requirements --explain` lists the declared bounds that contradict each other."
         return Unresolvable(
             f"No set of packages fits the requirements of {self.manifest}",
             why=f"{found}{because}".strip() or reason,
-            hint="`npu-rl requirements --explain` lists the declared bounds that contradict each other.",
+            hint=f"{index_hint(reason, self.settings)}\n{hint}" if is_absent(reason) else hint,
         )

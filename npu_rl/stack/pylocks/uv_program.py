@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from npu_rl.stack.sources.pip_config import PipSettings
 
 _TIMEOUT = 900.0  # seconds; a set takes 4 to 60 where the index answers at once
+_ABSENT = "was not found in the package registry"
+_OWN_AUTHORITY = "CaUsedAsEndEntity"
 _KEPT_UV = ("UV_CACHE_DIR", "UV_KEYRING_PROVIDER")
 
 
@@ -85,6 +87,25 @@ def uv_folder(settings: PipSettings, environment: dict[str, str]) -> Iterator[tu
 def only_pypi(settings: PipSettings) -> bool:
     """Return whether PyPI is the only index, so that uv's cache may contain the URLs."""
     return settings.index_urls == (DEFAULT_INDEX,) and not settings.find_links
+
+
+def is_absent(reason: str) -> bool:
+    """Return whether uv's reason is that the indexes lack a package altogether."""
+    return _ABSENT in reason
+
+
+def index_hint(reason: str, settings: PipSettings) -> str:
+    """Return what to look at after an error of uv that an index may have caused."""
+    lines = ["npu-rl gives uv the indexes, hosts and certificates of pip's configuration: `pip config list`."]
+    if _OWN_AUTHORITY in reason:
+        lines.append(
+            "uv takes no self-signed certificate, even one that pip's `cert` names; `trusted-host` does."
+        )
+    if is_absent(reason) and not only_pypi(settings):
+        lines.append(
+            "An index that refuses the user or the password has no package at all to uv: check them, too."
+        )
+    return "\n".join(lines)
 
 
 def run_uv(

@@ -180,6 +180,12 @@ def taken_versions(loaded: LoadedManifest) -> dict[str, str]:
         for name, version in manifest.host.model_dump().items()
         if version is not None
     }
+    for component, one in manifest.components.items():
+        if one.dist is not None:
+            place = loaded.where("components", component, "dist")
+            found[canonicalize_name(one.dist.name)] = (
+                f"the tree's {one.dist.name} {one.dist.version} ({place})"
+            )
     for number, text in enumerate(manifest.requirements):
         name = canonicalize_name(Requirement(text).name)
         found[name] = f"{text.partition(';')[0].strip()} ({loaded.where('requirements', number)})"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterator
+from pathlib import Path
 
+from npu_rl.common.environment_variables import RUNS
 from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
 
 
@@ -18,9 +21,13 @@ def next_commands(run: RecordedRun, given: str = "", workspace: str = "") -> lis
     """
     option = f" --workspace {shlex.quote(workspace)}" if workspace else ""
     return [
-        f"{command}{option if command.startswith('npu-rl ') else ''}   # {why}"
-        for command, why in _commands(run, shlex.quote(given or run.name))
+        f"{command}{option if _takes_workspace(command) else ''}   # {why}"
+        for command, why in _commands(run, given)
     ]
+
+
+def _takes_workspace(command: str) -> bool:
+    return command.startswith("npu-rl ") and " --workspace " not in command
 
 
 def resume_command(run: RecordedRun) -> str:
@@ -33,7 +40,20 @@ def resume_command(run: RecordedRun) -> str:
     return shlex.join(["npu-rl", "train", run.recipe_argument, *words, "--resume"])
 
 
-def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
+def _resume_anywhere(run: RecordedRun, given: str) -> str:
+    """Return the command that resumes a run; of one that was given by its folder with its workspace and its records."""
+    command, place = resume_command(run), run.fact("workspace")
+    if not given or not place:
+        return command
+    command = f"{command} --workspace {shlex.quote(place)}"
+    runs = run.folder.parent
+    if os.path.realpath(Path(place, "runs")) != os.path.realpath(runs):
+        command = f"{RUNS.name}={shlex.quote(str(runs))} {command}"
+    return command
+
+
+def _commands(run: RecordedRun, given: str) -> Iterator[tuple[str, str]]:
+    name = shlex.quote(given or run.name)
     last = run.last
     rehearsal = run.fact("rehearsal") is not None
     step = run.record.latest_checkpoint
@@ -58,7 +78,7 @@ def _commands(run: RecordedRun, name: str) -> Iterator[tuple[str, str]]:
         run.total is None or (step or 0) < run.total
     )
     if unfinished and step is not None and not rehearsal:
-        yield resume_command(run), f"go on from its checkpoint of step {step}"
+        yield _resume_anywhere(run, given), f"continue from its checkpoint of step {step}"
     if run.points:
         yield f"npu-rl report {name}", "its report as one HTML file"
     if run.sample_files():

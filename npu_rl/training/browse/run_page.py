@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from textwrap import wrap
@@ -13,7 +13,7 @@ from npu_rl.common.printable import counted
 from npu_rl.training.browse.next_commands import next_commands
 from npu_rl.training.browse.rehearsal_failures import rehearsal_failures
 from npu_rl.training.browse.run_rows import run_row, steps_text
-from npu_rl.training.monitor.explain_failure import explain
+from npu_rl.training.monitor.explain_failure import explain, last_lines
 from npu_rl.training.monitor.metrics import phase_seconds, rewards, seconds, throughput
 from npu_rl.training.monitor.plot import final_curve
 from npu_rl.training.monitor.screen import clock
@@ -22,6 +22,7 @@ from npu_rl.training.record.lost_nodes import HINT as LOST_NODES_HINT
 from npu_rl.training.record.lost_nodes import lost_nodes
 from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt
 from npu_rl.training.record.recorded_run import RecordedRun
+from npu_rl.training.record.rehearsal_end import rehearsal_error
 
 _RECENT = 50  # last steps whose medians are shown
 _ALARMS = 20  # causes, of the text
@@ -74,10 +75,23 @@ class RunPage:
         last, failures = self.run.last, rehearsal_failures(self.run.verdict)
         if self.run.state != "failed":
             return None
+        error = {} if self.run.verdict else rehearsal_error(self.run.folder)
+        if error:
+            return _refusal(error)
         found = None if last is None or last.outcome == "done" else _failure_of(last)
         if found is None and failures:
             return FailureCause("\n".join(failures), str(self.run.folder / "rehearsal.json"), "")
         return found
+
+    @cached_property
+    def cut_off(self) -> list[str]:
+        """Sentences on a record that ends earlier than the run, since its npu-rl was killed."""
+        run = self.run
+        later = f"Steps after {run.steps} are in its driver.log; `npu-rl runs stop` adds them to the record."
+        return [
+            *(["Its npu-rl was killed; the trainer is still running."] if run.lost_npu_rl else []),
+            *([later] if run.is_cut_off else []),
+        ]
 
     @cached_property
     def next(self) -> list[str]:
@@ -142,10 +156,7 @@ class RunPage:
         yield ", ".join(words)
         if run.record.unproven is not None:
             yield f"UNPROVEN: {run.record.unproven}"
-        if run.is_running and run.processes and not run.record.is_locked:
-            yield "Its npu-rl was killed; the trainer goes on."
-        if not run.record.is_locked and run.last is not None and run.last.outcome is None:
-            yield f"Steps after {run.steps} are in its driver.log; `npu-rl runs stop` adds them to the record."
+        yield from self.cut_off
         if run.leftover:
             yield f"Processes that it left on this host: {' '.join(map(str, run.leftover))}"
 
@@ -237,18 +248,45 @@ class RunPage:
 # -- words -------------------------------------------------------------------------------------------------
 
 
+def _refusal(error: Mapping[str, Any]) -> FailureCause:
+    """Return the cause in a recorded error (what, where, why, hint)."""
+    what, where, why, hint = (str(error.get(key, "")) for key in ("what", "where", "why", "hint"))
+    return FailureCause(f"{what}. {why}".strip(), where, hint)
+
+
 def _failure_of(last: RecordedAttempt) -> FailureCause | None:
-    refused = last.refused
-    if refused:
-        what, where, why, hint = (str(refused.get(key, "")) for key in ("what", "where", "why", "hint"))
-        return FailureCause(f"{what}. {why}".strip(), where, hint)
+    told = last.refused or last.error
+    if told:
+        return _refusal(told)
     lost = lost_nodes(last.folder)
     if lost:
         cause = f"{counted(len(lost), 'node')} left the Ray cluster:\n" + "\n".join(lost)
         return FailureCause(cause, str(last.driver_log), LOST_NODES_HINT)
     logs = [last.driver_log, *sorted((last.folder / "workers").rglob("*.err"))]
     found = explain(logs, 1 if last.driver_code is None else last.driver_code)
-    return None if found is None else FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)
+    if found is None:
+        return _unexplained(last)
+    return FailureCause(found.cause, f"{found.file}:{found.line}", found.hint)
+
+
+def _unexplained(last: RecordedAttempt) -> FailureCause:
+    """Return the end of the driver's own log, of a failure that neither the record nor a known symptom explains."""
+    lines = last_lines(last.driver_log)
+    if not lines:
+        return FailureCause(f"{_status(last)}, and logged nothing.", str(last.driver_log), "")
+    cause = "\n".join((f"{_status(last)}, with no error that npu-rl knows. Its last lines:", *lines))
+    return FailureCause(cause, str(last.driver_log), "Read the log upwards from its end.")
+
+
+def _status(last: RecordedAttempt) -> str:
+    code = last.driver_code
+    if code is None:
+        return (
+            "npu-rl ended the attempt before the trainer did"
+            if last.driver
+            else "The trainer was not started"
+        )
+    return f"The trainer ended with {f'signal {-code}' if code < 0 else f'exit status {code}'}"
 
 
 def _by_cause(alarms: Sequence[RecordedAlarm]) -> list[list[RecordedAlarm]]:

@@ -71,6 +71,7 @@ def steps_text(run: RecordedRun) -> str:
 def _notes(run: RecordedRun) -> list[str]:
     left = len(run.leftover)
     return [
+        *(["its npu-rl was killed"] if run.lost_npu_rl else []),
         *(["unproven"] if run.record.unproven is not None else []),
         *([f"rehearsal {run.fact('rehearsal')}"] if run.fact("rehearsal") else []),
         *([f"{left} process{'' if left == 1 else 'es'} left"] if left else []),

@@ -37,7 +37,7 @@ def package_steps(loaded: LoadedManifest, manifest: str, python: str) -> Iterato
     """
     host = list(map(str, host_requirements(loaded.manifest).values()))
     if host:
-        why = "What the locked set leaves to the host; the locked set then has the last word on what these require."
+        why = "Packages that the locked set leaves to the host; it then decides the versions of their dependencies."
         yield PackageStep(why, (f"{_PIP} {shlex.join(host)}",))
     yield from _locked(manifest, python)
     yield from _special(loaded.manifest)
@@ -69,5 +69,5 @@ def _special(manifest: Manifest) -> Iterator[PackageStep]:
         major = (host.cuda or "12").partition(".")[0]
         lines.append(f"{_PIP} --no-deps nvidia-cudnn-cu{major}=={host.cudnn}")
     if lines:
-        why = f"What no lock has: wheels by address or in {WHEELS}, or a version that torch doesn't ask for."
+        why = f"Packages without a lock: wheels by address or in {WHEELS}, or a version that torch doesn't ask for."
         yield PackageStep(why, tuple(lines))

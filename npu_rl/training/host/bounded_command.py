@@ -16,6 +16,7 @@ from npu_rl.common.errors import HostError
 from npu_rl.common.process import start_piped
 
 _AFTER_KILL = 0.5  # seconds; a process that waits inside a device driver outlives SIGKILL
+_LOOK = 0.05  # seconds between looks at whether the command has ended
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,9 @@ def run_bounded(
 ) -> BoundedOutcome:
     """Run a command without standard input, with limits on its time and on the output that is kept.
 
-    Its process group is killed in the end, background processes included. A process that survives that, inside a
-    device driver's call, is left behind and not waited for.
+    It ends when the command does, even if a background process of it keeps the pipe open. Its process group is killed
+    in the end, background processes included. A process that survives that, inside a device driver's call, is left
+    behind and not waited for.
     """
     deadline = time.monotonic() + seconds
     try:
@@ -52,7 +54,7 @@ def run_bounded(
     except HostError as error:
         return BoundedOutcome(b"", None, f"it can't be started: {error.why or error.what}")
     try:
-        output, problem = _read(process.stdout, deadline, most)
+        output, problem = _read(process, deadline, most)
         if not problem and not _has_ended(process, max(deadline - time.monotonic(), 0.1)):
             problem = "late"
         code = None if problem else process.returncode
@@ -67,14 +69,21 @@ def run_bounded(
     return BoundedOutcome(output, code, words.get(problem, ""))
 
 
-def _read(stream: Any, deadline: float, most: int) -> tuple[bytes, str]:
-    """Return the data read from a pipe, and the reason if it was not read to its end."""
+def _read(process: Any, deadline: float, most: int) -> tuple[bytes, str]:
+    """Return the data read from a process's pipe, and the reason if it was not read to its end."""
     kept = bytearray()
+    stream = process.stdout
     with stream, selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
         while True:
-            if not selector.select(max(deadline - time.monotonic(), 0)):
-                return bytes(kept), "late"
+            has_ended = process.poll() is not None  # before the look: what it wrote is in the pipe then
+            wait = 0 if has_ended else min(_LOOK, max(deadline - time.monotonic(), 0))
+            if not selector.select(wait):
+                if has_ended:
+                    return bytes(kept), ""
+                if time.monotonic() >= deadline:
+                    return bytes(kept), "late"
+                continue
             part = os.read(stream.fileno(), 1 << 16)
             if not part:
                 return bytes(kept), ""

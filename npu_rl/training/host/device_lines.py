@@ -48,7 +48,7 @@ def _machine(host: HostDescription, wanted: WantedHost, kind: MachineKind) -> Do
     if wanted.kind in ("", "cpu", host.kind):
         return DoctorLine("machine", OK, "machine", found, want, command)
     if host.kind == "npu" and npu:
-        fix = "The line npu-smi says why its table could not be read."
+        fix = "The line npu-smi shows why its table could not be read."
         return DoctorLine("machine", UNKNOWN, "machine", found, want, command, fix)
     if host.kind in _NPUS and npu:
         fix = "Set cluster.dies, dies_per_card and die_memory_gb for this machine, and run npu-rl plan again."
@@ -127,7 +127,7 @@ def _chips(host: HostDescription, wanted: WantedHost, kind: MachineKind) -> Iter
         _few(ill) or "OK",
         "OK",
         "npu-smi info -t health -i 0",
-        "Ask npu-smi for its error codes (npu-smi info -t err-count -i N), and take the node out."
+        "Print its error codes with npu-smi (npu-smi info -t err-count -i N), and take the node out."
         if ill
         else "",
     )

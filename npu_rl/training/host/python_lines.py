@@ -119,9 +119,12 @@ def _package(
 
 
 def _install_fix(name: str, wish: str, wanted: WantedHost) -> str:
-    if wanted.install and name in _INSTALLED and name in wanted.versions:
+    named = {_canonical(_parsed(text).name) for text in wanted.requirements}
+    if wanted.install and name in _INSTALLED and (name in wanted.versions or _canonical(name) in named):
         return wanted.install
-    return f"Install {wish} from the image or Ascend's own pages."
+    if wanted.device == "npu":
+        return f"Install {wish} from the image or Ascend's own pages."
+    return f"Install {wish}, without dependencies."
 
 
 def _pair(python: TrainingPython) -> DoctorLine:

@@ -70,7 +70,7 @@ def _at_least(host: HostDescription, wanted: WantedHost, fact: str, what: str) -
         )
     if asked and not same_version(found, asked):
         return DoctorLine(
-            name, NOTE, what, found, want, command, "Newer than the stack's; nobody has said whether it fits."
+            name, NOTE, what, found, want, command, "Newer than the stack's; it is not known whether it fits."
         )
     return DoctorLine(name, OK, what, found, want, command)
 
@@ -122,7 +122,7 @@ def _set_env(host: HostDescription, script: SetEnv) -> DoctorLine:
         fix = f"Install {'the CANN toolkit' if part == CANN else 'NNAL, which has libatb.so'}."
         return DoctorLine(identity, state, what, f"{script.place} is missing", want, command, fix)
     if script.problem:
-        fix = "Read the script: it has to set variables and return, and ask nothing. Reinstall it if it was edited."
+        fix = "Read the script: it must set variables and return, without any question. Reinstall it if it was edited."
         return DoctorLine(identity, RED, what, f"{script.place}: {script.problem}", want, command, fix)
     differ = lacking(script, host.environ)
     if differ:

@@ -221,7 +221,7 @@ def _disks(host: HostDescription, kind: MachineKind) -> Iterator[DoctorLine]:
         yield DoctorLine(
             "disk", RED if full else OK if known else UNKNOWN, "disk", found,
             f"{expected.value:.0%} free ({expected.source})", f"df -h {disk.place}",
-            "Free some: npu-rl plan says what the checkpoints need." if full else "",
+            "Free some: npu-rl plan prints what the checkpoints need." if full else "",
         )  # fmt: skip
 
 

@@ -26,6 +26,7 @@ class TrainingPython:
         problem: Why it could not be read; "" if it could.
         versions: Installed versions by canonical name: more than one is a package that is installed twice.
         vllm_ascend: Place of an installed vllm_ascend, whether it has its compiled module and what it was built for.
+        managed: Whether it belongs to the operating system (PEP 668).
     """
 
     path: str
@@ -33,6 +34,7 @@ class TrainingPython:
     version: str = ""
     versions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     vllm_ascend: Mapping[str, Any] | None = None
+    managed: bool = False
 
     def first(self, name: str) -> str | None:
         """Return the version that Python would import; None if the package is not installed."""
@@ -59,7 +61,7 @@ def read_python(root: Path, environ: Mapping[str, str], python: str | None, seco
         return python_of(read["executable"], read["version"], read)
     except (ValueError, KeyError, IndexError, TypeError):
         last = outcome.text.strip().splitlines()[-1:] or [f"exit status {outcome.code}"]
-        return TrainingPython(python, f"it is not a Python that can be asked: {last[0][:200]}")
+        return TrainingPython(python, f"it is not a usable Python: {last[0][:200]}")
 
 
 def _of_files(root: str, python: str | None) -> TrainingPython:
@@ -80,4 +82,5 @@ def _of_files(root: str, python: str | None) -> TrainingPython:
 def python_of(path: str, version: str, read: Mapping[str, Any]) -> TrainingPython:
     """Parse the output of npu_rl_packages. Raises KeyError, TypeError or AttributeError if it is malformed."""
     versions = {str(name): tuple(map(str, all_of)) for name, all_of in read["packages"].items()}
-    return TrainingPython(str(path), "", str(version), versions, read["vllm_ascend"])
+    managed = read.get("managed") is True
+    return TrainingPython(str(path), "", str(version), versions, read["vllm_ascend"], managed)

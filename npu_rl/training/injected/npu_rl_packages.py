@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import sysconfig
 from typing import Any
 
 _BUILD_INFO = re.compile(r"^__(?:soc_version|device_type)__\s*=\s*['\"]([^'\"]+)", re.MULTILINE)
@@ -51,14 +52,20 @@ def _vllm_ascend(path: list[str]) -> dict[str, Any] | None:
     return None
 
 
-def main() -> None:
-    """Print the packages, version and path of this interpreter as JSON."""
-    here = {
+def this_interpreter() -> dict[str, Any]:
+    """Return the version and path of this interpreter, and whether it belongs to the operating system (PEP 668)."""
+    mark = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")
+    return {
         "version": ".".join(map(str, sys.version_info[:3])),
         "executable": sys.executable,
         "machine": os.uname().machine,
+        "managed": sys.prefix == sys.base_prefix and os.path.exists(mark),
     }
-    print(json.dumps({**here, **packages(sys.path[1:])}))
+
+
+def main() -> None:
+    """Print the packages, version and path of this interpreter as JSON."""
+    print(json.dumps({**this_interpreter(), **packages(sys.path[1:])}))
 
 
 if __name__ == "__main__":

@@ -15,12 +15,17 @@ from pathlib import Path
 
 from npu_rl.common.bounded import NO_FILE, open_file
 from npu_rl.training.monitor.log_lines import speaker_and_message
-from npu_rl.training.monitor.symptoms import SYMPTOMS, Symptom
+from npu_rl.training.monitor.loss_symptoms import DEAD_PROCESSES, LOST_NODES
+from npu_rl.training.monitor.symptom import Symptom
+from npu_rl.training.monitor.symptoms import NETWORK, SYMPTOMS
+from npu_rl.training.monitor.tail import LARGEST_LOG
 
 _TAIL = 4 << 20  # bytes read from the end of a log
 _CHUNK = 1 << 20
 _MESSAGE_LINES = 15  # lines after an exception that may belong to its message
 _EXCERPT = 14
+_LAST_BYTES = 1 << 16  # of a log, for its last lines
+_LONGEST_SHOWN = 300  # characters of a shown line
 
 _HEAD = "Traceback (most recent call last)"
 _LOGGER = re.compile(r"\A(?:\[rank\d+\]:? |(?:ERROR|WARNING|INFO) [\d-]+ [\d:]+ \[[^\]]+\] ?)")
@@ -32,9 +37,12 @@ _INTERRUPTIONS = {"KeyboardInterrupt", "SystemExit", "Stopped"}
 _SECONDARY = {
     *("RayActorError", "ActorDiedError", "ActorUnavailableError", "WorkerCrashedError", "RaySystemError"),
     *("NodeDiedError", "LocalRayletDiedError", "OwnerDiedError"),
+    *("ObjectLostError", "ObjectReconstructionFailedError"),
     *("BrokenPipeError", "ConnectionResetError", "ConnectionRefusedError", "EOFError"),
     *("DistNetworkError", "DistBackendError", "CalledProcessError", "ChildFailedError"),
 }
+# Symptoms of a rank that waited for another, or lost it: a node that Ray has marked dead is their cause.
+_OF_OTHERS = (*LOST_NODES, *NETWORK, *DEAD_PROCESSES)
 # Tracebacks of handled errors: Ray's search for a package of CANN, and finalizers that run late.
 _HARMLESS = re.compile(
     r"Failed to detect NPU type|Exception ignored in|Exception in thread .*\(most likely raised"
@@ -125,6 +133,28 @@ def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
     return _explain_signal(logs, code)
 
 
+def last_lines(log: Path, count: int = 12) -> list[str]:
+    """Return the last lines of a log as text, without Ray's prefixes; empty if there is no log, or nothing in it."""
+    try:
+        opened = open_file(log)
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return []
+        raise
+    with opened as file:
+        skipped = max(file.seek(0, os.SEEK_END) - _LAST_BYTES, 0)
+        file.seek(skipped)
+        data = file.read(_LAST_BYTES)
+    lines = [_last_state(raw) for raw in data.split(b"\n")]
+    messages = [speaker_and_message(line)[1].rstrip() for line in lines[bool(skipped) and len(lines) > 1 :]]
+    return [message[:_LONGEST_SHOWN] for message in messages if message.strip()][-count:]
+
+
+def _last_state(raw: bytes) -> str:
+    """Return a line as text; of a progress bar the last state."""
+    return raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
+
+
 def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
     place = block.code()
     raised = block.exception + (f"\nraised at {place}" if place else "")
@@ -132,6 +162,9 @@ def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
     text = block.text()
     matches = ((symptom, symptom.pattern.search(text)) for symptom in SYMPTOMS)
     known, match = next(((symptom, match) for symptom, match in matches if match), (None, None))
+    if known in _OF_OTHERS and (dead := _first_symptom(logs, LOST_NODES[:1])):
+        cause, hint, source = f"{dead.cause}\n{raised}", dead.symptom.hint, dead.symptom.source
+        return Explanation(cause, hint, dead.path, dead.line, excerpt, source)
     if known and match:
         cause = f"{known.cause_in(match)}\n{raised}"
         return Explanation(cause, known.hint, block.path, block.number, excerpt, known.source)
@@ -143,14 +176,14 @@ def _explain_traceback(block: _Traceback, logs: list[Path]) -> Explanation:
     return Explanation(raised, hint, block.path, block.number, excerpt, source)
 
 
-def _first_symptom(logs: list[Path]) -> _SymptomMatch | None:
+def _first_symptom(logs: list[Path], among: tuple[Symptom, ...] = SYMPTOMS) -> _SymptomMatch | None:
     """Return the most specific known symptom in the logs. The driver's log has precedence over workers' logs."""
     found: _SymptomMatch | None = None
-    better = len(SYMPTOMS)
+    better = len(among)
     for path in logs:
         first, data = _read_end(path)
         text = data.decode("utf-8", "replace")
-        for rank, symptom in enumerate(SYMPTOMS[:better]):
+        for rank, symptom in enumerate(among[:better]):
             last = deque(symptom.pattern.finditer(text), maxlen=1)
             if last:
                 begin = text.rfind("\n", 0, last[0].start()) + 1
@@ -185,9 +218,7 @@ def _tracebacks(path: Path) -> list[_Traceback]:
     open_tracebacks: dict[str, _Traceback] = {}
     before: dict[str, str] = {}
     for raw in data.split(b"\n"):
-        # the last state of a progress bar
-        line = raw.rstrip(b"\r").rpartition(b"\r")[2].decode("utf-8", "replace")
-        speaker, text = speaker_and_message(line)
+        speaker, text = speaker_and_message(_last_state(raw))
         if logged := _LOGGER.match(text):
             speaker, text = f"{speaker} {logged[0][:8]}", text[logged.end() :]
         if text.lstrip(" |+").startswith(_HEAD):
@@ -238,6 +269,8 @@ def _read_end(path: Path) -> tuple[int, bytes]:
         raise
     with opened as file:
         size = file.seek(0, os.SEEK_END)
+        if size > LARGEST_LOG:
+            return 1, b""  # counting its lines would take hours
         skip = max(size - _TAIL, 0)
         file.seek(0)
         number, left = 1, skip

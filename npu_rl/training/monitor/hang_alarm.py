@@ -20,7 +20,7 @@ _UNKNOWN = (
 _STOP = "(Ctrl-C, or `npu-rl runs stop {run}` in another shell)"
 _HINTS = {
     "stopped": "Continue a stopped process with `kill -CONT PID` on its host; something stopped it on purpose.",
-    "ended": f"A process that has ended does not come back: stop the run {_STOP} and continue with --resume.",
+    "ended": f"A process that has ended is not restarted: stop the run {_STOP} and continue with --resume.",
     "lost": f"Stop the run {_STOP}, bring the node back with worker.sh or take it out, and continue with --resume.",
     "stuck": f"Read the stacks. Unless a disk or a network is slow, stop the run {_STOP} and continue with --resume. "
     "If a phase may take that long, raise watch.phase_timeout.",
@@ -111,7 +111,7 @@ def lost_node_alarm(address: str, step: int | None, log: Path, *, run: str) -> A
     return Alarm(
         "lost-node",
         f"The node {address} left the Ray cluster{'' if step is None else f' after step {step}'}",
-        f"Ray's head no longer hears from {address}: the host, its network or its Ray is gone.",
+        f"Ray's head no longer gets messages from {address}: the host, its network or its Ray is gone.",
         str(log),
         hint=_HINTS["lost"].format(run=run),
         step=step,

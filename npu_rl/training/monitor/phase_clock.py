@@ -15,7 +15,7 @@ from npu_rl.recipes.plan.phase_times import MOST
 FLOOR = 120.0  # seconds that each phase has at least
 _FACTOR = 3.0  # times the longest so far
 _SLOW_FACTOR = 1.5  # times the longest so far, from where a phase is called slow
-_SLOW_FLOOR = 15.0  # seconds
+SLOW_FLOOR = 15.0  # seconds before a phase is called slow
 _MOST_NAMES = 1000
 _CLOCK_ERROR = 10.0  # seconds
 BETWEEN = "between steps"
@@ -133,7 +133,7 @@ class PhaseClock:
         waits = self.going_on(now)
         if waits is None or self._segment is None:
             return None
-        first = max(_SLOW_FLOOR, _SLOW_FACTOR * (waits.longest or 0.0))
+        first = max(SLOW_FLOOR, _SLOW_FACTOR * (waits.longest or 0.0))
         if waits.waited < max(first, self._segment.next_note):
             return None
         self._segment.next_note = 2 * waits.waited

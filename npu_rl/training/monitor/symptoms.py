@@ -3,56 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from npu_rl.training.monitor.loss_symptoms import ADDRESS, DEAD_PROCESSES, GONE_RANK_HINT, LOST_NODES
+from npu_rl.training.monitor.symptom import symptom
 
-@dataclass(frozen=True)
-class Symptom:
-    """A known symptom.
-
-    Attributes:
-        pattern: Searched in the plain text of a log.
-        cause: Text in which {address} is what the pattern's group of that name has found.
-        source: OWNER#NUMBER of an issue thread, or path@version.
-        printed: A line of a log that has the pattern, as the program wrote it, for the page on troubleshooting: people
-            search it for what stands in their log.
-    """
-
-    pattern: re.Pattern[str]
-    cause: str
-    hint: str
-    source: str
-    printed: str
-
-    def cause_in(self, found: re.Match[str]) -> str:
-        """Return the cause with the address found in the log, or "an unnamed node"."""
-        if "{address}" not in self.cause:
-            return self.cause
-        return self.cause.replace("{address}", found.groupdict().get("address") or "an unnamed node")
-
-
-_ADDRESS = r"(?P<address>[0-9A-Za-z.:%_-]{1,64}?)"
-_LOST_HINT = (
-    "Look at that host (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or take the node "
-    "out, end what is left of this run there, and continue with --resume."
-)
-_GONE_RANK_HINT = "Look at the log of that node's workers first, then at the host. Continue with --resume."
-# What Ray's driver prints when a node stops answering (src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1).
-NODE_MARKED_DEAD = re.compile(
-    rf"node with node id: \w+ and address: {_ADDRESS} and node name: \S+ has been marked dead"
-)
 # How Ray 2.42.1 ends a driver whose local Ray did not come up in time (core_worker.cc:496, _private/node.py:352).
 RAY_NOT_STARTED = re.compile(
     r"Failed to register worker (?:\w+ )?to Raylet|The current node timed out during startup"
 )
 
-
-def _symptom(pattern: str, cause: str, hint: str, source: str, printed: str) -> Symptom:
-    return Symptom(re.compile(pattern), cause, hint, source, printed)
-
-
 _TREE = (
-    _symptom(
+    symptom(
         r"Two tensor dict must have identical batch size",
         "The HF rollout repeats each prompt n times although the trainer already did: this tree lacks the patchset "
         "verl/0.5.0.",
@@ -60,7 +21,7 @@ _TREE = (
         "verl/workers/rollout/hf_rollout.py@0.5.0",
         "RuntimeError: Two tensor dict must have identical batch size. Got torch.Size([8]) and torch.Size([32])",
     ),
-    _symptom(
+    symptom(
         r"MLA is not supported with Tensor Parallelism",
         "MindSpeed at this pin does not support multi-head latent attention with tensor parallelism.",
         "Set actor.parallel.tensor to 1, and shard the model with actor.parallel.pipeline and actor.parallel.expert.",
@@ -68,7 +29,7 @@ _TREE = (
         "AssertionError: MLA is not supported with Tensor Parallelism yet,     use Expert Parallelism and Pipeline "
         "Parallelism for better performance.",
     ),
-    _symptom(
+    symptom(
         r"argument 'k_channels'",
         "Megatron-core built standard attention for a model with latent attention, because its key is not set.",
         "Set actor.transformer.multi_latent_attention to true (MindSpeed's own key has another name).",
@@ -76,28 +37,28 @@ _TREE = (
         "TypeError: DotProductAttention.__init__() got an unexpected keyword argument 'k_channels' when instantiating "
         "DotProductAttention",
     ),
-    _symptom(
+    symptom(
         r"args is not initialized",
         "megatron.training is importable, so MindSpeed reads its global arguments, which are not initialized.",
         "Keep only megatron/core on PYTHONPATH; `npu-rl verify` lists other files in the tree.",
         "MindSpeed@7ff818c4",
         "AssertionError: args is not initialized.",
     ),
-    _symptom(
+    symptom(
         r"getenv\(.VLLM_ENABLE_FIX_ROUTE.\)",
         "vllm-ascend at this pin reads VLLM_ENABLE_FIX_ROUTE without a default.",
         "Set env.VLLM_ENABLE_FIX_ROUTE to 0.",
         "vllm_ascend/ops/fused_moe.py@f20869ef",
         'if int(os.getenv("VLLM_ENABLE_FIX_ROUTE")) == 1:',
     ),
-    _symptom(
+    symptom(
         r"Key '[^']+' is not in struct|Could not override '[^']+'|ConfigAttributeError",
         "The trainer's configuration at this pin does not have a key that the command line sets.",
         "Run `npu-rl recipes check RECIPE`, which suggests the closest key.",
         "verl/trainer/config@0.5.0",
         "Key 'rolout' is not in struct",
     ),
-    _symptom(
+    symptom(
         r"InvalidVersion: |Invalid vllm version",
         "vLLM installed from source has no valid version number.",
         "Set env.VLLM_VERSION to the release in the tree, such as 0.9.1.",
@@ -105,7 +66,7 @@ _TREE = (
         "ValueError: Invalid vllm version dev found. A dev version of vllm is installed probably. Set the environment "
         "variable VLLM_VERSION to control it by hand. And please make sure the value follows the format of x.y.z.",
     ),
-    _symptom(
+    symptom(
         r"Failed to compile the C\+\+ dataset helper functions",
         "Megatron compiles helpers for its datasets when it starts, for which make, g++ or pybind11 is missing.",
         "Add the patch nothing-compiled-in-the-tree, as the bundled manifests do: compiled files change a locked tree.",
@@ -114,21 +75,21 @@ _TREE = (
     ),
 )
 _PACKAGES = (
-    _symptom(
+    symptom(
         r"libatb\.so|_register_atb_extensions",
         "NNAL (ATB) is not installed, or its environment script was not sourced.",
         "Run `source /usr/local/Ascend/nnal/atb/set_env.sh` in the shell that runs npu-rl.",
         "vllm-ascend#152, #2727",
         "ImportError: libatb.so: cannot open shared object file: No such file or directory",
     ),
-    _symptom(
+    symptom(
         r"lib(?:ascend_hal|hccl|ascendcl)\.so: cannot open shared object",
         "The Ascend driver or CANN is not in the library path, or is not mounted into the container.",
         "Run `source /usr/local/Ascend/ascend-toolkit/set_env.sh`; in a container, mount /usr/local/Ascend/driver.",
         "vllm-ascend#262, #1440",
         "ImportError: libascend_hal.so: cannot open shared object file: No such file or directory",
     ),
-    _symptom(
+    symptom(
         r"camem allocator is not available",
         "vllm-ascend's compiled extension, which its sleep mode needs, is missing.",
         "If the tree has it, enable adaptations.rollout-offload, which does not use sleep mode; otherwise set "
@@ -136,14 +97,14 @@ _PACKAGES = (
         "vllm-ascend#556, #3998",
         "AssertionError: camem allocator is not available",
     ),
-    _symptom(
+    symptom(
         r"_ARRAY_API not found|numpy\.core\.multiarray failed to import|numpy\.dtype size changed",
         "A package was built for another major version of numpy.",
         "Install numpy 1.26 in the training environment: `python -m pip install --no-deps numpy==1.26.4`.",
         "verl#5123",
         "ImportError: numpy.core.multiarray failed to import",
     ),
-    _symptom(
+    symptom(
         # Not vllm._C or vllm._version, which only a build makes and vLLM does without.
         r"No module named '(?:torch_npu|vllm|vllm_ascend|mindspeed|megatron|tensordict|transformers)(?:\.(?!_)\w+)*'",
         "The training interpreter lacks a package.",
@@ -153,57 +114,8 @@ _PACKAGES = (
         "ModuleNotFoundError: No module named 'torch_npu'",
     ),
 )
-_LOST_NODES = (
-    Symptom(
-        NODE_MARKED_DEAD,
-        "The node {address} left the Ray cluster: it no longer answers.",
-        _LOST_HINT,
-        "ray#54035, ray/src/ray/gcs/gcs_server/gcs_node_manager.cc@2.42.1",
-        "The node with node id: ada3a3771fac751bd7c6b674e3b5e2df045b93550e6d31a410cad0be and address: 156.176.0.154 "
-        "and node name: 156.176.0.154 has been marked dead because the detector has missed too many heartbeats from "
-        "it.",
-    ),
-    _symptom(
-        rf"(?:\bip: {_ADDRESS}\s*\n[^\n]{{0,200}})?The actor died because its node has died",
-        "A worker died because its node left the Ray cluster ({address}).",
-        _LOST_HINT,
-        "ray/exceptions.py@2.42.1",
-        "The actor died because its node has died.",
-    ),
-    _symptom(
-        rf"was dead or unavailable\.(?:(?:[^\n]{{0,200}}\n){{0,3}}?[^\n]{{0,200}}?\bnode IP: {_ADDRESS}(?=[,\s]))?",
-        "The node of a task left the Ray cluster ({address}).",
-        _LOST_HINT,
-        "ray/_raylet.so@2.42.1",
-        "Task failed due to the node (where this task was running) was dead or unavailable. The node IP: 10.0.0.3,",
-    ),
-    _symptom(
-        rf"(?:Read|Write) error \[{_ADDRESS}\](?::\d+)?: Connection reset by peer",
-        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
-        _GONE_RANK_HINT,
-        "Mooncake#842, gloo/transport/tcp/pair.cc of torch@2.13.0",
-        "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:535] Read error [10.1.3.122]:42916: "
-        "Connection reset by peer",
-    ),
-    _symptom(
-        rf"Connection closed by peer \[{_ADDRESS}\]",
-        "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
-        _GONE_RANK_HINT,
-        "gloo/transport/tcp/pair.cc of torch@2.13.0",
-        "RuntimeError: [/__w/pytorch/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by "
-        "peer [127.0.0.1]:41350. This is typically caused by a remote worker crashing.",
-    ),
-    _symptom(
-        rf"ipv4:{_ADDRESS}:\d+[^\n]{{0,200}}Connection reset by peer",
-        "A Ray process on {address} is gone: the process or its node died, or the network failed.",
-        _LOST_HINT,
-        "ray#24466, grpc of ray@2.42.1",
-        '"description":"Error received from peer ipv4:10.96.58.42:50051","file":"src/core/lib/surface/call.cc",'
-        '"file_line":1074,"grpc_message":"Connection reset by peer","grpc_status":14',
-    ),
-)
 _RESOURCES = (
-    _symptom(
+    symptom(
         r"Total available GPUs \S+ is less than total desired GPUs",
         "Ray has fewer devices than the recipe needs; it counts NPUs only as the resource `NPU`.",
         "Compare cluster.nodes and cluster.dies with `ray status`. `npu-rl train RECIPE --dry-run` writes head.sh and "
@@ -211,7 +123,7 @@ _RESOURCES = (
         "ray#55137, verl#6741",
         "ValueError: Total available GPUs 8.0 is less than total desired GPUs 16",
     ),
-    _symptom(
+    symptom(
         r"No available node types can fulfill resource request|cannot be scheduled right now",
         "Ray is waiting for a resource that no node has.",
         "Compare `ray status` with cluster.nodes and cluster.dies.",
@@ -219,7 +131,7 @@ _RESOURCES = (
         "(autoscaler +34s) Error: No available node types can fulfill resource request defaultdict(<class 'float'>, "
         "{'CPU': 8.0, 'GPU': 8.0}). Add suitable node types to this cluster to resolve this issue.",
     ),
-    _symptom(
+    symptom(
         r"Error setting ASCEND_RT_VISIBLE_DEVICES",
         "Ray and vLLM both set the visible devices, with data parallelism over several nodes.",
         "Set env.RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES to 1; on several nodes, also in the shell that "
@@ -227,15 +139,16 @@ _RESOURCES = (
         "vllm-ascend#2879",
         'Exception: Error setting ASCEND_RT_VISIBLE_DEVICES: local range: [8, 12) base value: "0,1,2,3,4,5,6,7"',
     ),
-    _symptom(
-        r"node running low on memory|exceeds the memory usage threshold|ray\.exceptions\.OutOfMemoryError",
+    symptom(
+        r"node running low on memory|exceeds the memory usage threshold|ray\.exceptions\.OutOfMemoryError"
+        r"|[1-9]\d* Workers \(tasks / actors\) killed due to memory pressure",
         "The node ran out of host memory, and Ray killed a worker.",
         "Lower data.batch, or offload less to host memory: offload.optimizer, offload.parameters and "
         "offload.reference. `npu-rl plan RECIPE` shows the estimate.",
         "verl#2950, #3453",
         "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.",
     ),
-    _symptom(
+    symptom(
         r"NPU out of memory|CUDA out of memory|torch\.(?:cuda\.)?OutOfMemoryError",
         "A device ran out of memory.",
         "Lower rollout.memory_share, rollout.log_prob_micro_batch or actor.micro_batch; or set offload.parameters, "
@@ -244,7 +157,7 @@ _RESOURCES = (
         "RuntimeError: NPU out of memory. Tried to allocate 22.00 MiB (NPU 6; 60.97 GiB total capacity; 10.24 GiB "
         "already allocated; 10.24 GiB current active; 19.79 MiB free; 10.65 GiB reserved in total by PyTorch)",
     ),
-    _symptom(
+    symptom(
         r"Memory usage increased after sleeping",
         "Another process allocated device memory while vLLM entered sleep mode.",
         "If the tree has it, enable adaptations.rollout-offload, which does not use sleep mode; otherwise set "
@@ -252,7 +165,7 @@ _RESOURCES = (
         "verl#3902",
         "AssertionError: Memory usage increased after sleeping.",
     ),
-    _symptom(
+    symptom(
         r"[Ee]xpandable[_ ]segments[^\n]*(?:not supported|conflict|memory pool)",
         "vLLM's sleep mode does not work with expandable segments.",
         "Set the variable that asks for them, env.PYTORCH_NPU_ALLOC_CONF or env.PYTORCH_CUDA_ALLOC_CONF, to "
@@ -261,7 +174,7 @@ _RESOURCES = (
         "AssertionError: Expandable segments are not compatible with memory pool. Please track "
         "https://github.com/pytorch/pytorch/issues/147851 for the latest updates.",
     ),
-    _symptom(
+    symptom(
         r"No space left on device",
         "A disk or /dev/shm, where Ray keeps its objects, is full.",
         "Check the run folder, the temporary folder and /dev/shm with `df -h`.",
@@ -269,8 +182,8 @@ _RESOURCES = (
         "OSError: [Errno 28] No space left on device",
     ),
 )
-_NETWORK = (
-    _symptom(
+NETWORK = (
+    symptom(
         r"EI0001|for environment variable \S+ is invalid",
         "HCCL rejected the value of an environment variable; this line names it and the valid values.",
         "Correct it under env; `npu-rl recipes check RECIPE` checks HCCL's variables.",
@@ -278,7 +191,7 @@ _NETWORK = (
         "[PID:3729526]2025-10-23-17:30:40.098.984Config_Error_Invalid_Environment_Variable(EI0001): Value 1000 for "
         "environment variable HCCL_RDMA_SL is invalid. Expected value : range[0, 7].",
     ),
-    _symptom(
+    symptom(
         r"EI0006|Getting socket times out",
         "A device timed out waiting for another to connect: a rank is stuck, dead or late.",
         "Find the rank whose log does not have this error, and read that log; env.HCCL_CONNECT_TIMEOUT sets the "
@@ -287,7 +200,7 @@ _NETWORK = (
         "EI0006: [PID: 1292363] 2025-04-08-18:07:20.444.436 Getting socket times out. Reason: Remote Rank did not send "
         "the data in time. Please check the reason for the rank being stuck",
     ),
-    _symptom(
+    symptom(
         r"EI0009|Transport init error",
         "A link between two devices could not be established.",
         "Read the log of the other rank; check cluster.interface and the device network (`hccn_tool -i N -link -g`).",
@@ -296,7 +209,7 @@ _NETWORK = (
         "Dest error! createLink para:rank[1]-localUserrank[1]-localIpAddr[172.16.0.114], "
         "dst_rank[0]-remoteUserrank[0]-remote_ip_addr[172.16.0.114]",
     ),
-    _symptom(
+    symptom(
         r"EJ0001|Failed to initialize the HCCP process",
         "Processes of an earlier run still use the devices.",
         "Stop them (`npu-smi info` lists them), wait ten seconds, and start again.",
@@ -304,7 +217,7 @@ _NETWORK = (
         "EJ0001: [PID: 35532] 2025-08-26-04:05:21.569.071 Failed to initialize the HCCP process. Reason: Maybe the "
         "last training process is running.",
     ),
-    _symptom(
+    symptom(
         r"/\d+ clients joined|client socket has timed out",
         "Some processes did not reach rank 0: the network interface or address is wrong, or a node is missing.",
         "Set cluster.interface to the network interface that reaches the other nodes.",
@@ -312,16 +225,18 @@ _NETWORK = (
         "[E331 20:50:12.688969421 socket.cpp:1011] [c10d] The client socket has timed out after 1800000ms while trying "
         "to connect to (10.123.x.x, 38321)",
     ),
-    _symptom(
+    symptom(
         # What the other ranks print when rank 0, which has torch's store, is gone. HCCL has no such line of its own.
-        rf"remote=\[{_ADDRESS}\]:\d+\): (?:Connection reset by peer|Broken pipe|Failed to (?:recv|send), \w+ 0 bytes)",
+        # Torch up to 2.9 writes "failed to recv".
+        rf"remote=\[(?:::ffff:)?{ADDRESS}\]:\d+\): "
+        r"(?:Connection reset by peer|Broken pipe|[Ff]ailed to (?:recv|send), \w+ 0 bytes)",
         "The process of another rank on {address} is gone: the process or its node died, or the network failed.",
-        _GONE_RANK_HINT,
+        GONE_RANK_HINT,
         "torch/csrc/distributed/c10d/TCPStore.cpp of torch@2.13.0",
         "[c10d] recvValue failed on SocketImpl(fd=5, addr=[node1]:4444, remote=[10.0.0.3]:29500): Connection reset by "
         "peer",
     ),
-    _symptom(
+    symptom(
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (?:recv|send)",
         "A collective operation timed out: a rank is slow, stuck or dead.",
         "Find the rank that did not reach it; raise overrides.actor_rollout_ref.nccl_timeout (seconds) if a step can "
@@ -331,14 +246,14 @@ _NETWORK = (
         "timeout: WorkNCCL(SeqNum=7753, OpType=_REDUCE_SCATTER_BASE, NumelIn=544997376, NumelOut=68124672, "
         "Timeout(ms)=600000) ran for 600061 milliseconds before timing out.",
     ),
-    _symptom(
+    symptom(
         r"Address already in use|EADDRINUSE",
         "A port is already in use, often by an earlier run.",
         "Find the process with `ss -ltnp`, and stop what is left of the earlier run.",
         "vllm-ascend#1955",
         "OSError: [Errno 98] Address already in use",
     ),
-    _symptom(
+    symptom(
         r"Failed to register worker (?:\w+ )?to Raylet",
         "The raylet of that node exited before a process could register with it: often one of its agents did not start "
         "in time on a busy machine, or host memory ran out.",
@@ -350,24 +265,14 @@ _NETWORK = (
         "worker_id=01000000ffffffffffffffffffffffffffffffffffffffffffffffff",
     ),
 )
-_OTHER = (
-    _symptom(
-        r"ActorDiedError|RayActorError|Worker unexpectedly exits|died or was killed while executing",
-        "A worker process died without an error message: host memory ran out, or compiled code crashed.",
-        "Check `dmesg` for the OOM killer, and the last lines of that worker's log.",
-        "verl#275, #472",
-        "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this task.",
-    ),
-)
-
 # In order of precedence: of several symptoms in a log, the first is reported. A lost node's other reports, of dead
 # workers, look like want of memory, so it comes before resources; the last ones only report another failure.
 SYMPTOM_GROUPS = {
     "The tree and its settings": _TREE,
     "Packages and libraries of the host": _PACKAGES,
-    "A node that is gone": _LOST_NODES,
+    "A node that is gone": LOST_NODES,
     "Ray and resources": _RESOURCES,
-    "The network": _NETWORK,
-    "A worker that died": _OTHER,
+    "The network": NETWORK,
+    "A process that died": DEAD_PROCESSES,
 }
-SYMPTOMS = tuple(symptom for group in SYMPTOM_GROUPS.values() for symptom in group)
+SYMPTOMS = tuple(one for group in SYMPTOM_GROUPS.values() for one in group)

@@ -30,6 +30,9 @@ _SAME_WEIGHTS = (
     "Both hold the same weights, which were compared at the sync, so they compute in different ways: a scale, a "
     "routing, a temperature or positions that only one of them has."
 )
+_IN_A_REHEARSAL = (
+    "Compare what both sides compute, layer by layer, beginning with what the tree's patches change."
+)
 _HINTS = {
     "nan": "Stop the run: no later step is of use. Continue from an earlier checkpoint, with a lower optimizer.lr.",
     "constant-reward": "Read the samples of this step; `npu-rl data check` tries the reward on the data.",
@@ -111,7 +114,8 @@ class Watch:
         return [replace(alarm, step=step) for alarm in alarms if alarm is not None]
 
     def _nan(self, step: int, data: Mapping[str, float]) -> Alarm | None:
-        known = [key for key in _FINITE if key in data]
+        judged = self._transfer_limit(data) is not None  # then NaN is an alarm of its own there
+        known = [key for key in (*_FINITE, *(() if judged else (DIFFERENCE,))) if key in data]
         if not known:
             return None  # a validation step
         bad = [key for key in known if not math.isfinite(data[key])]
@@ -119,6 +123,8 @@ class Watch:
         cause = "The values overflow: the learning rate or the loss scale is too high, or a weight was not loaded."
         if any(key in REWARDS for key in bad):
             cause = "The reward function returned a value that is not finite for some response."
+        elif bad == [DIFFERENCE]:
+            cause = "The rollout or the trainer gives sampled tokens no probability: its logits overflow."
         return self._raise_alarm("nan", bool(bad), f"Step {step}: {listed}", cause, bad[0] if bad else "")
 
     def _transfer(self, step: int, data: Mapping[str, float]) -> Alarm | None:
@@ -138,6 +144,7 @@ class Watch:
             f"{difference:.2g} (limit {limit:.2g})",
             _SAME_WEIGHTS if self._limits.weights_compared else _OTHER_WEIGHTS,
             DIFFERENCE,
+            _IN_A_REHEARSAL if self._limits.weights_compared else None,
         )
 
     def _transfer_limit(self, data: Mapping[str, float]) -> float | None:
@@ -239,14 +246,16 @@ class Watch:
             "response_length/clip_ratio",
         )
 
-    def _raise_alarm(self, kind: str, wrong: bool, message: str, cause: str, place: str) -> Alarm | None:
+    def _raise_alarm(
+        self, kind: str, wrong: bool, message: str, cause: str, place: str, hint: str | None = None
+    ) -> Alarm | None:
         if not wrong:
             self._active.discard(kind)
             return None
         if kind in self._active:
             return None
         self._active.add(kind)
-        return Alarm(kind, message, cause, place, kind in self._fatal, _HINTS[kind])
+        return Alarm(kind, message, cause, place, kind in self._fatal, hint or _HINTS[kind])
 
 
 def _reward_key(data: Mapping[str, float]) -> str:

@@ -15,10 +15,12 @@ from typing import Any
 
 from npu_rl.common.bounded import NO_FILE, read_json
 from npu_rl.common.disk import disk_errors, private, write_atomically
-from npu_rl.common.masking import Secrets
+from npu_rl.common.errors import error_texts
+from npu_rl.common.masking import Secrets, masked_text
 from npu_rl.training.monitor.metrics import read_metrics
 from npu_rl.training.record.record_masking import mask_files
 
+LARGEST_RECIPE = 4 << 20  # bytes
 _DRIVER = "driver.json"
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 OUTCOMES = ("done", "failed", "stopped", "killed")
@@ -124,7 +126,13 @@ class Attempt:
             mask_files(self.folder, self.secrets if secrets is None else secrets)
 
     def close(
-        self, outcome: str, driver_code: int | None, code: int | None = None, *, signal: int | None = None
+        self,
+        outcome: str,
+        driver_code: int | None,
+        code: int | None = None,
+        *,
+        signal: int | None = None,
+        error: Exception | None = None,
     ) -> None:
         """Mask the secrets, then record the outcome even if that fails, such as on a full disk.
 
@@ -133,7 +141,8 @@ class Attempt:
         try:
             self.mask_secrets()
         finally:
-            self.end(outcome, driver_code if code is None else code, driver_code=driver_code, signal=signal)
+            own = driver_code if code is None else code
+            self.end(outcome, own, driver_code=driver_code, signal=signal, error=error)
 
     def end(
         self,
@@ -145,6 +154,7 @@ class Attempt:
         driver_code: int | None = None,
         signal: int | None = None,
         ended: float | None = None,
+        error: Exception | None = None,
     ) -> None:
         """Record the outcome and unlock the run. Only the first call has an effect.
 
@@ -156,6 +166,7 @@ class Attempt:
             first_step, last_step: By default those of metrics.jsonl.
             signal: The signal that npu-rl received.
             ended: Seconds since the epoch, by default now.
+            error: What ended it before the trainer was started, which no log has.
         """
         if outcome not in OUTCOMES:
             raise ValueError(f"{outcome!r} is not one of {', '.join(OUTCOMES)}")
@@ -166,7 +177,8 @@ class Attempt:
                 self.last_step = max(steps, default=None) if last_step is None else last_step
                 self.outcome, self.code, self.driver_code = outcome, code, driver_code
                 name = {} if signal is None else {"signal": Signals(signal).name}
-                write_json(self.folder / "end.json", {**self._end(), **name, "ended": now(ended)})
+                why = {} if error is None else {"error": recorded_error(error, self.secrets)}
+                write_json(self.folder / "end.json", {**self._end(), **name, **why, "ended": now(ended)})
         finally:
             self._run_lock.close()
 
@@ -206,6 +218,11 @@ def _attempt(folder: Path, number: int) -> Attempt:
         attempt.driver_code = end.get("driver_code", attempt.code)  # 0.1.0 recorded the driver's alone
         attempt.last_step, attempt.outcome = end.get("last_step"), end.get("outcome")
     return attempt
+
+
+def recorded_error(error: Exception, secrets: Secrets) -> dict[str, str]:
+    """Return an error for the record (what, where, why, hint), with secrets masked."""
+    return {name: secrets.mask(masked_text(text)) for name, text in error_texts(error).items()}
 
 
 def dump(value: object) -> str:

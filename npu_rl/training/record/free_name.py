@@ -75,5 +75,5 @@ def _note(there: RunRecord | None, name: str, free: str, steps: int) -> str:
         return f"The folder of a run {name} is taken by something else, so this run is {free}"
     outcome = there.attempts[-1].outcome if there.attempts else None
     done = there.latest_checkpoint
-    instead = f"; to go on with {name} from step {done} instead: --resume" if done and done < steps else ""
+    instead = f"; to continue {name} from step {done} instead: --resume" if done and done < steps else ""
     return f"A run {name} exists ({outcome or 'not started'}), so this run is {free}{instead}"

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.user_path import user_path
+from npu_rl.training.record.run_errors import NoSuchRun
 from npu_rl.training.record.run_record import RunRecord
 
 
@@ -13,16 +14,22 @@ def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
     """Return the folder of run records for a run, and the run's name in it, without checking that it exists.
 
     Args:
-        run: Its name, or its folder: a text with '/', or a folder with a run.json.
+        run: Its name, or its folder: a text with '/', or without a folder of runs one with a run.json.
         runs: The folder of run records; None if there is no workspace.
 
     Raises:
         WorkspaceError: If it is a name, and no folder of runs is known.
+        NoSuchRun: If it is the name of a folder here, and not of a run in the folder of runs.
     """
     folder = user_path(run)
-    if "/" in run or (folder / "run.json").is_file():
+    is_here = "/" not in run and (folder / "run.json").is_file()
+    if "/" in run or (is_here and runs is None):
         folder = folder.resolve()
         return folder.parent, folder.name
+    if runs is not None and is_here and not (runs / run / "run.json").is_file():
+        raise NoSuchRun(
+            f"There is no run {run}", where=str(runs), hint=f"The record in this folder is ./{run}"
+        )
     if runs is None:
         raise WorkspaceError(
             "No workspace found here or in a parent folder",

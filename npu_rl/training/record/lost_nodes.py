@@ -9,7 +9,7 @@ from npu_rl.common.printable import printable
 
 HINT = (
     "Look at these hosts (power, network, `dmesg`). Start Ray there again with worker.sh of `--dry-run` or take them "
-    "out, end what is left of this run there, and continue with --resume."
+    "out, end what is left of this run there with `npu-rl runs stop RUN`, and continue with --resume."
 )
 
 

@@ -29,10 +29,10 @@ def other_host_of(attempts: Sequence[Attempt]) -> str | None:
 
 
 def other_host_error(name: str, folder: Path, host: str) -> RunMayGoOnElsewhere:
-    """Return the error for a run that may go on on another host."""
+    """Return the error for a run that may still be active on another host."""
     ended = shlex.join(["npu-rl", "runs", "stop", name, "--ended-on", host])
     return RunMayGoOnElsewhere(
-        f"Run {name} may go on on {host}",
+        f"Run {name} may still be active on {host}",
         where=str(folder),
         why=f"It was begun there, has no recorded end, and its processes can't be seen from {socket.gethostname()}.",
         hint=f"Run the same command on {host}. If that is gone, or no longer runs it: {ended}",

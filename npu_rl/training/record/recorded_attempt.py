@@ -85,6 +85,12 @@ class RecordedAttempt:
         return found if isinstance(found, dict) else {}
 
     @cached_property
+    def error(self) -> dict[str, Any]:
+        """The error that ended it before the trainer was started (what, where, why, hint); empty of others."""
+        found = optional_object(self.folder / "end.json").get("error")
+        return found if isinstance(found, dict) else {}
+
+    @cached_property
     def points(self) -> list[Point]:
         """The attempt's metrics in order, including steps that a later attempt repeated."""
         return read_metrics(self.folder / "metrics.jsonl")

@@ -17,7 +17,8 @@ from typing import Any
 from npu_rl.common.bounded import parse_yaml, read_file
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.file_digests import BUNDLED
-from npu_rl.training.monitor.metrics import Point, last_points, rewards
+from npu_rl.training.monitor.metrics import Point, last_points, rewards, seconds
+from npu_rl.training.record.attempt import LARGEST_RECIPE
 from npu_rl.training.record.marked_processes import marked_processes
 from npu_rl.training.record.recorded_attempt import (
     RecordedAlarm,
@@ -27,6 +28,7 @@ from npu_rl.training.record.recorded_attempt import (
     recorded_attempt,
     unreadable,
 )
+from npu_rl.training.record.rehearsal_end import rehearsal_state
 from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
 from npu_rl.training.record.run_lock import has_lock
 from npu_rl.training.record.run_record import RunRecord
@@ -35,17 +37,15 @@ from npu_rl.training.record.samples import sample_steps
 RUNNING, NEW, UNKNOWN = "running", "new", "unknown"
 """States of a run that its last attempt's outcome (done, failed, stopped, killed) does not tell."""
 
-_LARGEST_RECIPE = 4 << 20  # bytes
-
 
 @dataclass(frozen=True)
 class RecordedRun:
     """The state of a run's folder at the time of reading.
 
     Attributes:
-        state: RUNNING; an outcome of the last attempt: done, failed, stopped or killed; of a rehearsal with a verdict
-            done or failed; NEW: no attempt was begun; UNKNOWN: its last attempt has no end, and was begun on another
-            host.
+        state: RUNNING; an outcome of the last attempt: done, failed, stopped or killed; of a rehearsal that of its
+            verdict, or of its end without one; NEW: no attempt was begun; UNKNOWN: its last attempt has no end, and
+            was begun on another host.
         processes: Its processes on this host.
         recipe: The resolved recipe of the last attempt, as plain data; empty if it can't be read.
         recipe_text: The same file as text, with a comment on where each value was set.
@@ -97,6 +97,16 @@ class RecordedRun:
     def may_go_on(self) -> bool:
         """Whether the run is in progress, or may be on another host."""
         return self.state in (RUNNING, UNKNOWN)
+
+    @property
+    def lost_npu_rl(self) -> bool:
+        """Whether its npu-rl was killed, and its trainer goes on."""
+        return self.is_running and bool(self.processes) and not self.record.is_locked
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether its npu-rl was killed, so that later steps are only in the driver's log."""
+        return not self.record.is_locked and self.last is not None and self.last.outcome is None
 
     @property
     def leftover(self) -> tuple[int, ...]:
@@ -232,14 +242,19 @@ class RecordedRun:
     def sample_files(self, *, validation: bool = False) -> dict[int, Path]:
         """Return the sample files by step, of training or of validations.
 
-        Those beyond the curve that an earlier attempt has left are not the run's any more.
+        Those that an earlier attempt has left of steps that were cut off or done again are not the run's any more. The
+        time of a file shows the latter only in the original: in a copy without times it is that of the copy.
         """
         files = sample_steps(self.record.samples, validation=validation)
-        begun = self.attempts[-1].started if len(self.attempts) > 1 else None
-        if begun is None:
+        resumed = [attempt for attempt in self.attempts[1:] if attempt.points]
+        if not resumed:
             return files
+        first, begun = _first_trained(resumed[-1].points), resumed[-1].started
+        latest = self.steps + 1 if self.is_running else self.steps
         return {
-            step: path for step, path in files.items() if step <= self.steps or _changed_since(path, begun)
+            step: path
+            for step, path in files.items()
+            if step <= latest and (step < first or begun is None or _changed_since(path, begun))
         }
 
 
@@ -259,9 +274,10 @@ def recorded_run(
     """
     locked = has_lock(root / name)  # before its end is read: that is written while the run is locked
     record = RunRecord.load(root, name)
-    alive = (marked_processes() if processes is None else processes).get(record.mark, ())
+    marked = marked_processes() if processes is None else processes
     missing: list[str] = []
     with removal_noticed(record.folder):
+        alive = tuple(sorted({pid for mark in record.marks for pid in marked.get(mark, ())}))
         attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
         text = _recipe_text(record.folder, bool(attempts), missing)
     return RecordedRun(
@@ -293,6 +309,12 @@ def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
     return sorted(found, key=lambda run: (run.fact("created") or "", run.name)), errors
 
 
+def _first_trained(points: Sequence[Point]) -> int:
+    """Return the first step that an attempt trained; one that it only validated is the step that it resumed from."""
+    trained = [point.step for point in points if seconds(point.data) is not None]
+    return min(trained or [point.step for point in points])
+
+
 def _changed_since(path: Path, time_: float) -> bool:
     try:
         return path.stat().st_mtime >= time_
@@ -311,6 +333,9 @@ def _state(
     verdict = _verdict(record)
     if verdict:
         return "done" if verdict["ok"] else "failed"
+    found = _rehearsal_state(record, attempts)
+    if found is not None:
+        return found
     if not attempts:
         return NEW
     last = attempts[-1]
@@ -320,6 +345,12 @@ def _state(
         return RUNNING  # its npu-rl was killed, and the trainer goes on
     host = last.host.get("hostname")
     return UNKNOWN if isinstance(host, str) and host != socket.gethostname() else "killed"
+
+
+def _rehearsal_state(record: RunRecord, attempts: Sequence[RecordedAttempt]) -> str | None:
+    if record.facts.get("rehearsal") is None:
+        return None
+    return rehearsal_state(record.folder, record.facts, attempts[-1] if attempts else None)
 
 
 def _verdict(record: RunRecord) -> dict[str, Any]:
@@ -332,7 +363,7 @@ def _verdict(record: RunRecord) -> dict[str, Any]:
 def _recipe_text(folder: Path, expected: bool, missing: list[str]) -> str:
     path = folder / "recipe.yaml"
     try:
-        return read_file(path, _LARGEST_RECIPE).decode("utf-8", "backslashreplace")
+        return read_file(path, LARGEST_RECIPE).decode("utf-8", "backslashreplace")
     except (OSError, ValueError) as error:
         if expected:
             missing.append(f"{path}: {unreadable(error)}")

@@ -16,25 +16,27 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import read_file
-from npu_rl.common.disk import disk_errors, remove_tree
+from npu_rl.common.disk import disk_errors, remove_tree, written_name
 from npu_rl.common.errors import NpuRlError
-from npu_rl.common.process import processes_of
+from npu_rl.training.record.named_paths import named_paths
 from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.record_masking import is_of_attempt
 from npu_rl.training.record.recorded_attempt import optional_object
+from npu_rl.training.record.rehearsal_end import REHEARSAL_END
 from npu_rl.training.record.run_lock import LOCK
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
+from npu_rl.training.record.saved_checkpoints.saved_steps import DATA, UNWHOLE_DATA
 
 _FACTS = "run.json"
-_FILES = ("lock.json", "recipe.yaml", "rehearsal.json")
+_FILES = ("lock.json", "recipe.yaml", "rehearsal.json", REHEARSAL_END)
 _MEGATRON = re.compile(r"iter_[0-9]{7,9}")
 _STEP = re.compile(r"global_step_[0-9]{1,9}")
-_OF_STEP = ("actor", "critic", "data.pt")  # verl's save_checkpoint; a person puts merged weights beside them
+# verl's save_checkpoint, and what `--resume` makes of its data.pt; a person puts merged weights beside them.
+_OF_STEP = ("actor", "critic", DATA, UNWHOLE_DATA)
 _STEP_FILE = re.compile(r"[0-9]{1,9}\.jsonl")
 _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 _REMOVED = re.compile(r"\.[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.removed-[0-9a-f]{12}")
-_PATH = re.compile(rb"(?:~|\.{1,2})?/[^\s\"'=,;:\[\]{}]*")
 _LARGEST = 4 << 20  # bytes of a recipe or command line that is searched
 
 
@@ -71,7 +73,7 @@ def remove_run(record: RunRecord) -> RemovedRun:
         WorkspaceError: If a folder of its record is a link.
     """
     root, folder = record.folder.parent, record.folder
-    pids = processes_of(record.mark)
+    pids = record.processes()
     if record.is_locked or pids:
         raise _alive_error(record, pids)
     host = other_host_of(record.attempts)
@@ -125,8 +127,7 @@ def _names(path: Path, needles: Sequence[bytes]) -> bool:
 
 def _leads_to(path: Path, base: Path, place: str) -> bool:
     """Return whether a file has a path that leads into a folder, through links or `..`."""
-    words = {os.fsdecode(word) for word in _PATH.findall(_text_of(path)) if b"\0" not in word}
-    real = (os.path.realpath(_expanded(word, base)) for word in words)
+    real = (os.path.realpath(_expanded(word, base)) for word in named_paths(_text_of(path)))
     return any(one == place or one.startswith(f"{place}/") for one in real)
 
 
@@ -146,8 +147,16 @@ def _text_of(path: Path) -> bytes:
 
 def _listed(folder: Path) -> list[Path]:
     """Return the files and folders that belong to a run's record, with run.json and the folders last."""
-    found = [path for place, belongs in _places(folder) for path in _entries(place) if belongs(path.name)]
-    return [*found, *(folder / name for name in (*_FILES, _FACTS) if os.path.lexists(folder / name))]
+    found = [path for place, belongs in _places(folder) for path in _entries(place) if _is_own(path, belongs)]
+    begun = [path for path in _entries(folder) if written_name(path.name) in (*_FILES, _FACTS)]
+    own = [folder / name for name in (*_FILES, _FACTS) if os.path.lexists(folder / name)]
+    return [*found, *begun, *own]
+
+
+def _is_own(path: Path, belongs: Callable[[str], bool]) -> bool:
+    """Return whether a file belongs to a record, also as the beginning of one that a killed npu-rl has left."""
+    written = written_name(path.name)
+    return belongs(path.name) or (written is not None and belongs(written))
 
 
 def _places(folder: Path) -> list[tuple[Path, Callable[[str], bool]]]:

@@ -12,7 +12,6 @@ folder, and known secrets are masked in it.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import re
 import stat
@@ -39,6 +38,7 @@ from npu_rl.training.record.run_errors import (
     running_error,
 )
 from npu_rl.training.record.run_lock import has_lock, is_opened_by, run_lock
+from npu_rl.training.record.run_marks import mark_of, marks_of, recorded_mark
 from npu_rl.training.record.saved_checkpoints.checkpoint_folders import latest_step, recorded_step
 from npu_rl.training.record.settle_killed_run import complete_record
 from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
@@ -66,9 +66,16 @@ class RunRecord:
     @property
     def mark(self) -> str:
         """Mark of the run's processes and temporary folders: its id, and its folder's inode, unlike a copy's."""
-        with removal_noticed(self.folder):
-            place = self.folder.stat()
-        return f"{self.id}-{hashlib.sha256(f'{place.st_dev}:{place.st_ino}'.encode()).hexdigest()[:16]}"
+        return mark_of(self.id, self.folder)
+
+    @property
+    def marks(self) -> list[str]:
+        """The mark, and those of processes that were started through another mount of the folder."""
+        return marks_of(self.id, self.folder, (attempt.folder for attempt in self.attempts))
+
+    def processes(self) -> list[int]:
+        """Return the run's processes on this host."""
+        return sorted({pid for mark in self.marks for pid in processes_of(mark)})
 
     @property
     def tensorboard(self) -> Path:
@@ -123,7 +130,7 @@ class RunRecord:
     @property
     def goes_on(self) -> bool:
         """Whether an attempt is in progress on this host, also one whose npu-rl was killed."""
-        pids = processes_of(self.mark)
+        pids = self.processes()
         return self.is_locked or (bool(pids) and self._driver_is_alive(pids))
 
     @classmethod
@@ -271,6 +278,7 @@ class RunRecord:
                     "command": [known.mask(masked_argument(argument)) for argument in command],
                     "started": now(),
                     "launcher": os.getpid(),
+                    **recorded_mark(self.id, self.folder),
                     **masked_data(details or {}, known=known),
                 }
                 write_json(folder / "command.json", begun)
@@ -322,17 +330,22 @@ class RunRecord:
         host = other_host_of(self.attempts)
         if host is not None and host != ended_on:
             raise other_host_error(self.name, self.folder, host)
-        pids = processes_of(self.mark)
+        pids = self.processes()
         if pids and self._driver_is_alive(pids):
             raise self._running_error(pids)
         unfinished = [attempt for attempt in self.attempts if attempt.outcome is None]
         if unfinished and (others := set(processes_of(self.id)) - set(pids)):
             raise copied_error(self.name, self.folder, sorted(others))
         if pids:
-            stop_remaining(self.mark)
+            self.stop_processes()
         for attempt in unfinished:
             complete_record(attempt, self.mark, Secrets.of(os.environ))
-        remove_remaining(self.mark)
+        for mark in self.marks:
+            remove_remaining(mark)
+
+    def stop_processes(self, grace: float = 5.0) -> list[int]:
+        """End the run's processes, as `stop_remaining` does. Returns those that needed SIGKILL."""
+        return [pid for mark in self.marks for pid in stop_remaining(mark, grace)]
 
     def _driver_is_alive(self, pids: list[int]) -> bool:
         """Return whether one of the run's processes is, or may be, its driver."""

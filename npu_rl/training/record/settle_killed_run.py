@@ -8,12 +8,13 @@ import re
 import socket
 from collections import Counter
 
-from npu_rl.common.bounded import read_json
+from npu_rl.common.bounded import parse_yaml, read_file, read_json
 from npu_rl.common.disk import remove_tree
 from npu_rl.common.masking import Secrets
-from npu_rl.training.monitor.metrics import MetricsWriter, parse_line, read_metrics
+from npu_rl.training.monitor.metrics import MetricsWriter, read_metrics
+from npu_rl.training.monitor.step_lines import StepLines
 from npu_rl.training.monitor.tail import follow, require_bounded_log
-from npu_rl.training.record.attempt import Attempt
+from npu_rl.training.record.attempt import LARGEST_RECIPE, Attempt
 from npu_rl.training.record.temporary_folders import remaining_folders, remove_remaining
 from npu_rl.training.record.worker_logs import keep_worker_logs
 
@@ -41,10 +42,11 @@ def complete_record(attempt: Attempt, run_id: str, secrets: Secrets) -> None:
 def recover_metrics(attempt: Attempt) -> int:
     """Add the steps in the driver's log that metrics.jsonl lacks, with the log's time. Returns their number."""
     require_bounded_log(attempt.driver_log)
+    step_lines = _step_lines(attempt)
     known = Counter(_key(point.step, point.data) for point in read_metrics(attempt.metrics))
     missing = []
     for line in follow(attempt.driver_log).lines():
-        found = parse_line(line)
+        found = step_lines.parse(line)
         if found is None:
             continue
         if known[_key(*found)] > 0:
@@ -56,6 +58,15 @@ def recover_metrics(attempt: Attempt) -> int:
             for step, data in missing:
                 writer.write(step, data, _log_time(attempt))
     return len(missing)
+
+
+def _step_lines(attempt: Attempt) -> StepLines:
+    """Return the format of the metrics in an attempt's log, from its recipe; verl's if that can't be read."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
+        trainer = parse_yaml(read_file(attempt.folder / "recipe.yaml", LARGEST_RECIPE).decode())["trainer"]
+        names = trainer.get("metrics") or {}
+        return StepLines(trainer.get("log") == "iterations", {str(k): str(v) for k, v in names.items()})
+    return StepLines()
 
 
 def _key(step: int, data: dict[str, float]) -> _Key:

@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from npu_rl.common.errors import HostError, NpuRlError
-from npu_rl.common.process import processes_of, signal_if, signal_member, stop_remaining
+from npu_rl.common.process import signal_if, signal_member
+from npu_rl.training.record.attempt import OUTCOMES
 from npu_rl.training.record.other_host import other_host_error, other_host_of
 from npu_rl.training.record.recorded_attempt import optional_object
+from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.record.rehearsal_end import rehearsing_pid
 from npu_rl.training.record.run_record import RunRecord
 
 _DRIVER_GRACE = 15.0  # seconds that a driver without npu-rl has to end in order
@@ -28,7 +31,7 @@ class StoppedRun:
             any more, and processes were ended), or "ended before".
         pids: Processes of the run that were there, and have ended.
         killed: Those of them that needed SIGKILL by this command.
-        outcome: Of its last attempt, as recorded now; None without an attempt.
+        outcome: Of its last attempt, or of a rehearsal without one, as recorded now; None if nothing was begun.
     """
 
     run: str
@@ -61,24 +64,24 @@ def stop_run(
     host = None if record.is_locked else other_host_of(record.attempts)
     if host is not None and host != ended_on:
         raise other_host_error(record.name, record.folder, host)
-    before = processes_of(record.mark)
+    before = record.processes()
     how, killed = "ended before", list[int]()
     if record.is_locked:
         how, killed = _end_launcher(record, grace, notify)
     elif before:
         how = "leftover"
         _interrupt_driver(record, before, notify)
-    killed += [pid for pid in stop_remaining(record.mark, min(grace, _WORKER_GRACE)) if pid not in killed]
+    killed += [pid for pid in record.stop_processes(min(grace, _WORKER_GRACE)) if pid not in killed]
     with record.settled(ended_on=ended_on):
         pass
-    outcome = record.attempts[-1].outcome if record.attempts else None
-    return StoppedRun(record.name, how, tuple(before), tuple(killed), outcome)
+    return StoppedRun(record.name, how, tuple(before), tuple(killed), _outcome(record))
 
 
 def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]) -> tuple[str, list[int]]:
     """Have a run's npu-rl end the run. Returns the outcome, and the processes that needed SIGKILL."""
     last = record.attempts[-1] if record.attempts else None
-    launcher = last.launcher if last is not None and last.outcome is None else None
+    in_attempt = last is not None and last.outcome is None
+    launcher = last.launcher if last is not None and in_attempt else rehearsing_pid(record.facts)
     if launcher is None or not signal_if(launcher, record.is_held_by, signal.SIGTERM):
         if not record.is_locked:  # it has ended at this moment
             return "in order", []
@@ -90,7 +93,7 @@ def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]
     if _wait(lambda: not record.is_locked, grace):
         return "in order", []
     notify(f"It has not done so within {grace:g} s: ending the run's processes")
-    killed = stop_remaining(record.mark, min(grace, _WORKER_GRACE))
+    killed = record.stop_processes(min(grace, _WORKER_GRACE))
     if not _wait(lambda: not record.is_locked, min(grace, _DRIVER_GRACE)):
         if signal_if(launcher, record.is_held_by, signal.SIGKILL):
             killed.append(launcher)
@@ -104,13 +107,23 @@ def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]
     return "forced", killed
 
 
+def _outcome(record: RunRecord) -> str | None:
+    """Return the outcome of a run that has ended: of a rehearsal without an attempt that of its verdict or end."""
+    if record.attempts:
+        return record.attempts[-1].outcome
+    state = recorded_run(record.folder.parent, record.name).state
+    return state if state in OUTCOMES else None
+
+
 def _interrupt_driver(record: RunRecord, pids: list[int], notify: Callable[[str], None]) -> None:
     """Interrupt a live driver whose npu-rl was killed, so that it ends in order."""
     driver = record.attempts[-1].driver if record.attempts else None
-    if driver not in pids or driver is None or not signal_member(driver, record.mark, signal.SIGINT):
+    if driver is None or driver not in pids:
+        return
+    if not any(signal_member(driver, mark, signal.SIGINT) for mark in record.marks):
         return
     notify(f"Sent SIGINT to the trainer of {record.name} (pid {driver}), whose npu-rl has ended")
-    _wait(lambda: driver not in processes_of(record.mark), _DRIVER_GRACE)
+    _wait(lambda: driver not in record.processes(), _DRIVER_GRACE)
 
 
 def _elsewhere_error(record: RunRecord) -> NpuRlError:

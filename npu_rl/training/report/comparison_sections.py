@@ -35,14 +35,14 @@ def published_section(run: GatheredRun) -> Markup:
     recipe, extended = run.recorded.recipe_name, run.recorded.extended_recipes
     rows = published_rows(recipe, extended)
     if not rows:
-        text = f"Nobody has published figures of a run of the recipe {recipe}."
+        text = f"No figures have been published for the recipe {recipe}."
         return section("Published figures", "published", tag("p", text, class_="soft"))
     own = any(recipe in row.recipes for row in rows)
     base = next((name for name in extended if name in rows[0].recipes), "")
     note = (
         []
         if own
-        else [tag("p", f"Of the recipe {base}, which {recipe} extends: they may differ.", class_="soft")]
+        else [tag("p", f"From the recipe {base}, which {recipe} extends: they may differ.", class_="soft")]
     )
     return section("Published figures", "published", *note, *(_published(run, row) for row in rows))
 
@@ -70,8 +70,20 @@ def _published(run: GatheredRun, row: PublishedRow) -> Markup:
     )
 
 
+def distinct_names(run: GatheredRun, other: GatheredRun) -> tuple[str, str]:
+    """Return the names of two runs; of the same one in two workspaces with the folders that differ."""
+    if run.name != other.name:
+        return run.name, other.name
+    folders = (one.recorded.folder.resolve().parts[::-1] for one in (run, other))
+    first, second = next((pair for pair in zip(*folders, strict=False) if pair[0] != pair[1]), ("", ""))
+    if first == second:  # a run against itself
+        return run.name, other.name
+    return f"{run.name} ({run.masked(first)})", f"{other.name} ({other.masked(second)})"
+
+
 def against_section(run: GatheredRun, other: GatheredRun) -> Markup:
     """Return the figures of two runs side by side, and the differences between the runs."""
+    own_name, other_name = distinct_names(run, other)
     (_, ours), (_, theirs) = comparable_means(run, None), comparable_means(other, None)
     figures = [
         ("state", run.state, other.state),
@@ -82,17 +94,18 @@ def against_section(run: GatheredRun, other: GatheredRun) -> Markup:
             if key in ours or key in theirs
         ),
     ]
-    heads = ("", run.name, other.name)
+    heads = ("", own_name, other_name)
     differing = _differences(run, other)
     content = (
-        table(("what", run.name, other.name), differing, class_="runs")
+        table(("what", own_name, other_name), differing, class_="runs")
         if differing
         else tag("p", "Nothing of recipe, tree, packages and variables.", class_="soft")
     )
     return section(
-        f"Against {other.name}",
+        f"Against {other_name}",
         "against",
         tag("p", "Means of the last 10 steps. Its curves are dashed in the charts.", class_="soft"),
+        tag("p", f"Its record is {other.masked(str(other.recorded.folder))}.", class_="soft"),
         table(heads, figures, class_="numbers runs"),
         tag("h3", "What differs"),
         content,

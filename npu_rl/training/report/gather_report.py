@@ -254,13 +254,16 @@ def _missing(
 ) -> list[str]:
     found = []
     if run.is_running:
-        found.append("The run goes on: the report has what there was when it was written.")
+        found.append("The run has not ended: the report shows its state when it was written.")
+    found += RunPage(run).cut_off
     if not attempts and run.verdict:
         return [*found, "The rehearsal trained nothing: what it tried is in its rehearsal.json."]
+    if not attempts and facts.get("rehearsal") is not None and run.state != NEW:
+        return [*found, "The rehearsal has trained nothing, and has no verdict."]
     if not attempts:
         return [*found, "The run has no attempt: nothing was started."]
     if not run.points:
-        found.append("No step has finished, so there are no metrics, and the charts are empty.")
+        found.append("No step has finished: metrics are missing, and the charts are empty.")
     place = f"{run.folder}{os.sep}"
     found += [f"Can't be read: {line.removeprefix(place)}" for line in run.missing]
     if not run.lock:

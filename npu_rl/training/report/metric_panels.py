@@ -11,7 +11,7 @@ from npu_rl.training.monitor.metrics import DIFFERENCE, PHASES, REWARDS, Point, 
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
 
 MOST_DRAWN = 600  # steps of a chart; a chart is at most some 1,400 pixels wide
-_OTHER_PHASES = ("values", "update_critic", "update_weights", "testing", "save_checkpoint")
+OTHER_PHASES = ("values", "update_critic", "update_weights", "testing", "save_checkpoint")
 _MOST_VALIDATIONS = 4
 _LONGEST_LABEL = 100  # characters
 _VALIDATION = ("val-core/", "val/test_score/")
@@ -25,12 +25,14 @@ class MetricSeries:
         name: Label in the legend.
         key: Metric by verl's name, or PER_DIE, PER_CARD.
         other: Whether it is of the run that this one is compared with.
+        colour: Number of its colour, the same for the metric of both runs.
     """
 
     name: str
     key: str
     values: tuple[float | None, ...]
     other: bool = False
+    colour: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class MetricPanel:
         steps: Those with a finite value.
         series: Those that the run has; none without a step.
         of_steps: Number of steps before thinning.
-        not_finite: Steps with NaN or infinity.
+        not_finite: Steps with NaN or infinity, and those of the run that this one is compared with.
         limits: Published values to draw across, by label.
     """
 
@@ -54,6 +56,7 @@ class MetricPanel:
     series: tuple[MetricSeries, ...] = ()
     of_steps: int = 0
     not_finite: tuple[int, ...] = ()
+    other_not_finite: tuple[int, ...] = ()
     limits: tuple[tuple[str, float], ...] = ()
 
 
@@ -71,6 +74,11 @@ class _Plan:
     title: str
     unit: str
     metrics: tuple[_Wanted, ...]
+
+
+def memory_keys(kind: str) -> tuple[str, str]:
+    """Return the names of a peak memory; since verl 0.8 it comes with the actor's output (engine_workers.py:211)."""
+    return f"perf/max_memory_{kind}_gb", f"actor/perf/max_memory_{kind}_gb"
 
 
 _PLANS = (
@@ -125,7 +133,7 @@ _PLANS = (
         "seconds; reshard is a part of gen",
         (
             _Wanted("step", ("timing_s/step", "perf/time_per_step")),
-            *(_Wanted(phase, (f"timing_s/{phase}",)) for phase in (*PHASES, *_OTHER_PHASES)),
+            *(_Wanted(phase, (f"timing_s/{phase}",)) for phase in (*PHASES, *OTHER_PHASES)),
         ),
     ),
     _Plan(
@@ -139,8 +147,8 @@ _PLANS = (
         "Peak memory of a device",
         "GiB, as the trainer's allocator counts it",
         (
-            _Wanted("allocated", ("perf/max_memory_allocated_gb",)),
-            _Wanted("reserved", ("perf/max_memory_reserved_gb",)),
+            _Wanted("allocated", memory_keys("allocated")),
+            _Wanted("reserved", memory_keys("reserved")),
         ),
     ),
     _Plan("rate", "Learning rate", "", (_Wanted("actor", ("actor/lr",)),)),
@@ -162,7 +170,7 @@ def report_panels(
     """
     ours = [_with_throughput(point, dies_per_card) for point in points]
     theirs = [_with_throughput(point, other[2]) for point in other[1]] if other else []
-    plans = [*_PLANS[:1], *_validations(ours), *_PLANS[1:]]
+    plans = [*_PLANS[:1], *_validations([*ours, *theirs]), *_PLANS[1:]]
     return [_panel(plan, ours, theirs, other[0] if other else "", published or {}) for plan in plans]
 
 
@@ -231,19 +239,18 @@ def _panel(
     by_step = [{point.step: point.data for point in points} for points in (ours, theirs)]
     steps = sorted({*by_step[0], *by_step[1]})
     series: list[MetricSeries] = []
-    not_finite: set[int] = set()
+    not_finite: tuple[set[int], set[int]] = (set(), set())
     for wanted in plan.metrics:
         for other, data in enumerate(by_step):
             key = next((key for key in wanted.keys if any(key in of for of in data.values())), None)
             if key is None:
                 continue
             raw = [data.get(step, {}).get(key) for step in steps]
-            if not other:
-                not_finite.update(
-                    step
-                    for step, value in zip(steps, raw, strict=True)
-                    if value is not None and not math.isfinite(value)
-                )
+            not_finite[other].update(
+                step
+                for step, value in zip(steps, raw, strict=True)
+                if value is not None and not math.isfinite(value)
+            )
             finite = tuple(value if value is not None and math.isfinite(value) else None for value in raw)
             label = f"{name}: {wanted.name}" if other else wanted.name
             series.append(MetricSeries(label, key, finite, bool(other)))
@@ -252,7 +259,11 @@ def _panel(
     ]  # a chart of validations has their steps only
     if not drawn:  # each of its values is NaN or infinite
         series = []
-    series = [replace(one, values=tuple(one.values[index] for index in drawn)) for one in series]
+    colours = {key: place for place, wanted in enumerate(plan.metrics) for key in wanted.keys}
+    series = [
+        replace(one, values=tuple(one.values[index] for index in drawn), colour=colours[one.key])
+        for one in series
+    ]
     steps = [steps[index] for index in drawn]
     kept = thinned_steps([one.values for one in series])
     return MetricPanel(
@@ -263,7 +274,8 @@ def _panel(
         tuple(steps[index] for index in kept),
         tuple(replace(one, values=tuple(one.values[index] for index in kept)) for one in series),
         len(steps),
-        tuple(sorted(not_finite)),
+        tuple(sorted(not_finite[0])),
+        tuple(sorted(not_finite[1])),
         _limits(plan, series, published),
     )
 

@@ -38,6 +38,7 @@ def provenance_section(run: GatheredRun) -> Markup:
         ),
         _part("Overrides", ("of", "override"), _overrides(run), "None: the recipe as it is."),
         _part("Files of the recipe and the manifest", ("file", "sha256"), _files(run)),
+        _part("Environment of the workspace and its host", ("part", "id", "content"), _environment(run)),
         _part("Packages of the interpreter", ("package", "version"), list(run.packages.items())),
         _variables(run),
         _texts(run),
@@ -72,6 +73,9 @@ def _facts(run: GatheredRun) -> Markup:
         rows.append(
             ("interpreter", id_code(f"Python {interpreter.get('version')}, {interpreter.get('path')}"))
         )
+    environment = facts.get("environment")
+    if isinstance(environment, Mapping) and environment.get("id") is not None:
+        rows.append(("environment", id_code(environment["id"])))
     for key, label in (("accepted_faults", "accepted fault"), ("overruled", "overruled rule")):
         reasons = facts.get(key)
         if isinstance(reasons, Mapping):
@@ -169,6 +173,21 @@ def _files(run: GatheredRun) -> _Rows:
         for files in listed
         if isinstance(files, Mapping)
         for name, digest in files.items()
+    ]
+
+
+def _environment(run: GatheredRun) -> _Rows:
+    """Return the parts of the environment that `train --expect` compares."""
+    environment = run.facts.get("environment")
+    parts = environment.get("parts") if isinstance(environment, Mapping) else None
+    return [
+        (
+            plain_text(name),
+            id_code(part.get("id", "")),
+            plain_text(json.dumps(part.get("value"), ensure_ascii=False)),
+        )
+        for name, part in (parts.items() if isinstance(parts, Mapping) else ())
+        if isinstance(part, Mapping)
     ]
 
 

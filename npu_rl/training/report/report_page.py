@@ -13,7 +13,11 @@ from functools import cache
 from pathlib import Path
 
 import npu_rl
-from npu_rl.training.report.comparison_sections import against_section, published_section
+from npu_rl.training.report.comparison_sections import (
+    against_section,
+    distinct_names,
+    published_section,
+)
 from npu_rl.training.report.gather_report import GatheredRun
 from npu_rl.training.report.markup import Markup, joined, tag
 from npu_rl.training.report.metric_panels import MetricPanel, report_panels
@@ -64,10 +68,11 @@ def report_page(
         reload: Seconds after which the page loads itself again, while the run goes on.
     """
     marks = alarm_steps(run)
+    other_name = distinct_names(run, other)[1] if other else ""
     panels = report_panels(
         run.points,
         run.dies_per_card,
-        other=None if other is None else (other.name, other.points, other.dies_per_card),
+        other=None if other is None else (other_name, other.points, other.dies_per_card),
         published=published.values if published else None,
     )
     sections = [
@@ -82,7 +87,7 @@ def report_page(
         node_section(run),
         provenance_section(run),
     ]
-    names = [*_NAVIGATION[:2], *([("against", f"Against {other.name}")] if other else []), *_NAVIGATION[2:]]
+    names = [*_NAVIGATION[:2], *([("against", f"Against {other_name}")] if other else []), *_NAVIGATION[2:]]
     navigation = tag("nav", *(tag("a", title, href=f"#{id}") for id, title in names))
     body = tag(
         "body",
@@ -143,7 +148,10 @@ def _data(panels: Sequence[MetricPanel], marks: Sequence[int]) -> Markup:
             "id": panel.id,
             "steps": panel.steps,
             "series": [
-                *({"name": one.name, "other": one.other, "values": one.values} for one in panel.series),
+                *(
+                    {"name": one.name, "other": one.other, "colour": one.colour, "values": one.values}
+                    for one in panel.series
+                ),
                 *(
                     {"name": name, "limit": True, "values": [value] * len(panel.steps)}
                     for name, value in panel.limits

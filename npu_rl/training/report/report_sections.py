@@ -8,14 +8,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from npu_rl.common.printable import counted
-from npu_rl.training.monitor.metrics import PHASES, Point, phase_seconds, reward, seconds
+from npu_rl.training.monitor.metrics import PHASES, Point, reward, seconds
 from npu_rl.training.record.recorded_attempt import RecordedAlarm
 from npu_rl.training.report.gather_report import GatheredRun
 from npu_rl.training.report.markup import Markup, folded, joined, section, table, tag
-from npu_rl.training.report.metric_panels import MetricPanel, with_throughput
+from npu_rl.training.report.metric_panels import OTHER_PHASES, MetricPanel, memory_keys, with_throughput
 from npu_rl.training.report.published_rows import PER_CARD, PER_DIE
 from npu_rl.training.report.report_samples import SampledStep
-from npu_rl.training.report.static_chart import number_text, static_chart
+from npu_rl.training.report.static_chart import line_class, number_text, static_chart
 
 _MOST_ROWS = 40  # steps in the table
 _LAST = 10  # steps that a mean is taken of
@@ -47,9 +47,7 @@ def head_section(run: GatheredRun, written: str) -> Markup:
         text = f"UNPROVEN: it ran code that is not as locked. Reason given: {run.unproven}"
         parts.append(tag("p", text, class_="banner alert"))
     if isinstance(facts.get("rehearsal"), str):
-        text = (
-            "A rehearsal on a CPU: model and sizes are scaled down, and its figures say nothing about speed."
-        )
+        text = "A rehearsal on a CPU: model and sizes are scaled down, and its figures do not show the speed of a run."
         parts.append(tag("p", text, class_="banner"))
     if run.failure is not None:
         told = (
@@ -154,8 +152,8 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
         notes.append(
             f"{len(panel.steps):,} of {panel.of_steps:,} steps are drawn: the highest and lowest of each stretch"
         )
-    if panel.not_finite:
-        notes.append(_not_finite(panel))
+    if text := _not_finite(panel):
+        notes.append(text)
     return tag(
         "figure",
         title,
@@ -168,19 +166,22 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
 
 def _not_finite(panel: MetricPanel) -> str:
     """Return a note on the steps whose values can't be drawn; empty without any."""
-    if not panel.not_finite:
-        return ""
-    listed = ", ".join(map(str, panel.not_finite[:20]))
-    more = f" and {len(panel.not_finite) - 20} more" if len(panel.not_finite) > 20 else ""
-    return f"NaN or infinite, and not drawn, in step {listed}{more}"
+    both = (("", panel.not_finite), (" of the other run", panel.other_not_finite))
+    places = [f"step {_listed(steps)}{whose}" for whose, steps in both if steps]
+    return f"NaN or infinite, and not drawn, in {' and '.join(places)}" if places else ""
+
+
+def _listed(steps: Sequence[int]) -> str:
+    more = f" and {len(steps) - 20} more" if len(steps) > 20 else ""
+    return ", ".join(map(str, steps[:20])) + more
 
 
 def _key(panel: MetricPanel) -> Markup:
     """Return the legend of a chart, with the last value of each series."""
     items = []
-    for number, one in enumerate(panel.series):
-        name = f"line s{number % 10}" + (" other" if one.other else "")
-        swatch = tag("svg", tag("path", d="M0 4H18", class_=name), viewBox="0 0 18 8", aria_hidden="true")
+    for one in panel.series:
+        drawn = tag("path", d="M0 4H18", class_=line_class(one))
+        swatch = tag("svg", drawn, viewBox="0 0 18 8", aria_hidden="true")
         last = next((value for value in reversed(one.values) if value is not None), None)
         items.append(tag("li", swatch, f"{one.name}: {_number(last)} at last"))
     items += [tag("li", f"{name}: {number_text(value)}") for name, value in panel.limits]
@@ -198,16 +199,16 @@ def phase_section(run: GatheredRun) -> Markup:
     recent = points[-_LAST:]
     whole = _mean([seconds(point.data) or 0.0 for point in recent]) or 0.0
     rows = []
-    for phase in PHASES:
-        of_late = [spent[phase] for point in recent if phase in (spent := phase_seconds(point.data))]
-        mean = _mean(of_late)
+    for phase in (*PHASES, *OTHER_PHASES):
+        key = f"timing_s/{phase}"
+        mean = _mean([point.data[key] for point in recent if key in point.data])
         if mean is not None:
-            at_first = phase_seconds(points[0].data).get(phase)
+            at_first = points[0].data.get(key)
             share = f"{100 * mean / whole:.1f} %" if whole else "-"
             rows.append((phase, _number(at_first), _number(mean), share))
     rows.append(("step", _number(seconds(points[0].data)), _number(whole), "100 %"))
     heads = ("phase", f"step {points[0].step}, s", f"mean of the last {len(recent)}, s", "share of the step")
-    note = "reshard is a part of gen; what is in no row is the trainer's own and saves."
+    note = "reshard is a part of gen; what is in no row is the trainer's own."
     return section(
         "Time per phase", "phases", table(heads, rows, class_="numbers"), tag("p", note, class_="soft")
     )
@@ -272,7 +273,7 @@ def sample_section(run: GatheredRun) -> Markup:
     if not run.samples:
         return section("Samples", "samples", tag("p", "The record has none.", class_="soft"))
     intro = (
-        "Of some steps over the run the best, the worst and a random response. Control and invisible characters are "
+        "The best, the worst and a random response of some steps over the run. Control and invisible characters are "
         "written as escapes; long texts are cut in the middle."
     )
     training = [one for one in run.samples if not one.validation]
@@ -319,6 +320,8 @@ def full_metrics(point: Point, dies_per_card: int) -> dict[str, float]:
     data = with_throughput(point.data, dies_per_card)
     took, value = seconds(point.data), reward(point.data)
     data |= {} if took is None else {"timing_s/step": took}
+    allocated, of_actor = memory_keys("allocated")
+    data |= {allocated: data[of_actor]} if of_actor in data and allocated not in data else {}
     return data | ({} if value is None else {"critic/rewards/mean": data.get("critic/rewards/mean", value)})
 
 

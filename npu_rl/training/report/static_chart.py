@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from npu_rl.training.report.markup import Markup, joined, tag
-from npu_rl.training.report.metric_panels import MetricPanel
+from npu_rl.training.report.metric_panels import MetricPanel, MetricSeries
 
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 8, 10, 24
@@ -41,13 +41,12 @@ def static_chart(panel: MetricPanel, marks: Sequence[int]) -> Markup:
             for _, value in panel.limits
         ),
     ]
-    for number, one in enumerate(panel.series):
+    for one in panel.series:
         points = [
             None if value is None else (x(step), y(value))
             for step, value in zip(panel.steps, one.values, strict=True)
         ]
-        name = f"line s{number % 10}" + (" other" if one.other else "")
-        lines.append(tag("path", d=_path(points), class_=name))
+        lines.append(tag("path", d=_path(points), class_=line_class(one)))
     return tag(
         "svg",
         joined(lines),
@@ -56,6 +55,11 @@ def static_chart(panel: MetricPanel, marks: Sequence[int]) -> Markup:
         aria_label=f"{panel.title} over the steps {first} to {last}",
         class_="chart",
     )
+
+
+def line_class(series: MetricSeries) -> str:
+    """Return the page's classes for a series: its metric's colour, and dashes for the other run."""
+    return f"line s{series.colour}" + (" other" if series.other else "")
 
 
 def number_text(value: float) -> str:

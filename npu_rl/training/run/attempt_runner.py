@@ -108,6 +108,8 @@ def attempt_once(
             follower.end_collection()
             keep_worker_logs(ray, attempt.workers)
             fetch_worker_logs(attempt, argv[0], environment)
+    if ended.planned and received:  # while the planned stop went on: the user ends the whole rehearsal
+        ended.signal = received[0]
     ended.killed = killed
     code = child.wait(10.0)
     ended.code = code if code is not None else -signal.SIGKILL

@@ -13,6 +13,7 @@ from npu_rl.common.bounded import read_file
 from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.trainer_command import Command
+from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.free_name import with_free_name
 from npu_rl.training.record.run_errors import RunGoesOn, RunNameTaken
@@ -52,9 +53,9 @@ def begin_run(prepared: Prepared, screen: Screen, *, resume: bool = False) -> Be
     if resume:  # before the configuration is composed, which takes a while
         RunRecord.open(runs, prepared.recipe.name)
     while True:
-        screen.stage("composing the configuration")
-        # Before the record is created, since Hydra may refuse the recipe.
-        config = compose(prepared, first_command(prepared, runs)).config
+        with long_stage(screen, "composing the configuration"):
+            # Before the record is created, since Hydra may refuse the recipe.
+            config = compose(prepared, first_command(prepared, runs)).config
         try:
             return BegunRun(prepared, open_record(prepared, runs, resume, config, screen.note), config)
         except (RunNameTaken, RunGoesOn):

@@ -10,11 +10,12 @@ from dataclasses import replace
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.hang_alarm import hang_alarm, lost_node_alarm
 from npu_rl.training.monitor.log_lines import speaker_and_message
+from npu_rl.training.monitor.loss_symptoms import NODE_MARKED_DEAD
 from npu_rl.training.monitor.metrics import MetricsWriter, seconds
 from npu_rl.training.monitor.phase_clock import PhaseClock, PhaseWait, parse_phase
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.monitor.step_lines import StepLines
-from npu_rl.training.monitor.symptoms import NODE_MARKED_DEAD, RAY_NOT_STARTED
+from npu_rl.training.monitor.symptoms import RAY_NOT_STARTED
 from npu_rl.training.monitor.tail import follow
 from npu_rl.training.monitor.watch import Watch
 from npu_rl.training.record.attempt import Attempt
@@ -89,9 +90,9 @@ class Follower:
         going_on = self._clock.going_on(now)
         if going_on is not None:
             self._screen.waiting(going_on, slow is not None)
-        late = self._clock.late(now)
-        if late is not None and self._collection is None:
-            self._collection = (late, self._collect())
+        if self._collection is None:  # the clock tells a phase that is late only once
+            late = self._clock.late(now)
+            self._collection = None if late is None else (late, self._collect())
         if self._collection is not None and self._collection[1].done():
             self._raise_hang()
 

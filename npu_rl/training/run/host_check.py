@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.common import host_facts
 from npu_rl.common.errors import HostError, UsageError
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from npu_rl.recipes.recipe.schema import Recipe
     from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.stack.sources.progress import Notify
+    from npu_rl.training.host.training_python import TrainingPython
 
 
 def examine(
@@ -54,16 +55,15 @@ def examine(
     named = manifest or (loaded.manifest if loaded else None)
     here = str(root) == "/"
     stack = stack_of_manifest(named) if named else None
-    if stack is not None and here:
-        stack = replace(stack, install=_install(str(named), _interpreter(python)))
-    wanted = wanted_host(stack, loaded.recipe if loaded else None)
     host = describe_host(
         root,
         python=_interpreter(python) if here else python,
         runs=Path.cwd() if here else None,
         smi_seconds=smi_seconds,
     )
-    return examine_host(host, wanted)
+    if stack is not None and here and not host.python.problem:
+        stack = replace(stack, install=_install(str(named), stack, host.python))
+    return examine_host(host, wanted_host(stack, loaded.recipe if loaded else None))
 
 
 def require_device(recipe: Recipe, root: Path) -> None:
@@ -137,8 +137,24 @@ def stack_of_manifest(name: str) -> WantedStack:
     return WantedStack(manifest.name, manifest.device, versions, tuple(manifest.requirements), manifest.env)
 
 
-def _install(manifest: str, python: str) -> str:
-    return f"npu-rl setup --manifest {shlex.quote(manifest)} --install --python {shlex.quote(python)}"
+def _install(manifest: str, stack: WantedStack, python: TrainingPython) -> str:
+    """Return the command that installs a manifest's packages, into the workspace here if it is the manifest's."""
+    from npu_rl.workspace.folder.discovery import find_workspace
+    from npu_rl.workspace.folder.receipt import bundled_manifest, read_receipt
+    from npu_rl.workspace.packages.install_command import first_install_command, install_command
+
+    facts: Any = {
+        "managed": python.managed,
+        "cpu_torch": stack.device != "cuda",
+        "has_torch": python.first("torch") is not None,
+    }
+    of_python = (stack.versions.get("python"), python.path, python.version)
+    paths = find_workspace(None)
+    if paths is not None:
+        setup = read_receipt(paths).setup
+        if bundled_manifest(setup) == manifest.removeprefix("bundled:"):
+            return install_command(paths, setup, *of_python, **facts)
+    return first_install_command(manifest, *of_python, **facts)
 
 
 def _interpreter(given: str | None) -> str:

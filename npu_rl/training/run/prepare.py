@@ -28,6 +28,7 @@ from npu_rl.recipes.sizing.machine import Machine
 from npu_rl.recipes.trainer_keys.plain_config import plain_config
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.sources.progress import Notify
+from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.training.host.workspace_environment import (
     WorkspaceEnvironment,
     require_environment,
@@ -39,7 +40,6 @@ from npu_rl.training.run.host_check import require_device, require_host
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.training.run.ray_start import ray_needs
 from npu_rl.training.run.sufficient_interpreter import installing, sufficient_interpreter
-from npu_rl.training.run.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.workspace.folder.locked_manifest import locked_facts
 from npu_rl.workspace.folder.receipt import validation_command
 from npu_rl.workspace.folder.workspace_path import check_path

@@ -12,7 +12,13 @@ from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.training.record.attempt import write_private
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.checkpoint_folders import LATEST
-from npu_rl.training.record.saved_checkpoints.saved_steps import DATA, RoleFiles, SavedLayout, saved_steps
+from npu_rl.training.record.saved_checkpoints.saved_steps import (
+    DATA,
+    UNWHOLE_DATA,
+    RoleFiles,
+    SavedLayout,
+    saved_steps,
+)
 
 _ALL = ("model", "optimizer", "extra")  # verl/utils/checkpoint/checkpoint_manager.py:57@55e3c5b
 _SIZES = ("tensor_model", "pipeline_model", "context", "expert_model")
@@ -82,7 +88,7 @@ def go_on_from(record: RunRecord, point: ResumePoint, notify: Callable[[str], No
         number = folder.name.removeprefix("global_step_")
         if number.isdecimal() and int(number) > step and (folder / DATA).exists():
             with disk_errors(folder):
-                (folder / DATA).replace(folder / f"{DATA}.incomplete")
+                (folder / DATA).replace(folder / UNWHOLE_DATA)
     recorded = record.recorded_checkpoint
     if recorded != step:
         notify(

@@ -12,7 +12,7 @@ from npu_rl.training.run import interpreter
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.packages.install_command import install_command
+from npu_rl.workspace.packages.install_command import bundle_of, install_command
 from npu_rl.workspace.verification.verify import Report
 
 
@@ -37,7 +37,9 @@ def sufficient_interpreter(
     own = required is report.lock.requirements
     device = device if own else "cpu"  # what the packages are for
     # The extra's torch would take the place of the one that a GPU stack's packages are compiled for.
-    extra = "" if device == "cuda" else "rehearsal"
+    # And where the stack came from a bundle, there may be no network to install an extra from.
+    without_extra = device == "cuda" or bundle_of(paths, report.receipt.setup) is not None
+    extra = "" if without_extra else "rehearsal"
     interpreter.require(found, required, extra=extra, npu=device == "npu", install=install if own else None)
     return found
 

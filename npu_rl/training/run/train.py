@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from npu_rl.recipes.recipe.own_keys import can_resume
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.trainer_keys.plain_config import config_text, plain_config
 from npu_rl.training.monitor.explain_failure import Explanation
+from npu_rl.training.monitor.long_stage import long_stage
 from npu_rl.training.monitor.metrics import Point, rewards
 from npu_rl.training.monitor.phases_of_recipe import phase_clock
 from npu_rl.training.monitor.screen import Screen
@@ -57,7 +59,7 @@ class RunStopped(NpuRlError):
         step = record.latest_checkpoint if can_resume(recipe) else None
         if step is not None:
             why, its_name = None, f" and name={record.name}" if free_name else ""
-            hint = f"Go on from its checkpoint of step {step}: the same command with --resume{its_name}"
+            hint = f"Continue from its checkpoint of step {step}: the same command with --resume{its_name}"
         else:
             why = f"It has no checkpoint to resume from: {no_checkpoint_reason(record, recipe)}"
             hint = (
@@ -215,7 +217,7 @@ def run_attempt(
         attempt.close("stopped", None, 128 + next(iter(interrupt.args), signal.SIGINT))
         raise
     except (NpuRlError, OSError) as error:
-        attempt.close("failed", None, getattr(error, "exit_code", 1))
+        attempt.close("failed", None, getattr(error, "exit_code", 1), error=error)
         raise
     attempt.close(ended.outcome, ended.code, ended.exit_code, signal=ended.signal)
     try:
@@ -245,9 +247,9 @@ def _make_tiny_model(prepared: Prepared, runs: Path, environment: dict[str, str]
     if not tiny_model.is_needed(prepared.recipe):
         return
     folder = tiny_model.model_folder(runs, prepared.recipe, prepared.interpreter)
-    if not folder.is_dir():  # one that exists is as made
-        screen.stage("making the model and the data")
-    tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
+    made = folder.is_dir()  # then its files are only checked
+    with nullcontext() if made else long_stage(screen, "making the model and the data"):
+        tiny_model.make(folder, prepared.recipe, prepared.interpreter, environment)
 
 
 def _watch(
@@ -308,7 +310,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
         raise RunFailed(
             f"The mean reward of the last {len(values)} steps is {final:.3f}, below the goal of {goal:g}"
             if final is not None
-            else f"There is no reward to compare with the goal of {goal:g}",
+            else f"Missing reward to compare with the goal of {goal:g}",
             where=str(attempt.metrics),
             why="The curve is above; sample responses are in samples/.",
         )

@@ -161,7 +161,7 @@ def _check_dtypes(checked: CheckedFolder, checkpoint: HfCheckpoint, config: dict
             other.append(f"{name} ({dtype})")
     where = checked.folder
     if fp8 and not config.get("quantization_config"):
-        message = f"{len(fp8)} tensors are in FP8, and config.json does not say so: {listed(sorted(fp8))}"
+        message = f"{len(fp8)} tensors are in FP8, which config.json does not record: {listed(sorted(fp8))}"
         checked.error("weights-fp8", where, message, _cast_command(where))
     if rounded:
         message = f"{len(rounded)} biases of routers are not in F32, so they were rounded: {listed(sorted(rounded))}"

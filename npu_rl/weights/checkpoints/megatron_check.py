@@ -35,7 +35,7 @@ def check_megatron(folder: Path, workers: Workers, wanted: WantedCheckpoint | No
     checked = CheckedFolder(folder)
     _compare_journal(checked)
     if any(folder.glob("*.distcp")) and not (folder / _METADATA).is_file():
-        message = "the file is missing, without which the *.distcp files are no checkpoint"
+        message = "the file is missing; the *.distcp files can't be read without it"
         checked.error("weights-files", folder / _METADATA, message)
         return checked
     try:

@@ -105,7 +105,7 @@ def _check_shared_files(
         more = f"\nand {len(shared) - _SHOWN} more" if len(shared) > _SHOWN else ""
         raise WorkspaceError(
             f"Commits of {history.root} change files that code has, too, and code has commits of its own",
-            why="The next setup would lay neither tree as you have it:\n"
+            why="The next setup could assemble neither tree as you have it:\n"
             + "\n".join([*shared][:_SHOWN])
             + more,
             hint="Make these changes in code, or export the commits of one of the two, lock, set up and continue.",

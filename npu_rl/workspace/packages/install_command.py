@@ -17,9 +17,10 @@ from npu_rl.common.user_state import keep_facts, kept_facts
 from npu_rl.stack.installation.move_journal import InstallationFolder
 from npu_rl.stack.pylocks.uv_program import find_uv
 from npu_rl.workspace.folder.receipt import setup_hint
-from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
-_KIND, _SUBJECT = "installation", "workspace"
+_KIND, _BUNDLE, _SUBJECT = "installation", "bundle", "workspace"
+_WHEELS = "WHEELS is a folder with the wheels of torch and what else the host brings."
 
 
 def install_command(
@@ -33,7 +34,9 @@ def install_command(
     cpu_torch: bool = False,
     has_torch: bool = True,
 ) -> str:
-    """Return the command that installs a workspace's packages. If it contains NAME, a second line explains NAME.
+    """Return the command that installs a workspace's packages. A second line explains NAME or WHEELS in it.
+
+    For a workspace from a bundle with packages, the command names that bundle and no index.
 
     Args:
         setup: That of its receipt.
@@ -44,11 +47,52 @@ def install_command(
         cpu_torch: Whether the stack wants torch's build for CPUs, which torch_npu is made for.
         has_torch: Whether the interpreter has torch already.
     """
-    fits = _in_range(version, host_python) and not managed
-    beside = paths.root.with_name(f"{paths.root.name}-python")
-    where = ("--python", shlex.quote(python)) if fits else ("--venv", shlex.quote(str(beside)))
+    fits = _in_range(version, host_python) and not managed and _is_own(python)
+    words = ["--install", *_target(fits, python, paths.root)]
+    lacks_torch = not (fits and has_torch)
+    bundle = bundle_of(paths, setup)
+    if bundle is not None:
+        words = ["--bundle", shlex.quote(str(bundle)), *words]
+        if lacks_torch:
+            return f"{setup_hint(paths, setup, *words, '--wheels WHEELS')}\n{_WHEELS}"
+        return setup_hint(paths, setup, *words)
+    index = _index_of_torch() if cpu_torch and lacks_torch else ""
+    return before_install() + index + setup_hint(paths, setup, *words)
+
+
+def first_install_command(
+    manifest: str,
+    host_python: str | None,
+    python: str,
+    version: str,
+    *,
+    managed: bool = False,
+    cpu_torch: bool = False,
+    has_torch: bool = True,
+) -> str:
+    """Return the command that sets up a manifest's stack here and installs its packages.
+
+    Args:
+        manifest: As the user named it. The others are those of `install_command`.
+    """
+    fits = _in_range(version, host_python) and not managed and _is_own(python)
     index = _index_of_torch() if cpu_torch and not (fits and has_torch) else ""
-    return before_install() + index + setup_hint(paths, setup, "--install", *where)
+    words = ["npu-rl setup --manifest", shlex.quote(manifest), "--install"]
+    words += _target(fits, python, Path(DEFAULT_NAME).absolute())
+    return before_install() + index + " ".join(words)
+
+
+def _target(fits: bool, python: str, workspace: Path) -> tuple[str, str]:
+    """Return the option that names the interpreter, or else an environment beside the workspace."""
+    if fits:
+        return "--python", shlex.quote(python)
+    return "--venv", shlex.quote(str(workspace.with_name(f"{workspace.name}-python")))
+
+
+def _is_own(python: str) -> bool:
+    """Return whether the user may write into an interpreter's environment, or it can't be seen."""
+    root = Path(python).parent.parent
+    return os.access(root, os.W_OK) or not root.is_dir()
 
 
 def before_install() -> str:
@@ -103,6 +147,25 @@ def keep_begun(paths: WorkspacePaths, environment: Path) -> None:
     """Note the new environment that packages are being brought to: a kill leaves it without being chosen."""
     with contextlib.suppress(OSError, ValueError):  # without a state folder nothing names it
         keep_facts(_KIND, _SUBJECT, paths.root, {"environment": str(environment)})
+
+
+def keep_bundle(paths: WorkspacePaths, bundle: Path, lock: str) -> None:
+    """Note the bundle with packages that a workspace was set up from, and the digest of the lock."""
+    with contextlib.suppress(OSError, ValueError):  # without a state folder no hint names it
+        keep_facts(_BUNDLE, _SUBJECT, paths.root, {"file": str(bundle.absolute()), "lock": lock})
+
+
+def bundle_of(paths: WorkspacePaths, setup: Mapping[str, Any]) -> Path | None:
+    """Return the bundle with packages that this user has set up a workspace from, if it is still there.
+
+    Args:
+        setup: That of the workspace's receipt.
+    """
+    kept = kept_facts(_BUNDLE, _SUBJECT, paths.root) or {}
+    file = kept.get("file")
+    if not isinstance(file, str) or kept.get("lock") != setup.get("lock"):
+        return None
+    return Path(file) if Path(file).is_file() else None
 
 
 def _begun_environment(paths: WorkspacePaths) -> Path | None:

@@ -167,7 +167,7 @@ def test_a_fault_on_the_way_is_named_at_the_first_sync(fault: str, sync: Sync, t
     assert len(found.faults) == (2 if fault == "two experts exchanged" else 1)
     assert "in the trainer, " in found.faults[0] and found.syncs == 0
     with pytest.raises(NpuRlError, match="The weight sync is wrong"):
-        found.require_equal(tmp_path)
+        found.require_equal(tmp_path, 1)
 
 
 def test_a_tensor_that_the_rollout_does_not_have_is_lost(sync: Sync, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_matrix_that_no_update_changes_is_named(sync: Sync, tmp_path: Path) ->
     with pytest.raises(
         NpuRlError, match=f"No update changed some .*\n.*\n.*{O_PROJ}: as at the first weight sync"
     ):
-        found.require_equal(tmp_path)
+        found.require_equal(tmp_path, 1)
 
 
 def test_an_expert_without_tokens_counts_as_trained_in_the_first_steps(sync: Sync, tmp_path: Path) -> None:
@@ -326,6 +326,30 @@ def test_copies_that_differ_and_parts_that_nobody_trains(packages: Any) -> None:
     assert found.faults == ("copied: rank 1 trains another copy than a rank before it",)
     found = held.put_together(ranks[:1], {"split": (4, 4), "copied": (4, 4)})
     assert found.faults[0] == "split: no rank trains 8 of its 16 values"
+    assert held.put_together(ranks[:1], {"split": (4, 4), "copied": (4, 4), "lost": (1,)}).faults[-1] == (
+        "lost: no rank trains it"
+    )
+
+
+def test_a_rollout_that_is_filled_in_another_way_is_an_error(sync: Sync, tmp_path: Path) -> None:
+    """A comparison of nothing once passed: "0 tensors of the rollout equal the trainer's"."""
+    sync.enter()
+    load = sync.rollout.load_weights  # as a manager would that calls the loader of the model's class
+
+    def enter(_manager: Any) -> None:
+        load(sync.trainer.state_dict().items())
+
+    with pytest.raises(RuntimeError, match="load_weights of the rollout's model was not called"):
+        sync.check.enter(sync, enter)
+    with pytest.raises(NpuRlError, match="load_weights of the rollout's model was not called"):
+        read_weight_syncs([tmp_path / "usage"]).require_equal(tmp_path, 1)
+
+
+def test_a_training_without_a_compared_sync_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(NpuRlError, match="No weight sync was compared") as caught:
+        read_weight_syncs([tmp_path]).require_equal(tmp_path, 3)
+    assert "The training made 3 steps" in str(caught.value)
+    read_weight_syncs([tmp_path]).require_equal(tmp_path, 0)  # it ended before one, for a reason that is told
 
 
 def test_an_incomplete_line_of_a_killed_process_is_left_out(tmp_path: Path) -> None:

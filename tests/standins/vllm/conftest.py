@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from npu_rl.common.python_roots import INJECTED, TENSORS, VLLM
-from npu_rl.training.run import vllm_environment
+from npu_rl.training.host import vllm_environment
 from tests.support import byte_code
 
 IMPORTS = (

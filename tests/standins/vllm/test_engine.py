@@ -124,6 +124,7 @@ def test_log_probabilities_are_at_the_temperature_of_sampling(
         below += below_the_best
     assert max(below) > 1  # they were sampled
     assert ran[1]["vllm.log_probs_at_temperature"] > 0
+    assert ran[1]["vllm.draws_checked"] > 0
 
 
 def test_the_comparison_would_notice_another_model(ran: Any, references: dict[str, tuple[Path, Any]]) -> None:
@@ -195,6 +196,7 @@ def test_what_was_stood_in_for_is_counted(ran: Any) -> None:
         "vllm.silu_and_mul",
         "vllm.log_probs_at_temperature",
         "vllm.noise_recorded",
+        "vllm.draws_checked",
         "vllm.rms_norm",
         "vllm.fused_add_rms_norm",
         "vllm.rotary_embedding",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.python_roots import VLLM
-from npu_rl.training.run import vllm_environment
+from npu_rl.training.host import vllm_environment
 from tests.standins.vllm.conftest import environment, write_dist_info
 
 pytest.importorskip("torch")

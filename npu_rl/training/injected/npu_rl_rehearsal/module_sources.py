@@ -41,12 +41,7 @@ def _interpreter(code: str) -> dict[str, Any]:
 
     # Without the tree, whose metadata would count as installed packages, and without this folder's parent.
     path = [entry for entry in sys.path if entry and os.path.realpath(entry) != code]
-    return {
-        "version": ".".join(map(str, sys.version_info[:3])),
-        "executable": sys.executable,
-        "machine": os.uname().machine,
-        **npu_rl_packages.packages(path),
-    }
+    return {**npu_rl_packages.this_interpreter(), **npu_rl_packages.packages(path)}
 
 
 class _Search:

@@ -3,12 +3,15 @@
 verl's metric is of the actor's log probabilities before the update, which this trainer leaves out
 (`recompute_old_log_prob: false`, verl_patches/trainer/ppo/ray_trainer.py:363@bcd3be7). Here they are those of the
 update's own first pass, and the rollout's are its engine's; each rank compares the responses that its engine sampled.
-Real: both probabilities.
+A row that no rank's engine sampled ends the training: a response that is given to another prompt would be left out of
+the comparison. Real: both probabilities.
 """
 
 from __future__ import annotations
 
 import functools
+import sys
+from collections import Counter
 from types import ModuleType
 from typing import Any
 
@@ -18,8 +21,17 @@ from .used import count
 ACTOR = "verl_patches.workers.actor.megatron_actor"
 METRIC = "training/rollout_probs_diff_mean"
 
-_sampled: dict[tuple[tuple[int, ...], tuple[int, ...]], list[float]] = {}
-"""The engine's log probabilities of the last generation's responses, by the tokens of prompt and response."""
+_Row = tuple[tuple[int, ...], tuple[int, ...]]
+"""Tokens of a prompt and of its response."""
+
+_sampled: dict[_Row, list[float]] = {}
+"""The engine's log probabilities of the last generation's responses."""
+_times: Counter[_Row] = Counter()
+"""How often the engine sampled each of them."""
+
+
+class UnsampledRowError(RuntimeError):
+    """The trainer updates with responses that the rollout did not give to their prompts."""
 
 
 def install() -> None:
@@ -67,10 +79,12 @@ def _keep_log_probs(module: ModuleType) -> None:
     def generate(self: Any, *arguments: Any, **named: Any) -> Any:
         requests = upstream(self, *arguments, **named)
         _sampled.clear()
+        _times.clear()
         for request in requests:
             for response in request.outputs:
                 steps = zip(response.token_ids, response.logprobs or [], strict=False)
                 key = (tuple(request.prompt_token_ids), tuple(response.token_ids))
+                _times[key] += 1
                 _sampled[key] = [step[token].logprob for token, step in steps]
         return requests
 
@@ -81,12 +95,15 @@ class _Comparison:
     """The mean difference over the rows of one batch, whose micro batches arrive in order."""
 
     def __init__(self) -> None:
-        self._keys: list[tuple[tuple[int, ...], tuple[int, ...]]] | None = None
+        self._keys: list[_Row] | None = None
         self._done = 0
         self._sum, self._tokens = 0.0, 0
 
     def begin(self, batch: Any) -> bool:
-        """Store the batch's rows; returns False if an earlier batch is stored."""
+        """Store the batch's rows; returns False if an earlier batch is stored.
+
+        Raises UnsampledRowError. This is a collective call.
+        """
         if self._keys is not None:
             return False
         width = batch["responses"].shape[1]
@@ -97,6 +114,7 @@ class _Comparison:
             (tuple(row[: len(row) - length]), tuple(row[len(row) - length :]))
             for row, length in zip(rows, lengths, strict=True)
         ]
+        _require_sampled(self._keys)
         return True
 
     def add(self, log_probs: Any, responses: Any) -> None:
@@ -118,3 +136,36 @@ class _Comparison:
             return metrics
         count("verl_patches.update_probabilities")
         return {**metrics, METRIC: [self._sum / self._tokens]}
+
+
+def _require_sampled(rows: list[_Row]) -> None:
+    import torch
+
+    own = (Counter(rows if _is_first_of_its_model() else []), _times)
+    ranks = [own]
+    if torch.distributed.is_initialized():
+        ranks = [own] * torch.distributed.get_world_size()
+        torch.distributed.all_gather_object(ranks, own)
+    updated, sampled = Counter[_Row](), Counter[_Row]()
+    for of_update, of_rollout in ranks:
+        updated += of_update
+        sampled += of_rollout
+    missing = updated - sampled
+    if sampled and missing:
+        raise UnsampledRowError(
+            f"{missing.total()} of the {updated.total()} rows of the update are no responses that the rollout gave to "
+            "their prompts"
+        )
+
+
+def _is_first_of_its_model() -> bool:
+    """Return whether this is the first of the ranks that hold one copy of the model, which all have the same rows."""
+    state = sys.modules.get("megatron.core.parallel_state")
+    if state is None or not state.model_parallel_is_initialized():
+        return True
+    ranks = (
+        state.get_tensor_model_parallel_rank(),
+        state.get_pipeline_model_parallel_rank(),
+        state.get_context_parallel_rank(),
+    )
+    return not any(ranks)

@@ -30,7 +30,7 @@ class Whole:
 
     Attributes:
         tensors: Values by name.
-        faults: Copies that differ between ranks, and tensors of which no rank holds some part, as text.
+        faults: Copies that differ between ranks, and tensors that no rank holds, or not wholly, as text.
     """
 
     tensors: Mapping[str, torch.Tensor]
@@ -75,4 +75,6 @@ def put_together(ranks: list[list[Held]], shapes: Mapping[str, tuple[int, ...]])
             faults.setdefault(
                 name, f"{name}: no rank trains {int((~mask).sum())} of its {mask.numel()} values"
             )
+    for name in sorted(shapes.keys() - tensors.keys()):
+        faults[name] = f"{name}: no rank trains it"
     return Whole(tensors, tuple(faults.values()))

@@ -94,8 +94,12 @@ class Check:
     def _enter_once(self, manager: Any, enter: Callable[[Any], Any], *, changed: bool) -> Any:
         upstream = self.sides.rollout.load_weights
         refused: list[Exception] = []
+        calls = 0
+        self.sent.clear()  # what a sync before has sent says nothing about this one
 
         def load_weights(weights: Iterable[tuple[str, Any]], *others: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
             originals = (
                 [(value, value.detach().clone()) for value in self.sides.parameters()] if changed else []
             )
@@ -122,6 +126,10 @@ class Check:
             raise
         finally:
             self.sides.rollout.load_weights = upstream
+        if not calls:  # then nothing was read of the trainer, and the comparison would be one of nothing
+            self._require(
+                ["load_weights of the rollout's model was not called"], "npu-rl can't compare any tensor"
+            )
         if changed:
             self._require_change()
         self._compare()

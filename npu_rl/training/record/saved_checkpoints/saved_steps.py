@@ -26,6 +26,9 @@ from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 from npu_rl.weights.tensors.npu_rl_tensors.untrusted_values import is_file_name
 
 DATA = "data.pt"
+UNWHOLE_DATA = (
+    f"{DATA}.incomplete"  # of a step that a save did not finish, once the run was resumed before it
+)
 _LARGEST = 1 << 30  # bytes, of a .metadata
 _STEP = re.compile(r"global_step_(0|[1-9][0-9]{0,8})")
 _OTHER_WORLD = re.compile(r"model_world_size_(\d+)_rank_\d+\.pt")

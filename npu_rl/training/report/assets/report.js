@@ -18,7 +18,7 @@
     height: 240,
     cursor: { sync: { key: sync.key, setSeries: false }, drag: { x: true, y: false } },
     scales: { x: { time: false } },
-    legend: { live: true },
+    legend: { live: true, markers: { dash: (_, index) => (panel.series[index - 1].other ? "dashed" : "solid") } },
     axes: [
       {
         stroke: color("--soft"), size: 34, grid: { stroke: color("--line"), width: 1 }, ticks: { stroke: color("--line") },
@@ -31,9 +31,9 @@
     ],
     series: [
       { label: "step", value: (_, step) => shown(step) },
-      ...panel.series.map((one, index) => ({
+      ...panel.series.map((one) => ({
         label: one.name,
-        stroke: one.limit ? color("--soft") : color(`--s${index % 10}`),
+        stroke: one.limit ? color("--soft") : color(`--s${one.colour}`),
         width: 1.6,
         dash: one.limit ? [8, 4] : one.other ? [5, 3] : undefined,
         points: { show: panel.steps.length < 2 || undefined },

@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_rl_standins.hooks import after_import
 
-from . import VLLM_VERSION, cache, communicator, experts, noise, ops, sampler, speculation, version
+from . import VLLM_VERSION, cache, communicator, draws, experts, noise, ops, sampler, speculation, version
 
 version.check(VLLM_VERSION)
 
@@ -22,6 +22,7 @@ after_import("vllm.distributed.device_communicators.cpu_communicator", communica
 after_import("vllm.distributed.utils", communicator.use_gloo_for_hccl)
 after_import("vllm.v1.worker.gpu_model_runner", cache.install_in)
 after_import("vllm.v1.sample.sampler", sampler.install_in)
+after_import("vllm.v1.sample.sampler", draws.install_in)
 after_import("vllm.entrypoints.llm", noise.note_generations)
 
 

@@ -1,4 +1,4 @@
-"""A workspace from a manifest of its own, which lacks one of the shipped patches: the fault that it ends is back."""
+"""Workspaces from manifests of their own, in which one fault is: a patch is missing, or the weight sync is wrong."""
 
 from __future__ import annotations
 
@@ -10,12 +10,28 @@ from tests.support import run_cli
 
 
 def workspace_without(folder: Path, manifest: str, dropped: str, env: dict[str, str]) -> Path:
-    """Lock a copy of the manifest without the patch, set it up, and return the workspace.
+    """Lock a copy of the manifest without a shipped patch, set it up, and return the workspace.
 
     Args:
         dropped: The patch as PATCHSET/NAME.
     """
-    own = manifest_without(folder, manifest, dropped)
+    return _set_up(folder, manifest_without(folder, manifest, dropped), env)
+
+
+def workspace_with_fault(folder: Path, manifest: str, fault: str, env: dict[str, str]) -> Path:
+    """Do the same with a copy of the manifest that puts a fault on the way of the weights.
+
+    Args:
+        fault: A value of NPU_RL_SYNC_FAULT.
+    """
+    own = folder / f"{manifest}.yaml"
+    text = (data_root() / "manifests" / own.name).read_text()
+    assert text.count("\nenv:\n") == 1
+    own.write_text(text.replace("\nenv:\n", f'\nenv:\n  NPU_RL_SYNC_FAULT: "{fault}"\n'))
+    return _set_up(folder, own, env)
+
+
+def _set_up(folder: Path, own: Path, env: dict[str, str]) -> Path:
     for command in (["lock", "--manifest", own], ["setup", "--manifest", own, "-w", folder / "ws"]):
         done = run_cli(command, env, timeout=600)
         assert done.returncode == 0, done.stderr

@@ -1,0 +1,91 @@
+"""A check that tokens are drawn as the request says: at its temperature, and among its top-k and top-p.
+
+Reported log probabilities do not show it, for they are computed from the logits apart from the drawing
+(`sampler.install_in`). A greedy request is left to vLLM.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from npu_rl_standins.used import count
+
+_GREEDY = 1e-5  # below it vLLM takes the likeliest token
+_ROUNDING = 1e-3
+
+
+class DrawError(RuntimeError):
+    """A token was drawn in another way than its request says."""
+
+
+def install_in(module: Any) -> None:
+    """Check what the `Sampler` of vllm.v1.sample.sampler draws from, and what it draws."""
+    sampler = module.Sampler
+    sample = sampler.sample
+
+    def sample_and_check(self: Any, logits: torch.Tensor, sampling_metadata: Any) -> torch.Tensor:
+        if sampling_metadata.all_greedy:
+            drawn: torch.Tensor = sample(self, logits, sampling_metadata)
+            return drawn
+        wanted = over_temperature(logits, sampling_metadata.temperature)
+        hook = self.topk_topp_sampler.register_forward_pre_hook(
+            lambda _, given: require_scaled(given[0], wanted, sampling_metadata)
+        )
+        try:
+            drawn = sample(self, logits, sampling_metadata)
+        finally:
+            hook.remove()
+        require_allowed(drawn, wanted, sampling_metadata)
+        count("vllm.draws_checked")
+        return drawn
+
+    sampler.sample = sample_and_check
+
+
+def over_temperature(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
+    """Return the logits (requests, vocabulary) over each request's temperature; those of greedy ones as they are."""
+    by = torch.where(temperature < _GREEDY, torch.ones_like(temperature), temperature)
+    return logits.detach().float() / by[:, None]
+
+
+def require_scaled(given: torch.Tensor, wanted: torch.Tensor, metadata: Any) -> None:
+    """Check the logits that tokens are drawn from; min-p has taken some away.
+
+    Raises:
+        DrawError: If they aren't those of the model over the temperature.
+    """
+    kept = torch.isfinite(given) & torch.isfinite(wanted) & (metadata.temperature >= _GREEDY)[:, None]
+    apart = torch.where(kept, (given.float() - wanted).abs(), torch.zeros_like(wanted))
+    limit = _ROUNDING * wanted.nan_to_num(posinf=0.0, neginf=0.0).abs().amax(-1).clamp(min=1)
+    wrong = (apart.amax(-1) > limit).nonzero()
+    if len(wrong):
+        row = int(wrong[0])
+        raise DrawError(
+            f"vLLM draws a token at another temperature than {float(metadata.temperature[row]):g}: "
+            f"its logits differ by {float(apart[row].max()):.3g} from the model's over the temperature"
+        )
+
+
+def require_allowed(drawn: torch.Tensor, wanted: torch.Tensor, metadata: Any) -> None:
+    """Check that each drawn token (requests) is among the top-k and top-p of its request.
+
+    Raises:
+        DrawError: If one isn't.
+    """
+    own = wanted.gather(-1, drawn.long()[:, None])
+    above = wanted > own
+    for row in (metadata.temperature >= _GREEDY).nonzero().flatten().tolist():
+        better = int(above[row].sum())
+        most = wanted.shape[-1] if metadata.top_k is None else int(metadata.top_k[row])
+        if better >= most:
+            raise DrawError(f"vLLM drew token {better + 1} in order of likelihood, with top_k {most}")
+        if metadata.top_p is None:
+            continue
+        probabilities = wanted[row].softmax(-1)
+        top = torch.topk(probabilities, min(most, wanted.shape[-1])).values
+        mass = float(probabilities[above[row]].sum() / top.sum())
+        if not mass < float(metadata.top_p[row]) + _ROUNDING:
+            raise DrawError(
+                f"vLLM drew a token below {mass:.3g} of the probability, with top_p {float(metadata.top_p[row]):g}"
+            )
