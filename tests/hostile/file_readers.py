@@ -120,12 +120,7 @@ READERS = {
         "the tracker of checkpoints", STRANGER, "checkpoint_folders"
     ),
     "training/record/lost_nodes.py": R("lost-nodes.json", STRANGER, "a_killed_record"),
-    "training/record/named_paths.py": R(
-        "recipes and commands of other runs",
-        STRANGER,
-        "a_killed_record",
-        "parses what remove_run.py has read",
-    ),
+    "training/record/named_paths.py": R("recipes and commands of other runs", STRANGER, "a_killed_record"),
     "training/record/record_masking.py": R(
         "the logs of a run", STRANGER, "a_killed_record", "reads regular files in blocks"
     ),

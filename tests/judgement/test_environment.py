@@ -147,7 +147,7 @@ def of_environment(judgement: Judgement) -> list[Finding]:
         ("VLLM_THREADS=four", True, ["vllm/envs.py:26"], "set env.VLLM_THREADS to a whole number"),
         ("VLLM_PORT=tcp://10.0.0.1:80", True, ["vllm/envs.py"], "set env.VLLM_PORT to a whole number"),
         ("VLLM_KEEP_ALIVE=0", False, ["read as on"], "remove env.VLLM_KEEP_ALIVE"),
-        ("VERL_LOGGING_LEVEL=debug", True, ["none of DEBUG", "worker.py:5"], "set env.VERL_LOGGING_LEVEL to DEBUG"),
+        ("VERL_LOGGING_LEVEL=debug", True, ["not one of DEBUG", "worker.py:5"], "set env.VERL_LOGGING_LEVEL to DEBUG"),
         ("VERL_ENABLE_TRACKER=yes", False, ["read as off: only 1 is on"], "set env.VERL_ENABLE_TRACKER to 1"),
         ("D2D_DATA_TRANSFER=false", False, ["read as on: only 0 is off"], "set env.D2D_DATA_TRANSFER to 0"),
         ("VLLM_ENABLE_FIX_ROUTE=on", True, ["verl/worker.py:8"], "set env.VLLM_ENABLE_FIX_ROUTE to 1"),

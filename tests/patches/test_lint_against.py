@@ -192,7 +192,7 @@ def test_the_command_against_a_folder_and_a_manifest(tmp_path: Path, quickstart_
     done = run_here([*words, tmp_path], clean_env(tmp_path), tmp_path)
     assert done.returncode == 1
     assert [one["rule"] for one in json.loads(done.stdout)["findings"]] == ["does-not-apply"]
-    assert run_here([*words, "no-such-manifest"], env, tmp_path).returncode == 1
+    assert run_here([*words, "no-such-manifest"], env, tmp_path).returncode == 2
 
 
 def test_a_new_patch_finds_its_component(tmp_path: Path, quickstart_workspace: Path) -> None:

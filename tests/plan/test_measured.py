@@ -80,7 +80,7 @@ def test_a_bundled_recipe_is_planned_like_the_run_that_was_measured(name: str) -
 
 def test_three_rows_are_no_validation() -> None:
     """What is not the same run is said in its row."""
-    assert "are no validation.** They are three" in PAGE
+    assert "do not validate the plan.** There are only three" in PAGE
     for name, says in (("today-grpo-qwen3-30b", "SGLang"), ("today-grpo-moonlight-16b", "recipe.dapo")):
         assert says in row_of(name)
 
@@ -92,7 +92,7 @@ def test_speed_is_beside_the_one_run_that_is_comparable() -> None:
     measured = throughput * seconds * devices
     for figure in (f"{measured:,.0f}", f"{tokens.longest:,}", f"{tokens.longest / seconds / devices:.1f}"):
         assert figure in PAGE
-    assert f"{tokens.longest / measured:.1f} times the measured one" in PAGE
+    assert f"{tokens.longest / measured:.1f} times the tokens of the measured one" in PAGE
 
 
 def test_plan_prints_the_errors_of_its_upper_end() -> None:

@@ -227,7 +227,7 @@ def test_packed_micro_batches_are_advised_on_at_the_longest() -> None:
     measured = partial(plan, recipe=str(HERE / "measured" / "gspo-qwen3-30b.yaml"))
     found = broken(measured())
     assert [name for name, one in found.items() if one.refuses] == []
-    assert "if all sequences are of the full length" in found["memory-update-tight"].figures
+    assert "if all sequences have the full length" in found["memory-update-tight"].figures
     more = broken(measured("data.batch=256", "actor.mini_batch=128"))
     assert more["memory-update"].refuses
 

@@ -49,7 +49,7 @@ FITS = {
     "swap-needs-fused-adamw": "optimizer_selection fused_adamw",
     "actor-reference-weights": "True True",
     "benchmark-switch-in-training": "of a benchmark's switches on: none",
-    "router-groups": "moe_router_num_groups 8, moe_router_group_topk 4; the model's experts are in 8",
+    "router-groups": "moe_router_num_groups 8, moe_router_group_topk 4; the model has 8",
     "recompute-settings": "full uniform 1",
     "recompute-uniform-layers": "full uniform 1",
     "sleep-mode-expandable-segments": "true",
@@ -185,7 +185,7 @@ BROKEN = [
     Broken(
         "router-groups",
         [f"{T}.moe_router_group_topk=8"],
-        "moe_router_num_groups 8, moe_router_group_topk 8; the model's experts are in 8 groups",
+        "moe_router_num_groups 8, moe_router_group_topk 8; the model has 8 groups",
         "moe_router_num_groups to 8 and actor.transformer.moe_router_group_topk to 4",
     ),
     Broken("recompute-settings", [f"{T}.recompute_method=~"], "full None 1", f"{T}.recompute_method=block"),

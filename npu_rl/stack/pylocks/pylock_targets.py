@@ -95,5 +95,5 @@ def choose_target(
     raise UsageError(
         f"Unsupported host: Python {python} on {machine}",
         why=f"The manifest's `host` and `device` allow Python {', '.join(pythons)} on {' and '.join(machines)}.",
-        hint=f"Choose one of these: {' and '.join(options)}.",
+        hint=f"Choose one of them with {' and '.join(options)}.",
     )
