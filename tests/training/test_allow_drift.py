@@ -193,7 +193,7 @@ def test_the_hint_for_another_manifest_repeats_no_path_of_the_receipt(
         ["train", "quickstart", "manifest=deepseek-v3-cann", "--workspace", workspace.root], env, tmp_path
     )
     assert done.returncode == 1
-    assert "set manifest to the one that the workspace was set up from" in done.stderr
+    assert "fix: pass --workspace DIR of deepseek-v3-cann" in done.stderr
     assert str(mine) not in done.stderr
 
 

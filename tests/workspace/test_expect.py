@@ -39,8 +39,8 @@ def test_every_command_that_proves_prints_it(
     stack: Stack, paths: WorkspacePaths, digest: str, tmp_path: Path
 ) -> None:
     first = stack.setup(tmp_path / "first")
-    assert f"\nlock {digest}\n" in first.stdout
-    assert f"\nlock {digest}\n" in stack.setup(tmp_path / "first").stdout
+    assert f"\nlock   {digest}\n" in first.stdout
+    assert f"\nlock   {digest}\n" in stack.setup(tmp_path / "first").stdout
     assert json.loads(stack.setup(tmp_path / "first", None, "--json").stdout)["lock"] == digest
     assert f"\nlock {digest}\n" in stack.run("verify", "-w", paths.root).stdout
     assert verify_json(stack, paths.root)[1]["lock"] == digest
