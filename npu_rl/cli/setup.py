@@ -252,11 +252,9 @@ def _say_faults(paths: WorkspacePaths) -> None:
 
 def _say_next(lock: Lock, paths: WorkspacePaths) -> None:
     """Print the commands that prove the workspace, and train in it: on a CPU, or after a plan for other devices."""
-    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME
-
     bundled = (Path(name.removeprefix("bundled:")).stem for name in lock.manifest_files)
     recipe = bundled_recipe_for([lock.manifest, *bundled])
-    at = None if paths.root == Path.cwd() / DEFAULT_NAME else paths.root
+    at = None if _is_default(paths) else paths.root
     activate = shlex.quote(str(paths.root / "activate"))
     say_labelled(f"Next: {one_line(command_line('verify', workspace=at))}; source {one_line(activate)}\n")
     if recipe is None:  # `train` needs a recipe of the user's, and a bundled one is where it begins
@@ -267,8 +265,17 @@ def _say_next(lock: Lock, paths: WorkspacePaths) -> None:
     say(f"      {command_line('train', recipe, workspace=at)}")
 
 
-def _say_ids(lock: Lock, digest: str) -> None:
+def _is_default(paths: WorkspacePaths) -> bool:
+    """Return whether commands in the current folder, which may be gone, find the workspace by themselves."""
+    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME
 
+    try:
+        return paths.root == Path.cwd() / DEFAULT_NAME
+    except FileNotFoundError:
+        return False
+
+
+def _say_ids(lock: Lock, digest: str) -> None:
     say(f"tree   {lock.tree}")
     say(f"commit {lock.commit}")
     say(f"lock   {digest}")
