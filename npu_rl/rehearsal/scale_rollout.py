@@ -97,7 +97,7 @@ def scale_for_rollout(recipe: Recipe, name: str, case: Case) -> tuple[Recipe, li
 
 
 def _overrides(recipe: Recipe) -> dict[str, Any]:
-    """Return the overrides; where the recipe's rate is constant, the schedule of the warm-up here is resumed.
+    """Return the overrides. For a recipe with a constant rate they also resume the schedule of the warm-up.
 
     By default verl begins the schedule anew (verl/utils/checkpoint/megatron_checkpoint_manager.py:335@55e3c5b), which
     a constant rate does not show: neither must the rehearsal's own warm-up.

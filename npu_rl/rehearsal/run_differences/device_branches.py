@@ -125,7 +125,7 @@ def _span(nodes: Sequence[ast.AST]) -> tuple[int, int] | None:
 
 
 def _not_evaluated(node: ast.BoolOp, facts: BranchFacts) -> list[ast.expr]:
-    """Return the operands behind the one that is known to decide."""
+    """Return the operands that are skipped because one before them decides."""
     decisive = isinstance(node.op, ast.Or)
     for number, part in enumerate(node.values):
         if _truth(part, facts) is decisive:
