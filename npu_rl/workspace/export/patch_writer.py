@@ -48,7 +48,7 @@ def _written(trees: Trees, patch: SeriesPatch, header: bytes, options: PatchOpti
             what, where=error.where, why=f"{error.what}. {error.why or ''}", hint=error.hint
         ) from error
     if found != patch.after:
-        raise PatchError(what, why="It produces another tree when it is applied.")
+        raise PatchError(what, why="Applying it gives a different tree.")
     return text
 
 
