@@ -279,7 +279,8 @@ def test_entries_with_options_become_plain_patches(versions: Versions) -> None:
 
 def test_the_documented_json_has_the_keys_of_the_real_one(versions: Versions) -> None:
     page = (ROOT / "docs/patches.md").read_text(encoding="utf-8")
-    shown = json.loads(page.partition("`--json` prints this at a stop")[2].partition("```text\n")[2].partition("```")[0])
+    after = page.partition("`--json` prints this at a stop")[2]
+    shown = json.loads(after.partition("```text\n")[2].partition("```")[0])
     versions.keep("0001", "0006")
     real = json.loads(versions.port("--json").stdout)
     patch, (hunk,) = real["patches"][1], real["patches"][1]["hunks"]
