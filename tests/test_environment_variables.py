@@ -18,7 +18,14 @@ from tests.support import ROOT, ok, run_program
 
 NAMES = {variable.name for variable in VARIABLES}
 # Names that tests make up.
-MADE_UP = {"NPU_RL_FORGED", "NPU_RL_NOBODY", "NPU_RL_X", "NPU_RL_SURELY_UNSET", "NPU_RL_KV_CACH_REUSE", "NPU_RL_STOER"}
+MADE_UP = {
+    "NPU_RL_FORGED",
+    "NPU_RL_NOBODY",
+    "NPU_RL_X",
+    "NPU_RL_SURELY_UNSET",
+    "NPU_RL_KV_CACH_REUSE",
+    "NPU_RL_STOER",
+}
 _NAME = re.compile(r"\bNPU_RL_[A-Z][A-Z0-9_]*[A-Z0-9]\b")
 
 

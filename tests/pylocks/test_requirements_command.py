@@ -34,7 +34,9 @@ def test_the_other_format_is_the_file(tmp_path: Path) -> None:
 def test_a_host_that_the_manifest_has_not(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
     done = run_here(["requirements", "-m", "pai-megatron-deepseek-v3", "--machine", "aarch64"], env)
-    assert_told(done, "Unsupported host: Python 3.12 on aarch64", "Python 3.12 on x86_64", "--machine", code=2)
+    assert_told(
+        done, "Unsupported host: Python 3.12 on aarch64", "Python 3.12 on x86_64", "--machine", code=2
+    )
     done = run_here(["requirements", "-m", "today", "--format", "toml"], env)
     assert_told(done, "Unknown format", "pip, pylock", code=2)
 

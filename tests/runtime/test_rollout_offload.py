@@ -398,7 +398,9 @@ def test_a_weight_that_was_not_sent_is_named(left_out: str) -> None:
     sent = weights(llm.model)
     part = sent.pop(left_out)
     load(llm.model, sent)
-    with pytest.raises(RuntimeError, match=rf"^1 rollout weights were not loaded .*: {left_out.partition('#')[0]}\."):
+    with pytest.raises(
+        RuntimeError, match=rf"^1 rollout weights were not loaded .*: {left_out.partition('#')[0]}\."
+    ):
         llm.wake_up(tags=["kv_cache"])
     load(llm.model, {left_out: part})
     llm.wake_up(tags=["kv_cache"])
