@@ -7,7 +7,7 @@ import os
 import sys
 
 REHEARSAL_LEVELS = ("imports", "layout", "train", "rollout", "all", "quick")
-"""The values of --rehearse; Those of rehearsal/level_names.py, which few commands need."""
+"""The values of --rehearse, as in rehearsal/level_names.py, which few commands import."""
 
 _LIMIT = "It ran into a limit of this process (`ulimit -v`) or of this machine."
 

@@ -30,10 +30,7 @@ _REASONS = {
     errno.EDQUOT: ("The disk quota is used up", "Free some space, then run again."),
     errno.EACCES: ("No permission", _OWNER),
     errno.EPERM: ("No permission", _OWNER),
-    errno.EROFS: (
-        "The file system is read-only",
-        "Choose another folder; --workspace DIR sets a workspace's.",
-    ),
+    errno.EROFS: ("The file system is read-only", "Choose another folder, as with --workspace DIR."),
     errno.ENOTDIR: ("A file exists where a folder is needed", "Choose another folder."),
     errno.EEXIST: ("A file exists where a folder is needed", "Choose another folder."),
     errno.ELOOP: ("A path has a loop of symbolic links", "Choose another folder."),

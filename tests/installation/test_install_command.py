@@ -17,6 +17,7 @@ from npu_rl.training.run.host_check import examine
 from npu_rl.training.run.interpreter import Interpreter, require
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.packages.install_command import (
+    InstallPython,
     first_install_command,
     install_command,
     interrupted_line,
@@ -27,7 +28,7 @@ from npu_rl.workspace.packages.install_command import (
 def command(folder: Path, python: str, version: str, *, managed: bool = False) -> list[str]:
     setup = {"manifest": str(bundled_manifests()["quickstart"])}
     paths = WorkspacePaths(folder / "my work")
-    said = install_command(paths, setup, ">=3.11,<3.12", python, version, managed=managed)
+    said = install_command(paths, setup, InstallPython(python, version, ">=3.11,<3.12", managed=managed))
     assert "\n" not in said
     return shlex.split(said)
 
@@ -47,7 +48,9 @@ def test_before_there_is_a_workspace_the_command_makes_it(
 
     def said(python: str, version: str, *, managed: bool = False) -> list[str]:
         return shlex.split(
-            first_install_command("./my own.yaml", "==3.11.*", python, version, managed=managed)
+            first_install_command(
+                "./my own.yaml", InstallPython(python, version, "==3.11.*", managed=managed)
+            )
         )
 
     start = ["npu-rl", "setup", "--manifest", "./my own.yaml", "--install"]
@@ -80,7 +83,7 @@ def test_of_a_workspace_from_a_bundle_it_names_the_bundle(
     bundle.write_text("")
 
     def said(*, has_torch: bool = True) -> str:
-        return install_command(paths, setup, None, "/opt/python", "3.11.7", has_torch=has_torch)
+        return install_command(paths, setup, InstallPython("/opt/python", "3.11.7", has_torch=has_torch))
 
     assert "--bundle" not in said()
     keep_bundle(paths, bundle, "1" * 64)
@@ -145,7 +148,7 @@ def test_on_x86_64_it_names_the_index_of_torch_for_cpus_where_torch_is_missing(
     def said(python: str = "3.11.7", **words: bool) -> str:
         setup = {"manifest": str(bundled_manifests()["quickstart"])}
         paths = WorkspacePaths(tmp_path)
-        return install_command(paths, setup, ">=3.11,<3.12", "/opt/p", python, **words)
+        return install_command(paths, setup, InstallPython("/opt/p", python, ">=3.11,<3.12", **words))
 
     index = f"PIP_EXTRA_INDEX_URL={TORCH_FOR_CPUS} npu-rl setup "
     assert index in said(cpu_torch=True, has_torch=False)

@@ -25,7 +25,7 @@ from npu_rl.stack.sources.progress import Notify
 from npu_rl.training.host.training_python import TrainingPython, python_of
 from npu_rl.workspace.folder.receipt import bundled_manifest
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.packages.install_command import install_command
+from npu_rl.workspace.packages.install_command import InstallPython, install_command
 from npu_rl.workspace.verification.verify import Report
 
 _LOOK_LIMIT = 120.0  # seconds to look for every module; 3,000 of them take 0.5 s on a local disk
@@ -58,16 +58,15 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: No
     found = _interpreter(first, python)
     findings = [*_source_findings(rest, found.path)]
     manifest = bundled_manifest(report.receipt.setup) or str(report.receipt.setup.get("manifest", ""))
-    install = install_command(
-        paths,
-        report.receipt.setup,
-        lock.host.get("python"),
+    into = InstallPython(
         found.path,
         found.version,
+        lock.host.get("python"),
         managed=found.managed,
         cpu_torch=lock.device != "cuda",
         has_torch=found.first("torch") is not None,
-    ).replace("\n", "; ")
+    )
+    install = install_command(paths, report.receipt.setup, into).replace("\n", "; ")
     count, of_packages = package_findings(manifest, lock, found, str(first["python"]["machine"]), install)
     findings += of_packages
     places = changed_places(code, report.receipt)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from npu_rl.common import host_facts
 from npu_rl.common.errors import HostError, UsageError
@@ -141,20 +141,26 @@ def _install(manifest: str, stack: WantedStack, python: TrainingPython) -> str:
     """Return the command that installs a manifest's packages, into the workspace here if it is the manifest's."""
     from npu_rl.workspace.folder.discovery import find_workspace
     from npu_rl.workspace.folder.receipt import bundled_manifest, read_receipt
-    from npu_rl.workspace.packages.install_command import first_install_command, install_command
+    from npu_rl.workspace.packages.install_command import (
+        InstallPython,
+        first_install_command,
+        install_command,
+    )
 
-    facts: Any = {
-        "managed": python.managed,
-        "cpu_torch": stack.device != "cuda",
-        "has_torch": python.first("torch") is not None,
-    }
-    of_python = (stack.versions.get("python"), python.path, python.version)
+    into = InstallPython(
+        python.path,
+        python.version,
+        stack.versions.get("python"),
+        managed=python.managed,
+        cpu_torch=stack.device != "cuda",
+        has_torch=python.first("torch") is not None,
+    )
     paths = find_workspace(None)
     if paths is not None:
         setup = read_receipt(paths).setup
         if bundled_manifest(setup) == manifest.removeprefix("bundled:"):
-            return install_command(paths, setup, *of_python, **facts)
-    return first_install_command(manifest, *of_python, **facts)
+            return install_command(paths, setup, into)
+    return first_install_command(manifest, into)
 
 
 def _interpreter(given: str | None) -> str:

@@ -12,7 +12,7 @@ from npu_rl.training.run import interpreter
 from npu_rl.training.run.interpreter import Interpreter
 from npu_rl.workspace.folder.chosen_interpreter import choose
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.packages.install_command import bundle_of, install_command
+from npu_rl.workspace.packages.install_command import InstallPython, bundle_of, install_command
 from npu_rl.workspace.verification.verify import Report
 
 
@@ -46,10 +46,15 @@ def sufficient_interpreter(
 
 def installing(paths: WorkspacePaths, report: Report, found: Interpreter) -> str:
     """Return the command that installs a workspace's packages into an interpreter."""
-    version = ".".join(map(str, found.version))
-    setup, python = report.receipt.setup, report.lock.host.get("python")
-    torch = {"cpu_torch": report.lock.device != "cuda", "has_torch": found.has_torch}
-    return install_command(paths, setup, python, found.path, version, managed=found.managed, **torch)
+    into = InstallPython(
+        found.path,
+        ".".join(map(str, found.version)),
+        report.lock.host.get("python"),
+        managed=found.managed,
+        cpu_torch=report.lock.device != "cuda",
+        has_torch=found.has_torch,
+    )
+    return install_command(paths, report.receipt.setup, into)
 
 
 def _requirements(lock: Lock, rehearse: bool, root: Path) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,69 +24,74 @@ _KIND, _BUNDLE, _SUBJECT = "installation", "bundle", "workspace"
 _WHEELS = "WHEELS is a folder with the wheels of torch and what else the host brings."
 
 
-def install_command(
-    paths: WorkspacePaths,
-    setup: Mapping[str, Any],
-    host_python: str | None,
-    python: str,
-    version: str,
-    *,
-    managed: bool = False,
-    cpu_torch: bool = False,
-    has_torch: bool = True,
-) -> str:
+@dataclass(frozen=True)
+class InstallPython:
+    """The interpreter that a stack's packages are for.
+
+    Attributes:
+        path: The interpreter. One that does not fit gets an environment beside the workspace in its place.
+        version: Its version.
+        wanted: Versions of Python that the stack is for, as a range.
+        managed: Whether it belongs to the operating system.
+        cpu_torch: Whether the stack wants torch's build for CPUs, which torch_npu is made for.
+        has_torch: Whether it has torch already.
+    """
+
+    path: str
+    version: str
+    wanted: str | None = None
+    managed: bool = False
+    cpu_torch: bool = False
+    has_torch: bool = True
+
+    @property
+    def fits(self) -> bool:
+        """Whether packages may be installed into it."""
+        return _in_range(self.version, self.wanted) and not self.managed and _is_own(self.path)
+
+    @property
+    def lacks_torch(self) -> bool:
+        """Whether torch has to come with the packages."""
+        return not (self.fits and self.has_torch)
+
+    def index(self) -> str:
+        """Return the part of the command that names an index with torch, where it has to come from one."""
+        return _index_of_torch() if self.cpu_torch and self.lacks_torch else ""
+
+
+def install_command(paths: WorkspacePaths, setup: Mapping[str, Any], python: InstallPython) -> str:
     """Return the command that installs a workspace's packages. A second line explains NAME or WHEELS in it.
 
     For a workspace from a bundle with packages, the command names that bundle and no index.
 
     Args:
         setup: That of its receipt.
-        host_python: Versions of Python that the stack is for, as a range.
-        python: The interpreter. One of another version gets an environment beside the workspace in its place.
-        version: Its version.
-        managed: Whether it belongs to the operating system.
-        cpu_torch: Whether the stack wants torch's build for CPUs, which torch_npu is made for.
-        has_torch: Whether the interpreter has torch already.
     """
-    fits = _in_range(version, host_python) and not managed and _is_own(python)
-    words = ["--install", *_target(fits, python, paths.root)]
-    lacks_torch = not (fits and has_torch)
+    words = ["--install", *_target(python, paths.root)]
     bundle = bundle_of(paths, setup)
     if bundle is not None:
         words = ["--bundle", shlex.quote(str(bundle)), *words]
-        if lacks_torch:
+        if python.lacks_torch:
             return f"{setup_hint(paths, setup, *words, '--wheels WHEELS')}\n{_WHEELS}"
         return setup_hint(paths, setup, *words)
-    index = _index_of_torch() if cpu_torch and lacks_torch else ""
-    return before_install() + index + setup_hint(paths, setup, *words)
+    return before_install() + python.index() + setup_hint(paths, setup, *words)
 
 
-def first_install_command(
-    manifest: str,
-    host_python: str | None,
-    python: str,
-    version: str,
-    *,
-    managed: bool = False,
-    cpu_torch: bool = False,
-    has_torch: bool = True,
-) -> str:
+def first_install_command(manifest: str, python: InstallPython) -> str:
     """Return the command that sets up a manifest's stack here and installs its packages.
 
     Args:
-        manifest: As the user named it. The others are those of `install_command`.
+        manifest: As the user named it.
     """
-    fits = _in_range(version, host_python) and not managed and _is_own(python)
-    index = _index_of_torch() if cpu_torch and not (fits and has_torch) else ""
     words = ["npu-rl setup --manifest", shlex.quote(manifest), "--install"]
-    words += _target(fits, python, Path(DEFAULT_NAME).absolute())
-    return before_install() + index + " ".join(words)
+    words += _target(python, Path(DEFAULT_NAME).absolute())
+    return before_install() + python.index() + " ".join(words)
 
 
-def _target(fits: bool, python: str, workspace: Path) -> tuple[str, str]:
+def _target(python: InstallPython, workspace: Path) -> tuple[str, str]:
     """Return the option that names the interpreter, or else an environment beside the workspace."""
-    if fits:
-        return "--python", shlex.quote(python)
+    if python.fits:
+        return "--python", shlex.quote(python.path)
     return "--venv", shlex.quote(str(workspace.with_name(f"{workspace.name}-python")))
 
 
