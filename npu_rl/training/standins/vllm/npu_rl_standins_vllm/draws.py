@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from npu_rl_standins.used import count
 
-_GREEDY = 1e-5  # below it vLLM takes the likeliest token
+GREEDY = 1e-5  # below it vLLM takes the likeliest token
 _ROUNDING = 1e-3
 
 
@@ -45,7 +45,7 @@ def install_in(module: Any) -> None:
 
 def over_temperature(logits: torch.Tensor, temperature: torch.Tensor) -> torch.Tensor:
     """Return the logits (requests, vocabulary) over each request's temperature; those of greedy ones as they are."""
-    by = torch.where(temperature < _GREEDY, torch.ones_like(temperature), temperature)
+    by = torch.where(temperature < GREEDY, torch.ones_like(temperature), temperature)
     return logits.detach().float() / by[:, None]
 
 
@@ -55,7 +55,7 @@ def require_scaled(given: torch.Tensor, wanted: torch.Tensor, metadata: Any) -> 
     Raises:
         DrawError: If they aren't those of the model over the temperature.
     """
-    kept = torch.isfinite(given) & torch.isfinite(wanted) & (metadata.temperature >= _GREEDY)[:, None]
+    kept = torch.isfinite(given) & torch.isfinite(wanted) & (metadata.temperature >= GREEDY)[:, None]
     apart = torch.where(kept, (given.float() - wanted).abs(), torch.zeros_like(wanted))
     limit = _ROUNDING * wanted.nan_to_num(posinf=0.0, neginf=0.0).abs().amax(-1).clamp(min=1)
     wrong = (apart.amax(-1) > limit).nonzero()
@@ -73,9 +73,11 @@ def require_allowed(drawn: torch.Tensor, wanted: torch.Tensor, metadata: Any) ->
     Raises:
         DrawError: If one isn't.
     """
+    if metadata.top_k is None and metadata.top_p is None:
+        return
     own = wanted.gather(-1, drawn.long()[:, None])
     above = wanted > own
-    for row in (metadata.temperature >= _GREEDY).nonzero().flatten().tolist():
+    for row in (metadata.temperature >= GREEDY).nonzero().flatten().tolist():
         better = int(above[row].sum())
         most = wanted.shape[-1] if metadata.top_k is None else int(metadata.top_k[row])
         if better >= most:

@@ -11,9 +11,8 @@ from typing import Any
 import torch
 from npu_rl_standins.used import count
 
+from .draws import over_temperature
 from .noise import record_noise
-
-_GREEDY = 1e-5  # below it vLLM takes the likeliest token
 
 
 def install_in(module: Any) -> None:
@@ -42,5 +41,4 @@ def scaled(logits: torch.Tensor, temperature: torch.Tensor | None) -> torch.Tens
     if temperature is None or bool((temperature == 1).all()):
         return logits
     count("vllm.log_probs_at_temperature")
-    by = torch.where(temperature < _GREEDY, torch.ones_like(temperature), temperature)
-    return logits.float() / by[:, None]
+    return over_temperature(logits, temperature)
