@@ -219,6 +219,24 @@ def test_a_step_is_one_line_of_the_table_at_any_width(columns: int, monkeypatch:
     assert any(line.startswith("3 times, last: Step 3: ") for line in lines)
 
 
+@pytest.mark.parametrize(("columns", "dies"), [(80, 1), (80, 2), (100, 1), (110, 2)])
+def test_no_figure_of_a_step_is_cut_off(columns: int, dies: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The figures are those of the published DeepSeek-R1-Zero run, whose phases do not all fit."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    stream = io.StringIO()
+    screen = LiveScreen(stream, dies_per_card=dies)
+    phases = {"gen": 495.5, "reshard": 67.6, "old_log_prob": 134.2, "ref": 117.3, "update_actor": 495.2}
+    data = {
+        **{"critic/score/mean": 0.5134, "response_length/mean": 2553.0, "timing_s/step": 1338.0},
+        **{"perf/throughput": 62.9, **{f"timing_s/{name}": value for name, value in phases.items()}},
+    }
+    screen.step(27, 200, data, 99999.0)
+    screen.close()
+    (row,) = (line for line in stream.getvalue().splitlines() if line.startswith("27/200"))
+    assert "…" not in stream.getvalue() and len(row) <= columns
+    assert row.split()[:4] == ["27/200", "0.513", "2553.0", "1338"]
+
+
 # -- the curve -----------------------------------------------------------------------------------------
 
 

@@ -251,7 +251,7 @@ class LiveScreen:
         used = sum(max(len(title), *map(len, cells)) + 1 for title, cells in columns)
         split = [row.shown_split(self._console.width - used) for row in self._rows]
         columns.insert(4, ("split", split))
-        table = Table(box=None, pad_edge=False)
+        table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))  # one column between two, as counted
         for title, _ in columns:
             table.add_column(title, justify="left" if title == "split" else "right", no_wrap=True)
         for cells in zip(*(cells for _, cells in columns), strict=True):
