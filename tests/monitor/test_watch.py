@@ -271,5 +271,18 @@ def test_slow_changes_are_compared_with_the_steps_before_a_resumption() -> None:
     assert not any(feed(fresh, *steps[30:]))
 
 
+def test_a_resumed_run_that_has_reached_its_goal_may_be_sure_of_itself() -> None:
+    """Its reward stays where it is, as in the steps before, which raised no alarm either."""
+    steps = [
+        {"actor/entropy": 2 * 0.97**step, **score(0.86 + 0.02 * math.sin(step), 0.0, 1.0)}
+        for step in range(100)
+    ]
+    limits = Limits(constant_steps=None, goal=0.8)
+    assert not any(feed(Watch(limits), *steps))
+    watch = Watch(limits)
+    watch.go_on_from([Point(step, 0.0, data) for step, data in enumerate(steps[:85], 1)])
+    assert not any(feed(watch, *steps[85:]))
+
+
 def test_an_entropy_that_was_none_at_first_does_not_collapse() -> None:
     assert not any(feed(Watch(Limits(constant_steps=None)), *entropies(*[0.0] * 40)))

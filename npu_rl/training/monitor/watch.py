@@ -97,21 +97,25 @@ class Watch:
         """Take over the steps before a resumption, with which slow changes are compared; they raise no alarm."""
         for point in points:
             self._difference_trend.take(point.data)
-            if reward(point.data) is not None:
-                self._entropy_trend.take(point.data, learnt=False)
+            value = reward(point.data)
+            if value is not None:
+                self._entropy_trend.take(point.data, self._has_learnt(value))
 
     def point(self, step: int, data: Mapping[str, float]) -> list[Alarm]:
         """Check the metrics of a step."""
         alarms = [self._nan(step, data), self._transfer(step, data), self._rising_difference(step, data)]
         value = reward(data)
         if value is not None and math.isfinite(value):
-            learnt = self._limits.goal is not None and value >= self._limits.goal
+            learnt = self._has_learnt(value)
             alarms += [
                 self._entropy_collapse(step, data, learnt),
                 self._constant(step, data, value, learnt),
                 self._empty_answers(step, data, value, learnt),
             ]
         return [replace(alarm, step=step) for alarm in alarms if alarm is not None]
+
+    def _has_learnt(self, value: float) -> bool:
+        return self._limits.goal is not None and value >= self._limits.goal
 
     def _nan(self, step: int, data: Mapping[str, float]) -> Alarm | None:
         judged = self._transfer_limit(data) is not None  # then NaN is an alarm of its own there
