@@ -15,13 +15,16 @@ from npu_rl.common.errors import HostError
 from npu_rl.common.process import processes_of
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.rehearsal.scale_recipe import scale_recipe
+from npu_rl.training.browse.run_page import RunPage
 from npu_rl.training.monitor.metrics import rewards
 from npu_rl.training.monitor.screen import PlainScreen
+from npu_rl.training.record.recorded_run import recorded_run
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.temporary_folders import remaining_folders
 from npu_rl.training.run.begin_run import new_record
 from npu_rl.training.run.recorded_facts import run_facts
 from npu_rl.training.run.train import RunFailed, run_attempt
+from tests.browse.recorded import checkpoint
 from tests.training.fake_run import FakeRun
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
@@ -77,17 +80,26 @@ def test_ray_is_not_started_a_third_time_nor_once_it_was_up(tmp_path: Path, opti
     assert ended(tmp_path) == (1, 1)
 
 
-def test_the_record_has_the_exit_code_of_a_goal_that_was_missed(tmp_path: Path) -> None:
+def test_a_run_that_missed_its_goal_has_failed_with_that_reason(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="below the goal"):
         FakeRun(tmp_path).train(["steps=5"], ["reward.goal=0.9"])
     assert ended(tmp_path) == (1, 0)
     (attempt,) = RunRecord.open(tmp_path / "runs", "demo").attempts
-    assert (attempt.outcome, attempt.code) == ("done", 1)
+    assert (attempt.outcome, attempt.code) == ("failed", 1)
+    page = RunPage(recorded_run(tmp_path / "runs", "demo"))
+    assert page.run.state == "failed" and page.failure is not None
+    assert "below the goal of 0.9" in page.failure.cause and "metrics.jsonl" in page.failure.where
 
 
-def test_a_trainer_that_ends_early_has_not_done_its_steps(tmp_path: Path) -> None:
+def test_a_trainer_that_ends_early_has_failed_and_can_go_on(tmp_path: Path) -> None:
     with pytest.raises(RunFailed, match="after step 3 of 5"):
         FakeRun(tmp_path).train(["steps=3"])
+    checkpoint(RunRecord.open(tmp_path / "runs", "demo"), 2)
+    page = RunPage(recorded_run(tmp_path / "runs", "demo"))
+    assert page.run.state == "failed" and page.failure is not None
+    assert page.failure.cause.startswith("The trainer ended by itself after step 3 of 5")
+    assert any("--resume" in line for line in page.next)
+    assert not any("weights export" in line for line in page.next)
 
 
 def test_a_driver_that_can_not_be_started_is_a_failed_attempt(tmp_path: Path) -> None:

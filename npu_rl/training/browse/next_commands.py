@@ -83,7 +83,7 @@ def _commands(run: RecordedRun, given: str) -> Iterator[tuple[str, str]]:
         yield f"npu-rl report {name}", "its report as one HTML file"
     if run.sample_files():
         yield f"npu-rl runs samples {name} --order worst", "its responses of the lowest reward"
-    if step is not None and run.state == "done":
+    if step is not None and (run.state == "done" or (run.state == "failed" and not unfinished)):
         yield f"npu-rl weights export {name} {shlex.quote(run.name + '-hf')}", f"its model of step {step}"
     if run.state in ("failed", "killed", "stopped", NEW) and step is None:
         yield f"npu-rl runs rm {name}", "remove it: it has no checkpoint"

@@ -15,7 +15,7 @@ from typing import Any
 
 from npu_rl.common.bounded import NO_FILE, read_json
 from npu_rl.common.disk import disk_errors, private, write_atomically
-from npu_rl.common.errors import error_texts
+from npu_rl.common.errors import NpuRlError, error_texts
 from npu_rl.common.masking import Secrets, masked_text
 from npu_rl.training.monitor.metrics import read_metrics
 from npu_rl.training.record.record_masking import mask_files
@@ -166,7 +166,7 @@ class Attempt:
             first_step, last_step: By default those of metrics.jsonl.
             signal: The signal that npu-rl received.
             ended: Seconds since the epoch, by default now.
-            error: What ended it before the trainer was started, which no log has.
+            error: What ended it, if no log has that.
         """
         if outcome not in OUTCOMES:
             raise ValueError(f"{outcome!r} is not one of {', '.join(OUTCOMES)}")
@@ -182,12 +182,17 @@ class Attempt:
         finally:
             self._run_lock.close()
 
-    def correct_code(self, code: int) -> None:
-        """Record another exit code of the command: its result was judged after the attempt's end."""
-        if self.code != code:
-            self.code = code
-            path = self.folder / "end.json"
-            write_json(path, {**read_json(path), "code": code})
+    def fall_short(self, error: NpuRlError) -> None:
+        """Record that an ended attempt failed: the trainer reported success, but its result is not the recipe's.
+
+        The exit code of the command is then the error's. An attempt that failed or was stopped keeps its outcome.
+        """
+        path = self.folder / "end.json"
+        changed: dict[str, Any] = {"code": error.exit_code}
+        if self.outcome == "done":
+            changed |= {"outcome": "failed", "error": recorded_error(error, self.secrets)}
+        self.outcome, self.code = changed.get("outcome", self.outcome), error.exit_code
+        write_json(path, {**read_json(path), **changed})
 
     def _end(self) -> dict[str, Any]:
         return {

@@ -56,11 +56,8 @@ class RunStopped(NpuRlError):
             named: Whether the user chose it.
         """
         every = recipe.checkpoint.every
-        step = record.latest_checkpoint if can_resume(recipe) else None
-        if step is not None:
-            why, its_name = None, f" and name={record.name}" if free_name else ""
-            hint = f"Continue from its checkpoint of step {step}: the same command with --resume{its_name}"
-        else:
+        why, hint = None, _resume_hint(record, recipe, free_name)
+        if hint is None:
             why = f"It has no checkpoint to resume from: {no_checkpoint_reason(record, recipe)}"
             hint = (
                 "The same command runs it again, under the next free name"
@@ -71,6 +68,14 @@ class RunStopped(NpuRlError):
         what = "Stopped. No process of this run is left"
         super().__init__(what, where=str(record.folder), why=why, hint=hint)
         self.exit_code = 128 + number
+
+
+def _resume_hint(record: RunRecord, recipe: Recipe, free_name: bool) -> str | None:
+    step = record.latest_checkpoint if can_resume(recipe) else None
+    if step is None:
+        return None
+    its_name = f" and name={record.name}" if free_name else ""
+    return f"Continue from its checkpoint of step {step}: the same command with --resume{its_name}"
 
 
 class RunFailed(NpuRlError):
@@ -224,7 +229,7 @@ def run_attempt(
         return _result(prepared, record, attempt, ended)
     except RunFailed as failed:
         failed.points = tuple(record.curve())
-        attempt.correct_code(failed.exit_code)
+        attempt.fall_short(failed)
         raise
 
 
@@ -304,6 +309,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
             f"The trainer ended by itself after step {points[-1].step if points else 0} of {prepared.recipe.steps}",
             where=str(attempt.driver_log),
             why="It reported success (exit status 0).",
+            hint=_resume_hint(record, prepared.recipe, prepared.loaded.free_name),
         )
     goal = prepared.recipe.reward.goal
     if goal is not None and (final is None or final < goal):
