@@ -37,18 +37,19 @@ def list_runs(
     shown = [run for run in found if rehearsals or not run.fact("rehearsal")]
     left_out = len(found) - len(shown)
     if json:
+        rows = read_rows(shown, run_row, errors)
         print_json(
             {
                 "folder": str(root),
-                "runs": read_rows(shown, run_row),
+                "runs": rows,
                 "rehearsals_left_out": left_out,
                 "unreadable": [str(error.where) for error in errors],
             }
         )
         return
-    if shown:
-        say_table(HEADS, read_rows(shown, row_cells), least_needed=("tree", "recipe", "nodes"))
-    else:
+    if cells := read_rows(shown, row_cells, errors):
+        say_table(HEADS, cells, least_needed=("tree", "recipe", "nodes"))
+    elif not errors:
         tell(f"No runs in {root}; `npu-rl train RECIPE` begins one.")
     for error in errors:
         tell(f"Unreadable: {error.where}: {error.why}")

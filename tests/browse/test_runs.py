@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,6 +105,28 @@ def test_a_run_that_ends_while_it_is_read_was_running(runs: Runs) -> None:
 
     assert recorded_run(runs.root, "demo", Ends()).state == "running"
     assert recorded_run(runs.root, "demo").state == "done"
+
+
+def test_files_that_can_not_be_read_hide_no_other_run(runs: Runs) -> None:
+    """As another user's, or on a failing disk; the name is too long for any file system, for root as well."""
+    for name in ("fine", "half", "locked"):
+        run(runs.root, name)
+    for file in ("half/attempts/1/metrics.jsonl", "locked/run.json"):
+        (runs.root / file).unlink()
+        (runs.root / file).symlink_to("x" * 300)
+    done = runs("list")
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["fine", "half"]
+    assert "1 file unreadable" in done.stdout
+    assert f"Unreadable: {runs.root}/locked/run.json: File name too long" in done.stderr
+    assert runs.json("list")["unreadable"] == [str(runs.root / "locked/run.json")]
+    assert "metrics.jsonl: File name too long" in runs("show", "half").stdout
+    assert (
+        run_here(["report", "half", "-o", str(runs.folder / "r.html")], runs.env, runs.folder).returncode == 0
+    )
+    assert "metrics.jsonl: File name too long" in (runs.folder / "r.html").read_text()
+    for name in ("fine", "half"):
+        shutil.rmtree(runs.root / name)
+    assert "No runs in" not in runs("list").stderr
 
 
 def test_an_empty_folder(runs: Runs) -> None:

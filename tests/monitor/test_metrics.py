@@ -213,6 +213,12 @@ def test_a_validation_at_the_step_it_went_on_from_keeps_that_steps_numbers(tmp_p
     assert [point.data for point in curve(tmp_path)] == [{"r": 0.4}, {"r": 0.5, "val": 0.9}, {"r": 0.6}]
 
 
+def test_a_step_that_was_trained_again_has_the_later_numbers_alone(tmp_path: Path) -> None:
+    attempt(tmp_path, 1, {4: {"r": 0.4, "timing_s/step": 2.0, "only/here": 1.0}, 5: {"r": 0.5}})
+    attempt(tmp_path, 2, {4: {"r": 0.44, "timing_s/step": 2.0}})
+    assert [point.data for point in curve(tmp_path)] == [{"r": 0.44, "timing_s/step": 2.0}]
+
+
 def test_attempts_are_joined_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     for number in (10, 9, 2):
         attempt(tmp_path, number, {1: {"r": float(number)}})

@@ -6,10 +6,11 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from npu_rl.common.errors import NpuRlError
 from npu_rl.common.printable import counted
 from npu_rl.training.monitor.screen import clock
 from npu_rl.training.record.recorded_run import RecordedRun
-from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
+from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed, unreadable_run
 
 Row = TypeVar("Row")
 HEADS = ("run", "state", "recipe", "tree", "steps", "reward", "time", "nodes", "note")
@@ -38,12 +39,21 @@ def run_row(run: RecordedRun) -> dict[str, Any]:
     }
 
 
-def read_rows(runs: Iterable[RecordedRun], row: Callable[[RecordedRun], Row]) -> list[Row]:
-    """Return the rows of some runs by `run_row` or `row_cells`, without runs that were removed meanwhile."""
+def read_rows(
+    runs: Iterable[RecordedRun], row: Callable[[RecordedRun], Row], errors: list[NpuRlError]
+) -> list[Row]:
+    """Return the rows of some runs by `run_row` or `row_cells`, without runs that were removed meanwhile.
+
+    Args:
+        errors: Gets the error of each run of which a file can't be read.
+    """
     found = []
     for run in runs:
-        with contextlib.suppress(NoSuchRun), removal_noticed(run.folder):
-            found.append(row(run))
+        try:
+            with contextlib.suppress(NoSuchRun), removal_noticed(run.folder):
+                found.append(row(run))
+        except (NpuRlError, OSError) as error:
+            errors.append(unreadable_run(run.folder, error))
     return found
 
 

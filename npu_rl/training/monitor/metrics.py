@@ -184,32 +184,49 @@ def _point(line: bytes) -> Point | None:
         return None
 
 
-def curve(run: Path) -> list[Point]:
+def curve(run: Path, *, readable_only: bool = False) -> list[Point]:
     """Return the metrics of a run by step, merged over its attempts.
 
-    An attempt that continued from a checkpoint replaces the steps of earlier attempts from its first step on,
-    since those are not in the model. For that first step the values of both are merged, the later ones taking
-    precedence, because a resumed trainer may only validate there.
+    An attempt that continued from a checkpoint replaces the steps of earlier attempts, since those are not in the
+    model: those from `replaced_from` on. If it only validated in the step before, the values of both are merged, the
+    later ones taking precedence.
 
     Args:
         run: The run's folder.
+        readable_only: Leave out attempts whose metrics this user can't read, instead of raising OSError.
     """
-    folders = (run / "attempts").glob("*/metrics.jsonl")
-    numbered = [(int(path.parent.name), path) for path in folders if path.parent.name.isdigit()]
+    folders = (run / "attempts").glob("*")
+    numbered = [(int(folder.name), folder / "metrics.jsonl") for folder in folders if folder.name.isdigit()]
     joined: dict[int, Point] = {}
     values = 0
     for _, path in sorted(numbered):
-        points = read_metrics(path)
+        try:
+            points = read_metrics(path)
+        except OSError:
+            if not readable_only:
+                raise
+            continue
         if not points:
             continue
-        first = min(point.step for point in points)
-        joined = {step: point for step, point in joined.items() if step <= first}
+        replaced = replaced_from(points)
+        joined = {step: point for step, point in joined.items() if step < replaced}
         for point in points:
             values = _counted(values, point, path)
             before = joined.get(point.step)
             merged = {**before.data, **point.data} if before else point.data
             joined[point.step] = Point(point.step, point.time, merged)
     return [joined[step] for step in sorted(joined)]
+
+
+def replaced_from(points: Sequence[Point]) -> int:
+    """Return the first step of earlier attempts that an attempt with these points, at least one, replaces.
+
+    It is the attempt's first step, or the one after it if the trainer did not train there: a resumed one may begin
+    with a validation of the step that it resumes from.
+    """
+    first = min(point.step for point in points)
+    trained = any(seconds(point.data) is not None for point in points if point.step == first)
+    return first if trained else first + 1
 
 
 # -- what the numbers mean -----------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import NO_FILE, parse_json, read_file, read_json
+from npu_rl.common.bounded import NO_FILE, open_file, parse_json, read_file, read_json
 from npu_rl.training.monitor.metrics import Point, read_metrics
 from npu_rl.training.record.attempt import Attempt, seconds_of
 
@@ -86,14 +86,17 @@ class RecordedAttempt:
 
     @cached_property
     def error(self) -> dict[str, Any]:
-        """The error that ended it before the trainer was started (what, where, why, hint); empty of others."""
+        """The error that no log has (what, where, why, hint), such as a missed goal; empty of others."""
         found = optional_object(self.folder / "end.json").get("error")
         return found if isinstance(found, dict) else {}
 
     @cached_property
     def points(self) -> list[Point]:
-        """The attempt's metrics in order, including steps that a later attempt repeated."""
-        return read_metrics(self.folder / "metrics.jsonl")
+        """The attempt's metrics in order, including steps that a later attempt repeated; empty if unreadable."""
+        try:
+            return read_metrics(self.folder / "metrics.jsonl")
+        except OSError:
+            return []
 
     @cached_property
     def environment(self) -> dict[str, str]:
@@ -136,6 +139,7 @@ def recorded_attempt(attempt: Attempt, missing: list[str]) -> RecordedAttempt:
     command = _recorded(folder / "command.json", missing)
     host = _recorded(folder / "host.json", missing)
     end = optional_object(folder / "end.json")
+    _check_optional(folder / "metrics.jsonl", missing)
     nodes = optional_object(folder / "nodes.json").get("nodes")
     words = command.get("command")
     signal = end.get("signal")
@@ -166,6 +170,15 @@ def _recorded(path: Path, missing: list[str]) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         missing.append(f"{path}: {unreadable(error)}")
     return {}
+
+
+def _check_optional(path: Path, missing: list[str]) -> None:
+    """Report a file as a problem that is there and can't be read."""
+    try:
+        open_file(path).close()
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            missing.append(f"{path}: {unreadable(error)}")
 
 
 def optional_object(path: Path) -> dict[str, Any]:

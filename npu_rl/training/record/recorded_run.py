@@ -6,6 +6,7 @@ named in `missing`, and the rest is shown.
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
 from collections.abc import Mapping, Sequence
@@ -14,10 +15,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import parse_yaml, read_file
+from npu_rl.common.bounded import NO_FILE, parse_yaml, read_file
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.yaml_documents.file_digests import BUNDLED
-from npu_rl.training.monitor.metrics import Point, last_points, rewards, seconds
+from npu_rl.training.monitor.metrics import Point, curve, last_points, rewards, seconds
 from npu_rl.training.record.attempt import LARGEST_RECIPE
 from npu_rl.training.record.marked_processes import marked_processes
 from npu_rl.training.record.recorded_attempt import (
@@ -29,7 +30,7 @@ from npu_rl.training.record.recorded_attempt import (
     unreadable,
 )
 from npu_rl.training.record.rehearsal_end import rehearsal_state
-from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed
+from npu_rl.training.record.run_errors import NoSuchRun, removal_noticed, unreadable_run
 from npu_rl.training.record.run_lock import has_lock
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.samples import sample_steps
@@ -185,15 +186,15 @@ class RecordedRun:
     @cached_property
     def points(self) -> list[Point]:
         """Metrics of all attempts by step. A resumed attempt replaces the steps that it repeats."""
-        return self.record.curve()
+        return curve(self.folder, readable_only=True)
 
     @cached_property
     def latest(self) -> list[Point]:
         """Only the last logged steps, read from the end of the last attempt that has any."""
         for attempt in reversed(self.attempts):
-            found = last_points(attempt.folder / "metrics.jsonl")
-            if found:
-                return found
+            with contextlib.suppress(OSError):  # named in `missing`
+                if found := last_points(attempt.folder / "metrics.jsonl"):
+                    return found
         return []
 
     @property
@@ -296,17 +297,24 @@ def recorded_runs(root: Path) -> tuple[list[RecordedRun], list[NpuRlError]]:
     processes = marked_processes()
     found: list[RecordedRun] = []
     errors: list[NpuRlError] = []
-    for path in sorted(root.glob("*/run.json")):
-        if path.parent.name.startswith("."):
-            continue
+    for folder in _folders(root):
         try:
-            found.append(recorded_run(root, path.parent.name, processes))
+            found.append(recorded_run(root, folder.name, processes))
         except NoSuchRun:
             continue
-        except NpuRlError as error:
-            error.where = error.where or str(path.parent)
-            errors.append(error)
+        except (NpuRlError, OSError) as error:
+            errors.append(unreadable_run(folder, error))
     return sorted(found, key=lambda run: (run.fact("created") or "", run.name)), errors
+
+
+def _folders(root: Path) -> list[Path]:
+    """Return the folders that may be runs. `glob` would leave out what this user may not read."""
+    try:
+        return sorted(path for path in root.iterdir() if not path.name.startswith(".") and path.is_dir())
+    except OSError as error:
+        if error.errno in NO_FILE:
+            return []
+        raise
 
 
 def _first_trained(points: Sequence[Point]) -> int:

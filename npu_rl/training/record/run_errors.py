@@ -96,6 +96,15 @@ def name_taken_error(folder: Path, name: str) -> RunNameTaken:
     return exists_error(name, folder, None)  # another command began it at this moment
 
 
+def unreadable_run(folder: Path, error: NpuRlError | OSError) -> NpuRlError:
+    """Return the error for a run of which a file can't be read, with the file as its place."""
+    if isinstance(error, OSError):
+        place = str(error.filename or folder)
+        return NpuRlError(f"Run {folder.name} can't be read", where=place, why=error.strerror or str(error))
+    error.where = error.where or str(folder)
+    return error
+
+
 def no_such_run(root: Path, name: str) -> NoSuchRun:
     """Return the error for a run that is missing from a folder of runs."""
     known = sorted(path.parent.name for path in root.glob("*/run.json"))

@@ -9,7 +9,7 @@ from typing import Any
 
 from npu_rl.common.masking import Secrets, masked_data, masked_text
 from npu_rl.training.browse.run_page import FailureCause, RunPage
-from npu_rl.training.monitor.metrics import Point
+from npu_rl.training.monitor.metrics import Point, replaced_from
 from npu_rl.training.record.recorded_attempt import RecordedAlarm, RecordedAttempt
 from npu_rl.training.record.recorded_run import NEW, UNKNOWN, RecordedRun
 from npu_rl.training.report.report_samples import SampledStep, sampled_steps
@@ -24,7 +24,7 @@ class ReportedAttempt:
 
     Attributes:
         steps: First and last step of its metrics.
-        left_out: First and last of its steps beyond the one from which a later attempt went on.
+        left_out: First and last of its steps that later attempts replaced.
     """
 
     recorded: RecordedAttempt
@@ -217,14 +217,13 @@ def _state(run: RecordedRun) -> str:
 
 def _attempts(run: RecordedRun, masking: _Masking) -> tuple[ReportedAttempt, ...]:
     """Return the attempts, each with the steps that later ones replaced (as in `metrics.curve`)."""
-    spans = [_span(attempt) for attempt in run.attempts]
     found = []
     for index, attempt in enumerate(run.attempts):
-        steps = spans[index]
-        again = min((span[0] for span in spans[index + 1 :] if span), default=None)
-        left_out = (
-            (max(again + 1, steps[0]), steps[1]) if steps and again is not None and again < steps[1] else None
-        )
+        steps = _span(attempt)
+        later = [replaced_from(one.points) for one in run.attempts[index + 1 :] if one.points]
+        left_out = None
+        if steps and later and min(later) <= steps[1]:
+            left_out = (max(min(later), steps[0]), steps[1])
         place = f"attempts/{attempt.number}"
         found.append(
             ReportedAttempt(
