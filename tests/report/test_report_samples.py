@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from npu_rl.common.masking import Secrets
 from npu_rl.common.printable import printable
-from npu_rl.training.report.report_samples import cut
+from npu_rl.training.record.recorded_run import recorded_run
+from npu_rl.training.report.report_samples import cut, sampled_steps
 from npu_rl.training.report.write_report import ReportRequest, write_report
 from tests.report.made_run import made_attempt, made_record, write_samples
 
@@ -29,6 +31,17 @@ def test_a_page_is_small_whatever_its_samples_are(tmp_path: Path, character: str
     write_report(ReportRequest((tmp_path, "demo"), output))
     assert output.stat().st_size < 5 << 19  # of 3 MB, with room for charts and alarms
     assert "characters left out" in output.read_text()
+
+
+def test_a_long_line_is_one_sample_and_what_is_beyond_the_limit_is_left_out(tmp_path: Path) -> None:
+    record = made_record(tmp_path)
+    made_attempt(record, [1, 2])
+    row = {"input": "q", "output": "a" * (5 << 20), "score": 1.0}
+    write_samples(record, 1, [row])
+    write_samples(record, 2, [row, {**row, "score": 2.0}])
+    first, second = sampled_steps(recorded_run(tmp_path, "demo"), Secrets())
+    assert (first.responses, first.unread, first.whole) == (1, 0, True)
+    assert (second.responses, second.unread, second.whole) == (1, 0, False)
 
 
 @given(st.text(st.sampled_from('ab"\n\x00\u202e\U000e0041中'), max_size=4000), st.integers(0, 3))

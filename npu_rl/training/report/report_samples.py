@@ -20,7 +20,6 @@ from npu_rl.training.report.markup import written_length
 
 MOST_STEPS = 10  # of a kind: responses of training, and of validations
 _MOST_READ = 1 << 23  # bytes of a step's file; one of 8,192 responses has some 100 MB
-_LONGEST_LINE = 1 << 22  # bytes
 _HEAD, _TAIL = 2000, 1000  # characters of a long text as written into the page
 
 
@@ -121,13 +120,14 @@ def _lines(path: Path) -> Iterator[bytes | None]:
     """Yield the lines of a file, followed by None if the file is longer than the limit."""
     with open_file(path) as file:
         left = _MOST_READ
-        while line := file.readline(_LONGEST_LINE):
+        while line := file.readline(left):
             left -= len(line)
-            yield line
-            if left <= 0:
-                if file.read(1):
-                    yield None
+            if left == 0 and not line.endswith(b"\n"):
+                yield None  # the line goes on beyond the limit
                 return
+            yield line
+        if file.read(1):
+            yield None
 
 
 def _row(line: bytes, secrets: Secrets) -> ReportedSample | None:
