@@ -85,7 +85,8 @@ def say_table(
     Args:
         heads: The names of the columns.
         rows: The cells.
-        least_needed: Columns that a narrow terminal leaves out, in this order, before cells are folded.
+        least_needed: Columns that a narrow terminal leaves out, as few as possible and the first ones first, before
+            cells are folded.
     """
     import shutil
     from io import StringIO
@@ -95,8 +96,10 @@ def say_table(
     from rich.text import Text
 
     rows = list(rows)
+    left_out: Sequence[str] = ()
     if sys.stdout.isatty():
-        heads, rows = _narrowed(heads, rows, least_needed, shutil.get_terminal_size().columns)
+        left_out = _too_wide(heads, rows, least_needed, shutil.get_terminal_size().columns)
+        heads, rows = _without(heads, rows, left_out)
     table = Table(box=None, pad_edge=False, header_style="")
     for head in heads:
         table.add_column(head, overflow="fold")
@@ -106,18 +109,29 @@ def say_table(
     width = None if sys.stdout.isatty() else 10_000
     Console(file=out, width=width, color_system=None, highlight=False).print(table)
     say_text("".join(f"{line.rstrip()}\n" for line in out.getvalue().splitlines()))
+    if left_out:
+        tell(f"Left out, as the terminal is too narrow: {', '.join(left_out)}")
 
 
-def _narrowed(
+def _too_wide(
     heads: Sequence[str], rows: list[Sequence[str]], least_needed: Sequence[str], width: int
+) -> Sequence[str]:
+    """Return the columns of `least_needed` without which the table fits a width: as few as possible, else all."""
+    from itertools import combinations
+
+    for count in range(len(least_needed) + 1):
+        for names in combinations(least_needed, count):
+            kept, cells = _without(heads, rows, names)
+            if sum(max(map(len, column)) + 2 for column in zip(kept, *cells, strict=True)) - 2 <= width:
+                return names
+    return least_needed
+
+
+def _without(
+    heads: Sequence[str], rows: list[Sequence[str]], names: Sequence[str]
 ) -> tuple[Sequence[str], list[Sequence[str]]]:
-    """Return the columns that fit a width, without some of `least_needed` where the whole table does not."""
-    for name in ("", *least_needed):
-        kept = [index for index, head in enumerate(heads) if head != name]
-        heads, rows = [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
-        if sum(max(map(len, column)) + 1 for column in zip(heads, *rows, strict=True)) - 1 <= width:
-            break
-    return heads, rows
+    kept = [index for index, head in enumerate(heads) if head not in names]
+    return [heads[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
 def say_entry(head: str, text: str, piped: str | None = None) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from npu_rl.cli.colours import coloured
 from npu_rl.cli.folding import fold_long_lines
-from npu_rl.cli.show import _narrowed
+from npu_rl.cli.show import _too_wide
 from tests.in_process import run_here
 from tests.support import clean_env, run_program
 
@@ -124,12 +124,23 @@ def test_a_base_is_listed_before_its_variants(tmp_path: Path) -> None:
     assert names.index("deepseek-r1-zero-256die") < names.index("deepseek-r1-zero-256die-published")
 
 
-def test_a_narrow_terminal_gets_a_table_without_the_columns_least_needed() -> None:
+@pytest.mark.parametrize(
+    ("width", "left_out"),
+    [
+        (98, ()),
+        (97, ("tree",)),
+        (84, ("tree",)),
+        (83, ("recipe",)),
+        (65, ("tree", "recipe")),
+        (20, ("tree", "recipe")),
+    ],
+)
+def test_a_narrow_terminal_gets_a_table_without_the_columns_least_needed(
+    width: int, left_out: tuple[str, ...]
+) -> None:
+    """Two columns are between neighbours. Where it is too narrow all the same, cells are folded."""
     heads, row = ("run", "recipe", "tree", "note"), ("r" * 30, "c" * 30, "t" * 12, "n" * 20)
-    assert _narrowed(heads, [row], ("tree", "recipe"), 95)[0] == list(heads)
-    assert _narrowed(heads, [row], ("tree", "recipe"), 94)[0] == ["run", "recipe", "note"]
-    assert _narrowed(heads, [row], ("tree", "recipe"), 80) == (["run", "note"], [["r" * 30, "n" * 20]])
-    assert _narrowed(heads, [row], ("tree", "recipe"), 20)[0] == ["run", "note"], "its cells are folded"
+    assert _too_wide(heads, [row], ("tree", "recipe"), width) == left_out
 
 
 @pytest.mark.parametrize("variable", [{"NO_COLOR": "1"}, {"TERM": "dumb"}])
