@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common.printable import counted
 from npu_rl.training.monitor.alarm import Alarm
 from npu_rl.training.monitor.phase_clock import PhaseWait
 from npu_rl.training.monitor.stack_groups import StackGroup, group_processes, missing_ranks, read_processes
@@ -92,7 +93,7 @@ def hang_alarm(
     lines = report.lines()
     shown = lines[:_SHOWN]
     if len(lines) > _SHOWN:
-        shown.append(f"and {len(lines) - _SHOWN} more groups")
+        shown.append(f"and {counted(len(lines) - _SHOWN, 'more group')}")
     if report.error:
         shown.append(f"No stacks: {report.error}")
     return Alarm(

@@ -96,7 +96,7 @@ def _ticks(low: float, high: float) -> list[float]:
 
 
 def _level(value: float, y: float) -> Markup:
-    label = tag("text", f"{value:.3g}", x=str(_LEFT - 6), y=f"{y + 4:.1f}", text_anchor="end")
+    label = tag("text", f"{value:,.6g}", x=str(_LEFT - 6), y=f"{y + 4:.1f}", text_anchor="end")
     return joined([tag("path", d=f"M{_LEFT} {y:.1f}H{_WIDTH - _RIGHT}", class_="grid"), label])
 
 
