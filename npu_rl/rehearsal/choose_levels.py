@@ -220,6 +220,13 @@ def _train_obstacle(prepared: Prepared) -> NpuRlError | None:
 
 def _rollout_obstacle(prepared: Prepared) -> NpuRlError | None:
     recipe, code = prepared.recipe, prepared.paths.code
+    if recipe.trainer.module == scale_npu_trainer.MODULE:
+        return RecipeError(
+            f"The level rollout can't rehearse the trainer {recipe.trainer.module}",
+            where=prepared.loaded.where("trainer", "module"),
+            why="Its workers have a resharding of their own, which the level train runs with vLLM's engine.",
+            hint="--rehearse=train",
+        )
     if recipe.rollout.engine != "vllm" or not recipe.megatron:
         return RecipeError(
             "The level rollout rehearses vLLM's engine with Megatron-core, and this recipe uses others",

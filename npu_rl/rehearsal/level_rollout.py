@@ -12,7 +12,7 @@ from npu_rl.rehearsal.training_checks.engine_differences import (
     require_differences,
     require_update_as_reference,
 )
-from npu_rl.rehearsal.training_checks.interrupted_training import SAVED
+from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, with_checkpoints
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run.prepare import Prepared
@@ -30,6 +30,8 @@ def rehearse_rollout(prepared: Prepared, record: RunRecord, case: Case, screen: 
         RunStopped: If the user or the system stops it.
     """
     recipe, changed = scale_for_rollout(prepared.recipe, record.name, case)
+    if case == INTERRUPTED:
+        recipe = with_checkpoints(recipe, SAVED)
     changed += other_changes(prepared.recipe, recipe, changed)
     part = TrainPart(changed=changed, run=str(record.folder), engine=True)
     with recorded(part, record):

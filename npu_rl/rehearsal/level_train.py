@@ -46,6 +46,7 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     if prepared.recipe.trainer.module == scale_npu_trainer.MODULE:
         return _rehearse_npu_trainer(prepared, record, screen)
     recipe, changed = scale_recipe(prepared.recipe, record.name)
+    recipe = with_checkpoints(recipe, SAVED)
     changed += other_changes(prepared.recipe, recipe, changed)
     part = TrainPart(changed=changed, run=str(record.folder))
     with recorded(part, record):
@@ -55,6 +56,7 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
 
 def _rehearse_npu_trainer(prepared: Prepared, record: RunRecord, screen: Screen) -> TrainPart:
     recipe, changed = scale_npu_trainer.scale_npu_trainer(prepared.recipe, record.name)
+    recipe = with_checkpoints(recipe, scale_npu_trainer.SAVED)
     changed += other_changes(prepared.recipe, recipe, changed)
     part = TrainPart(changed=changed, run=str(record.folder), engine=True)
     with recorded(part, record):
@@ -77,24 +79,22 @@ def train_and_resume(
     """Train. A long enough training is interrupted and resumed after its first checkpoint.
 
     Args:
+        small: With the recipe of `with_checkpoints`.
         saved: Step of the first checkpoint.
         limits: As of `train_scaled`.
 
     Raises:
         NpuRlError: If the training fails, or differs after the resume.
     """
-    recipe = small.recipe
-    if not is_interrupted(recipe.steps, saved):
+    if not is_interrupted(small.recipe.steps, saved):
         train_scaled(small, record, screen, part, transfer=limits)
         return
-    small = small.with_recipe(with_checkpoints(recipe, saved))
-    part.changed.append(f"checkpoints: every {saved} steps; validations: every {saved + 1}")
 
     def attempt(resume: bool, stop_after: int | None) -> None:
         own = replace(limits, first=None) if limits and resume else limits
         train_scaled(small, record, screen, part, transfer=own, resume=resume, stop_after=stop_after)
 
-    part.resumed = train_interrupted(record, saved, recipe.cluster.world, attempt)
+    part.resumed = train_interrupted(record, saved, small.recipe.cluster.world, attempt)
 
 
 @contextmanager

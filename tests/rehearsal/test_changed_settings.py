@@ -9,6 +9,7 @@ from npu_rl.rehearsal.run_differences.changed_settings import other_changes
 from npu_rl.rehearsal.scale_npu_trainer import scale_npu_trainer
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.rehearsal.scale_rollout import scale_for_rollout
+from npu_rl.rehearsal.training_checks.interrupted_training import SAVED, TWICE, with_checkpoints
 
 
 def test_the_flagships_changes_are_told_with_both_values() -> None:
@@ -25,6 +26,19 @@ def test_the_flagships_changes_are_told_with_both_values() -> None:
         ("rollout", "eager true for false"),
     ):
         assert change in lines[section].partition(": ")[2].split("; ")
+
+
+def test_checkpoints_and_validations_are_told_whether_it_is_interrupted_or_not() -> None:
+    recipe = load_recipe("deepseek-r1-zero-256die", []).recipe
+    small, told = scale_for_rollout(recipe, "x", "pipeline")
+    recipe = recipe.model_copy(update={"checkpoint": recipe.checkpoint.model_copy(update={"every": 20})})
+    assert small.steps > SAVED + TWICE
+    plain = "; ".join(other_changes(recipe, small, told))
+    assert "every -1 for 20" in plain and "validate_every -1 for 5" in plain
+    interrupted = "; ".join(other_changes(recipe, with_checkpoints(small, SAVED), told))
+    assert f"every {SAVED} for 20" in interrupted and f"validate_every {SAVED + 1} for 5" in interrupted
+    short = small.model_copy(update={"steps": SAVED + TWICE})
+    assert with_checkpoints(short, SAVED) is short
 
 
 @pytest.mark.parametrize("name", ["deepseek-v3-cann-256die", "verl-npu-dapo-qwen3-30b", "quickstart"])

@@ -125,6 +125,8 @@ try:
 except ImportError:
     npu = None
 assert not tensor.is_cpu
+if target_device.type == "cpu":
+    load()
 """
 
 
@@ -135,6 +137,7 @@ def test_loops_filters_operands_and_imports_are_branches_too(tmp_path: Path) -> 
     assert sorted(branch.text() for branch in found) == [
         "a.py:10: current_platform.is_out_of_tree(): line 10 not rehearsed",
         "a.py:11: try: import torch_npu: lines 12 to 13 not rehearsed",
+        "a.py:17: target_device.type == 'cpu': runs here only",
         "a.py:1: tensor.is_cpu: runs here only",
         "a.py:3: is_npu_available: line 3 not rehearsed",
         "a.py:5: current_platform.is_cpu() or compiled(): line 5 not rehearsed",

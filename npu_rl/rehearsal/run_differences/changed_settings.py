@@ -10,14 +10,14 @@ from npu_rl.recipes.recipe.schema import Recipe
 
 _IN_WORDS = frozenset(
     {
-        *("name", "device", "steps", "cluster", "reward", "env.VLLM_DP_SIZE"),
-        *("checkpoint", "logging.validate_every"),
+        *("name", "device", "steps", "cluster.nodes", "cluster.dies", "env.VLLM_DP_SIZE"),
+        *("reward.function", "reward.arguments"),
         *("model.path", "model.make", "model.architecture", "model.checkpoint"),
         *("data.make", "data.rows", "data.train", "data.test", "data.batch"),
         *("data.prompt_length", "data.response_length", "rollout.responses", "optimizer.lr"),
     }
 )
-"""Keys, and sections, that the description of what was scaled down is about."""
+"""Keys, and mappings, that the description of what was scaled down is about."""
 
 
 def other_changes(before: Recipe, after: Recipe, told: Iterable[str]) -> list[str]:
@@ -47,7 +47,7 @@ def _settings(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str
 
 
 def _in_words(key: str) -> bool:
-    return key in _IN_WORDS or key.partition(".")[0] in _IN_WORDS
+    return any(key == word or key.startswith(f"{word}.") for word in _IN_WORDS)
 
 
 def _shown(value: Any) -> str:

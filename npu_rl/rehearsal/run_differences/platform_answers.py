@@ -45,7 +45,7 @@ _ANSWERS: tuple[tuple[str, Answer, dict[str, Answer]], ...] = (
     (rf"{_NAME}use_mla", False, _NOT_KNOWN),
     (rf"{_NAME}VLLM_MLA_DISABLE", True, _NOT_KNOWN),
     # A tensor may be in the host's memory in the run, too.
-    (r".+\.device\.type", "cpu", _NOT_KNOWN),
+    (r"(?:.+[._])?device\.type", "cpu", _NOT_KNOWN),
     (r".+\.is_cpu", True, _NOT_KNOWN),
     (r".+\.is_(?:npu|cuda)", False, _NOT_KNOWN),
 )

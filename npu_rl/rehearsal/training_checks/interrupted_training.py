@@ -62,11 +62,13 @@ def is_interrupted(steps: int, saved: int) -> bool:
 
 
 def with_checkpoints(recipe: Recipe, saved: int) -> Recipe:
-    """Return the recipe with a checkpoint every `saved` steps.
+    """Return the recipe with a checkpoint every `saved` steps if its training is interrupted, else unchanged.
 
     It validates after one step more: a validation brings back what a save has put aside, so that the step after a save
     would show nothing (cann-recipes-train at bcd3be7, patch reload-after-checkpoint).
     """
+    if not is_interrupted(recipe.steps, saved):
+        return recipe
     checkpoint = recipe.checkpoint.model_copy(update={"every": saved})
     logging = recipe.logging.model_copy(update={"validate_every": saved + 1})
     return recipe.model_copy(update={"checkpoint": checkpoint, "logging": logging})
