@@ -86,6 +86,18 @@ def test_every_row_says_who_does_it() -> None:
     assert {re.match("|".join(MARKS), row.here)[0] for row in ROWS} == set(MARKS)  # type: ignore[index]
 
 
+def test_what_is_by_hand_has_a_command_or_a_reason() -> None:
+    """A reason is why no software should do it; a row may lead to another row that has one."""
+    by_hand = [row for row in ROWS if row.here.startswith("by hand")]
+    assert len(by_hand) == 9
+    for row in by_hand:
+        assert re.search(r"`(npu-rl|ray) |no software should|has to agree|see lines \d", row.here), row
+    lines = {(row.section, f"{row.first}–{row.last}") for row in by_hand}
+    for row in by_hand:
+        for other in re.findall(r"see lines (\d+–\d+)", row.here):
+            assert (row.section, other) in lines
+
+
 def test_a_stack_is_not_there_as_long_as_its_section_says_so() -> None:
     assert set(sections()) == set(LINES)
     for name, text in sections().items():

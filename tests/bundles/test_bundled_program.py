@@ -27,8 +27,10 @@ def test_its_first_line_makes_an_environment_with_npu_rl(stack: MadeStack, tmp_p
     lines = shown.partition("git:\n")[2].splitlines()
     assert len(lines) == 2
     bare = {name: env[name] for name in ("PATH", "HOME", "TMPDIR")} | {"PIP_CONFIG_FILE": "/dev/null"}
-    for line in lines:
-        ok(run_program(["sh", "-c", line.replace("python3 ", f"python{HERE} ")], env=bare, cwd=tmp_path))
-    program = str(tmp_path / "npu-rl-env/bin/npu-rl")
-    proven = ok(run_program([program, "verify", "--deep"], env=bare, cwd=tmp_path))
-    assert "equals its lock" in proven.stdout
+    # In one shell, where `setup` ends with commands that begin with `npu-rl`.
+    typed = [line.replace("python3 ", f"python{HERE} ") for line in lines]
+    typed += ["command -v npu-rl", "npu-rl verify --deep"]
+    done = ok(run_program(["sh", "-c", "set -e\n" + "\n".join(typed)], env=bare, cwd=tmp_path))
+    assert f"\n{tmp_path}/npu-rl-env/bin/npu-rl\n" in done.stdout
+    assert "Next: npu-rl verify" in done.stdout
+    assert "equals its lock" in done.stdout

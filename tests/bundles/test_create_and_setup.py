@@ -174,7 +174,7 @@ def test_show_tells_and_prints_two_lines(stack: MadeStack, tmp_path: Path) -> No
     assert f"id        {stack.made.id}" in shown and "signed    no" in shown
     lines = shown.partition("git:\n")[2].splitlines()
     assert len(lines) == 2 and lines[1].startswith(
-        "npu-rl-env/bin/npu-rl setup --manifest npu-rl-start/manifests/m/"
+        ". npu-rl-env/bin/activate && npu-rl setup --manifest npu-rl-start/manifests/m/"
     )
     found = json.loads(ok(run_cli(["bundle", "show", stack.file, "--json"], env)).stdout)
     assert found["start"] == lines and found["id"] == stack.made.id

@@ -1,6 +1,7 @@
 """The RUN lines of a Dockerfile, run in sh: paths below a folder, and stand-ins for what the base image has.
 
-The whole build, in a real root with real packages, is in docs/install.md.
+The whole build, in a real root with real packages, is in docs/install.md; quickstart.Dockerfile is the file as it was
+printed when that build was recorded.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+import npu_rl
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.training.container.dockerfile import dockerfile
 
@@ -131,3 +133,15 @@ def test_a_set_that_cannot_be_printed_installs_nothing(made: MadeRoot) -> None:
     step = next(step for step in steps("today") if "--require-hashes" in step)
     assert made.run(step).returncode != 0
     assert [line.split()[0] for line in made.log] == ["npu-rl"]
+
+
+def test_the_instructions_of_the_quickstart_are_those_that_were_built() -> None:
+    """After a change build it again, with buildah or docker, and correct docs/install.md."""
+    built = Path(__file__).with_name("quickstart.Dockerfile").read_text()
+    printed = dockerfile(load_manifest("quickstart"), "quickstart", "3.11")
+    printed = printed.replace(npu_rl.__version__, "0.2.0")
+    assert instructions(printed) == instructions(built)
+
+
+def instructions(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line and not line.startswith("#")]

@@ -127,10 +127,23 @@ def test_antlr_of_mindspeed_rl_is_installed_alone() -> None:
 @pytest.mark.pypi
 def test_they_are_made_again_as_they_are(tmp_path: Path) -> None:
     """Of one manifest, as of the moment in its files."""
-    words = [sys.executable, ROOT / ".ci/pylocks", "--check", "deepseek-r1-zero"]
-    done = run_program(words, env=index_env(tmp_path), timeout=600)
+    require_current(tmp_path, "deepseek-r1-zero")
+
+
+@pytest.mark.pypi
+@pytest.mark.upstreams
+@pytest.mark.usefixtures("upstreams")
+def test_all_are_made_again_as_they_are(tmp_path: Path) -> None:
+    """It takes two minutes, so it goes with the long tests."""
+    assert require_current(tmp_path).count(": current\n") == len(PAIRS)
+
+
+def require_current(folder: Path, *names: str) -> str:
+    words = [sys.executable, ROOT / ".ci/pylocks", "--check", *names]
+    done = run_program(words, env=index_env(folder), timeout=900)
     if "uv is not installed" in done.stderr:
         pytest.skip("needs uv: pip install '.[test]'")
     if done.returncode and "stale" not in done.stdout and os.environ.get("NPU_RL_REQUIRE_PYPI") != "1":
         pytest.skip(f"PyPI can't be reached: {done.stderr.strip().splitlines()[-1:]}")
     assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout

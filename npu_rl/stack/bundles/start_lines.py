@@ -19,6 +19,8 @@ _UNPACK = (
 def start_lines(facts: BundleFacts, file: Path, signers: str | None = None) -> tuple[str, str]:
     """Return the line that makes an environment with npu-rl, and the line that sets the first stack up.
 
+    The second one activates the environment, so that `npu-rl`, which all later commands begin with, is on PATH.
+
     Args:
         file: The bundle, as it is to be named.
         signers: The file of allowed signers for the second line, if the bundle is signed.
@@ -39,7 +41,7 @@ def start_lines(facts: BundleFacts, file: Path, signers: str | None = None) -> t
     )
     words = ["setup", "--manifest", _manifest(facts.stacks[0]), "--bundle", shlex.quote(str(file))]
     words += ["--verify-with", shlex.quote(signers)] if signers else []
-    return first, " ".join([f"{_ENVIRONMENT}/bin/npu-rl", *words])
+    return first, " ".join([f". {_ENVIRONMENT}/bin/activate && npu-rl", *words])
 
 
 def packages_line(facts: BundleFacts) -> str | None:
