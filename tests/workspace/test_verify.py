@@ -496,7 +496,7 @@ def test_what_the_hint_names(paths: WorkspacePaths, named: str) -> None:
         hint = str(caught.value).partition("again: ")[2].strip() + " --discard"
     if "own" in named:
         assert hint.startswith(f"npu-rl setup --manifest NAME --workspace {paths.root}")
-        assert "NAME is your own manifest file of the stack old, from which you set it up." in hint
+        assert "NAME is the manifest file of the stack old that you set it up from." in hint
     else:
         assert hint == f"npu-rl setup --manifest quickstart --workspace {paths.root} --discard"
 
