@@ -143,10 +143,13 @@ class PortReport:
         conflicts = sorted({h.path for h in unsolved if h.state == "conflict" and h.new_line is not None})
         gone = [hunk for hunk in unsolved if hunk.path not in conflicts]
         if conflicts:
-            yield f"Conflict markers are in {self.folder / 'tree'}: {_listed(conflicts)}"
+            yield f"Conflict markers are in {self.folder / 'tree'}:"
+            yield f"  {_listed(conflicts)}"
         if gone:
             paths = _listed(sorted({hunk.path for hunk in gone}))
-            yield f"Missing files, which have no markers: {paths}. Make the change where it belongs now."
+            yield from _wrapped(
+                "", f"Missing files, which have no markers: {paths}. Make the change where it belongs now."
+            )
         command = f"npu-rl patches port {self.state.component}{self._folder_option()}"
         yield "Next, one of:"
         yield f"  edit the files there, then  {command} --continue"
@@ -225,7 +228,7 @@ def _wrapped(first: str, text: str) -> list[str]:
     indent = " " * (len(first) if not first.strip() else 4)
     return textwrap.wrap(
         text,
-        100,
+        80,
         initial_indent=first,
         subsequent_indent=indent,
         break_long_words=False,
