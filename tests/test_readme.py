@@ -7,6 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from npu_rl.common.bundled import bundled_manifests, bundled_recipes
+from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.stack.lock.verification_record import read_record, record_path
+from npu_rl.stack.manifest.load_manifest import load_manifest
 from tests.doc_pages import PAGES, quoted_commands, typed_commands
 from tests.in_process import run_here
 from tests.support import ROOT, clean_env, ok
@@ -64,6 +68,52 @@ def test_the_first_screen_has_both_commands_and_says_what_no_npu_has_run(page: s
 @pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
 def test_it_names_every_bundled_manifest(page: str) -> None:
     names_each("manifests", (ROOT / page).read_text(encoding="utf-8"))
+
+
+def bundled_clusters() -> dict[str, list[str]]:
+    """The smallest and largest cluster of each bundled manifest's recipes, as the README writes it."""
+    found: dict[str, dict[int, str]] = {}
+    for name in bundled_recipes():
+        recipe = load_recipe(name).recipe
+        manifest = load_manifest(recipe.manifest)
+        dies, per_card = recipe.cluster.nodes * recipe.cluster.dies, recipe.cluster.dies_per_card
+        npu = f"{dies // 2} Atlas A3 ({dies} dies)" if per_card == 2 else f"{dies} Atlas A2"
+        shown = {"npu": npu, "cuda": f"{dies} GPUs", "cpu": "any CPU"}[manifest.manifest.device]
+        found.setdefault(manifest.manifest.name, {})[dies] = shown
+    return {name: sorted({sizes[min(sizes)], sizes[max(sizes)]}) for name, sizes in found.items()}
+
+
+def stack_row(page: str, manifest: str) -> list[str]:
+    """The cells of a stack in a README's table."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    rows = [line for line in text.splitlines() if line.startswith("|") and f"`{manifest}`" in line]
+    assert len(rows) == 1
+    return [cell.strip() for cell in rows[0].strip("|").split("|")]
+
+
+@pytest.mark.parametrize(("manifest", "sizes"), bundled_clusters().items())
+def test_table_of_stacks_has_the_devices_of_the_recipes(manifest: str, sizes: list[str]) -> None:
+    assert sorted(stack_row("README.md", manifest)[2].split(" to ")) == sizes
+    chinese = stack_row("README.zh-CN.md", manifest)[2]
+    assert re.findall(r"\d+|A\d", chinese) == re.findall(r"\d+|A\d", stack_row("README.md", manifest)[2])
+
+
+@pytest.mark.parametrize("manifest", bundled_clusters())
+def test_table_of_stacks_names_the_steps_that_manifests_list_prints(manifest: str) -> None:
+    """The list has more words for two of them: `lock --check` and `summary`, and `recipes check`."""
+    record = read_record(record_path(bundled_manifests()[manifest]))
+    assert record is not None
+    steps = {
+        step.name for step in (*record.steps, *(s for one in record.recipes.values() for s in one.steps))
+    }
+    cell = stack_row("README.md", manifest)[3]
+    for step, word in {
+        "setup": "setup",
+        "verify --deep": "verify",
+        "plan": "plan",
+        "dry run": "dry run",
+    }.items():
+        assert step in steps and word in cell
 
 
 def test_the_page_on_recipes_names_every_bundled_one() -> None:

@@ -3,7 +3,7 @@
 Docstring heads, errors and help texts are found by their place, and every other string by its length: findings, notes,
 figures of a plan, descriptions of keys and variables.
 
-A marker is a signal and no verdict, so each package may have a few.
+A marker is a signal, not a verdict: INNOCENT lists the strings that have one and read well, each with its reason.
 """
 
 from __future__ import annotations
@@ -23,10 +23,14 @@ MARKERS = {
     "'is no X': write 'is not a X', 'unexpected X', 'unknown X'": (
         r"\b(?:is|are|was) no (?!longer|more|need|space|room left|such)\w+"
     ),
-    "'is none', 'has none': name what is missing": r"\b(?:is|are|has|have) none\b",
-    "software does not say, tell, ask or hear": r"\b(?:tells?|told|says?|said|asks?|asked|hears?)\b",
+    "'is none', 'has none': name what is missing": r"\b(?:is|are|has|have) (?-i:none)\b",  # not Python's None
+    "software does not say, tell, ask, hear, speak or look": (
+        r"\b(?:tells?|told|says?|said|asks?|asked|hears?|speaks?|spoke|looks (?!like\b|up\b)|looked (?!up\b))\b"
+    ),
+    "'has no place': unexpected, unknown": r"\bha(?:s|ve) no place\b",
+    "a fix is a command or an edit, not 'correct these lines'": r"^correct th(?:is|ese) lines?\b",
     "things are stored or located, they do not stand or lie": r"\b(?:stands?(?!-ins?\b| in\b)|stood|lies|lay|lain)\b",
-    "starts with What, Whose, Which, How or Of": r"^(?:What|Whose|Which|How|Of)\b",
+    "starts with What, Whose, Which, Whether, How or Of": r"^(?:What|Whose|Which|Whether|How|Of)\b",
     "'by which', 'of whose': make two sentences": r"\b(?:by|of|with|from|in|for) (?:which|whose)\b",
     "archaic or translated": (
         r"\b(?:amid|anew|whatever|nobody|whoever|thereof|therein|likewise|besides|as of|one's)\b"
@@ -53,6 +57,33 @@ HELP = frozenset(
         "description",
     )
 )
+INNOCENT = {
+    "Return the folders of the tree in which the start runs `make`.": "plain; the other order needs two sentences",
+    "one of which vLLM reserves": "'one of which' counts blocks",
+    "A value for which the code raises an error.": "plain, and the shortest form",
+    "of which {} are there": "counts bytes",
+    "of which {} are estimates": "counts gigabytes",
+    "The module from which vLLM imports PagedAttention.": "names the direction of an import",
+    "Ask its owner, or: {}": "a person is asked",
+    "the template {} asks for {}": "a template is a prompt, which asks the model for a form of answer",
+    "prompts of {} ask for {}": "prompts ask the model",
+    "makes prompts that ask for it": "prompts ask the model",
+    "its prompts ask for {}": "prompts ask the model",
+    "`asked` has its URL after rewriting": "the name of an attribute",
+    "Without --offline pip asks its index": "a request to a server over the network",
+    "full: also lay the whole patched repository": "the transitive verb; setup's commits have it",
+    "Lay npu_rl_runtime into the code tree.": "the transitive verb; setup's commits have it",
+    "Lay the runtime": "the subject of a commit in every workspace, part of its id",
+    "Its first {} of {} bytes hash or copy {} values": "three numbers, each with its unit",
+    "blocks of {} tokens, of {} for {} sequences of {}": "three numbers, each with its unit",
+    "evidence: four published runs": "a paragraph; its sentences have one each",
+    "# Known faults": "a page; its sentences have one or two each",
+    "which calls with these arguments ({})": "the end of a sentence that begins elsewhere",
+    "of the first {} responses": "the end of a sentence that begins elsewhere",
+    "There is no reward.": "a sentence of its own, with a subject",
+    "There is no reward to draw yet.": "a sentence of its own, with a subject",
+}
+MOST_INNOCENT = 40
 SMALL = 50  # strings of a package below which its share says little
 WORDS = 4  # of a string that is a sentence, and not a name or an option
 WORD = re.compile(r"[A-Za-z]{2,}")
@@ -135,17 +166,52 @@ def _marked(text: Text) -> list[str]:
     return [rule for rule, found in PATTERNS.items() if found.search(text.text)]
 
 
+def _innocent(text: Text) -> bool:
+    return any(part in text.text for part in INNOCENT)
+
+
 @pytest.mark.parametrize("found", [texts, other_texts])
 def test_few_strings_have_a_marker(found: Callable[[], tuple[Text, ...]]) -> None:
-    """At most 3 % in a package, and 2 % over all."""
+    """At most 2 % in a package, and 1 % over all."""
     counts: dict[str, int] = defaultdict(int)
     marked: dict[str, list[str]] = defaultdict(list)
     for text in found():
         counts[text.package] += 1
-        if rules := _marked(text):
+        if (rules := _marked(text)) and not _innocent(text):
             marked[text.package].append(f"{text.place}: {text.text}\n      {'; '.join(rules)}")
     told = {name: "\n".join(lines) for name, lines in marked.items()}
-    assert sum(map(len, marked.values())) <= 0.02 * len(found()), "\n".join(told.values())
+    assert sum(map(len, marked.values())) <= 0.01 * len(found()), "\n".join(told.values())
     for package, count in counts.items():
         if count > SMALL:
-            assert len(marked[package]) <= 0.03 * count, told[package]
+            assert len(marked[package]) <= 0.02 * count, told[package]
+
+
+@pytest.mark.parametrize("part", INNOCENT)
+def test_innocent_string_is_unique_and_has_a_marker(part: str) -> None:
+    """An entry that excuses nothing, or more than the string it was written for, is removed or mended."""
+    listed = {text.text for text in (*texts(), *other_texts()) if part in text.text}
+    assert len(listed) == 1, listed
+    assert all(_marked(text) for text in (*texts(), *other_texts()) if part in text.text)
+
+
+def test_list_of_innocent_strings_is_short() -> None:
+    """A long list would hide a relapse."""
+    assert len(INNOCENT) <= MOST_INNOCENT
+    assert all(INNOCENT.values())
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("Whether a run is in progress.", 1),
+        ("Return the run, or None if there are None.", 0),
+        ("the folder has none", 1),
+        ("The reward looks for an answer.", 1),
+        ("It looks like a patch.", 0),
+        ("the model has no place for 3 tensors", 1),
+        ("Correct these lines and run the command again.", 1),
+    ],
+)
+def test_marker_matches(text: str, count: int) -> None:
+    """Python's None is not the word, and what looks like something is only compared."""
+    assert len(_marked(Text("", "", text))) == count

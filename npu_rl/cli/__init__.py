@@ -104,7 +104,7 @@ def _run() -> int:
 
 
 def _note_misspelt_variables() -> None:
-    """Print a note for each variable of the environment whose name is nearly that of one of npu-rl's."""
+    """Print a note for each environment variable whose name resembles one that npu-rl reads."""
     names = [name for name in os.environ if name.startswith("NPU_RL_")]
     if not names:
         return

@@ -158,13 +158,13 @@ def show(
         say(f"  {kind:<9} {amount(size)}")
     say("On a host with Python and git:")
     for line in lines:
-        say(line)
+        say(line, whole=True)
     if packages:
         say("The packages to train with, into the same environment:")
-        say(packages)
+        say(packages, whole=True)
     if packages and missing:
         say(f"Not in it, since the host brings them: {', '.join(missing)}. With wheels of your own:")
-        say(host_line(bundle.facts))
+        say(host_line(bundle.facts), whole=True)
 
 
 def _signed(bundle: OpenBundle) -> str:

@@ -286,5 +286,5 @@ def _say_prepared(wanted: Wanted, prepared: PreparedFiles, folder: Path) -> None
         asked = template.asks_for or "no form of answer"
         tell(
             f"note: the template {template.name} asks for {asked}; verl's reward for {dataset.data_source} "
-            f"looks for {dataset.looks_for}"
+            f"expects {dataset.looks_for}"
         )

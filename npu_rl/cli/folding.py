@@ -1,12 +1,25 @@
-"""Folding of long lines on a terminal, at its width; a line with a command to copy stays whole."""
+"""Folding of long lines on a terminal, at its width; a command to copy stays whole, on a line of its own if need be."""
 
 from __future__ import annotations
 
 import re
 from typing import TextIO
 
-_COMMAND = re.compile(r"(?:^|[\s`(])(?:npu-rl|git|pip|export|source|mkdir|curl|python\S*) [\w./~-]")
-_LABEL = re.compile(r"\s*(?:(?:where|why|next|fix|log):\s|\S+(?: \S+)*?\s{2})\s*")  # and the spaces behind it
+_NAMES = (
+    "setup|verify|plan|doctor|train|runs|report|status|diff|summary|faults|lock|weights|requirements|container|"
+    "manifests|recipes|data|patches|bundle|store"
+)
+_GIT = "-[Cc]|add|am|apply|checkout|clone|commit|config|diff|fetch|init|log|rebase|remote|reset|restore|show|status"
+_PROGRAMS = (
+    rf"npu-rl (?:{_NAMES})|git (?:{_GIT})|pip (?:-|install|download|check|config)|python\S* [./~-]|export \w+=|"
+    r"source \S*/|mkdir [\w./~-]|curl [\w./~-]|tensorboard -"
+)
+# what is copied: between backquotes, or from a program's name to the end of the command, its comment or the line
+_COPIED = re.compile(rf"`[^`]+`|(?<![^\s(])(?:[A-Z_]+=\S* )*(?:\S*/)?(?:{_PROGRAMS})(?:(?!; | +# ).)*")
+_GLUE = "\0"  # for a space at which a line is not folded: `printable` lets no such character through
+_LABEL = re.compile(
+    r"\s*(?:(?:where|why|next|Next|fix|log):\s|\S+(?: \S+)*?\s{2})\s*"
+)  # and the spaces behind it
 
 
 def fold_long_lines(text: str, stream: TextIO, indent: str | None = None) -> str:
@@ -15,7 +28,7 @@ def fold_long_lines(text: str, stream: TextIO, indent: str | None = None) -> str
     Args:
         text: One or more lines.
         stream: Where they are printed.
-        indent: What the lines after the first begin with, of text without a command to copy; None aligns them with
+        indent: Beginning of the lines after the first, for text without a command to copy; None aligns them with
             the text behind the label.
     """
     if not stream.isatty():
@@ -30,21 +43,41 @@ def fold_long_lines(text: str, stream: TextIO, indent: str | None = None) -> str
 
 
 def _folded(line: str, width: int, indent: str | None) -> str:
-    if len(line) <= width or (indent is None and _COMMAND.search(line)):
+    if len(line) <= width:
         return line
     import textwrap
 
-    return textwrap.fill(
-        line,
+    folded = textwrap.fill(
+        _glued(line) if indent is None else line,
         width,
         subsequent_indent=_hanging(line, width) if indent is None else indent,
         break_on_hyphens=False,
         break_long_words=False,
     )
+    return folded.replace(_GLUE, " ")
+
+
+def _glued(line: str) -> str:
+    """Return a line whose commands have no space to fold it at, and none before the first if only a label is."""
+    begin = len(_label(line)) or len(line) - len(line.lstrip())
+
+    def whole(found: re.Match[str]) -> str:
+        return found[0].replace(" ", _GLUE)
+
+    text = _COPIED.sub(whole, line[begin:])
+    if _COPIED.match(line, begin):
+        return line[:begin].replace(" ", _GLUE) + text
+    return line[:begin] + text
+
+
+def _label(line: str) -> str:
+    """Return the label that a line begins with, or "". A command before spaces and a comment is not a label."""
+    found = _LABEL.match(line)
+    return "" if found is None or _COPIED.search(found[0]) else found[0]
 
 
 def _hanging(line: str, width: int) -> str:
-    label = _LABEL.match(line)
-    if label is not None and len(label[0]) < width // 2:
-        return " " * len(label[0])
+    label = _label(line)
+    if label and len(label) < width // 2:
+        return " " * len(label)
     return " " * (len(line) - len(line.lstrip()) + 2)

@@ -121,7 +121,7 @@ def _print_commands(one: Download, folder: Path, revision: str | None, mirror: s
         )
         return
     for place, command in listed.items():
-        say(f"{place + ':':<12}{command}")
+        say(f"{place + ':':<12}{command}", whole=True)
     for place, there in (("hub", one.hub), ("modelscope", one.modelscope)):
         if not there:
             say(f"{place + ':':<12}(no document of the stacks names it there)")
@@ -131,7 +131,7 @@ def _print_commands(one: Download, folder: Path, revision: str | None, mirror: s
     kind = "data" if one.kind == "dataset" else "weights"
     say(f"then:       npu-rl {kind} get {one.name} --to {shlex.quote(str(folder))} --verify")
     if then:
-        say(f"            {then}")
+        say(f"            {then}", whole=True)
 
 
 def _verify(one: Download, folder: Path, revision: str | None, json: bool) -> None:

@@ -10,7 +10,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted, tell_next
 from npu_rl.cli.options import Jobs, Manifest, Offline, Rewrite, network
-from npu_rl.cli.show import say, tell, watcher
+from npu_rl.cli.show import say, say_ids, tell, watcher
 from npu_rl.common.errors import ManifestError, UsageError
 from npu_rl.common.printable import counted
 
@@ -111,4 +111,4 @@ def _print(lock: Lock) -> None:
         say("tree:")
     for patch in lock.tree_patches:
         say(f"  {patch_line(patch)}")
-    say(f"tree {lock.tree}  commit {lock.commit}")
+    say_ids(lock)

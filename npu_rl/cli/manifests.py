@@ -135,7 +135,7 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
             }
         )
         return
-    say_folded(f"{path}: {lock.manifest} ({lock.title})")
+    say(f"{path}: {lock.manifest} ({lock.title})")
     say(f"  device    {lock.device}")
     say(f"  tree      {lock.tree}")
     say(f"  commit    {lock.commit}")
@@ -145,7 +145,7 @@ def show(manifest: NamedManifest, json: Json = False) -> None:
     for line in stack_lines(lock):
         say(line)
     for text in lock.requirements:
-        say_folded(f"  requires  {text}")
+        say(f"  requires  {text}")
     for name, value in lock.env.items():
         say(f"  env       {name}={value}")
 

@@ -9,7 +9,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted
 from npu_rl.cli.options import Jobs, Json, Offline, Rewrite, network
-from npu_rl.cli.show import print_json, say, say_folded, say_table, tell, watcher
+from npu_rl.cli.show import print_json, say, say_table, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.stack.comparison.compared_stack import ComparedStack
@@ -85,7 +85,7 @@ def _print(found: StackDifferences) -> None:
         for commit in one.commits.touching:
             say(f"  {commit.id[:12]} {commit.subject}")
     say("")
-    say_folded(summary_line(found))
+    say(summary_line(found))
 
 
 def _named(side: ComparedStack) -> str:

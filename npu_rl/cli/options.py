@@ -162,7 +162,7 @@ ExpertsOverTensor = Annotated[
     bool,
     typer.Option(
         "--moe-tp-extend-ep/--no-moe-tp-extend-ep",
-        help="Whether a legacy checkpoint's experts are dealt out to the tensor parallel ranks whole.",
+        help="In a legacy checkpoint, each tensor parallel rank has whole experts.",
     ),
 ]
 NewFolder = Annotated[Path, typer.Argument(metavar="OUT", help="A folder that is empty or does not exist.")]

@@ -9,7 +9,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import ManifestOrWorkspace, PythonVersion, Workspace
-from npu_rl.cli.show import say, say_folded, say_text, tell
+from npu_rl.cli.show import say, say_text, tell
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
@@ -84,7 +84,7 @@ def requirements(
         say_text(dump_pylock(pylock))
     else:
         for line in requirement_lines(pylock):
-            say(line)
+            say(line, whole=True)
 
 
 def _resolved(loaded: LoadedManifest, target: Target) -> Pylock:
@@ -106,6 +106,6 @@ def _explain(loaded: LoadedManifest) -> None:
     for note in found.notes:
         tell(f"note: {note}")
     for sentence in found.sentences:
-        say_folded(sentence)
+        say(sentence)
     bounds = counted(found.bounds, "declared bound")
     say(f"{loaded.manifest.name}: {counted(len(found.sentences), 'contradiction')} in {bounds}")

@@ -38,7 +38,7 @@ from npu_rl.cli.setup_install import (
     say_installed,
     say_plan,
 )
-from npu_rl.cli.show import amount, print_json, say, say_folded, say_labelled, tell, watcher
+from npu_rl.cli.show import amount, print_json, say, say_folded, say_ids, say_labelled, tell, watcher
 from npu_rl.common.printable import one_line
 
 if TYPE_CHECKING:
@@ -232,13 +232,13 @@ def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> 
 
     if not outcome.changed:
         say(f"{paths.root} is up to date with {lock.manifest}; nothing to do.")
-        _say_ids(lock, digest)
+        say_ids(lock, digest)
         return
     for line in stack_lines(lock):
         say(line)
     if outcome.kept:
         say(f"Local changes were moved to {outcome.kept}")
-    _say_ids(lock, digest)
+    say_ids(lock, digest)
     say(f"{paths.root} is ready: {amount(outcome.received)} received, {outcome.seconds:.1f} s.")
 
 
@@ -273,9 +273,3 @@ def _is_default(paths: WorkspacePaths) -> bool:
         return paths.root == Path.cwd() / DEFAULT_NAME
     except FileNotFoundError:
         return False
-
-
-def _say_ids(lock: Lock, digest: str) -> None:
-    say(f"tree   {lock.tree}")
-    say(f"commit {lock.commit}")
-    say(f"lock   {digest}")

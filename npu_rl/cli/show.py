@@ -18,6 +18,7 @@ from npu_rl.cli.folding import fold_long_lines
 from npu_rl.common.printable import counted, one_line, printable
 
 if TYPE_CHECKING:
+    from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.stack.sources.progress import Watcher
 
 
@@ -54,9 +55,13 @@ def print_report(document: Any, text: str, *, as_json: bool, fold: bool = False)
         say_text(fold_long_lines(text, sys.stdout) if fold else text)
 
 
-def say(line: str) -> None:
-    """Print one line of a result on standard output."""
-    print(one_line(line))
+def say(line: str, *, whole: bool = False) -> None:
+    """Print one line of a result on standard output, on a terminal folded at its width.
+
+    Args:
+        whole: Whether the line is one to copy, which is not folded.
+    """
+    print(one_line(line) if whole else fold_long_lines(one_line(line), sys.stdout))
 
 
 def say_labelled(text: str) -> None:
@@ -75,6 +80,14 @@ def say_paged(text: str) -> None:
 
     if not page(printable(text)):
         say_text(text)
+
+
+def say_ids(lock: Lock, digest: str | None = None) -> None:
+    """Print a lock's tree and commit, and the digest of its file if that is known."""
+    say(f"tree   {lock.tree}")
+    say(f"commit {lock.commit}")
+    if digest is not None:
+        say(f"lock   {digest}")
 
 
 def say_table(
@@ -143,14 +156,14 @@ def say_entry(head: str, text: str, piped: str | None = None) -> None:
         piped: What follows the head where that is not a terminal; by default the text.
     """
     if not sys.stdout.isatty():
-        say(f"{head} {text if piped is None else piped}")
+        say(f"{head} {text if piped is None else piped}", whole=True)
         return
-    say(head.rstrip())
+    say(head.rstrip(), whole=True)
     say_folded(f"    {text}", "    ")
 
 
-def say_folded(line: str, indent: str | None = None) -> None:
-    """Print a line, on a terminal folded at its width; the lines after the first begin as in `fold_long_lines`."""
+def say_folded(line: str, indent: str) -> None:
+    """Print a line without a command to copy, on a terminal folded at its width. indent: That of the other lines."""
     print(fold_long_lines(one_line(line), sys.stdout, indent))
 
 
@@ -158,8 +171,8 @@ _speaking = threading.Lock()
 
 
 def tell(message: str) -> None:
-    """Print one line on standard error that is not part of the result. Secrets are masked."""
-    tell_text(one_line(message))
+    """Print one line on standard error that is not part of the result, folded as by `say`. Secrets are masked."""
+    tell_text(fold_long_lines(one_line(message), sys.stderr))
 
 
 def tell_text(text: str) -> None:

@@ -27,7 +27,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     """
     import time
 
-    from npu_rl.cli.show import print_json, say, say_folded, tell
+    from npu_rl.cli.show import print_json, say, tell
     from npu_rl.workspace.folder.chosen_interpreter import chosen_for
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.folder.local_edits import own_work
@@ -64,7 +64,7 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
         )
         return
     made = time.strftime("%Y-%m-%d %H:%M", time.localtime(receipt.setup.get("made", 0)))
-    say_folded(f"{layout.root}: {lock.manifest} ({lock.title})")
+    say(f"{layout.root}: {lock.manifest} ({lock.title})")
     say(f"  tree      {lock.tree}")
     say(f"  commit    {lock.commit}")
     say(f"  lock      {report.lock_digest}")

@@ -11,7 +11,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import KEEPS_DOWNLOADS, if_interrupted
 from npu_rl.cli.options import Jobs, Json, ManifestOrWorkspace, Offline, Rewrite, Workspace, network
-from npu_rl.cli.show import print_json, say, say_folded, tell, watcher
+from npu_rl.cli.show import print_json, say, tell, watcher
 
 if TYPE_CHECKING:
     from npu_rl.workspace.summary.summary_sources import StackObjects
@@ -59,10 +59,7 @@ def summary(
         print_json(found.to_json())
         return
     for line in markdown_lines(found) if markdown else summary_lines(found):
-        if markdown:
-            say(line)
-        else:
-            say_folded(line)
+        say(line, whole=markdown)
 
 
 def _objects(

@@ -220,7 +220,7 @@ def _plan(prepared: Prepared, as_json: bool) -> None:
             }
         )
         return
-    say(written.command)
+    say(written.command, whole=True)
     tell(f"Nothing was started. Written to {written.folder}: {', '.join(written.files)}")
     if lacks_cluster_address(prepared.recipe):
         tell(

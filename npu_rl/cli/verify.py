@@ -11,7 +11,7 @@ import typer
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import Expect, Json, Python, Workspace
-from npu_rl.cli.show import print_json, say, say_folded, tell
+from npu_rl.cli.show import print_json, say, say_ids, tell
 
 if TYPE_CHECKING:
     from npu_rl.rehearsal.import_check.import_report import InterpreterReport
@@ -123,16 +123,16 @@ def _tell_of_installation(paths: WorkspacePaths, report: Report, python: str | N
 
 def _print(paths: WorkspacePaths, report: Report, own: list[str]) -> None:
     for path, what in report.ignored.items():
-        say_folded(f"  ignored    {path}  ({what}, not from the lock)")
+        say(f"  ignored    {path}  ({what}, not from the lock)")
     _print_byte_code(report)
     for path, state in report.built.items():
         if state in ("built here", "stale"):
             again = "; its sources or commands are others now" if state == "stale" else ""
-            say_folded(f"  {state:<10} {path}{again}")
+            say(f"  {state:<10} {path}{again}")
     for drift in report.drift:
         whose = drift.component or ("no component" if drift.kind == "untracked" else "written by setup")
         hit = f", {drift.patch} hunk {drift.hunk}" if drift.patch else ""
-        say_folded(f"  {drift.kind:<10} {drift.path}  ({whose}{hit})")
+        say(f"  {drift.kind:<10} {drift.path}  ({whose}{hit})")
     for (component, name), hunks in report.patches.items():
         states = Counter(hunk["state"] for hunk in hunks)
         told = ", ".join(f"{count} {state}" for state, count in states.items()) or "no hunks in code"
@@ -146,24 +146,24 @@ def _print(paths: WorkspacePaths, report: Report, own: list[str]) -> None:
         "every byte read" if report.deep else f"{report.hashed} read, the others untouched since last proven"
     )
     if report.ok:
-        say_folded(f"{paths.root} equals its lock: {report.files} files ({how}).")
-        say(f"tree {report.lock.tree}  commit {report.lock.commit}")
-        say(f"lock {report.lock_digest}")
+        say(f"{paths.root} equals its lock: {report.files} files ({how}).")
+        say_ids(report.lock, report.lock_digest)
         if own:
-            say("Next: npu-rl patches export writes your commits as patches.")
+            say("Next: npu-rl patches export   # writes your commits as patches")
     else:
         count = len({d.path for d in report.drift})
-        say_folded(
+        say(
             f"{paths.root} differs from its lock: {count} of {report.files} files are changed, missing or untracked."
         )
         from npu_rl.workspace.folder.receipt import diff_command, setup_hint
 
-        aside = setup_hint(paths, report.receipt.setup, "--discard")
-        export = " npu-rl patches export writes your commits as patches." if own else ""
-        for line in (
-            f"Next: {diff_command(paths)} shows the changes.{export} To move them aside: {aside}".splitlines()
-        ):
-            say(line)
+        aside, *explained = setup_hint(paths, report.receipt.setup, "--discard").splitlines()
+        say(f"Next: {diff_command(paths)}   # shows the changes")
+        if own:
+            say("      npu-rl patches export   # writes your commits as patches")
+        say(f"      {aside}   # moves them aside")
+        for line in explained:
+            say(f"      {line}")
 
 
 def _print_byte_code(report: Report) -> None:
@@ -175,6 +175,6 @@ def _print_byte_code(report: Report) -> None:
             if older
             else "not read by npu-rl or in an activated shell"
         )
-        say_folded(f"  byte code, {read}  {path}")
+        say(f"  byte code, {read}  {path}")
     if len(report.byte_code) > _SHOWN:
         say(f"  byte code: {len(report.byte_code) - _SHOWN} more files (--json lists all)")

@@ -26,8 +26,8 @@ _STATES = {
 _SIDES = {
     "only_in_a": "tensors only in A",
     "only_in_b": "tensors only in B",
-    "unknown_in_a": "tensors of A that the model has no place for",
-    "unknown_in_b": "tensors of B that the model has no place for",
+    "unknown_in_a": "tensors of A that the model does not have",
+    "unknown_in_b": "tensors of B that the model does not have",
     "mtp_only_in_a": "tensors of multi-token prediction, only in A",
     "mtp_only_in_b": "tensors of multi-token prediction, only in B",
 }

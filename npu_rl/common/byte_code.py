@@ -159,7 +159,7 @@ def shell_lines() -> list[str]:
         'case "$_npu_rl_home" in "$NPU_RL_WORKSPACE"/*) _npu_rl_key= ;; esac',
         'PYTHONPYCACHEPREFIX="$(exec 2>/dev/null; umask 077',
         '[ ${#_npu_rl_key} -eq 32 ] && mkdir -p "$_npu_rl_home" &&',
-        "# only where nobody else can write",
+        "# only where no other user can write",
         'found="$(find "$_npu_rl_home" -prune -type d -user "$(id -u)" ! -perm -0020 ! -perm -0002)" &&',
         '[ "$found" = "$_npu_rl_home" ] && folder="$_npu_rl_home/$(uname -n)/$_npu_rl_key-shell" &&',
         f'mkdir -p "$folder" && touch "$folder" && printf %s "$folder")" || PYTHONPYCACHEPREFIX={NOWHERE}',

@@ -165,7 +165,7 @@ class Confined:
 
 
 def first_link(folder: Path, depth: int) -> Path | None:
-    """Return a symbolic link at `folder` or up to `depth` levels below it; None if there is no link."""
+    """Return a symbolic link at `folder` or up to `depth` levels below it, or None."""
     if folder.is_symlink():
         return folder
     if depth < 0 or not folder.is_dir():

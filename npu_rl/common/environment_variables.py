@@ -47,7 +47,7 @@ RUNS = Variable(
     "NPU_RL_RUNS",
     YOU,
     "`runs` in the workspace",
-    "Folder in which `train` records runs. `activate` sets it to the workspace's own unless it is set.",
+    "Folder where `train` records runs. `activate` sets it to the workspace's own unless it is set.",
     _SHELL,
 )
 CONFIG = Variable(
@@ -61,7 +61,7 @@ REWRITE = Variable(
     "NPU_RL_REWRITE",
     YOU,
     "none",
-    "URL prefixes to fetch from elsewhere: one FROM=TO per line, besides `--rewrite` and `rewrite:` of the "
+    "URL prefixes to fetch from elsewhere: one FROM=TO per line, in addition to `--rewrite` and `rewrite:` of the "
     "configuration file.",
     _SHELL,
 )
@@ -108,7 +108,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("NPU_RL_NODES", NPU_RL, "unset",
              "Data that the driver sends to every node to be compared there, as JSON.", _OURS),
     Variable("NPU_RL_USAGE", NPU_RL, "unset",
-             "Folder in which processes of a run note which adaptations and stand-ins they used. Off if unset.", _OURS),
+             "Folder where processes of a run note which adaptations and stand-ins they used. Off if unset.", _OURS),
     Variable("NPU_RL_PHASES", NPU_RL, "unset",
              "File to which the trainer of a run notes when a phase begins and ends. Off if unset.", _OURS),
     Variable("NPU_RL_VARIABLES", NPU_RL, "unset",
@@ -124,7 +124,7 @@ VARIABLES: tuple[Variable, ...] = (
              "Step after which verl waits until the rehearsal stops it, to be resumed from its checkpoint.",
              _REHEARSE),
     Variable("NPU_RL_LOADS", NPU_RL, "unset",
-             "Whether the trainer begins with the made model's weights, which the first weight sync then compares.",
+             "1 if the trainer begins with the made model's weights, so that the first weight sync compares them.",
              _REHEARSE),
     Variable("NPU_RL_STANDIN", "nobody", "unset",
              "Attribute of every stand-in module; tests use it to recognize one. As a variable it does "
@@ -142,7 +142,7 @@ VARIABLES: tuple[Variable, ...] = (
     Variable("NPU_RL_REQUIRE_PYPI", TESTS, "unset",
              "1 fails the tests that need a package index where none answers, instead of skipping them."),
     Variable("NPU_RL_REQUIRE_PACKAGES", TESTS, "unset",
-             "1 fails the tests of patches that skip for want of a package, instead of skipping them."),
+             "1 fails the patches' tests that skip for want of a package, instead of skipping them."),
     Variable("NPU_RL_FAULTS", TESTS, "50", "Number of times that tests/faults kills a command."),
     Variable("NPU_RL_SHOTS", TESTS, "8",
              "Number of signals that tests/cli sends to a command, each at a random moment."),

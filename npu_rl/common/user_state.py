@@ -22,7 +22,7 @@ _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def kept_facts(kind: str, subject: str, path: Path) -> Mapping[str, Any] | None:
-    """Return the facts about a path; None if there are none that can be read.
+    """Return the facts about a path, or None if they can't be read.
 
     Args:
         kind: The beginning of the file's name.

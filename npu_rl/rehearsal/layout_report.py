@@ -27,7 +27,7 @@ class LayoutReport:
 
     @property
     def ok(self) -> bool:
-        """Whether every check passed."""
+        """Return whether every check passed."""
         return all(check.ok for check in self.checks)
 
     def to_json(self) -> dict[str, Any]:

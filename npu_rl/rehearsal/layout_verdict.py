@@ -53,7 +53,7 @@ def judge_groups(
         if any(kind in line["groups"] for line in lines):
             yield _partition(f"{part} groups: {kind}", kind, ranks, size)
         else:
-            yield NotRehearsed(f"{part} groups: {kind}", "the tree's parallel state has none of that kind")
+            yield NotRehearsed(f"{part} groups: {kind}", "the tree's parallel state does not have that kind")
     yield from _independent(part, ranks, sizes)
     if "pipeline" in sizes:
         yield _neighbours(part, ranks)
@@ -136,7 +136,7 @@ def _distance_from_cause(line: RankLine) -> tuple[int, int]:
 def _same_order(part: str, ranks: Mapping[int, RankLine]) -> Check:
     asked = {(line["asked"], line["digest"]) for line in ranks.values()}
     return Check(
-        f"{part} groups: every rank asks for the same, in the same order",
+        f"{part} groups: every rank creates the same, in the same order",
         len(asked) == 1,
         {"ranks": len(ranks), "groups": ranks[0]["asked"]},
         "ranks that create different groups wait for each other indefinitely",

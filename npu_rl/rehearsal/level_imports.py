@@ -90,7 +90,7 @@ class ImportReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no module has a new failure or fault; without a committed list, whether no failure is a fault."""
+        """Return whether no module has a new failure or fault, or, without a committed list, no failure is a fault."""
         if self.compared:
             return not self.newly_failing and not any(is_fault(change.cause) for change in self.changed)
         return not any(is_fault(failure.cause) for failure in self.failures)

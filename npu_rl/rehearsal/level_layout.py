@@ -169,7 +169,7 @@ _TINY_SIZE = 2  # greatest size of each dimension of the tiny layout
 
 
 def tiny_sizes(layout: Parallelism) -> tuple[int, dict[str, int]]:
-    """Return the number of ranks and the training sizes of the tiny layout, with dimensions of at most 2."""
+    """Return the tiny layout's number of ranks and training sizes, with dimensions of at most 2."""
     given = layout.train
     if not layout.megatron:
         sharded = 0 < given.shard < layout.world

@@ -110,7 +110,7 @@ class RehearsalReport:
 
     @property
     def ok(self) -> bool:
-        """Whether all selected levels passed."""
+        """Return whether all selected levels passed."""
         levels = [self.imports is None or self.imports.ok, self.layout is None or self.layout.ok]
         trained = all(part.failure is None for part in self.train_parts())
         return all(levels) and trained and not self.changed_files
@@ -202,7 +202,7 @@ class RehearsalReport:
         return "\n".join(lines)
 
     def _difference_lines(self) -> list[str]:
-        standins = [f"stood in for: {name} ({count} times)" for name, count in self.standins.items()]
+        standins = [f"stand-in for: {name} ({count} times)" for name, count in self.standins.items()]
         return [*(self.differences.lines() if self.differences else []), *standins]
 
     def _train_lines(self, title: str, part: TrainPart) -> list[str]:

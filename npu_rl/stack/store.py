@@ -67,7 +67,7 @@ class Unit:
         return sorted(self.objects.glob("pack/*.pack"))
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts recorded at publication; empty if there are none. Raises ValueError if they were changed.
+        """Return the facts recorded at publication, if any. Raises ValueError if they were changed.
 
         The digest detects damage, not forgery: a name among them is checked before it becomes part of a path.
         """

@@ -43,7 +43,7 @@ def is_own_name(folder: str, name: str) -> bool:
 
 
 def first_foreign_in_unit(unit: Path) -> Path | None:
-    """Return a path in a unit's folder that is neither npu-rl's nor git's; None if there is none."""
+    """Return a path in a unit's folder that is neither npu-rl's nor git's, or None."""
     paths = unit.rglob("*") if unit.is_dir() and not unit.is_symlink() else ()
     return next((path for path in paths if not _IN_A_UNIT.fullmatch(path.relative_to(unit).as_posix())), None)
 
@@ -125,7 +125,7 @@ def _mark(root: Path) -> None:
 
 
 def _first_foreign(root: Path) -> str | None:
-    """Return the first path that does not belong in a store without a mark; None if there is none."""
+    """Return the first path that does not belong in a store without a mark, or None."""
     for name in sorted(path.name for path in root.iterdir()):
         if name == MARK:
             return None  # another process made it meanwhile

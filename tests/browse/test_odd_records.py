@@ -44,7 +44,7 @@ def test_a_name_is_that_of_the_folder_of_runs_also_beside_a_record_of_that_name(
     assert here("show", "demo").stdout.startswith("demo: stopped")
     assert here("show", "./demo").stdout.startswith("demo: done")
     refused = here("rm", "only")
-    assert refused.returncode == 1 and "There is no run only" in refused.stderr and "./only" in refused.stderr
+    assert refused.returncode == 1 and "Unknown run only" in refused.stderr and "./only" in refused.stderr
     assert here("rm", "demo").returncode == 0
     assert not (runs.root / "demo").exists() and ours.exists() and theirs.exists()
     del runs.env["NPU_RL_RUNS"]

@@ -21,7 +21,7 @@ def env(tmp_path: Path) -> dict[str, str]:
 def test_it_writes_one_file_and_says_what_is_in_it(tmp_path: Path, env: dict[str, str]) -> None:
     done = ok(run_cli(["report", "demo"], env, cwd=tmp_path))
     assert re.match(rf"{tmp_path}/report.html: demo, done, step 3, [0-9.]+ [kM]B\n", done.stdout)
-    assert "There are no samples" in done.stdout
+    assert "No samples of responses were recorded" in done.stdout
     assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
 
 

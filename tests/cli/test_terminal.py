@@ -10,9 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 
+from npu_rl.cli.app import app
 from npu_rl.cli.colours import coloured
-from npu_rl.cli.folding import fold_long_lines
+from npu_rl.cli.command_group import HIDDEN
+from npu_rl.cli.folding import _NAMES, fold_long_lines
 from npu_rl.cli.show import _too_wide
 from tests.in_process import run_here
 from tests.support import clean_env, run_program
@@ -106,6 +109,28 @@ class _Terminal(io.StringIO):
         ("    one two three four five six seven", "    one two three four five\n      six seven"),
         ("one  " + "x" * 40 + " two", "one\n     " + "x" * 40 + "\n     two"),
         ("next: npu-rl setup --manifest quickstart", "next: npu-rl setup --manifest quickstart"),
+        (
+            "  next:  Rehearse it: npu-rl train quickstart --rehearse",
+            "  next:  Rehearse it:\n         npu-rl train quickstart --rehearse",
+        ),
+        (
+            "  fix:   `npu-rl recipes list` prints names",
+            "  fix:   `npu-rl recipes list`\n         prints names",
+        ),
+        (
+            "Next: npu-rl verify -w /home/you; source /home/you/activate",
+            "Next: npu-rl verify -w /home/you;\n      source /home/you/activate",
+        ),
+        (
+            "      npu-rl diff -w /home/you   # shows all of them",
+            "      npu-rl diff -w /home/you\n        # shows all of them",
+        ),
+        ("      npu-rl diff -w /home/you/workspace", "      npu-rl diff -w /home/you/workspace"),
+        ("npu-rl reads what git and pip can't find", "npu-rl reads what git and pip\n  can't find"),
+        (
+            "Next: npu-rl diff -w /home/you   # shows them",
+            "Next: npu-rl diff -w /home/you\n      # shows them",
+        ),
     ],
 )
 def test_a_long_line_is_folded_below_its_text(
@@ -115,6 +140,11 @@ def test_a_long_line_is_folded_below_its_text(
     assert fold_long_lines(f"short\n{line}\n", _Terminal()) == f"short\n{expected}\n"
     assert fold_long_lines(line, _Terminal()) == expected
     assert fold_long_lines(line, io.StringIO()) == line
+
+
+def test_every_command_of_ours_is_copied_whole() -> None:
+    table = get_command(app).table  # type: ignore[attr-defined]
+    assert set(_NAMES.split("|")) == {name for name, place in table.items() if not place.startswith(HIDDEN)}
 
 
 def test_a_base_is_listed_before_its_variants(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def test_a_host_package_from_nowhere_is_refused(stack: Stack, tmp_path: Path) ->
     other.write_bytes(b"")
     stack.writes(torch="2.5.1", triton_ascend="3.2.2")
     said = refused(stack, wheels=[other])
-    assert "torch 2.5.1: what the index has is built for CUDA" in said
+    assert "torch 2.5.1: the index's wheel is built for CUDA" in said
     assert f"triton-ascend 3.2.2: not found ({stack.index.url}); {other.name} is for another Python" in said
     assert "--wheels FILE" in said and "extra-index-url" in said
     assert not [path for path in downloads(stack) if "/one/" in path]

@@ -119,7 +119,7 @@ def test_keys_that_npu_rl_sets_are_refused_and_a_second_value_is_noted(code: Pat
 
 def test_an_adaptation_that_is_not_there_is_named(code: Path) -> None:
     told = line_of(judged(code, "adaptations.fast=true"), "unknown-adaptation")
-    assert "there is no adaptation 'fast'" in told
+    assert "unknown adaptation 'fast'" in told
 
 
 def test_another_size_than_the_clusters_is_an_error(code: Path) -> None:

@@ -92,7 +92,7 @@ def test_good_states(status: str) -> None:
 def test_bad_states(status: str) -> None:
     text = GOOD.replace("Status: pending", f"Status: {status}")
     (fault,) = lint_header(text)
-    assert "is none of: pending, submitted URL" in fault.message
+    assert "is invalid; write pending, submitted URL" in fault.message
     assert text.split("\n")[fault.line - 1].startswith("Upstream-Status:")
 
 
@@ -119,7 +119,7 @@ def test_near_misses_and_repeats_have_their_lines() -> None:
     end = text.count("\n")
     assert lint_header(text) == [
         HeaderFault(end - 2, "`Verified-by:` is not a field; did you mean `Verified-By:`?"),
-        HeaderFault(end - 1, "`Why:` stands twice."),
+        HeaderFault(end - 1, "`Why:` is there twice."),
     ]
 
 

@@ -185,7 +185,7 @@ BROKEN = [
     Broken(
         "router-groups",
         [f"{T}.moe_router_group_topk=8"],
-        "moe_router_num_groups 8, moe_router_group_topk 8; the model has 8 groups",
+        "moe_router_num_groups 8, moe_router_group_topk 8; the model has 8 expert groups",
         "moe_router_num_groups to 8 and actor.transformer.moe_router_group_topk to 4",
     ),
     Broken("recompute-settings", [f"{T}.recompute_method=~"], "full None 1", f"{T}.recompute_method=block"),
@@ -291,13 +291,13 @@ BROKEN = [
     Broken(
         "on-policy-needs-one-step",
         [ON_POLICY, "actor.epochs=2"],
-        "actor.epochs 2, actor.mini_batch 512 of a data.batch of 512",
+        "actor.epochs 2, actor.mini_batch 512 and data.batch 512",
         "actor.epochs=1",
     ),
     Broken(
         "on-policy-needs-one-step",
         [ON_POLICY, "actor.mini_batch=256"],
-        "actor.epochs 1, actor.mini_batch 256 of a data.batch of 512",
+        "actor.epochs 1, actor.mini_batch 256 and data.batch 512",
         "actor.mini_batch to 512",
     ),
     Broken(

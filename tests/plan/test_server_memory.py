@@ -52,7 +52,7 @@ def test_a_die_and_a_host_have_two_processes_for_each_die(tmp_path: Path) -> Non
     for made, processes in ((servers, 2), (one, 1)):
         assert {phase.parts[Part.CONTEXT] for phase in made.phases} == {processes * CONTEXT}
         assert made.host[Part.PROCESSES] == 16 * processes * 3 * GB
-    assert any("a die has two: training's and the engine's" in text for text in servers.assumed)
+    assert any("a die has two processes: training's and the engine's" in text for text in servers.assumed)
     assert not any("a die has two" in text for text in one.assumed)
 
 

@@ -46,7 +46,7 @@ MODE, PREFILL = "trainer.v1.trainer_mode", "actor_rollout_ref.rollout.disaggrega
             f"overrides.{PREFILL}",
             True,
             {},
-            "servers of their own for prefill are not supported: verl has none for vLLM on NPUs",
+            "separate prefill servers are not supported: verl lacks them for vLLM on NPUs",
             "",
         ),
         ("algorithm.estimator", "gae", {}, CRITIC, "set algorithm.estimator to grpo"),

@@ -66,7 +66,7 @@ def swap(kind: str, rank: int, group: list[int]) -> Callable[[list[dict[str, Any
         (lambda found: found[6]["groups"].pop("embedding"), ["embedding"]),
         (lambda found: found[6]["groups"].pop("tensor"), ["tensor"]),
         (lambda found: found[2].update(next=7), ["pipeline neighbours"]),
-        (lambda found: found[2].update(digest="other"), ["every rank asks for the same, in the same order"]),
+        (lambda found: found[2].update(digest="other"), ["every rank creates the same, in the same order"]),
         (lambda found: found.pop(), [""]),
         (lambda found: found[7].update(refused={"type": "E", "text": "no", "where": None}), [""]),
     ],

@@ -222,8 +222,8 @@ def test_a_record_without_steps_says_so(root: Path) -> None:
     made_attempt(made_record(root), [], end="failed")
     text = parsed(page_of(root)).text
     assert "No step has finished" in text
-    assert "There are no samples" in text
-    assert "The run has none of: actor/entropy" in text
+    assert "No samples of responses were recorded" in text
+    assert "Not logged in this run: actor/entropy" in text
 
 
 def test_a_record_without_attempts_says_so(root: Path) -> None:

@@ -377,9 +377,9 @@ def test_a_password_in_netrc(
 
 
 def test_without_or_with_a_wrong_password(guarded: PackageIndex, download: Client) -> None:
-    assert "asks for other credentials (401)" in download.refused(at(guarded))
+    assert "requires other credentials (401)" in download.refused(at(guarded))
     message = download.refused(at(guarded.url_with("me", "wrong-pass")))
-    assert "asks for other credentials (401)" in message
+    assert "requires other credentials (401)" in message
     assert "wrong-pass" not in message
 
 

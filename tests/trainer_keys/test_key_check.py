@@ -203,7 +203,7 @@ def test_adaptations(code: Path) -> None:
     known = {"hf-rollout-repeat": True, "from-a-patch": False}
     assert errors(recipe(adaptations=known), code) == []
     (error,) = errors(recipe(adaptations={**known, "hf-rollout-repeats": True}), code)
-    assert "there is no adaptation 'hf-rollout-repeats'" in error
+    assert "unknown adaptation 'hf-rollout-repeats'" in error
     assert "fix: write adaptations.hf-rollout-repeat in place of adaptations.hf-rollout-repeats [" in error
 
 

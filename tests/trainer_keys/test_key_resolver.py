@@ -181,9 +181,9 @@ def test_a_similar_key_of_the_other_reader_is_told(code: Path) -> None:
 
 def test_without_the_libraries_their_keys_are_not_checked(tmp_path: Path) -> None:
     code = lay(tmp_path, VERL)
-    assert "there is no megatron/core" in megatron(code, f"{T}.anything").unchecked
-    assert "there is no vllm" in fsdp(code, f"{E}.anything").unchecked
-    assert "there is no vllm_ascend" in fsdp(code, f"{E}.additional_config.anything").unchecked
+    assert "the code has no megatron/core" in megatron(code, f"{T}.anything").unchecked
+    assert "the code has no vllm" in fsdp(code, f"{E}.anything").unchecked
+    assert "the code has no vllm_ascend" in fsdp(code, f"{E}.additional_config.anything").unchecked
 
 
 def test_the_engines_arguments(code: Path) -> None:

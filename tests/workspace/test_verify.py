@@ -496,7 +496,7 @@ def test_what_the_hint_names(paths: WorkspacePaths, named: str) -> None:
         hint = str(caught.value).partition("again: ")[2].strip() + " --discard"
     if "own" in named:
         assert hint.startswith(f"npu-rl setup --manifest NAME --workspace {paths.root}")
-        assert "NAME is your own manifest file of the stack old, from which you set it up." in hint
+        assert "NAME is the manifest file of the stack old that you set it up from." in hint
     else:
         assert hint == f"npu-rl setup --manifest quickstart --workspace {paths.root} --discard"
 
@@ -509,11 +509,10 @@ def test_a_changed_file_is_answered_with_a_command_that_can_be_copied(
     receipt_with(paths, lambda body: body["setup"].update(manifest=str(bundled_manifests()["quickstart"])))
     done = stack.run("verify", "-w", paths.root)
     command = f"npu-rl setup --manifest quickstart --workspace {paths.root} --discard"
-    assert done.stdout.splitlines()[-1].endswith(f"To move them aside: {command}")
+    assert done.stdout.splitlines()[-1] == f"      {command}   # moves them aside"
     receipt_with(paths, lambda body: body["setup"].update(manifest="/x/own.yaml"))
-    assert (
-        stack.run("verify", "-w", paths.root).stdout.splitlines()[-1].startswith("NAME is your own manifest")
-    )
+    last = stack.run("verify", "-w", paths.root).stdout.splitlines()[-1]
+    assert last.startswith("      NAME is the manifest file")
     receipt_with(paths, lambda body: body["setup"].update(manifest=str(bundled_manifests()["quickstart"])))
     with pytest.raises(WorkspaceError, match=re.escape(f"To put them aside: {command}")):
         require_locked(paths, lambda _: None, "x", None)

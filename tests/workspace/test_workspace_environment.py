@@ -154,7 +154,7 @@ def test_the_part_that_differs_is_named_from_the_record_of_a_run(
     require_environment(template, there, there.to_json()["id"], run.parent)
     with pytest.raises(WorkspaceError) as refused:
         require_environment(template, here, there.to_json()["id"], run.parent)
-    assert "run demo, from which this one differs in:" in (refused.value.why or "")
+    assert "This environment differs from that of the run demo in:" in (refused.value.why or "")
     assert "cann: here cann 8.1; there cann 8.2.RC1" in (refused.value.why or "")
     shutil.rmtree(run)
     with pytest.raises(WorkspaceError) as refused:

@@ -27,7 +27,7 @@ _OWN = re.compile(r"[a-z]+-[0-9a-f]+\.json")
 
 
 def recall(kind: str, key: str) -> Any:
-    """Return the kept JSON values; None if there are none or they are damaged."""
+    """Return the kept JSON values, or None if they are missing or damaged."""
     path = _file(kind, key)
     try:
         kept = read_json(path, _LARGEST) if path else None

@@ -57,7 +57,7 @@ def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
 
 
 def read_value(text: str) -> tuple[Plain, list[KeyPath], frozenset[KeyPath]]:
-    """Read one value of any type, as written after a key, with the paths of its keys and of its null words.
+    """Read one value of any type, as written after a key, with the paths to its keys and null words.
 
     Empty text, a comment or an unquoted null is None. Raises NotYaml.
     """

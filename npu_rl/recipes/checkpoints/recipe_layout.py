@@ -54,7 +54,7 @@ def recipe_layout(loaded: LoadedRecipe) -> OutputLayout:
 
 def _unknown_stack(loaded: LoadedRecipe) -> RecipeError:
     return RecipeError(
-        f"There are no tables of names for the stack {loaded.recipe.manifest}",
+        f"Unsupported stack {loaded.recipe.manifest}: its tensor names are not in a table",
         where=loaded.where("manifest"),
         why=f"Supported stacks: {', '.join((*_DIST, _LEGACY, _LEGACY_OWN_KEYS))}.",
         hint="If it loads Megatron-core 0.12.1's torch_dist format, pass --format torch_dist instead of --layout",
@@ -84,7 +84,7 @@ def _ranks_of_own_keys(loaded: LoadedRecipe) -> LegacyRanks:
         if type(value) is int and value > 0:
             return value
         raise RecipeError(
-            "The parallel sizes of the recipe are not known",
+            "The parallel sizes of the recipe are unknown",
             where=loaded.where("overrides", key or ""),
             why=f"{key} is {'not set' if value is None else repr(value)}.",
             hint=f"overrides.{key}: 4",
@@ -92,7 +92,7 @@ def _ranks_of_own_keys(loaded: LoadedRecipe) -> LegacyRanks:
 
     if names is None or names.expert is not None:
         raise RecipeError(
-            "The parallel sizes of the recipe are not known",
+            "The parallel sizes of the recipe are unknown",
             where=loaded.where("trainer"),
             why="trainer.layout must name keys for tensor and pipeline, and no key for expert.",
         )

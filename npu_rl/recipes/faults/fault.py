@@ -44,7 +44,7 @@ class Ending(NamedTuple):
 
     @property
     def is_patch(self) -> bool:
-        """Whether a patch of npu-rl fixes the fault."""
+        """Return whether a patch of npu-rl fixes the fault."""
         return self.by.startswith("patch ")
 
 
@@ -106,7 +106,7 @@ class KnownFault(NamedTuple):
         return tuple(dict.fromkeys(place.file for place in cited))
 
     def concerns(self, strategy: str | None) -> bool:
-        """Return whether a run with this `actor.strategy` may reach the code. None stands for an unknown strategy."""
+        """Return whether a run with this `actor.strategy` may reach the code. None is an unknown strategy."""
         return strategy is None or strategy.startswith(self.strategy)
 
 

@@ -29,12 +29,12 @@ class Verdict(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether a run has the fault."""
+        """Return whether a run has the fault."""
         return self.state in (OPEN, SWITCHED_OFF)
 
     @property
     def is_open_wrong_result(self) -> bool:
-        """Whether a run has the fault, and its results are wrong."""
+        """Return whether a run has the fault, and its results are wrong."""
         return self.is_open and self.fault.severity == WRONG_RESULT
 
     def to_json(self) -> dict[str, Any]:

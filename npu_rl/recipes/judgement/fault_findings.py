@@ -99,7 +99,7 @@ def _acceptance(
 ) -> Finding | None:
     path: KeyPath = ("faults", "accept", name)
     if name not in known:
-        message = f"there is no known fault {name!r}{did_you_mean(name, sorted(known))}"
+        message = f"unknown fault {name!r}{did_you_mean(name, sorted(known))}"
         fix = "npu-rl faults lists their ids"
         return loaded.finding("unknown-fault", Severity.ERROR, path, message, fix)
     if found is not None:

@@ -72,5 +72,5 @@ class Judgement:
 
     @property
     def ok(self) -> bool:
-        """Whether `train` accepts the recipe."""
+        """Return whether `train` accepts the recipe."""
         return not self.errors

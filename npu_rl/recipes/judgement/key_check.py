@@ -265,7 +265,7 @@ class KeyChecker:
                 names = ", ".join(sorted(known)) or "none"
                 near = nearest(slug, known)
                 fix = f"write adaptations.{near} in place of adaptations.{slug}" if near else ""
-                message = f"there is no adaptation {slug!r} (known: {names})"
+                message = f"unknown adaptation {slug!r} (known: {names})"
                 self._error(("adaptations", slug), "", message, "unknown-adaptation", fix)
 
     def _check_benchmark(self) -> None:

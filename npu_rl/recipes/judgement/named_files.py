@@ -270,7 +270,7 @@ class _NamedFileCheck:
             yield from self._missing("model-checkpoint", key, model.checkpoint, place, "folder ")
 
     def _another_model(self, place: Path, architecture: str) -> Iterator[Finding]:
-        """Yield an error if a config.json has other sizes than the recipe's architecture, for which it is planned."""
+        """Yield an error if a config.json has other sizes than the architecture that the recipe is planned for."""
         if other := differing_sizes_in(place, architecture):
             shown_sizes = ", ".join(other[:_SHOWN_SIZES]) + (", ..." if len(other) > _SHOWN_SIZES else "")
             message = f"{_shown(place)} is not model.architecture {architecture}: {shown_sizes}"
@@ -315,7 +315,7 @@ class _NamedFileCheck:
         return path.parent != Path(path.anchor) and _path_test(path.parent.is_dir)
 
     def _near_file(self, named: str, path: Path) -> str:
-        """Return the Python file that was probably meant, in the recipe's spelling; "" if there is no similar one."""
+        """Return the Python file that was probably meant, in the recipe's spelling; "" without a similar one."""
         folder = path.parent
         names = [file.name for file in folder.glob("*.py")] if _path_test(folder.is_dir) else []
         near = nearest(path.name, names)

@@ -66,6 +66,6 @@ def _exception_finding(
     if rule in known:
         message = f"{rule} holds or doesn't apply, so there is nothing to overrule"
         return loaded.finding("exception-without-effect", Severity.NOTE, path, message, remove)
-    message = f"there is no rule {rule!r}{did_you_mean(rule, sorted(known))}"
-    fix = "name a rule by its id, which stands in brackets behind what it finds"
+    message = f"unknown rule {rule!r}{did_you_mean(rule, sorted(known))}"
+    fix = "name a rule by its id, which is in brackets behind the finding's message"
     return loaded.finding("unknown-rule", Severity.ERROR, path, message, fix)

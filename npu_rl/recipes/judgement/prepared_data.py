@@ -109,7 +109,7 @@ class _FileCheck:
         known = DATASETS.get(dataset)
         if known is None or asks_for is None or asks_for == known.looks_for:
             return
-        looks = f"the reward of {known.data_source} looks for {known.looks_for}"
+        looks = f"the reward of {known.data_source} expects {known.looks_for}"
         message = f"its prompts ask for {asks_for or 'no form of answer'}, and {looks}"
         fix = f"make it with --template {known.template}"
         yield self._finding("data-template", Severity.ADVICE, message, fix)

@@ -1,4 +1,4 @@
-"""The values by which a recipe differs from what it was made of, and the recipe with one of them put back."""
+"""Differences between a recipe and its base, and the recipe with one of them put back."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class RecipeChange:
 
     @property
     def fix(self) -> str:
-        """What puts the base's value back."""
+        """Edit that puts the base's value back."""
         key = dotted(self.path)
         return f"leave out {key}" if self.base_value is None else f"set {key} back to {self.base_value}"
 
 
 def recipe_changes(loaded: LoadedRecipe) -> list[RecipeChange]:
-    """Return the single values by which a recipe differs from its base, in the order of the recipe.
+    """Return the single values that differ from the recipe's base, in the order of the recipe.
 
     The base is the recipe that it extends, else the bundled one of the same name, of which it is a copy, else its
     file without the arguments of the command line. Lists and paths are not compared.

@@ -67,7 +67,7 @@ def _findings(folder: Path, loaded: LoadedRecipe, known: Iterable[str], bridged:
 
 
 def _weights_folder(loaded: LoadedRecipe) -> Path | None:
-    """Return the local folder of the Hugging Face weights that will be loaded; None if there is none."""
+    """Return the local folder of the Hugging Face weights that will be loaded, or None."""
     recipe = loaded.recipe
     if recipe.has_own_keys:  # it has no section `model`
         return None

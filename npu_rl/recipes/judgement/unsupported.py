@@ -71,7 +71,7 @@ def find_unsupported(recipe: Recipe, given: Mapping[str, Setting]) -> Iterator[U
         yield UnsupportedSetting(mode.path, _MODE, message, f"leave out {OVERRIDES}.{_MODE}, for sync")
     apart = given.get(_DISAGGREGATED)
     if apart is not None and apart.value is True:
-        message = "servers of their own for prefill are not supported: verl has none for vLLM on NPUs"
+        message = "separate prefill servers are not supported: verl lacks them for vLLM on NPUs"
         yield UnsupportedSetting(
             apart.path, _DISAGGREGATED, message, f"leave out {OVERRIDES}.{_DISAGGREGATED}"
         )

@@ -157,7 +157,7 @@ def _decoded_sequences(facts: PlanInputs) -> int | None:
 
 
 def _forward_pass(facts: PlanInputs, shape: ModelConfig, sizes: RolloutSizes, sequences: int | None) -> int:
-    """Return the bytes of a forward pass of the largest batch, including the logits of its sequences."""
+    """Return the bytes that a forward pass of the largest batch needs, including its logits."""
     tokens = facts.whole(f"{ROLLOUT}.max_num_batched_tokens") or _BATCHED_TOKENS
     split = WorkSplit(tensor=sizes.tensor, expert_tensor=1, sequence_parallel=False)
     return forward_peak(shape, tokens, split) + 2 * _WEIGHT * (sequences or 1) * shape.vocabulary

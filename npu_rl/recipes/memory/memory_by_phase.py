@@ -293,7 +293,7 @@ def _assumptions(
     facts: PlanInputs, shape: ModelConfig, engine: EngineMemory | None, overhead: Overhead
 ) -> Iterator[str]:
     if shape.kind and shape.kind not in KNOWN_TYPES:
-        yield f"model_type {shape.kind!r} is not known here: its parameters are counted as those of a Llama"
+        yield f"model_type {shape.kind!r} is unknown here: its parameters are counted as those of a Llama"
     if engine is not None:
         cache = engine.cache
         yield f"KV cache: {cache.per_token} bytes a token, in blocks of {cache.block} tokens, one of them vLLM's own"
@@ -317,7 +317,7 @@ def _assumptions(
         yield f"while the engine sleeps, its weights wait on the host {facts.upstream.cite('level 1', _LEVEL_1)}"
     if shape.experts:
         yield "tokens are spread evenly over the experts; an imbalance needs more than is counted here"
-    two = ", of which a die has two: training's and the engine's" if overhead.processes > 1 else ""
+    two = "; a die has two processes: training's and the engine's" if overhead.processes > 1 else ""
     if facts.npu:
         yield (
             f"HCCL, an estimate: {overhead.groups} groups of more than one rank, 2 x HCCL_BUFFSIZE "

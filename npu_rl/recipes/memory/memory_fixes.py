@@ -169,7 +169,7 @@ def find_cache_fixes(facts: PlanInputs, memory: Memory, blocks: int, reserved: i
 def _cache_changes(
     facts: PlanInputs, memory: Memory, blocks: int, reserved: int
 ) -> Iterator[tuple[MemoryChange, int | None]]:
-    """Yield candidate changes with the blocks each must provide; None stands for what its sequences need."""
+    """Yield candidate changes with the blocks each must provide; None is what its sequences need."""
     engine = memory.engine
     assert engine is not None and engine.share is not None
     cache = engine.cache

@@ -11,7 +11,7 @@ from npu_rl.recipes.plan.rules.checkpoint_rules import Checkpoints
 
 RANGE = (
     "lower end: what is counted from sizes alone, as if sequences had no length and no estimate came true",
-    "upper end, by which the rules judge: all sequences as long as the recipe allows, and every estimate whole",
+    "upper end, which the rules use: all sequences as long as the recipe allows, and every estimate whole",
     "evidence: four published runs, none at a manifest's pins, HCCL's buffers and CANN's context left out. The upper "
     "end was +25.7 % off (GSPO Qwen3-30B-A3B; most of it the logits of the longest sequences), -0.1 % (GSPO Qwen3-8B "
     "with FSDP2, to which FSDP's estimate was fitted), -1.6 % (GRPO Qwen3-30B-A3B) and -5.9 % (DAPO Moonlight-16B, "

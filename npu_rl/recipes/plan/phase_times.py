@@ -1,4 +1,4 @@
-"""How long the first of each phase may last before it counts as hanging: three times a rough estimate of its seconds.
+"""Time limits for the first of each phase before it counts as hanging: three times its roughly estimated seconds.
 
 Nobody knows the lengths of responses before a run, so all sequences count as the longest that the recipe allows, and a
 short phase is estimated as far too long. Nothing of it was measured by us. What it rests on:
@@ -68,6 +68,6 @@ def _forward(shape: ModelConfig, length: int) -> float:
 
 
 def _waves(facts: PlanInputs, sequences: int) -> int:
-    """Return how often an engine starts anew, since it decodes `max_num_seqs` sequences at once."""
+    """Return the number of waves of an engine, which decodes `max_num_seqs` sequences at once."""
     each = -(-sequences // (facts.engines or 1))
     return -(-each // max(facts.whole(f"{ROLLOUT}.max_num_seqs") or each, 1))

@@ -60,7 +60,7 @@ class Plan:
 
     @property
     def ok(self) -> bool:
-        """Whether no rule refuses the recipe."""
+        """Return whether no rule refuses the recipe."""
         return not any(rule.refuses for rule in self.rules)
 
     def findings(self) -> list[Finding]:

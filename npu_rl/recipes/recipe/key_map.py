@@ -70,7 +70,7 @@ def suggest_keys(key: str) -> list[str]:
 
 
 def suggested_key(path: KeyPath) -> str:
-    """Return the most likely recipe key for an unknown key; "" if there is none."""
+    """Return the most likely recipe key for an unknown key, or ""."""
     candidates = suggest_keys(".".join(map(str, path)))
     return candidates[0] if candidates else ""
 

@@ -46,7 +46,7 @@ def absolute_paths(value: Any, folder: Path) -> Any:
 
 
 def can_resume(recipe: Recipe) -> bool:
-    """Whether a run can resume from a checkpoint, which needs keys for where checkpoints are written and loaded."""
+    """Return whether a run can resume, which needs keys for where checkpoints are written and loaded."""
     keys = recipe.trainer.keys
     return keys is None or bool(keys.checkpoint.folder and keys.checkpoint.load)
 

@@ -95,7 +95,7 @@ class Recipe(Strict):
     device: Literal["npu", "cuda", "cpu"] = Field(description="The kind of device that it runs on.")
     steps: Annotated[f.Positive, key("trainer.total_training_steps")] = Field(description="Steps to train.")
     seed: Annotated[f.Whole, key("data.seed", megatron=f"{_A}.megatron.seed")] = Field(
-        default=1, description="Seed of the data's order, of sampling and of made-up models and data."
+        default=1, description="Seed for the data's order, sampling, and made-up models and data."
     )
     benchmark: f.Switch = Field(
         default=False,
@@ -106,16 +106,16 @@ class Recipe(Strict):
     data: Data = Field(default=_ABSENT, description="The prompts.")
     reward: Reward = Field(default=Reward(), description="The reward of a response.")
     algorithm: Algorithm = Field(default=Algorithm(), description="The algorithm.")
-    rollout: Rollout = Field(default=_ABSENT, description="How responses are generated.")
+    rollout: Rollout = Field(default=_ABSENT, description="The generation of responses.")
     actor: Actor = Field(default=_ABSENT, description="The policy that is trained.")
     reference: Reference = Field(default=Reference(), description="The frozen policy.")
     optimizer: Optimizer = Field(default=_ABSENT, description="The actor's optimizer.")
-    offload: Offload = Field(default=Offload(), description="What is kept in the host's memory.")
+    offload: Offload = Field(default=Offload(), description="Offloading to the host's memory.")
     cluster: Cluster = Field(description="The machines.")
     env: dict[f.Variable, f.AnyText] = Field(default={}, description="Environment of every node.")
-    logging: Logging = Field(default=Logging(), description="What is written while it runs.")
-    checkpoint: Checkpoint = Field(default=Checkpoint(), description="What can be resumed.")
-    watch: PhaseWatch = Field(default=PhaseWatch(), description="When a run counts as hanging.")
+    logging: Logging = Field(default=Logging(), description="Logs, metrics and samples.")
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="Checkpoints to resume from.")
+    watch: PhaseWatch = Field(default=PhaseWatch(), description="Limits after which a run counts as hanging.")
     adaptations: dict[f.Slug, f.Switch] = Field(
         default={}, description="Our adaptations of upstream, each on or off; off is upstream's behaviour."
     )
@@ -165,12 +165,12 @@ class Recipe(Strict):
 
     @property
     def has_own_keys(self) -> bool:
-        """Whether its trainer is not verl's: the sections on verl's keys (SECTIONS_OF_VERL) are absent then."""
+        """Return whether its trainer is not verl's: the sections on verl's keys (SECTIONS_OF_VERL) are absent then."""
         return self.trainer.keys is not None
 
     @property
     def megatron(self) -> bool:
-        """Whether verl's Megatron backend trains it."""
+        """Return whether verl's Megatron backend trains it."""
         return not self.has_own_keys and self.actor.strategy == "megatron"
 
 
@@ -187,7 +187,7 @@ def _faults_of_gpus(data: Mapping[str, Any]) -> Iterator[Fault]:
 
 
 def _faults_beside_own_keys(data: Mapping[str, Any], keys: object) -> Iterator[Fault]:
-    """Yield errors of settings for verl's keys, and of words without a key of the trainer."""
+    """Yield errors of settings for verl's keys, and of words that the trainer has no key for."""
     for name in SECTIONS_OF_VERL:
         if name in data:
             yield (name,), f"{name} {_NO_MEANING}: set the trainer's own keys under overrides"

@@ -92,7 +92,7 @@ class Data(Strict):
         default=None,
         description="Make up small sums instead (needs no download); boxed-sums are scored as deepscaler's.",
     )
-    rows: f.Positive = Field(default=512, description="How many questions to make up.")
+    rows: f.Positive = Field(default=512, description="Number of questions to make up.")
     batch: Annotated[f.Positive | None, key("data.train_batch_size")] = Field(
         default=None, description="Prompts per step, over all devices."
     )
@@ -103,7 +103,8 @@ class Data(Strict):
         default=None, description="Longest response, in tokens."
     )
     overlong: Annotated[Literal["error", "left", "right", "middle"] | None, key("data.truncation")] = Field(
-        default=None, description="What is done with a longer prompt: an error, or where it is cut."
+        default=None,
+        description="Treatment of a longer prompt: an error, or cut at the left, right or middle.",
     )
     filter_overlong: Annotated[f.Switch | None, key("data.filter_overlong_prompts")] = Field(
         default=None, description="Leave longer prompts out before training."

@@ -99,7 +99,7 @@ class Rollout(Strict):
         default=None, description="Report the rollout's log probabilities, to compare with the actor's."
     )
     load_format: Annotated[f.Text | None, key(f"{_R}.load_format")] = Field(
-        default=None, description="How the engine gets its first weights."
+        default=None, description="Source of the engine's first weights, such as auto or dummy."
     )
     dtype: Annotated[f.Text | None, key(f"{_R}.dtype")] = Field(
         default=None, description="Its number format."

@@ -23,7 +23,7 @@ class Cluster(Strict):
     dies_per_card: f.Positive = Field(default=1, description="2 on Atlas A3; for tokens per second and card.")
     die_memory_gb: f.AboveZero = Field(
         default=64.0,
-        description="Memory of a die, in 10^9 bytes, by which the recipe is judged; has to be given for cuda.",
+        description="Memory of a die, in 10^9 bytes, that the plan assumes; required for cuda.",
     )
     address: f.Address | None = Field(
         default=None,
@@ -98,9 +98,9 @@ class PhaseWatch(Strict):
 
     phase_timeout: f.AboveZero = Field(
         default=120.0,
-        description="Seconds that each phase of a step has at least: beyond that and three times its longest so far an "
-        "alarm reports where each rank is. The first of a phase has three times the estimate of `npu-rl plan`, 1,800 "
-        "seconds at most and where there is none; or these, if they are more.",
+        description="Least seconds for each phase of a step. After them and three times its longest so far, an "
+        "alarm reports where each rank is. A phase's first has three times the estimate of `npu-rl plan`, at most "
+        "1,800 seconds; 1,800 seconds without an estimate; or these, if they are more.",
     )
 
 

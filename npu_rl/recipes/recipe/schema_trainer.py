@@ -60,7 +60,7 @@ class OwnKeys(Strict):
 
 
 class LayoutKeys(Strict):
-    """The trainer's keys for the sizes of Megatron's groups, of the model and of vLLM's groups."""
+    """The trainer's keys for the sizes of the model, Megatron's groups and vLLM's groups."""
 
     tensor: f.TrainerKey = Field(description="Key of the tensor parallel size of training.")
     pipeline: f.TrainerKey | None = Field(default=None, description="Key of its pipeline parallel size.")
@@ -93,7 +93,7 @@ class Trainer(Strict):
     keys: OwnKeys | None = Field(
         default=None,
         description="For a trainer that is not verl's, whose keys are its own: where the recipe's words are written. "
-        "Its other keys stand under overrides, and the sections on verl's keys are left out.",
+        "Its other keys are set under overrides, and the sections on verl's keys are left out.",
     )
     arguments: list[f.Text] | None = Field(
         default=None,
@@ -111,7 +111,7 @@ class Trainer(Strict):
     paths: list[f.TrainerKey] = Field(
         default=[],
         description="Keys whose values are files or folders: relative to the recipe if they begin with ./, "
-        "and looked for where train runs.",
+        "and expected where train runs.",
     )
     layout: LayoutKeys | None = Field(
         default=None, description="Keys whose values are the sizes of the layout, for --rehearse=layout."
@@ -123,7 +123,7 @@ class Trainer(Strict):
     )
     log: Literal["steps", "iterations"] = Field(
         default="steps",
-        description="How the log writes a step: step:5 - KEY:VALUE - ..., or iteration: 5 / 100 | KEY : VALUE | ...",
+        description="Form of a step in the log: step:5 - KEY:VALUE - ..., or iteration: 5 / 100 | KEY : VALUE | ...",
     )
     metrics: dict[f.Metric, f.Text] = Field(
         default={}, description="The trainer's metric for each metric that npu-rl shows and watches."

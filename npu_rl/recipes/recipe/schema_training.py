@@ -85,13 +85,13 @@ class KlLoss(Strict):
     """The KL term of the actor's loss."""
 
     use: Annotated[f.Switch, key(f"{_A}.use_kl_loss")] = Field(
-        default=True, description="Whether there is one."
+        default=True, description="Add a KL term to the actor's loss."
     )
     coefficient: Annotated[f.NotNegative | None, key(f"{_A}.kl_loss_coef")] = Field(
         default=None, description="Its weight."
     )
     kind: Annotated[f.Text | None, key(f"{_A}.kl_loss_type")] = Field(
-        default=None, description="How it is estimated, such as low_var_kl."
+        default=None, description="Its estimator, such as low_var_kl."
     )
 
 
@@ -133,7 +133,7 @@ class Actor(Strict):
     compile: Annotated[f.Switch | None, key(f"{_A}.use_torch_compile")] = Field(
         default=None, description="Use torch.compile in training."
     )
-    parallel: Parallel = Field(default=Parallel(), description="How it is spread over the devices.")
+    parallel: Parallel = Field(default=Parallel(), description="Its distribution over the devices.")
     transformer: Annotated[
         dict[f.Text, f.Scalar], key(megatron=f"{_A}.megatron.override_transformer_config")
     ] = Field(default={}, description="Values of Megatron's and MindSpeed's configuration (megatron).")
@@ -162,7 +162,7 @@ class Optimizer(Strict):
     )
     schedule: Annotated[
         f.Text | None, key(fsdp=f"{_A}.optim.warmup_style", megatron=f"{_A}.optim.lr_decay_style")
-    ] = Field(default=None, description="What it does then, such as constant or cosine.")
+    ] = Field(default=None, description="Its course after the warmup, such as constant or cosine.")
 
 
 class Offload(Strict):

@@ -95,7 +95,7 @@ class Parallelism:
 
     @property
     def megatron(self) -> bool:
-        """Whether the Megatron backend trains it."""
+        """Return whether the Megatron backend trains it."""
         return self.strategy == "megatron"
 
     @property

@@ -147,7 +147,7 @@ class PlanInputs:
 
     @property
     def is_cann_trainer(self) -> bool:
-        """Whether the trainer is cann-recipes-train's, which has its own keys for layers and recomputation."""
+        """Return whether the trainer is cann-recipes-train's, which has its own keys for layers and recomputation."""
         return self.upstream.has(_CANN)
 
     @property
@@ -157,17 +157,17 @@ class PlanInputs:
 
     @property
     def npu(self) -> bool:
-        """Whether the recipe runs on NPUs."""
+        """Return whether the recipe runs on NPUs."""
         return self.recipe.device == "npu"
 
     @property
     def cpu(self) -> bool:
-        """Whether the recipe runs on a CPU, whose memory isn't judged."""
+        """Return whether the recipe runs on a CPU, whose memory isn't judged."""
         return self.recipe.device == "cpu"
 
     @property
     def vllm(self) -> bool:
-        """Whether vLLM generates."""
+        """Return whether vLLM generates."""
         return bool(self.values.value(f"{ROLLOUT}.name") == "vllm")
 
     @property
@@ -209,7 +209,7 @@ class PlanInputs:
 
     @property
     def expert_parallel(self) -> bool:
-        """Whether the engine divides whole experts over its dies."""
+        """Return whether the engine divides whole experts over its dies."""
         if self.server_mode:
             return (self.whole(SERVER_EXPERT_KEY) or 1) > 1
         # the second is the verl_npu plugin's own key
@@ -220,17 +220,17 @@ class PlanInputs:
 
     @property
     def server_mode(self) -> bool:
-        """Whether vLLM servers generate, in processes of their own."""
+        """Return whether vLLM servers generate, in processes of their own."""
         return self.vllm and _is_server_mode(self.values, self.upstream)
 
     @property
     def ascend_scheduler_forced(self) -> bool:
-        """Whether the trainer itself enables vllm-ascend's scheduler, as cann-recipes-train's does."""
+        """Return whether the trainer itself enables vllm-ascend's scheduler, as cann-recipes-train's does."""
         return self.upstream.has(CANN_SCHEDULER)
 
     @property
     def whole_prompts(self) -> bool:
-        """Whether prompts are prefilled whole: vllm-ascend's scheduler is on, without its chunked prefill."""
+        """Return whether prompts are prefilled whole: vllm-ascend's scheduler is on, without its chunked prefill."""
         if self.ascend_scheduler_forced:
             return True
         return self._scheduler("enabled") is True and self._scheduler("enable_chunked_prefill") is not True

@@ -96,7 +96,7 @@ def switches_without_patch(code: Path, slugs: Collection[str]) -> set[str]:
 
 
 class _Calls(NamedTuple):
-    """The use of an adaptation: an import of its module in the runtime, or a read of its switch.
+    """The use of an adaptation: its runtime module is imported, or its switch is read.
 
     Attributes:
         modules: Of the runtime.

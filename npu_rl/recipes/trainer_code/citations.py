@@ -56,7 +56,7 @@ class PlaceStatus(NamedTuple):
 
     @property
     def holds(self) -> bool:
-        """Whether the tree has the place."""
+        """Return whether the tree has the place."""
         return not self.why
 
 

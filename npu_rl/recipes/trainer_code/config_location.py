@@ -31,7 +31,7 @@ class ConfigLocation:
 
     @property
     def identity(self) -> list[object]:
-        """The facts besides files that answers on this configuration depend on."""
+        """The facts that results for this configuration depend on, apart from files."""
         return [self.module, self.config, self.folder, dict(self.choices)]
 
     def find_folder(self, code: Path) -> Path:

@@ -46,7 +46,7 @@ class ConfigEntry:
 
     @property
     def interpolation(self) -> bool:
-        """Whether the value is an interpolation, which Hydra resolves."""
+        """Return whether the value is an interpolation, which Hydra resolves."""
         return isinstance(self.value, str) and "${" in self.value
 
 

@@ -88,7 +88,7 @@ class _Default:
 
     @property
     def option(self) -> _Option:
-        """The option of a group, or its list of options; None if there is none."""
+        """The option of a group, or its list of options, or None."""
         return self.path.removeprefix(f"{self.group}/") or None if self.options is None else self.options
 
     def target_package(self, header: str | None) -> str:

@@ -73,7 +73,7 @@ class EngineArguments:
                 f"the trainer passes {name} to vLLM itself ({fixed.where}), so a recipe can't", own
             )
         if self._fields is None:
-            return KeyResolution(True, unchecked="vLLM (there is no vllm in the code)")
+            return KeyResolution(True, unchecked="vLLM (the code has no vllm)")
         field = self._fields.get(name)
         if field is None:
             near = nearest(name, self._fields)
@@ -143,7 +143,7 @@ class EngineArguments:
 
     def _resolve_additional(self, section: str, names: tuple[str, ...]) -> KeyResolution:
         if not self._options:
-            return KeyResolution(True, unchecked="vllm-ascend (there is no vllm_ascend in the code)")
+            return KeyResolution(True, unchecked="vllm-ascend (the code has no vllm_ascend)")
         holder, name = (_ADDITIONAL, names[0]) if len(names) == 1 else (names[-2], names[-1])
         options = self._options.get(holder)
         if options is None:

@@ -91,7 +91,7 @@ def _items(node: ast.Call | ast.Dict) -> Iterator[tuple[str | None, ast.expr]]:
 
 
 def _popped(around: ast.AST) -> frozenset[str]:
-    """Return the names in `engine_kwargs.pop("name", ...)`, for which the trainer passes the recipe's own value."""
+    """Return the names in `engine_kwargs.pop("name", ...)`, whose values the trainer takes from the recipe."""
     calls = [node for node in ast.walk(around) if isinstance(node, ast.Call) and node.args]
     names = (text_of(call.args[0]) for call in calls if ast.unparse(call.func) == f"{_KEYWORDS}.pop")
     return frozenset(filter(None, names))

@@ -268,7 +268,7 @@ class KeyResolver:
         return unknown(f"{short} has no field {name}", near and f"{section}.{near}")
 
     def _resolve_in_dataclass(self, split: _SplitKey) -> KeyResolution | None:
-        """Resolve a field of the class in a section's `_target_`, or of the classes of its fields.
+        """Resolve a field of a section's `_target_` class, or of its fields' classes.
 
         A field that is a mapping accepts any key.
         """

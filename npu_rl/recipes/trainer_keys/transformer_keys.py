@@ -72,7 +72,7 @@ class TransformerKeys:
             given: All keys that are set.
         """
         if not self.core and not self.mindspeed.present:
-            return KeyResolution(True, unchecked="Megatron-core (there is no megatron/core in the code)")
+            return KeyResolution(True, unchecked="Megatron-core (the code has no megatron/core)")
         field, argument, read = self.core.get(name), self.mindspeed.get(name), self._in_mindspeed(name)
         if field is None and read is None:
             both = self.mindspeed.present
@@ -144,7 +144,7 @@ class TransformerKeys:
 
     @cached_property
     def _passes_whole_mapping(self) -> bool:
-        """Whether verl passes all keys to MindSpeed before it builds a model, but only known ones to Megatron-core.
+        """Return whether verl passes all keys to MindSpeed before it builds a model, and known ones to Megatron-core.
 
         From verl 0.8 on MindSpeed itself keeps the others from Megatron-core, in transformer_config_init_wrapper
         (mindspeed/core/megatron_basic/arguments_basic.py@e477249).
@@ -155,7 +155,7 @@ class TransformerKeys:
 
     @cached_property
     def _drops_latent_fields(self) -> bool:
-        """Whether verl checks keys against TransformerConfig instead of the class it builds, as 0.5.0 does."""
+        """Return whether verl checks keys against TransformerConfig instead of the class it builds, as 0.5.0 does."""
         return "hasattr(TransformerConfig, key)" in self._converter
 
     @cached_property
@@ -164,5 +164,5 @@ class TransformerKeys:
 
     @cached_property
     def _bridged(self) -> bool:
-        """Whether a bridge builds Megatron's configuration instead of verl's converter."""
+        """Return whether a bridge builds Megatron's configuration instead of verl's converter."""
         return ONLY_BRIDGES.text in (read_source_text(self._code / ONLY_BRIDGES.file) or "")

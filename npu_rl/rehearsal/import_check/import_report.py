@@ -34,7 +34,7 @@ class InterpreterReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the check found no errors."""
+        """Return whether the check found no errors."""
         return not any(found.severity is Severity.ERROR for found in self.findings)
 
     def to_json(self) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class InterpreterReport:
         if self.locked is not None:
             lines.append(f"{counted(self.locked, 'locked package')} compared")
         if self.standins:
-            lines.append(f"stood in for what the interpreter lacks: {', '.join(self.standins)}")
+            lines.append(f"stand-ins for what the interpreter lacks: {', '.join(self.standins)}")
         errors = sum(one.severity is Severity.ERROR for one in self.findings)
         lines.append(
             f"imports: {counted(errors, 'error')}" if errors else f"imports: {self._without_errors()}"

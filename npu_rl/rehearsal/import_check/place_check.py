@@ -138,5 +138,5 @@ def _place_finding(place: ChangedPlace, state: str, by: str | None) -> Iterator[
 def _ended(end: Mapping[str, Any]) -> Finding:
     last = (str(end.get("output", "")).strip().splitlines() or ["nothing"])[-1]
     how = cause_of({**end, "in_tree": False})
-    what = f"the process ended before all places were looked at: {how}"
+    what = f"the process ended before all places were checked: {how}"
     return file_finding("import-ends", Severity.ERROR, last, what)

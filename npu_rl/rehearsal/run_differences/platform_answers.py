@@ -1,4 +1,4 @@
-"""What expressions about the platform are in a rehearsal, on a CPU, and in the run."""
+"""Values of expressions about the platform: in a rehearsal, on a CPU, and in the run."""
 
 from __future__ import annotations
 

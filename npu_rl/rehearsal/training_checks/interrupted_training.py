@@ -57,7 +57,7 @@ class Resumed:
 
 
 def is_interrupted(steps: int, saved: int) -> bool:
-    """Return whether a training of so many steps goes on after the steps that are trained twice."""
+    """Return whether a training of so many steps has more than the steps that are trained twice."""
     return steps > saved + TWICE
 
 

@@ -1,4 +1,4 @@
-"""The names that members of a bundle may have: no other is accepted, and none of them leads out of a folder."""
+"""The names that a bundle's members may have: no other is accepted, and none leads out of a folder."""
 
 from __future__ import annotations
 

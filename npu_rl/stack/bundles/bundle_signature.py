@@ -47,7 +47,7 @@ def sign(data: bytes, key: Path) -> bytes:
 
 
 def verify(data: bytes, signature: bytes, allowed_signers: Path) -> str:
-    """Return the name of the signer of `data` in the file of allowed signers.
+    """Return the name that the file of allowed signers gives the signer of `data`.
 
     Args:
         allowed_signers: In the form of ssh-keygen(1), ALLOWED SIGNERS.

@@ -66,7 +66,7 @@ def add_build_tools(pylock: Pylock, folder: Path, *, offline: bool = False) -> N
         done = run_pip([*words, "setuptools", "wheel"], folder)
         if done.code:
             raise SourceError(
-                "pip can't download setuptools and wheel, with which packages without a wheel are built",
+                "pip can't download setuptools and wheel, which packages without a wheel are built with",
                 why=pip_errors(done),
                 hint=OFFLINE if offline else "Check the index of pip's configuration: pip config list",
             )

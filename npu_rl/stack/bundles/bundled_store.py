@@ -59,7 +59,7 @@ def require_lock(bundle: OpenBundle, lock: Lock) -> None:
 
 @contextlib.contextmanager
 def bundled_wheels(bundle: OpenBundle) -> Iterator[Path | None]:
-    """Provide a folder with the packages that a bundle has, until the end; None if it has none.
+    """Provide a folder with a bundle's packages until the end, or None without packages.
 
     Raises:
         BundleError: If the file has changed since it was proven.

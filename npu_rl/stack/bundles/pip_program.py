@@ -47,7 +47,7 @@ def run_pip(words: Sequence[str], folder: Path) -> CompletedCommand:
 
 
 def pip_errors(done: CompletedCommand) -> str | None:
-    """Return the lines of pip's output that say why it failed, without passwords; None if there are none."""
+    """Return the lines of pip's output with the reason of its failure, without passwords, or None."""
     printed = without_passwords(done.stderr.strip())
     errors = [line for line in printed.splitlines() if line.startswith("ERROR: ")]
     return "\n".join(errors)[-_SHOWN:] or printed[-_SHOWN:] or None

@@ -142,7 +142,7 @@ def _graph(history: Git, tip: str, without: str) -> _Graph:
 
 
 def _depth(graph: _Graph, tip: str) -> int:
-    """Return the depth of a fetch of the tip that includes every commit of the graph and its parents."""
+    """Return the depth for fetching the tip with every commit of the graph and its parents."""
     distance = {tip: 1}
     level = [tip]
     while level:

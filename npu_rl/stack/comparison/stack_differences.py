@@ -24,7 +24,7 @@ class ChangedValue:
 
     @property
     def state(self) -> str:
-        """Whether it was added, removed or changed."""
+        """Return whether it was added, removed or changed."""
         return ADDED if self.before is None else REMOVED if self.after is None else CHANGED
 
     def to_json(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class StackDifferences:
 
     @property
     def is_same(self) -> bool:
-        """Whether nothing differs."""
+        """Return whether nothing differs."""
         values = (self.stack, self.requirements, self.env, self.host)
         patches = all(patch.state == SAME for patch in self.tree_patches)
         return patches and not any(values) and all(one.state == SAME for one in self.components)

@@ -44,7 +44,7 @@ class Entry:
 
     @property
     def is_tree(self) -> bool:
-        """Whether the entry is a folder."""
+        """Return whether the entry is a folder."""
         return self.mode == TREE
 
 

@@ -200,7 +200,7 @@ def describe_heading(heading: str, places: Sequence[int]) -> str:
 
 
 def last_match(matches: Callable[[str], object], lines: Sequence[str], before: int) -> int | None:
-    """Return the number of the last line above `before` that matches, as git looks for a heading."""
+    """Return the number of the last line above `before` that matches, as git finds a heading."""
     return next((n for n in range(min(before - 1, len(lines)), 0, -1) if matches(lines[n - 1])), None)
 
 

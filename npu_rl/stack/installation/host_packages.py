@@ -53,7 +53,7 @@ class HostPackage:
 
     @property
     def comes(self) -> bool:
-        """Whether it is to be installed."""
+        """Return whether it is to be installed."""
         return self.wheel is not None or self.found is not None
 
     @property
@@ -173,7 +173,7 @@ def _of_index(
     if name in _BUILT_FOR_CUDA and indexes.needs_cuda(found):
         return (
             None,
-            f"{name} {version}: what the index has is built for CUDA, of which this host has nothing ({places})",
+            f"{name} {version}: the index's wheel is built for CUDA, which this host does not have ({places})",
         )
     return found, ""
 

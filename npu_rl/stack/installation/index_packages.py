@@ -61,7 +61,7 @@ class PackageIndexes:
         if _NOT_THERE in reason:
             return None
         raise SourceError(
-            f"uv can't look for {requirement}",
+            f"uv can't search for {requirement}",
             why=reason,
             hint=index_hint(reason, self.settings),
         )

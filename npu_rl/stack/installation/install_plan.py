@@ -58,7 +58,7 @@ class InstallPlan:
 
     @property
     def nothing_to_do(self) -> bool:
-        """Whether the interpreter has everything."""
+        """Return whether the interpreter has everything."""
         return not self.versions and not self.target.absent
 
     def size(self) -> int:

@@ -87,7 +87,7 @@ class TargetPython:
 
     @property
     def versions(self) -> dict[str, str]:
-        """What it imports: versions by canonical name."""
+        """Versions of the packages that it imports, by canonical name."""
         return {one.name: one.version for one in self.packages.values()}
 
     @property

@@ -153,7 +153,7 @@ def _parsed(name: str, data: bytes, strip: int | None, locked: LockedPatch | Non
 def _header_findings(patch: Patch) -> list[LintFinding]:
     """Return the faults of npu-rl's own header; one note for a patch without any of its fields."""
     if not parse_header(patch.header).fields:
-        message = f"the header has none of {', '.join(FIELDS)}"
+        message = f"the header lacks all of {', '.join(FIELDS)}"
         return [LintFinding("header", Severity.NOTE, patch.name, 1, message)]
     return [
         LintFinding("header", Severity.ERROR, patch.name, line, message.rstrip("."))

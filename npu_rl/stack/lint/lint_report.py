@@ -103,7 +103,7 @@ class LintReport:
 
     @property
     def ok(self) -> bool:
-        """Whether no error is left."""
+        """Return whether no error is left."""
         return not any(found.severity is Severity.ERROR and not found.fixed for found in self.findings)
 
     def summary(self) -> str:

@@ -90,6 +90,6 @@ class LockedSeries:
         listed = ", ".join(f"{name} {count}" for name, count in counts.items() if count)
         raise PatchError(
             "No component has every file that the patch changes",
-            why=f"Of {len(paths)} files, these have some: {listed}." if listed else None,
+            why=f"These components have some of the {len(paths)} files: {listed}." if listed else None,
             hint="Correct --strip, or name the folder with the files: --against DIR",
         )

@@ -1,4 +1,4 @@
-"""The patches of a file or folder in order of application, with the faults of order and names."""
+"""The patches of a file or folder as they are applied, with the faults in their order and names."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class PythonChecker:
             yield from _new_names(patch, change, before["names"], after["names"])
 
     def _examined(self, before: bytes | None, after: bytes) -> dict[str, Any] | str:
-        """Return the result of `python_child.examine`, or the reason why there is no result."""
+        """Return the result of `python_child.examine`, or the reason why it is missing."""
         if self._process is None:
             path = [folder for folder in sys.path if folder]
             self._process = WorkerProcess([sys.executable, "-I", "-S", "-c", _START, *path], {})
@@ -69,7 +69,7 @@ class PythonChecker:
             self.close()
             if ended.startswith(f"signal {signal.SIGPROF.value}"):
                 return f"it takes more than {SECONDS:g} s of CPU time"
-            return f"the process that looked at it ended: {' '.join(ended.split())}"
+            return f"the process that examined it ended: {' '.join(ended.split())}"
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -1,4 +1,4 @@
-"""The state of files along a series of patches, and the faults of the next patch in that state."""
+"""The state of files after each patch in a series, and the faults of the next one there."""
 
 from __future__ import annotations
 

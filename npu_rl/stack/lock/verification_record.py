@@ -41,7 +41,7 @@ class VerifiedStep:
 
     @property
     def passed(self) -> bool:
-        """Whether the command exited with 0."""
+        """Return whether the command exited with 0."""
         return self.outcome == "passed"
 
     def to_json(self) -> dict[str, Any]:
@@ -64,7 +64,7 @@ class VerifiedRecipe:
 
     @property
     def is_current(self) -> bool:
-        """Whether the recipe's files still have the bytes that were verified."""
+        """Return whether the recipe's files still have the bytes that were verified."""
         return all(map(_is_unchanged, self.files, self.files.values()))
 
     def to_json(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class VerifiedRecipe:
 
 @dataclass(frozen=True)
 class VerificationRecord:
-    """The verification of one tree: steps of the manifest, and of each recipe by name."""
+    """The verification of one tree: the manifest's steps, and each recipe's by name."""
 
     record_format: int
     manifest: t.Name

@@ -38,7 +38,7 @@ class ManifestFacts:
     headers: tuple[str, ...] = ()
 
     def extends(self, other: ManifestFacts) -> bool:
-        """Return whether another manifest is this one's parent, by its bundled name, else by its bytes."""
+        """Return whether another manifest is the parent: compared by its bundled name, else by its bytes."""
         name, digest = next(iter(other.files.items()))
         return name in self.files if name.startswith(BUNDLED) else digest in self.files.values()
 

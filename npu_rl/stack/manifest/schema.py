@@ -48,12 +48,12 @@ class Source(Strict):
 class Merge(Strict):
     """A pull request to merge or pick into a component."""
 
-    ref: f.Ref = Field(description="What to merge: refs/pull/N/head or a full commit id.")
+    ref: f.Ref = Field(description="The commits to merge: refs/pull/N/head or a full commit id.")
     base: f.Ref = Field(description="The branch the pull request is for: refs/heads/... or a full commit id.")
     how: Literal["merge", "pick"] = Field(default="merge", description="Merge it, or pick its own changes.")
     drift: Literal["refuse", "allow"] = Field(
         default="refuse",
-        description="Whether commits of the base branch that are new to the pin may come along.",
+        description="Allow or refuse commits from the base branch that the pin does not have.",
     )
 
 
@@ -78,7 +78,7 @@ class PatchEntry(Strict):
     exclude: list[f.Glob] = Field(default=[], description="Patterns of files in the patch to leave out.")
     offset: f.Offset = Field(
         default="refuse",
-        description="Whether a hunk may apply on another line than it names: refuse, allow, or a number of lines.",
+        description="Distance of a hunk from the line that it names: refuse, allow, or a number of lines.",
     )
     eol: Literal["keep", "lf"] = Field(
         default="keep", description="lf: a patch whose own lines end in CRLF gets LF before it is applied."
@@ -158,7 +158,7 @@ class BuildStep(Strict):
     )
     proven: f.Switch = Field(
         default=False,
-        description="Whether the command has been run with this pin, and its products were used.",
+        description="The command has been run with this pin, and its products were used.",
     )
 
 
@@ -176,7 +176,7 @@ class Component(Strict):
         default=None, description="Tree id of the whole repository after the merges; `lock` checks it."
     )
     patches: list[Patch] = Field(default=[], description="Patches to apply after the merges, in order.")
-    take: list[Take] = Field(default=[], description="What is laid into the code tree.")
+    take: list[Take] = Field(default=[], description="Paths to copy into the code tree.")
     dist: Dist | None = Field(default=None, description="The dist-info to write.")
     checkout: Literal["take", "full"] = Field(
         default="take", description="full: also lay the whole patched repository under src/, for builds."
@@ -188,7 +188,7 @@ class Component(Strict):
         default={}, description="Gitlinks to take along: path -> repository and commit."
     )
     other_submodules: Literal["refuse", "skip"] = Field(
-        default="refuse", description="What to do with the other gitlinks in the taken paths."
+        default="refuse", description="Treatment of the other gitlinks in the taken paths."
     )
     requirements_from: list[f.RequirementFile] | None = Field(
         default=None,
@@ -293,14 +293,14 @@ class Manifest(Strict):
     schema_: f.SchemaVersion = Field(alias="schema", description="Version of the manifest's format: 1.")
     name: f.Name = Field(description="Name of the manifest.")
     title: f.Text = Field(description="One line for people.")
-    device: Literal["npu", "cuda", "cpu"] = Field(description="What the training runs on.")
+    device: Literal["npu", "cuda", "cpu"] = Field(description="Devices that the training runs on.")
     extends: f.Extends | None = Field(
         default=None,
         description="A bundled manifest or a relative path to start from; ~ removes a key of it.",
     )
-    host: Host = Field(default=Host(), description="What the machine should have.")
+    host: Host = Field(default=Host(), description="Requirements on the machine.")
     components: dict[f.Name, Component] = Field(min_length=1, description="The upstreams, in order.")
-    tree: Tree = Field(default=Tree(), description="What is done to the assembled code tree.")
+    tree: Tree = Field(default=Tree(), description="Changes to the assembled code tree.")
     requirements: list[f.Requirement] = Field(
         default=[], description="Packages to install (PEP 508): one set that resolves."
     )

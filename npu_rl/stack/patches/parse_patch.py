@@ -166,7 +166,7 @@ def _check_empty(raw: RawFile, is_new: bool, is_deleted: bool, path: str, where:
     side: Literal[1, 2] = 2 if is_new else 1
     empty = found is None or any(blob.startswith(found[side]) for blob in _EMPTY)
     if not (is_new or is_deleted) or not empty:
-        why = "There is no hunk; the patch may be cut off."
+        why = "The patch has no hunk for it, so it may be cut off."
         raise malformed(f"The patch names {path} and changes nothing in it", where, why)
 
 

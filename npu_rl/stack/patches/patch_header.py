@@ -131,7 +131,7 @@ def lint_header(text: str, *, commands: bool = False) -> list[HeaderFault]:
         commands: Whether Verified-By may have a command instead of tests.
     """
     header = parse_header(text)
-    faults = [] if header.subject else ["There is no subject: begin with `Subject: ` and one sentence."]
+    faults = [] if header.subject else ["The subject is missing: begin with `Subject: ` and one sentence."]
     meant = header.misspelled
     faults += [
         f"`{name}:` is missing or empty."
@@ -139,7 +139,7 @@ def lint_header(text: str, *, commands: bool = False) -> list[HeaderFault]:
         if not header.fields.get(name) and name not in meant.values()
     ]
     found = [HeaderFault(1, message) for message in faults]
-    found += [HeaderFault(header.lines[name], f"`{name}:` stands twice.") for name in header.repeated]
+    found += [HeaderFault(header.lines[name], f"`{name}:` is there twice.") for name in header.repeated]
     found += [
         HeaderFault(header.lines[name], f"`{name}:` is not a field; did you mean `{field}:`?")
         for name, field in meant.items()
@@ -147,8 +147,8 @@ def lint_header(text: str, *, commands: bool = False) -> list[HeaderFault]:
     status = header.fields.get(STATUS)
     if status and not _STATUS.fullmatch(status):
         message = (
-            f"`{STATUS}: {status}` is none of: pending, submitted URL, merged-in VERSION, "
-            "inappropriate [reason]."
+            f"`{STATUS}: {status}` is invalid; write pending, submitted URL, merged-in VERSION, "
+            "or inappropriate [reason]."
         )
         found.append(HeaderFault(header.lines[STATUS], message))
     found += [

@@ -83,7 +83,7 @@ class Hunk:
 
     @property
     def ends_the_file(self) -> bool:
-        """Whether it only fits the end of a file: it has no context after its last change, as for `git apply`."""
+        """Return whether it only fits the end of a file: without context after its last change, as for `git apply`."""
         return self.lines[-1].tag != " "
 
     def changes(self) -> Iterator[Change]:

@@ -124,7 +124,7 @@ def target(name: bytes, *, strip: int, directory: str, where: str) -> str:
 
 
 def guarded(path: str) -> str | None:
-    """Return the guarded name in a path; None if it has none."""
+    """Return the guarded name in a path, or None."""
     return _GUARDED.get(_folded(path.rsplit("/", 1)[-1]))
 
 

@@ -310,7 +310,7 @@ class Scanner:
                 why=f"The last line of hunk {number} has no newline, so it may be cut off.",
                 hint="Restore the end of the patch. If only the newline is missing, write `repair: final-newline` on "
                 "its entry of `patches:`.\nIf the patched file ends without a newline, the line "
-                "`\\ No newline at end of file` must say so.",
+                "`\\ No newline at end of file` must follow it.",
             )
         self._check_ends(hunk)
         return hunk

@@ -74,7 +74,7 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
         raise PatchError(
             f"{_shortened(unlisted)} would not be applied",
             where=str(series),
-            why="Every patch of the folder, and of the folders in it, must be in `series`, "
+            why="Every patch in the folder and its subfolders must be in `series`, "
             "which names files of its own folder only.",
             hint="Add a line for it, or remove the file. A subfolder can be an entry of `patches:` of its own.",
         )
@@ -238,5 +238,5 @@ def _lint(source: PatchSource) -> None:
             f"The header of {source.name} is not complete",
             where=str(source.path),
             why="\n".join(fault.message for fault in faults),
-            hint="Correct these lines above the first diff.",
+            hint=f"Add or correct these lines above the first diff of {source.name}.",
         )

@@ -1,4 +1,4 @@
-"""The blocks around a line: a branch of an `if`, an argument list, a class of C++, a section or a stage of a build."""
+"""The blocks around a line: a branch of an `if`, an argument list, a C++ class, a section or a build's stage."""
 
 from __future__ import annotations
 

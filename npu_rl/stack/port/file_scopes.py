@@ -60,7 +60,7 @@ class FileScopes:
         return frozenset(scope.name for scope in self.scopes or ())
 
     def inside(self, first: int, end: int) -> str:
-        """Return the qualified name of the innermost scope around lines; empty if there is none.
+        """Return the qualified name of the innermost scope around lines, or "".
 
         A scope that is entirely within the lines is not around them. Blank lines at their ends don't count: they may
         be between two functions while the others are in the first one.
@@ -163,7 +163,7 @@ class FileScopes:
 
     @cached_property
     def has_keys(self) -> bool:
-        """Whether the file is a configuration, where scopes are the only blocks."""
+        """Return whether the file is a configuration, where scopes are the only blocks."""
         return self.path.endswith(SUFFIXES)
 
     def name_at(self, index: int) -> str:

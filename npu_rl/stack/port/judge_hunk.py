@@ -246,7 +246,7 @@ class HunkJudge:
     # -- its new lines are there -------------------------------------------------------------------
 
     def _upstream(self, hunk: Hunk, changes: Sequence[PlacedChange]) -> HunkJudgement | None:
-        """Return the judgement of a hunk that the new version has wholly or in part; None if it has none of it."""
+        """Return the judgement of a hunk that the new version has wholly or in part, or None."""
         if len(self._twins(hunk, changes[0].inside)) > 1:
             return None
         taken = set(self._upstream_lines)
@@ -279,7 +279,7 @@ class HunkJudge:
         if elsewhere is None:
             elsewhere = self._first_other_block(changes, edits)
         if elsewhere is not None:
-            why = f"what it changes is now in {_place_name(elsewhere)}; it is for {_place_name(inside)}"
+            why = f"the lines it changes are now in {_place_name(elsewhere)}; it is for {_place_name(inside)}"
             return HunkJudgement("conflict", edits[0].start, inside, why)
         if edited_text(self._new.lines, edits) == self._new.content:
             return HunkJudgement("conflict", edits[0].start, inside, "the file would be the same with it")

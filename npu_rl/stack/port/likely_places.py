@@ -123,7 +123,7 @@ class _Wanted:
 
     @property
     def _is_common(self) -> bool:
-        """Whether many classes have a method of this name."""
+        """Return whether many classes have a method of this name."""
         return self._function is not None and self._function.startswith(b"__")
 
     def _nearness(self, path: str) -> float:

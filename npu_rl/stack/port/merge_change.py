@@ -123,7 +123,7 @@ class ChangeMerger:
         if other_ends and all(line.rstrip(b"\r\n") in unended for line in other_ends):
             return "the new version has other line ends"
         if not lost:
-            return "what it changes has other lines in between"
+            return "other lines are now between those it changes"
         number, text = lost[0] + 1, self._old.lines[lost[0]].decode("utf-8", "replace").strip()
         return f"the new version has changed what it changes: line {number} was `{text[:100]}`"
 

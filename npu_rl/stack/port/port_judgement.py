@@ -85,12 +85,12 @@ class PortedPatch:
 
     @property
     def is_clean(self) -> bool:
-        """Whether it has no conflicts and no missing targets, and so needs no attention."""
+        """Return whether it has no conflicts and no missing targets, and so needs no attention."""
         return all(hunk.state not in UNSOLVED for hunk in self.hunks)
 
     @property
     def is_upstream(self) -> bool:
-        """Whether the new version already has the whole patch."""
+        """Return whether the new version already has the whole patch."""
         return all(hunk.state == "already upstream" for hunk in self.hunks)
 
 
@@ -109,7 +109,7 @@ class NewVersion(Protocol):
         """Return the content of a file; None if it is missing."""
 
     def obstacle(self, path: str) -> str:
-        """Describe a non-file at a path, or a non-folder at one of its parents; "" if there is none."""
+        """Describe a non-file at a path, or a non-folder at one of its parents; "" without either."""
 
     def files(self) -> Iterable[str]:
         """Return the path of every file of the tree."""

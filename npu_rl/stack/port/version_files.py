@@ -1,4 +1,4 @@
-"""The files of a tree, or of a folder of it, as input of a port."""
+"""The files of a tree or one of its folders, as input for a port."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class VersionFiles:
         return self.trees.blob(entry.oid)
 
     def obstacle(self, path: str) -> str:
-        """Describe a non-file at a path, or a non-folder at one of its parents; "" if there is none."""
+        """Describe a non-file at a path, or a non-folder at one of its parents; "" without either."""
         parts = path.split("/")
         for count in range(1, len(parts) + 1):
             place = "/".join(parts[:count])

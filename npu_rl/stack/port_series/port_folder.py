@@ -34,7 +34,7 @@ class PortFolder:
 
     @property
     def is_there(self) -> bool:
-        """Whether the folder is that of a port."""
+        """Return whether the folder is that of a port."""
         return self.state_file.is_file() and not self.state_file.is_symlink()
 
     def mark(self) -> None:

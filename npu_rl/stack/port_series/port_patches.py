@@ -114,7 +114,7 @@ class Port:
         return replace(report, proofs=tests.run(headers))
 
     def _differing(self, state: PortState) -> list[str]:
-        """Return the files in which the work tree is not the ported tree, with those that git ignores."""
+        """Return the files that differ between the work tree and the ported tree, with those that git ignores."""
         with self.folder.alone(), self._trees() as trees:
             tree = tree_of(trees, state.tip)
             found = self.work.read(trees, tree, ())

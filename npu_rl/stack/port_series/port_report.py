@@ -59,12 +59,12 @@ class PortReport:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every patch is ported, retired or skipped."""
+        """Return whether every patch is ported, retired or skipped."""
         return self.state.phase == FINISHED
 
     @property
     def ok(self) -> bool:
-        """Whether it is finished, and every requested test passed."""
+        """Return whether it is finished, and every requested test passed."""
         return self.is_finished and all(proof.is_green for proof in self.proofs or ())
 
     @property
@@ -143,10 +143,13 @@ class PortReport:
         conflicts = sorted({h.path for h in unsolved if h.state == "conflict" and h.new_line is not None})
         gone = [hunk for hunk in unsolved if hunk.path not in conflicts]
         if conflicts:
-            yield f"Conflict markers are in {self.folder / 'tree'}: {_listed(conflicts)}"
+            yield f"Conflict markers are in {self.folder / 'tree'}:"
+            yield f"  {_listed(conflicts)}"
         if gone:
             paths = _listed(sorted({hunk.path for hunk in gone}))
-            yield f"No marker is where there is no file for it ({paths}): make the change where it belongs now."
+            yield from _wrapped(
+                "", f"Missing files, which have no markers: {paths}. Make the change where it belongs now."
+            )
         command = f"npu-rl patches port {self.state.component}{self._folder_option()}"
         yield "Next, one of:"
         yield f"  edit the files there, then  {command} --continue"
@@ -225,7 +228,7 @@ def _wrapped(first: str, text: str) -> list[str]:
     indent = " " * (len(first) if not first.strip() else 4)
     return textwrap.wrap(
         text,
-        100,
+        80,
         initial_indent=first,
         subsequent_indent=indent,
         break_long_words=False,

@@ -95,7 +95,7 @@ class PortWorkTree:
     # -- laying ----------------------------------------------------------------------------------
 
     def check_untouched(self, trees: Trees, laid: str, laying: str) -> None:
-        """Raise PatchError for a file that differs both from the tree that was laid and from the one to lay.
+        """Raise PatchError for a file that differs both from the tree that was written and from the next one.
 
         Only files that differ between the two are read: laying changes no others.
         """
@@ -205,7 +205,7 @@ class PortWorkTree:
         return WorkTreeFiles(tree, tuple(path for path in new if path not in known))
 
     def ignored(self) -> list[str]:
-        """Return the files that git ignores and nobody has added, but for byte code of a cache."""
+        """Return the untracked files that git ignores, except byte code in a cache."""
         listed = self.repository.lines("ls-files", "-z", "--others", "--ignored", "--exclude-standard")
         paths = (path.decode("utf-8", "surrogateescape") for path in listed)
         return [path for path in paths if "__pycache__/" not in path]

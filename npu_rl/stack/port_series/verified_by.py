@@ -37,7 +37,7 @@ class PatchProof:
 
     @property
     def is_green(self) -> bool:
-        """Whether the test ran and passed."""
+        """Return whether the test ran and passed."""
         return self.outcome == GREEN
 
 

@@ -177,7 +177,7 @@ def dump_pylock(pylock: Pylock) -> str:
             "These packages are not PyPI's, so no file can name them",
             where=", ".join(strangers[:20])
             + (f" and {len(strangers) - 20} more" if len(strangers) > 20 else ""),
-            why="A pylock names the address of each file, and that of a private index has to stay out of files.",
+            why="A pylock names each file's address, and a private index's address has to stay out of files.",
             hint="Use --format pip: it has names, versions and hashes, and pip's own configuration names the index.",
         )
     return "\n".join(_lines(pylock)) + "\n"

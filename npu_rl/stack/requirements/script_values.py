@@ -341,7 +341,7 @@ class ScriptValues:
     def _own(
         self, function: Function, arguments: list[object], keywords: dict[str, object], node: ast.Call
     ) -> object:
-        """Return the result of a call of one of the script's functions."""
+        """Return the result of calling a function that the script defines."""
         if function.node in self._running and any(isinstance(one, FileLines) for one in arguments):
             return []  # of a file that a line of this one names, which is read with it
         signature = function.node.args

@@ -195,7 +195,7 @@ def _check_expected_tree(name: str, expected: str, found: str) -> None:
 def _fetch_objects(
     upstream: Upstream, component: lock_model.LockedComponent, parts: Mapping[str, taking.Parts]
 ) -> list[Unit]:
-    """Fetch the taken content of every side of the merges (`parts`, by commit), or of the pin without merges."""
+    """Fetch the content to take from every side of the merges (`parts`, by commit), or from the pin."""
     name, deliverer = upstream.name, upstream.context.deliverer()
     if len(parts) == 1:
         return list(deliverer.component(name, component).units)

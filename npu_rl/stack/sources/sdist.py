@@ -304,7 +304,7 @@ def _unsupported_kind(member: tarfile.TarInfo) -> str | None:
     if member.issparse():
         return "a sparse file"
     if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE):
-        return f"of the unknown kind {member.type!r}"
+        return f"a member of the unknown kind {member.type!r}"
     return None
 
 

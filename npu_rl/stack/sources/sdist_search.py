@@ -196,7 +196,7 @@ def network_reason(error: Exception, settings: PipSettings) -> str:
 def status_reason(status: int) -> str:
     """Return the meaning of an HTTP status other than success."""
     if status in (401, 403):
-        return f"it asks for other credentials ({status}); give them in the index URL or in netrc"
+        return f"it requires other credentials ({status}); give them in the index URL or in netrc"
     return f"it answered with status {status}"
 
 

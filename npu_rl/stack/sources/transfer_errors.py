@@ -22,7 +22,7 @@ class Fault(Enum):
 
 
 class NotDelivered(SourceError):
-    """Failure of one mirror; `asked` is its URL after rewriting, without credentials."""
+    """Failure of one mirror; `asked` has its URL after rewriting, without credentials."""
 
     def __init__(self, component: str, asked: str, why: str, fault: Fault) -> None:
         super().__init__(f"{component}: {asked}", why=why)

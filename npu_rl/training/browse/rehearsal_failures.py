@@ -1,4 +1,4 @@
-"""What failed in a rehearsal, of its rehearsal.json."""
+"""Failures of a rehearsal, read from its rehearsal.json."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class RunComparison:
         plot = two_curves(self.first.points, self.second.points)
         parts = [
             [f"{letter}  {_outcome(run)}" for letter, run in both],
-            [plot, "A and B as above, # where they meet"] if plot else ["There is no reward to draw."],
+            [plot, "A and B as above, # where they meet"] if plot else ["No reward to draw."],
             *(list(_lines(title, found)) for title, found in self.values.items() if found),
             list(self._stack_lines()),
             [f"not compared: {text}" for text in self.not_compared],

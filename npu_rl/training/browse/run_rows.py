@@ -1,4 +1,4 @@
-"""The list of runs: one row per run, from the start of its files and the end of its metrics."""
+"""The runs in a list, one row each: from the start of their files and the end of their metrics."""
 
 from __future__ import annotations
 

@@ -69,5 +69,5 @@ def _special(manifest: Manifest) -> Iterator[PackageStep]:
         major = (host.cuda or "12").partition(".")[0]
         lines.append(f"{_PIP} --no-deps nvidia-cudnn-cu{major}=={host.cudnn}")
     if lines:
-        why = f"Packages without a lock: wheels by address or in {WHEELS}, or a version that torch doesn't ask for."
+        why = f"Packages without a lock: wheels by address or in {WHEELS}, or a version that torch doesn't require."
         yield PackageStep(why, tuple(lines))

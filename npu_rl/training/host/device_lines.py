@@ -194,7 +194,7 @@ def _holders(host: HostDescription, npu: bool) -> DoctorLine:
     ]
     fix = "End them, and wait 10 s before the next run (EJ0001 is such a process)." if found else ""
     command = "npu-smi info; fuser -v /dev/davinci*" if npu else "nvidia-smi; fuser -v /dev/nvidia*"
-    none = "none" if host.all_processes else "none among those that there was time to look at"
+    none = "none" if host.all_processes else "none among those checked in time"
     state = RED if found else OK if host.all_processes else UNKNOWN
     return DoctorLine("holders", state, "processes on devices", _few(found) or none, "none", command, fix)
 

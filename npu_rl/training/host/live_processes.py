@@ -32,7 +32,7 @@ class Raylet:
 
 
 def find_processes(root: Path, seconds: float) -> tuple[tuple[DeviceProcess, ...], tuple[Raylet, ...], bool]:
-    """Return the processes that hold a device file, the raylets, and whether all processes were looked at.
+    """Return the processes that hold a device file, the raylets, and whether all processes were checked.
 
     Other users' processes need root to be seen. It stops after so many seconds: a host of 16 dies can have 100,000
     open files.
@@ -58,7 +58,7 @@ def find_processes(root: Path, seconds: float) -> tuple[tuple[DeviceProcess, ...
 
 
 def _held_device(root: Path, place: str) -> str:
-    """Return the first device that the process holds; "" if there is none or /proc is unreadable."""
+    """Return the first device that the process holds; "" without one, or if /proc is unreadable."""
     folder = below(str(root), f"{place}/fd")
     try:
         for name in os.listdir(folder):  # noqa: PTH208  every open file of a host

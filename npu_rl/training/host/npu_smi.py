@@ -90,7 +90,7 @@ def ask_npu_smi(root: Path, environ: Mapping[str, str], seconds: float) -> NpuSm
 
 
 def parse_npu_smi(place: str, text: str) -> NpuSmi:
-    """Parse the table of `npu-smi info`; `problem` is set if there is no table."""
+    """Parse the table of `npu-smi info`; `problem` is set if the table is missing."""
     version = _HEADER.search(text)
     chips: list[Chip] = []
     processes: list[DeviceProcess] = []

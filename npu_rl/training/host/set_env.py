@@ -40,7 +40,7 @@ class SetEnv:
 
     @property
     def missing(self) -> bool:
-        """Whether the host lacks the script."""
+        """Return whether the host lacks the script."""
         return self.problem == _MISSING
 
 

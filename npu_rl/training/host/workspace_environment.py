@@ -99,7 +99,7 @@ def python_version(python: str) -> str:
 
 
 def _pylock_digest(report: Report, version: str) -> str | None:
-    """Return the digest of the committed package lock beside the manifest; None if there is none."""
+    """Return the digest of the committed package lock beside the manifest, or None."""
     from npu_rl.common.bundled import bundled_manifests
     from npu_rl.stack.pylocks.pylock_names import machine_name, pylock_name
     from npu_rl.workspace.folder.receipt import bundled_manifest
@@ -177,7 +177,7 @@ def recorded_environment(runs: Path, expected: str) -> tuple[str, Mapping[str, A
 
 
 def _differences(here: Mapping[str, Any], run: str, there: Mapping[str, Any]) -> Iterator[str]:
-    yield f"It is the environment of the run {run}, from which this one differs in:"
+    yield f"This environment differs from that of the run {run} in:"
     for name in differing(here, there):
         values = [
             part.get("value") if isinstance(part, dict) else None

@@ -134,7 +134,7 @@ def explain(logs: list[Path], code: int | None = None) -> Explanation | None:
 
 
 def last_lines(log: Path, count: int = 12) -> list[str]:
-    """Return the last lines of a log as text, without Ray's prefixes; empty if there is no log, or nothing in it."""
+    """Return the last lines of a log as text, without Ray's prefixes; empty if the log is missing or empty."""
     try:
         opened = open_file(log)
     except OSError as error:

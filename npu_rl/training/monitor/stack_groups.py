@@ -70,17 +70,17 @@ class RunProcess:
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal has stopped the process."""
+        """Return whether a signal has stopped the process."""
         return self.state in _STOPPED
 
     @property
     def ended(self) -> bool:
-        """Whether the process has ended without being reaped by its parent."""
+        """Return whether the process has ended without being reaped by its parent."""
         return self.state in _ENDED
 
     @property
     def of_ray(self) -> bool:
-        """Whether the process belongs to Ray or Python itself, and does no work of the run."""
+        """Return whether the process belongs to Ray or Python itself, and does no work of the run."""
         return any(word in self.name for word in (*_OF_RAY, *_HELPERS))
 
     @property
@@ -96,12 +96,12 @@ class RunProcess:
 
     @property
     def waits(self) -> bool:
-        """Whether the process only waits for work or for results from Ray."""
+        """Return whether the process only waits for work or for results from Ray."""
         return bool(self.stacks) and _waits(self.working)
 
     @property
     def in_collective(self) -> bool:
-        """Whether the process is in a collective operation."""
+        """Return whether the process is in a collective operation."""
         return any(word in frame.file for frame in self.working[:8] for word in _COLLECTIVE)
 
 

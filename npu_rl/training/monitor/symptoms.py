@@ -68,7 +68,7 @@ _TREE = (
     ),
     symptom(
         r"Failed to compile the C\+\+ dataset helper functions",
-        "Megatron compiles helpers for its datasets when it starts, for which make, g++ or pybind11 is missing.",
+        "Megatron compiles helpers for its datasets when it starts; make, g++ or pybind11 is missing.",
         "Add the patch nothing-compiled-in-the-tree, as the bundled manifests do: compiled files change a locked tree.",
         "megatron/core/datasets/utils.py@0.12.1",
         "Failed to compile the C++ dataset helper functions",
@@ -168,7 +168,7 @@ _RESOURCES = (
     symptom(
         r"[Ee]xpandable[_ ]segments[^\n]*(?:not supported|conflict|memory pool)",
         "vLLM's sleep mode does not work with expandable segments.",
-        "Set the variable that asks for them, env.PYTORCH_NPU_ALLOC_CONF or env.PYTORCH_CUDA_ALLOC_CONF, to "
+        "Set the variable that enables them, env.PYTORCH_NPU_ALLOC_CONF or env.PYTORCH_CUDA_ALLOC_CONF, to "
         "expandable_segments:False; or, if the tree has it, enable adaptations.rollout-offload.",
         "ms-swift#6636, vllm#14189, vllm_ascend/device_allocator/camem.py@0.9.1",
         "AssertionError: Expandable segments are not compatible with memory pool. Please track "

@@ -25,7 +25,7 @@ class Tail:
 
     @property
     def offset(self) -> int:
-        """Offset of the first byte not yet returned, from which a later `follow` can continue."""
+        """Offset of the first byte not yet returned, where a later `follow` can continue."""
         return self._next - len(self._unfinished)
 
     def lines(self) -> Iterator[str]:

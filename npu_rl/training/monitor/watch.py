@@ -94,7 +94,7 @@ class Watch:
         return kind in self._fatal
 
     def go_on_from(self, points: Iterable[Point]) -> None:
-        """Take over the steps before a resumption, with which slow changes are compared; they raise no alarm."""
+        """Take over the steps before a resumption for comparison with slow changes; they raise no alarm."""
         for point in points:
             self._difference_trend.take(point.data)
             value = reward(point.data)

@@ -102,7 +102,7 @@ class Attempt:
 
     @property
     def usage(self) -> Path:
-        """Folder in which patches record their use."""
+        """Folder where patches record their use."""
         return self.folder / "usage"
 
     @property

@@ -27,9 +27,7 @@ def locate_run(run: str, runs: Path | None) -> tuple[Path, str]:
         folder = folder.resolve()
         return folder.parent, folder.name
     if runs is not None and is_here and not (runs / run / "run.json").is_file():
-        raise NoSuchRun(
-            f"There is no run {run}", where=str(runs), hint=f"The record in this folder is ./{run}"
-        )
+        raise NoSuchRun(f"Unknown run {run}", where=str(runs), hint=f"The record in this folder is ./{run}")
     if runs is None:
         raise WorkspaceError(
             "No workspace found here or in a parent folder",

@@ -1,4 +1,4 @@
-"""Runs that were begun on another host and have no recorded end: from here nobody can tell whether they go on.
+"""Runs that were begun on another host and have no recorded end: it is unknown here whether they are still in progress.
 
 The lock of a run does not tell either on shared disks whose locks hold on one host only: NFS with nolock, Lustre
 without -o flock.

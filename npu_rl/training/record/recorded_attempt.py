@@ -191,7 +191,7 @@ def optional_object(path: Path) -> dict[str, Any]:
 
 
 def number_at(data: Mapping[str, Any], *path: str) -> float | None:
-    """Return the number at a path in nested data, also if stored as text; None if there is none."""
+    """Return the number at a path in nested data, also if stored as text, or None."""
     value: Any = data
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None

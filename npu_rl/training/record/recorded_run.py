@@ -91,22 +91,22 @@ class RecordedRun:
 
     @property
     def is_running(self) -> bool:
-        """Whether the run is in progress."""
+        """Return whether the run is in progress."""
         return self.state == RUNNING
 
     @property
     def may_go_on(self) -> bool:
-        """Whether the run is in progress, or may be on another host."""
+        """Return whether the run is in progress, or may be on another host."""
         return self.state in (RUNNING, UNKNOWN)
 
     @property
     def lost_npu_rl(self) -> bool:
-        """Whether its npu-rl was killed, and its trainer goes on."""
+        """Return whether its npu-rl was killed while its trainer continues."""
         return self.is_running and bool(self.processes) and not self.record.is_locked
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether its npu-rl was killed, so that later steps are only in the driver's log."""
+        """Return whether its npu-rl was killed, so that later steps are only in the driver's log."""
         return not self.record.is_locked and self.last is not None and self.last.outcome is None
 
     @property

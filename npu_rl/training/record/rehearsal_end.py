@@ -61,7 +61,7 @@ def rehearsal_error(folder: Path) -> dict[str, str]:
 
 
 def rehearsing_pid(facts: Mapping[str, Any]) -> int | None:
-    """Return the process that began a rehearsal, from the content of its run.json; None if it does not tell."""
+    """Return the process that began a rehearsal, from the content of its run.json, or None."""
     begun = facts.get("rehearsing")
     pid = begun.get("pid") if isinstance(begun, dict) else None
     return pid if type(pid) is int else None

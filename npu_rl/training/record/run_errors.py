@@ -11,7 +11,7 @@ from npu_rl.common.yaml_documents.suggest import nearest_names
 
 
 class RunNameTaken(NpuRlError):
-    """The name of a new run is that of a run or of another folder."""
+    """A run or another folder already has the name of a new run."""
 
 
 class RunGoesOn(NpuRlError):

@@ -108,13 +108,13 @@ class RunRecord:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether the run is in progress, or its npu-rl was killed here before it completed the record."""
+        """Return whether the run is in progress, or its npu-rl was killed here before it completed the record."""
         unfinished = any(attempt.outcome is None for attempt in self.attempts)
         return other_host_of(self.attempts) is None and (unfinished or bool(remaining_folders(self.mark)))
 
     @property
     def latest_checkpoint(self) -> int | None:
-        """The step of the newest checkpoint; None if there is none, or its folder is missing."""
+        """The step of the newest checkpoint; None without one, or if its folder is missing."""
         return latest_step(self.checkpoints)
 
     @property
@@ -124,12 +124,12 @@ class RunRecord:
 
     @property
     def is_locked(self) -> bool:
-        """Whether another process has locked the run, as during an attempt."""
+        """Return whether another process has locked the run, as during an attempt."""
         return has_lock(self.folder)
 
     @property
     def goes_on(self) -> bool:
-        """Whether an attempt is in progress on this host, also one whose npu-rl was killed."""
+        """Return whether an attempt is in progress on this host, also one whose npu-rl was killed."""
         pids = self.processes()
         return self.is_locked or (bool(pids) and self._driver_is_alive(pids))
 

@@ -108,7 +108,7 @@ def _end_launcher(record: RunRecord, grace: float, notify: Callable[[str], None]
 
 
 def _outcome(record: RunRecord) -> str | None:
-    """Return the outcome of a run that has ended: of a rehearsal without an attempt that of its verdict or end."""
+    """Return the outcome of a run that has ended; for a rehearsal without an attempt, from its verdict or end."""
     if record.attempts:
         return record.attempts[-1].outcome
     state = recorded_run(record.folder.parent, record.name).state

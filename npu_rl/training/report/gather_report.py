@@ -275,5 +275,5 @@ def _missing(
         if not attempt.nodes and not attempt.recorded.refused:
             found.append(f"Attempt {attempt.number} has no nodes.json: Ray did not start, or did not report.")
     if not samples:
-        found.append("There are no samples of responses (logging.samples of the recipe).")
+        found.append("No samples of responses were recorded (logging.samples in the recipe).")
     return found

@@ -145,7 +145,7 @@ def _figure(panel: MetricPanel, marks: Sequence[int]) -> Markup:
     title = tag("h3", panel.title)
     if not panel.series:
         names = ", ".join(panel.wanted)
-        text = _not_finite(panel) or f"The run has none of: {names}"
+        text = _not_finite(panel) or f"Not logged in this run: {names}"
         return tag("figure", title, tag("p", f"{text}.", class_="soft"))
     notes = [panel.unit] if panel.unit else []
     if len(panel.steps) < panel.of_steps:
@@ -271,7 +271,7 @@ def _span(steps: tuple[int, int]) -> str:
 def sample_section(run: GatheredRun) -> Markup:
     """Return the samples of some steps as inert text."""
     if not run.samples:
-        return section("Samples", "samples", tag("p", "The record has none.", class_="soft"))
+        return section("Samples", "samples", tag("p", "None in the record.", class_="soft"))
     intro = (
         "The best, the worst and a random response of some steps over the run. Control and invisible characters are "
         "written as escapes; long texts are cut in the middle."
@@ -326,7 +326,7 @@ def full_metrics(point: Point, dies_per_card: int) -> dict[str, float]:
 
 
 def number_or_dash(value: float | None) -> str:
-    """Format a number; a dash stands for None."""
+    """Format a number; None becomes a dash."""
     return _number(value)
 
 

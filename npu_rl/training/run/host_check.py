@@ -67,7 +67,7 @@ def examine(
 
 
 def require_device(recipe: Recipe, root: Path) -> None:
-    """Raise HostError if a recipe needs devices and this host has none."""
+    """Raise HostError if a recipe needs devices that this host does not have."""
     if recipe.device != "cpu" and not host_facts.devices(recipe.device, root):
         named, file = ("NPUs", "davinci") if recipe.device == "npu" else ("NVIDIA GPUs", "nvidia")
         raise HostError(

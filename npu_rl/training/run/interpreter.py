@@ -190,7 +190,7 @@ def _install_hint(
         lines.append(
             "Install them without their dependencies, so that pip leaves torch and torch_npu as they are:\n"
             f"{python} -m pip install --no-deps {_quoted(installable)}\n"
-            f"`{python} -m pip check` names what they need besides; install that with --no-deps, too."
+            f"`{python} -m pip check` names what else they need; install that with --no-deps, too."
         )
     return "\n".join([*lines, f"{'Or n' if lines else 'N'}{other[1:]}"])
 

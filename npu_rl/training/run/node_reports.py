@@ -1,4 +1,4 @@
-"""Reports of the nodes of a run's Ray cluster: differences between them, and the logs of their workers."""
+"""Reports of the nodes in a run's Ray cluster: their differences, and the logs of their workers."""
 
 from __future__ import annotations
 

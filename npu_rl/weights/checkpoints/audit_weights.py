@@ -91,7 +91,7 @@ def _require_finished(folder: Path) -> None:
             raise WeightsError(
                 f"The checkpoint is unfinished: `weights {command}` was interrupted",
                 where=str(folder),
-                hint=f"Run the same `npu-rl weights {command}` again: it goes on where it was.",
+                hint=f"Run the same `npu-rl weights {command}` again: it resumes.",
             )
 
 

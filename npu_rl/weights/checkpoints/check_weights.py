@@ -35,7 +35,7 @@ class CheckReport:
 
     @property
     def ok(self) -> bool:
-        """Whether the check found no errors."""
+        """Return whether the check found no errors."""
         return self.checked.ok
 
     def to_json(self) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _compare_tensors(checked: CheckedFolder, answer: Mapping[str, Any]) -> None:
         message = f"{len(missing)} of {len(expected)} tensors of {model} are missing: {listed(missing)}"
         checked.error("weights-missing", where, message)
     if unexpected:
-        message = f"{model} has no place for {len(unexpected)} tensors: {listed(unexpected)}"
+        message = f"{len(unexpected)} tensors are not {model}'s: {listed(unexpected)}"
         checked.error("weights-unexpected", where, message)
     if shapes:
         message = f"{len(shapes)} tensors have another shape than in {model}: {listed(shapes)}"

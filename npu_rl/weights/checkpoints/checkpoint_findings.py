@@ -62,12 +62,12 @@ class CheckedFolder:
 
     @property
     def ok(self) -> bool:
-        """Whether the check found no errors."""
+        """Return whether the check found no errors."""
         return not any(found.severity is Severity.ERROR for found in self.findings)
 
     @property
     def fp8(self) -> bool:
-        """Whether any tensor is in FP8."""
+        """Return whether any tensor is in FP8."""
         return any(dtype.startswith("F8") for dtype in self.dtypes)
 
     def add(self, rule: str, severity: Severity, where: Path | str, message: str, fix: str = "") -> None:

@@ -43,7 +43,7 @@ class HashComparison:
 
     @property
     def ok(self) -> bool:
-        """Whether all files are present and unchanged."""
+        """Return whether all files are present and unchanged."""
         return not (self.changed or self.missing)
 
 

@@ -217,7 +217,7 @@ def is_unfinished(folder: Path, name: str = NAME) -> bool:
 
 
 def finished_sizes(folder: Path, name: str) -> dict[str, int]:
-    """Return the size of each finished file in a folder's journal; empty if there is no readable journal."""
+    """Return the size of each finished file in a folder's journal; empty without a readable journal."""
     sizes: dict[str, int] = {}
     try:
         for line in _lines(read_file(folder / name, _LARGEST)):

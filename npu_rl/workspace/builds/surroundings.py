@@ -62,7 +62,7 @@ def _walk(home: Path, apart: Path) -> Iterator[tuple[str, Stat]]:
 
 
 def strays(before: Surroundings, paths: WorkspacePaths, apart: Path) -> list[str]:
-    """Return the paths that were added, changed or removed since. A new folder stands for its content."""
+    """Return the paths that were added, changed or removed since. A new folder represents its content."""
     after = dict(_walk(paths.root, apart))
     changed = [path for path, stat in after.items() if before.stats.get(path) != stat]
     gone = [path for path in before.stats if path not in after]

@@ -61,7 +61,7 @@ class WorkspaceHistory:
 
     @property
     def is_as_laid(self) -> bool:
-        """Whether HEAD is the commit that setup created."""
+        """Return whether HEAD is the commit that setup created."""
         return self.commits[-1].id == self.laid[-1].id
 
 

@@ -82,7 +82,7 @@ def _before(commits: tuple[HistoryCommit, ...]) -> list[str]:
 
 
 def _laid_steps(history: WorkspaceHistory, lock: Lock) -> list[LaidStep]:
-    """Return setup's commits with their effects, in the order in which npu-rl writes them."""
+    """Return setup's commits with their effects, in the order that npu-rl writes them."""
     kinds = list(_kinds(lock, history.root))
     if len(kinds) != len(history.laid):
         raise WorkspaceError(
@@ -169,7 +169,7 @@ def _check_after_all(commit: HistoryCommit, pending: list[LaidStep]) -> None:
             f"{commit} is between npu-rl's own steps",
             where=f"before `{step.commit.subject}`",
             why="New patches are applied after the lock's, on top of all other steps.",
-            hint="Move it to the end of the list of git rebase -i. To change a patch of the stack, squash into its "
+            hint="Move it to the end of git rebase -i's list. To change a patch of the stack, squash into its "
             "commit (git commit --fixup COMMIT, git rebase -i --autosquash COMMIT^).",
         )
 

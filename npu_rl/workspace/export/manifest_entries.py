@@ -42,7 +42,7 @@ class EntryFiles:
 
     @property
     def is_own(self) -> bool:
-        """Whether the entry's files are beside the manifest, where they may be written."""
+        """Return whether the entry's files are beside the manifest, where they may be written."""
         return self.entry.from_ is None and is_local(self.entry.path)
 
     def path_of(self, name: str) -> Path:

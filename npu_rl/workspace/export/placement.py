@@ -28,14 +28,14 @@ class PlacedEntry:
 
     @property
     def is_removed(self) -> bool:
-        """Whether the entry is removed from the manifest, because all its patches are dropped."""
+        """Return whether the entry is removed from the manifest, because all its patches are dropped."""
         if self.entry is None or self.patches or not self.dropped:
             return False
         return not (self.entry.is_folder and self.entry.is_own)
 
     @property
     def is_bundled(self) -> bool:
-        """Whether the entry is a bundled patchset."""
+        """Return whether the entry is a bundled patchset."""
         return self.entry is not None and self.entry.entry.from_ is None and not self.entry.is_own
 
 

@@ -36,7 +36,7 @@ class SeriesPatch:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the patch has the lock's trees, so that its text is kept in any form."""
+        """Return whether the patch has the lock's trees, so that its text is kept in any form."""
         same = self.locked is not None and (self.locked_before, self.locked.tree) == (self.before, self.after)
         return same and not self.step.is_reworded
 

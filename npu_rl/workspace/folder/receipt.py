@@ -107,9 +107,7 @@ def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *o
     place = shlex.quote(str(paths.root))
     words = ["npu-rl setup --manifest", name or "NAME", "--workspace", place, *options]
     title = f" of the stack {one_line(str(lock['manifest'])[:100])}" if "manifest" in lock else ""
-    return " ".join(words) + (
-        "" if name else f"\nNAME is your own manifest file{title}, from which you set it up."
-    )
+    return " ".join(words) + ("" if name else f"\nNAME is the manifest file{title} that you set it up from.")
 
 
 def diff_command(paths: WorkspacePaths) -> str:

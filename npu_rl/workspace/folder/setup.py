@@ -195,12 +195,12 @@ def _check_target(paths: WorkspacePaths) -> None:
 
 def _local_changes_error(paths: WorkspacePaths, found: local_edits.Edits, manifest: Path) -> WorkspaceError:
     named = bundled_manifest({"manifest": str(manifest)}) or shlex.quote(str(manifest))
-    export = "Write your commits as patches (npu-rl patches export), then lock. " if found.history else ""
+    export = "Write your commits as patches (`npu-rl patches export`), then lock. " if found.history else ""
     return WorkspaceError(
         f"The workspace has {counted(len(found), 'local change')} that setup would replace",
         where=str(paths.root),
         why=found.shown(),
-        hint=f"{export}Save them as a patch ({diff_command(paths)}), or move them to .npu-rl/kept with: "
+        hint=f"{export}Save them as a patch (`{diff_command(paths)}`), or move them to .npu-rl/kept with: "
         f"npu-rl setup --manifest {named} --workspace {shlex.quote(str(paths.root))} --discard",
     )
 

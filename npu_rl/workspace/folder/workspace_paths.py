@@ -70,12 +70,12 @@ class WorkspacePaths:
 
     @property
     def is_swapping(self) -> bool:
-        """Whether a swap to a new workspace is in progress or was interrupted."""
+        """Return whether a swap to a new workspace is in progress or was interrupted."""
         return os.path.lexists(self.journal)
 
     @property
     def is_workspace(self) -> bool:
-        """Whether the folder is a complete workspace."""
+        """Return whether the folder is a complete workspace."""
         return self.receipt.is_file() and self.lock.is_file()
 
 

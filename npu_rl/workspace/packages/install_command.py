@@ -46,12 +46,12 @@ class InstallPython:
 
     @property
     def fits(self) -> bool:
-        """Whether packages may be installed into it."""
+        """Return whether packages may be installed into it."""
         return _in_range(self.version, self.wanted) and not self.managed and _is_own(self.path)
 
     @property
     def lacks_torch(self) -> bool:
-        """Whether torch has to come with the packages."""
+        """Return whether torch has to come with the packages."""
         return not (self.fits and self.has_torch)
 
     def index(self) -> str:
@@ -126,7 +126,7 @@ def _index_of_torch() -> str:
 def interrupted_line(
     paths: WorkspacePaths, setup: Mapping[str, Any], python: str | None = None
 ) -> str | None:
-    """Return the line of a command that only looks, if an installation goes on or was stopped, with what finishes it.
+    """Return the line that names an unfinished installation and the command to finish it, or None.
 
     Args:
         setup: That of the workspace's receipt.

@@ -42,7 +42,7 @@ class Definition:
 
 @dataclass(frozen=True)
 class FileDefinitions:
-    """The definitions of a file in order, and its docstring (empty if it has none)."""
+    """The definitions of a file in order, and its docstring (may be empty)."""
 
     definitions: tuple[Definition, ...]
     docstring: str

@@ -25,7 +25,7 @@ _ODD = re.compile(rb'[\x00-\x1f"\\\x7f-\xff]')
 
 
 def component_changes(paths: WorkspacePaths, name: str, notify: Notify) -> bytes:
-    """Return the local changes of one component as a patch with its own paths; empty if there are none.
+    """Return the local changes of one component as a patch with its own paths; empty without changes.
 
     Notifies of other effects of the patch, and of changes that a patch can't express.
 

@@ -31,7 +31,7 @@ class Expected:
 
 
 def parse_expected(texts: Sequence[str]) -> Expected | None:
-    """Parse the values of `--expect`; None if there are none.
+    """Parse the values of `--expect`. Returns None without values.
 
     A tree or commit id is not enough: neither covers the environment, the sources or the requirements of a
     lock.

@@ -11,7 +11,7 @@ from npu_rl.workspace.verification.verify import owner
 
 
 def upstream_path(component: LockedComponent, path: str) -> str | None:
-    """Return the component path of a file in the code tree, by the closest take above it; None if there is none."""
+    """Return the component path of a file in the code tree, by the closest take above it, or None."""
     nearest_first = sorted(component.take, key=lambda take: 0 if take.to == "." else -len(take.to))
     return next(iter(upstream_paths(replace(component, take=tuple(nearest_first)), path)), None)
 

@@ -35,7 +35,7 @@ def drift_error(
     shown = [f"{drift.kind:<10} {drift.path}" for drift in report.drift[:_SHOWN]]
     more = len(report.drift) - len(shown)
     aside = setup_hint(paths, report.receipt.setup, "--discard")
-    hint = f"{diff_command(paths)} shows the changes. To put them aside: {aside}"
+    hint = f"`{diff_command(paths)}` shows the changes. To put them aside: {aside}"
     return WorkspaceError(
         f"The workspace does not equal its lock, so {consequence}",
         where=str(paths.root),

@@ -70,7 +70,7 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether the workspace equals its lock."""
+        """Return whether the workspace equals its lock."""
         return not self.drift
 
     def state(self) -> str:
@@ -254,7 +254,7 @@ def _prove_receipt(lock: Lock, receipt: Receipt, paths: WorkspacePaths) -> None:
 
 
 def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
-    """Return the component of a path in the workspace, by the taken paths; None if there is none.
+    """Return the component of a path in the workspace, by the taken paths, or None.
 
     An untracked file at the top level belongs to none, even if a component is there.
     """

@@ -74,8 +74,8 @@ def _megatron_rules(facts: PlanInputs) -> Iterator[Rule]:
         yield Rule(
             "on-policy-needs-one-step",
             epochs == 1 and mini == batch,
-            f"adaptation on-policy-logprob on, actor.epochs {epochs}, actor.mini_batch {mini} of a data.batch of "
-            f"{batch}: more than one optimizer step of a batch is refused",
+            f"adaptation on-policy-logprob on, actor.epochs {epochs}, actor.mini_batch {mini} and data.batch "
+            f"{batch}: more than one optimizer step per batch is refused",
             f"set actor.epochs to 1 and actor.mini_batch to {batch}, or adaptations.on-policy-logprob to false",
             (_MINI, _EPOCHS) if epochs == 1 else (_EPOCHS, _MINI),
         )

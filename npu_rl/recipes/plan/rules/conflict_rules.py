@@ -127,7 +127,7 @@ def _router_group_rule(facts: PlanInputs) -> Iterator[Rule]:
         "router-groups",
         (groups, chosen) == (shape.expert_groups, shape.groups_per_token),
         f"moe_router_num_groups {groups}, moe_router_group_topk {chosen}; the model has "
-        f"{shape.expert_groups} groups of experts and routes a token to {shape.groups_per_token} of them; the rollout "
+        f"{shape.expert_groups} expert groups and routes a token to {shape.groups_per_token} of them; the rollout "
         "does so, and verl's own configuration of the actor leaves both out",
         f"set actor.transformer.moe_router_num_groups to {shape.expert_groups} and "
         f"actor.transformer.moe_router_group_topk to {shape.groups_per_token}",

@@ -102,8 +102,8 @@ def _hybrid_tensor_parallel_rule(facts: PlanInputs) -> Iterator[Rule]:
     yield Rule(
         "hybrid-tp-ignored",
         False,
-        f"{key}.enabled {enabled}: its sizes take the place of additional_config, in which this vllm-ascend reads none "
-        f"of them{lost}",
+        f"{key}.enabled {enabled}: its sizes replace additional_config, and this vllm-ascend does not read them "
+        f"there{lost}",
         f"remove overrides.{key}",
         (f"{key}.enabled",),
     )
@@ -146,8 +146,8 @@ def _topk_rules(facts: PlanInputs) -> Iterator[Rule]:
         yield Rule(
             "topk-optimize-filters-otherwise",
             not (limits_k and limits_p),
-            f"{said}: the filter takes top_p of the whole distribution, not of what top_k has left, as vLLM does; of "
-            "129,280 normal logits top_k 50 and top_p 0.9 keep 50 tokens so, and 35 to 38 by vLLM",
+            f"{said}: the filter applies top_p to the whole distribution; vLLM applies it to what top_k has left. From "
+            "129,280 normal logits, top_k 50 and top_p 0.9 keep 50 tokens here, and 35 to 38 in vLLM",
             fix,
             path=path,
             advice=True,

@@ -36,7 +36,7 @@ def _checkpoint_rules(facts: PlanInputs, given: str) -> Iterator[Rule]:
     yield Rule(
         "checkpoint-on-every-node",
         nodes == 1 or anywhere,
-        f"{given}, the same on {nodes} {'node' if nodes == 1 else 'nodes'}; other nodes are not looked at",
+        f"{given}, the same on {nodes} {'node' if nodes == 1 else 'nodes'}; other nodes are not checked",
         "name it by an absolute path that is the same, on shared storage, on every node",
         path=("model", "checkpoint"),
     )

@@ -35,5 +35,5 @@ class Rule:
 
     @property
     def refuses(self) -> bool:
-        """Whether the rule makes `train` refuse the recipe."""
+        """Return whether the rule makes `train` refuse the recipe."""
         return not self.ok and not self.advice

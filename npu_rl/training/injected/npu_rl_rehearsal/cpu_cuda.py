@@ -44,7 +44,7 @@ def install() -> None:
 
 
 class OnCpu(TorchFunctionMode):  # type: ignore[misc, unused-ignore]
-    """A mode in which tensors for a CUDA device are created on the CPU, and `.cuda()` does nothing."""
+    """A mode that creates tensors for a CUDA device on the CPU, and makes `.cuda()` do nothing."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})

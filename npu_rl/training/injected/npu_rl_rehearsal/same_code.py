@@ -1,4 +1,4 @@
-"""Whether a function that took the place of a patched one does the same."""
+"""Comparison of a function with the patched one that it replaced."""
 
 from __future__ import annotations
 

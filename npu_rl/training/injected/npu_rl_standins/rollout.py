@@ -143,7 +143,7 @@ def keep_biases_precise(model: Any) -> None:
 
 
 class _LoadedParameters:
-    """Context in which parameters that the recipe offloads are loaded."""
+    """Context that loads the parameters that the recipe offloads."""
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class NoCpuVersion(AttributeError, NotImplementedError):
-    """A call of a function for which the stand-ins have no CPU version.
+    """A call of a function that the stand-ins have no CPU version of.
 
     It is an AttributeError, so that `hasattr` is right: upstream code uses it to check for shared memory, quantised
     products and fused ops. It is a NotImplementedError for all others.

@@ -153,7 +153,7 @@ def _require_sampled(rows: list[_Row]) -> None:
     missing = updated - sampled
     if sampled and missing:
         raise UnsampledRowError(
-            f"{missing.total()} of the {updated.total()} rows of the update are no responses that the rollout gave to "
+            f"{missing.total()} of the {updated.total()} rows of the update are not responses that the rollout gave to "
             "their prompts"
         )
 

@@ -212,7 +212,7 @@ class Check:
         return lines
 
     def _untrained(self) -> list[str]:
-        """Return the matrices that still have the first sync's values; of the first two syncs that says nothing."""
+        """Return the matrices that still have the first sync's values; the first two syncs are not judged."""
         if self.number <= NUMBER_OF_CHANGED_SYNC:
             return []
         tensors = self.trained.tensors

@@ -12,7 +12,7 @@ _LONGEST = 64  # bytes
 
 
 def latest_step(checkpoints: Path) -> int | None:
-    """Return the step of the newest checkpoint; None if there is none, or its folder is missing.
+    """Return the step of the newest checkpoint; None without one, or if its folder is missing.
 
     A crash between opening and writing the note of it leaves that empty: then it is the newest that has data.pt,
     which verl writes just before.

@@ -75,7 +75,7 @@ _EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts")
 
 
 def _largest(values: Any, keys: tuple[str, ...]) -> int:
-    """Return the largest number under any of the keys, including nested configurations; 0 if there is none."""
+    """Return the largest number under any of the keys, including nested configurations, or 0."""
     if isinstance(values, list):
         return max((_largest(value, keys) for value in values), default=0)
     if not isinstance(values, dict):

@@ -51,7 +51,7 @@ def all_finite(values: torch.Tensor) -> bool:
 
 
 def not_finite(values: torch.Tensor, box: Box) -> NotFinite | None:
-    """Return the NaN and infinite values of a box; None if there are none."""
+    """Return the NaN and infinite values of a box, or None."""
     if all_finite(values):
         return None
     flat = _comparable(values).reshape(-1)

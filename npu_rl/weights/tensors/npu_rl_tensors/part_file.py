@@ -22,7 +22,7 @@ def part_of(target: Path) -> Path:
 
 
 class SampledSum:
-    """The CRC-32 of 8 bytes out of every 256 of a file.
+    """A file's CRC-32 over 8 bytes in every 256.
 
     A disk or a file server loses sectors and pages, of 512 bytes or more, and each has two samples. The CRC-32 of all
     bytes made a cast 21 % slower.

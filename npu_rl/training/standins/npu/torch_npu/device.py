@@ -74,7 +74,7 @@ def _cpu_device(*_: Any) -> torch.device:
 
 
 def _no_accelerator(*_: Any, **__: Any) -> None:
-    """Return None, since there is no accelerator."""
+    """Return None, since a CPU has no accelerator."""
 
 
 def _unchanged(tensor_or_module: Any, *_: Any, **__: Any) -> Any:

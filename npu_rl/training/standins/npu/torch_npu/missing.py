@@ -95,7 +95,7 @@ class Placeholder:
 
 
 class PlaceholderModule(ModuleType):
-    """A module in which every name is a placeholder."""
+    """A module whose names are all placeholders."""
 
     NPU_RL_STANDIN = True
 

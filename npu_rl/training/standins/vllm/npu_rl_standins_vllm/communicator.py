@@ -60,7 +60,7 @@ def use_gloo_for_hccl(module: ModuleType) -> None:
 def _manager(communicator: Any) -> Any:
     if communicator.all2all_manager is None:
         raise RuntimeError(
-            "vLLM's expert-parallel group was made while vLLM's configuration did not say that there are several "
+            "vLLM's expert-parallel group was made while vLLM's configuration did not have several "
             "data-parallel ranks, so it has no exchange between them: make the groups after the engine's "
             "configuration is set (vllm.config.set_current_vllm_config), or leave it to the engine"
         )

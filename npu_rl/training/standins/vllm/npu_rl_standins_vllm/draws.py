@@ -1,4 +1,4 @@
-"""A check that tokens are drawn as the request says: at its temperature, and among its top-k and top-p.
+"""A check that tokens are drawn by the request's settings: at its temperature, and among its top-k and top-p.
 
 Reported log probabilities do not show it, for they are computed from the logits apart from the drawing
 (`sampler.install_in`). A greedy request is left to vLLM.
@@ -16,7 +16,7 @@ _ROUNDING = 1e-3
 
 
 class DrawError(RuntimeError):
-    """A token was drawn in another way than its request says."""
+    """A token was not drawn by its request's settings."""
 
 
 def install_in(module: Any) -> None:

@@ -1,4 +1,4 @@
-"""A record of the initial random numbers of each generation, with which the rehearsal checks that none repeats.
+"""A record of each generation's initial random numbers; the rehearsal checks that none repeats.
 
 A stack that seeds the device's generator before each generation samples alike in every step, which no metric shows.
 """

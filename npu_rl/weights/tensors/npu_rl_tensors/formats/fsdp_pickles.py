@@ -85,7 +85,7 @@ def fsdp_globals() -> Globals:
 
 
 class _Plain(Inert):
-    """Stand-in for a tensor class, of which only the name is needed."""
+    """Stand-in for a tensor class; only its name is needed."""
 
 
 def _nested_class(*_arguments: Any) -> type[Inert]:

@@ -246,9 +246,7 @@ def _placed(key: str, origin: tuple[int, ...], shape: Any, place: Any, folder: P
         or not _is_shape(shape)
         or len(shape) != len(origin)
     ):
-        raise _invalid(
-            folder / METADATA, f"The location of a chunk of {key} is not in a file of this folder."
-        )
+        raise _invalid(folder / METADATA, f"A chunk of {key} is located outside the files of this folder.")
     return _Chunk(origin, shape, folder / name, start, length)
 
 

@@ -1,4 +1,4 @@
-"""Views of tensors in files, of which any box (rectangular part) can be read without the rest."""
+"""Views of tensors in files: any box (rectangular part) can be read without the rest."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class OpenFiles:
                 raise TensorError(
                     "A file is truncated",
                     where=str(path),
-                    why=f"It ends at byte {start + done}, {count - done} bytes before the end of what lies there.",
+                    why=f"It ends at byte {start + done}, {count - done} bytes before the end of the tensor.",
                     hint="Copy or download it again.",
                 )
             done += got

@@ -57,7 +57,7 @@ class ModelDims:
 
     @property
     def uniform(self) -> bool:
-        """Whether `torch_dist` stacks all layers in one tensor, as Megatron-core does for identical layers.
+        """Return whether `torch_dist` stacks all layers in one tensor, as Megatron-core does for identical layers.
 
         Where `moe_layer_freq` is a list each has keys of its own, alike or not (transformer_block.py:585@core_v0.12.1);
         verl makes one for every DeepSeek-V3 (models/mcore/config_converter.py:303@55e3c5b).
