@@ -25,7 +25,13 @@ from npu_rl.recipes.sizing.plan_inputs import facts_of
 from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.load_configuration import load_configuration
 from npu_rl.recipes.trainer_code.source_files import read_source
-from npu_rl.rehearsal.choose_levels import choose_levels, groups_obstacle, has_mindspeed
+from npu_rl.rehearsal.choose_levels import (
+    VLLM_STANDINS,
+    choose_levels,
+    groups_obstacle,
+    has_mindspeed,
+    vllm_version,
+)
 from npu_rl.rehearsal.executed_modules import executed_modules
 from npu_rl.rehearsal.layout_report import LayoutReport
 from npu_rl.rehearsal.level_imports import ImportReport, expected_failures, rehearse_imports
@@ -37,6 +43,7 @@ from npu_rl.rehearsal.rehearsal_report import RehearsalReport
 from npu_rl.rehearsal.run_differences.differences import differences
 from npu_rl.rehearsal.scale_recipe import scale_recipe
 from npu_rl.stack.sources.progress import Notify
+from npu_rl.training.host.vllm_environment import ENVIRONMENT as VLLM_ON_CPU
 from npu_rl.training.monitor.screen import Screen, clock
 from npu_rl.training.record.attempt import dump
 from npu_rl.training.record.rehearsal_end import end_recorded, rehearsing_process
@@ -177,6 +184,7 @@ def _run_imports(
         expected_failures(prepared.report),
         notify,
         executed=executed_modules(code, prepared.recipe.trainer.module) if also_executed else (),
+        entry=prepared.recipe.trainer.module,
     )
 
 
@@ -281,7 +289,11 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
     }
     standins = [INJECTED, *([NPU] if has_mindspeed(prepared) else [])]
     standins += [APEX] if (prepared.paths.code / "mindspeed_llm").is_dir() else []
-    engine = not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm"
-    standins += [VLLM] if engine and groups_obstacle(prepared) is None else []  # which refuse other versions
+    if not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm":
+        known = vllm_version(prepared.paths.code) == VLLM_STANDINS  # the stand-ins refuse other versions
+        standins += [VLLM] if known else []
+        own["VLLM_PLUGINS"] = (
+            VLLM_ON_CPU["VLLM_PLUGINS"] if known else ""
+        )  # vllm-ascend's would ask for a device
     path = os.pathsep.join(map(str, [*standins, prepared.paths.code]))
     return {**os.environ, **own, "PYTHONPATH": path}

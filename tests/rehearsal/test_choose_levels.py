@@ -154,7 +154,9 @@ def test_megatron_without_mindspeed_trains_at_no_level(tmp_path: Path) -> None:
 
 def test_a_trainer_with_workers_of_its_own_has_the_engine_at_the_level_train(tmp_path: Path) -> None:
     cann = prepared(tmp_path, with_vllm("0.9.1"), "deepseek-v3-cann-256die")
-    with pytest.raises(RecipeError, match=r"(?s)can't rehearse the trainer verl\.trainer\.main_ppo_npu.*train"):
+    with pytest.raises(
+        RecipeError, match=r"(?s)can't rehearse the trainer verl\.trainer\.main_ppo_npu.*train"
+    ):
         choose_levels(cann, "rollout")
 
 

@@ -87,6 +87,13 @@ def test_what_fails_newly_is_a_failure() -> None:
     assert "no longer failing: p.c imports (was: needs y)" in report.lines()
 
 
+def test_the_list_is_also_of_modules_that_a_step_executes() -> None:
+    """Of other packages than the patched ones: of those only a fault is a failure, if it is not listed."""
+    failing = report_of({"other.a": "E: wrong", "other.b": "needs x"})
+    assert compare(failing, {"E: wrong": ("other.a", "other.q")}, ["other.a", "other.b"]).ok
+    assert [one.module for one in compare(failing, {}, ["other.a", "other.b"]).newly_failing] == ["other.a"]
+
+
 def test_an_import_that_works_or_went_away_is_told_and_well() -> None:
     report = compare(report_of({"p.a": "needs x"}), EXPECTED, ["p.a", "p.b"])
     assert report.ok

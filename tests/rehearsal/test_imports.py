@@ -30,6 +30,7 @@ MODULES = {
     "wrapped_silently": f"{TRIES}:\n    raise RuntimeError('please install it')",
     "optional": f"{TRIES}:\n    no_such_package = None",
     "second_choice": f"{TRIES}:\n    import another_absent",
+    "older_choice": f"{TRIES}:\n    import p.never_was",
     "lost": "import p.never_was",
     "lost_below": "from p.helper.deeper import y",
     "built": "import p._C",
@@ -64,7 +65,7 @@ CAUSES = {
     "hung": ["hangs", "prints_for_ever", "stuck"],
     "needs another_absent": ["second_choice"],
     "needs json.decoder.JSONNewerDecoder": ["newer"],
-    "needs no_such_package": ["absent", "absent_too", "wrapped", "wrapped_silently"],
+    "needs no_such_package": ["absent", "absent_too", "older_choice", "wrapped", "wrapped_silently"],
     "needs p._C": ["built"],
     "signal 11": ["crashes"],
     "the tree lacks p.helper.deeper": ["lost_below"],
@@ -149,6 +150,26 @@ def test_modules_of_other_packages_that_a_step_executes_are_imported_and_fail_on
     assert (found.modules, found.executed) == (5, 3)
     assert [failure.module for failure in found.newly_failing] == ["wrong"]
     assert found.lines()[0] == "3 of 5 modules import: of p and 3 that a step executes"
+
+
+def test_a_module_that_a_step_executes_may_need_another_before_it(tmp_path: Path) -> None:
+    """As Megatron-core 0.8's: `outer` and `inner` import each other, and only `inner` first works."""
+    code = lay(tmp_path / "code", {"__init__": "", "main": "import inner"})
+    (code / "inner.py").write_text("X = 1\nimport outer\nZ = outer.Y")
+    (code / "outer.py").write_text("from inner import X\nY = X")
+    (code / "never.py").write_text("raise ValueError('x')")
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), RUN_VARIABLE: new_id()}
+    found = rehearse_imports(
+        code,
+        ["p"],
+        Path(sys.executable),
+        environment,
+        {},
+        lambda _: None,
+        executed=["inner", "outer", "never"],
+        entry="p.main",
+    )
+    assert [failure.module for failure in found.failures] == ["never"]
 
 
 def test_the_report_is_json_and_lines(report: tuple[ImportReport, Path, bool]) -> None:

@@ -31,7 +31,7 @@ class CatchAll:
 
 def describe_error(problem: BaseException, code: Path) -> dict[str, Any]:
     """Return the cause of `problem` as JSON types: type, text, missing module, and place in `code`."""
-    root = root_cause(problem)
+    root = first_choice(root_cause(problem), code)
     kind = type(root).__name__
     found: dict[str, Any] = {"type": kind, "text": first_line(root, code), "where": location(root, code)}
     if isinstance(root, ModuleNotFoundError) and root.name:
@@ -67,6 +67,17 @@ def root_cause(problem: BaseException) -> BaseException:
             return problem
         seen.add(id(inner))
         problem = inner
+
+
+def first_choice(problem: BaseException, code: Path) -> BaseException:
+    """Return the failure of the import that was tried first, if the tree's other releases have the second choice.
+
+    verl imports from vllm.lora.models, which vLLM 0.18 does not have any more, where vllm.lora.lora_model fails because
+    a package is missing (verl/utils/vllm/utils.py@0.8).
+    """
+    before = problem.__context__
+    lacks = isinstance(problem, ModuleNotFoundError) and problem.name and in_tree(problem.name, code)
+    return root_cause(before) if lacks and isinstance(before, ImportError) else problem
 
 
 def in_tree(name: str, code: Path) -> bool:

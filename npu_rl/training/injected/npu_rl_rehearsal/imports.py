@@ -27,17 +27,23 @@ BASES = (
 
 
 def run(job: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Import job["modules"], `jobs` at a time and within `limit` seconds each. Yields one line per module."""
+    """Import job["modules"], `jobs` at a time and within `limit` seconds each. Yields one line per module.
+
+    Each is imported after the module job["after"], if there is one, whether that can be imported or not.
+    """
     code = Path(job["code"])
     _load_bases(code)
     sys.pycache_prefix, sys.dont_write_bytecode = job["byte_code"], False
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    bodies = {module: partial(_import, module) for module in job["modules"]}
+    bodies = {module: partial(_import, module, job["after"]) for module in job["modules"]}
     for module, found in run_forks(bodies, code=code, limit=job["limit"], at_once=job["jobs"]):
         yield {"module": module, **found}
 
 
-def _import(module: str) -> dict[str, Any]:
+def _import(module: str, after: str | None) -> dict[str, Any]:
+    if after is not None:
+        with CatchAll():
+            importlib.import_module(after)
     importlib.import_module(module)
     return {}
 
