@@ -333,5 +333,5 @@ def test_estimates_are_marked_in_text_and_json() -> None:
 
 def test_a_model_of_another_type_is_counted_and_said(tmp_path: Path) -> None:
     made = plan(model(tmp_path, "qwen2.5-7b", model_type="novel"), recipe=FSDP)
-    assert any("'novel' is not known here" in text for text in present(made.memory).assumed)
+    assert any("'novel' is unknown here" in text for text in present(made.memory).assumed)
     assert fsdp().missing == ()

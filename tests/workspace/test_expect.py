@@ -42,7 +42,7 @@ def test_every_command_that_proves_prints_it(
     assert f"\nlock   {digest}\n" in first.stdout
     assert f"\nlock   {digest}\n" in stack.setup(tmp_path / "first").stdout
     assert json.loads(stack.setup(tmp_path / "first", None, "--json").stdout)["lock"] == digest
-    assert f"\nlock {digest}\n" in stack.run("verify", "-w", paths.root).stdout
+    assert f"\nlock   {digest}\n" in stack.run("verify", "-w", paths.root).stdout
     assert verify_json(stack, paths.root)[1]["lock"] == digest
     assert digest in stack.run("status", "-w", paths.root).stdout
     assert json.loads(stack.run("status", "-w", paths.root, "--json").stdout)["lock"] == digest

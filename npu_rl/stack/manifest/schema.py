@@ -78,7 +78,7 @@ class PatchEntry(Strict):
     exclude: list[f.Glob] = Field(default=[], description="Patterns of files in the patch to leave out.")
     offset: f.Offset = Field(
         default="refuse",
-        description="Distance of a hunk from the line that it names: refuse, allow, or a number of lines.",
+        description="Allowed distance of a hunk from the line that it names: refuse, allow, or a number of lines.",
     )
     eol: Literal["keep", "lf"] = Field(
         default="keep", description="lf: a patch whose own lines end in CRLF gets LF before it is applied."
