@@ -171,7 +171,7 @@ _speaking = threading.Lock()
 
 
 def tell(message: str) -> None:
-    """Print one line on standard error that is not part of the result, folded as by `say`. Secrets are masked."""
+    """Print one line on standard error that is not part of the result, folded on a terminal. Secrets are masked."""
     tell_text(fold_long_lines(one_line(message), sys.stderr))
 
 
