@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +16,7 @@ from npu_rl.common.errors import NpuRlError
 from npu_rl.common.process import RUN_VARIABLE
 from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse_imports
 from tests.support import ROOT
-from tests.training.processes import lives, new_id, wait_for
+from tests.training.processes import FORKS, lives, new_id, wait_for
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 
@@ -192,6 +194,26 @@ def test_what_a_module_starts_does_not_live_on(
     found = rehearse_imports(code, ["p"], python, environment, None, lambda _: None)
     assert found.ok
     wait_for(lambda: not lives(int(note.read_text())), "the end of what the module started")
+
+
+def _import_until_interrupted(code: Path, environment: dict[str, str]) -> None:
+    with contextlib.suppress(KeyboardInterrupt):
+        rehearse_imports(code, ["p"], Path(sys.executable), environment, None, lambda _: None)
+
+
+def test_an_interrupted_import_leaves_no_fork(tmp_path: Path) -> None:
+    """Each is in a process group of its own, which only the killed child knew."""
+    note = tmp_path / "pid"
+    waits = f"import os, time\nopen({str(note)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)"
+    code = lay(tmp_path / "code", {"__init__": "", "waits": waits})
+    environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), RUN_VARIABLE: new_id()}
+    process = FORKS.Process(target=_import_until_interrupted, args=(code, environment))
+    process.start()
+    wait_for(lambda: note.is_file() and bool(note.read_text()), "the import of the module", 120)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join(60)
+    wait_for(lambda: not lives(int(note.read_text())), "the end of the fork")
 
 
 def test_a_relative_tree_and_a_path_already_given_are_the_same(

@@ -6,6 +6,7 @@ group is killed at the end, so that nothing it started remains.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import select
@@ -20,6 +21,9 @@ from .faults import CatchAll, describe_error
 
 _OUTPUT_LIMIT = 4000  # last bytes of a fork's output that are kept
 _POLL_INTERVAL = 0.02  # seconds between checks of the forks
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_prctl = ctypes.CDLL(None, use_errno=True).prctl
 
 Body = Callable[[], dict[str, Any]]
 
@@ -62,9 +66,10 @@ class _Fork:
         self.answer, answer_end = os.pipe()
         self.output, output_end = os.pipe()
         self._run_body = self._output = b""
+        parent = os.getpid()
         self.pid = os.fork()
         if self.pid == 0:
-            _work_and_exit(body, code, answer_end, output_end)
+            _work_and_exit(body, code, answer_end, output_end, parent)
         os.close(answer_end)
         os.close(output_end)
         os.set_blocking(self.answer, False)
@@ -129,10 +134,16 @@ def _available(pipe: int) -> bytes:
     return b"".join(chunks)
 
 
-def _work_and_exit(body: Body, code: Path, answer: int, output: int) -> None:
-    """Run in the fork: call the function, send its result, and exit without the parent's exit handlers."""
+def _work_and_exit(body: Body, code: Path, answer: int, output: int, parent: int) -> None:
+    """Run in the fork: call the function, send its result, and exit without the parent's exit handlers.
+
+    The fork is killed if its parent dies, for nobody else knows its process group: an interrupted level left it behind.
+    """
     status = 1
     try:
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # which died before
+            return
         os.setsid()
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
