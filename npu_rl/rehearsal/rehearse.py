@@ -180,7 +180,7 @@ def _run_imports(
         code,
         patched_packages(prepared),
         Path(prepared.interpreter.path),
-        _environment(prepared, record),
+        _environment(prepared, record, npu=(code / "mindspeed").is_dir()),  # as the list, for all recipes
         expected_failures(prepared.report),
         notify,
         executed=executed_modules(code, prepared.recipe.trainer.module) if also_executed else (),
@@ -254,7 +254,7 @@ def _run_layout(prepared: Prepared, record: RunRecord, notify: Notify) -> Layout
         _layout(prepared),
         prepared.paths.code,
         Path(prepared.interpreter.path),
-        _environment(prepared, record),
+        _environment(prepared, record, npu=has_mindspeed(prepared)),
         notify,
         prepared.recipe.device,
         without_rollout=groups_obstacle(prepared),
@@ -278,8 +278,12 @@ def _on_cpu(prepared: Prepared, name: str) -> Recipe:
     return scale_recipe(prepared.recipe, name)[0]
 
 
-def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
-    """Return the environment of training processes on a CPU, without their stand-ins, since these levels use others."""
+def _environment(prepared: Prepared, record: RunRecord, *, npu: bool) -> dict[str, str]:
+    """Return the environment of training processes on a CPU, without their stand-ins, since these levels use others.
+
+    Args:
+        npu: Whether the stand-in for torch_npu is among them.
+    """
     small = prepared.with_recipe(_on_cpu(prepared, record.name))
     command = small.command(record.folder.parent, record.mark, 1, None)
     own = {
@@ -287,7 +291,7 @@ def _environment(prepared: Prepared, record: RunRecord) -> dict[str, str]:
         for k, v in command.environment.items()
         if k not in ("NPU_RL_STANDINS", "NPU_RL_RAY", "NPU_RL_NODES", "NPU_RL_USAGE", "NPU_RL_PHASES")
     }
-    standins = [INJECTED, *([NPU] if has_mindspeed(prepared) else [])]
+    standins = [INJECTED, *([NPU] if npu else [])]
     standins += [APEX] if (prepared.paths.code / "mindspeed_llm").is_dir() else []
     if not prepared.recipe.has_own_keys and prepared.recipe.rollout.engine == "vllm":
         known = vllm_version(prepared.paths.code) == VLLM_STANDINS  # the stand-ins refuse other versions

@@ -13,7 +13,7 @@ from npu_rl.recipes.sizing.own_layout import own_layout
 from npu_rl.recipes.sizing.parallelism import ModelDivisors, Parallelism, RolloutSizes, TrainSizes
 from npu_rl.recipes.trainer_code.hydra_config import compose_files
 from npu_rl.rehearsal import rehearse
-from npu_rl.rehearsal.choose_levels import choose_levels
+from npu_rl.rehearsal.choose_levels import choose_levels, has_mindspeed
 from npu_rl.training.monitor.screen import PlainScreen
 from tests.code_trees import lay
 from tests.own_trainer import TREE, write_recipe
@@ -88,7 +88,7 @@ def test_the_environment_is_that_of_a_cpu(fake: FakeRun) -> None:
     (fake.root / "code" / "mindspeed").mkdir()
     prepared: Any = fake.prepared([], ["device=npu"])
     record = rehearse._new_record(prepared, "imports")
-    environment = rehearse._environment(prepared, record)
+    environment = rehearse._environment(prepared, record, npu=has_mindspeed(prepared))
     assert environment["OMP_NUM_THREADS"] == "1"
     assert "standins/npu" in environment["PYTHONPATH"]
     assert environment["PYTHONPATH"].endswith(str(fake.root / "code"))
