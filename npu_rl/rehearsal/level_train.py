@@ -28,8 +28,8 @@ from npu_rl.rehearsal.training_checks.interrupted_training import (
     with_checkpoints,
 )
 from npu_rl.rehearsal.training_checks.noise import require_different_noise
-from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs
-from npu_rl.training.monitor.metrics import DIFFERENCE, Point, rewards, seconds
+from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs, require_sync_per_step
+from npu_rl.training.monitor.metrics import DIFFERENCE, Point, read_metrics, rewards, seconds
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import begin_run, train
@@ -51,6 +51,7 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     part = TrainPart(changed=changed, run=str(record.folder))
     with recorded(part, record):
         train_and_resume(prepared.with_recipe(recipe), record, screen, part, SAVED, None)
+        require_update_as_reference(record.curve(), record.folder)
     return part
 
 
@@ -114,6 +115,8 @@ def recorded(part: TrainPart, record: RunRecord) -> Iterator[None]:
     part.weight_syncs = read_weight_syncs(part.usage)
     try:
         part.weight_syncs.require_equal(record.folder, len(record.curve()))
+        for attempt in record.attempts:
+            require_sync_per_step(attempt.usage, len(rewards(read_metrics(attempt.metrics))))
         for usage in part.usage:
             require_different_noise(usage)
     except NpuRlError as error:  # the cause of what the trainer then failed with

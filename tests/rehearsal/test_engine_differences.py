@@ -23,6 +23,12 @@ def test_a_training_without_differences_proves_nothing(tmp_path: Path) -> None:
         require_differences([Point(1, 0.0, {"actor/loss": 1.0})], tmp_path)
 
 
+def test_a_difference_of_the_first_step_alone_says_nothing_of_the_others(tmp_path: Path) -> None:
+    with pytest.raises(NpuRlError, match="stopped reporting the difference") as caught:
+        require_differences([*points(0.0003), Point(2, 0.0, {}), Point(3, 0.0, {})], tmp_path)
+    assert f"Only step 1 of 3 has {DIFFERENCE}" in str(caught.value)
+
+
 # As measured: the rehearsals of deepseek-r1-zero (expert, pipeline) and of deepseek-v3-cann, and one step only.
 @pytest.mark.parametrize(
     "values",

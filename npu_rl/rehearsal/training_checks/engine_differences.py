@@ -63,6 +63,12 @@ def require_differences(points: Sequence[Point], where: Path) -> None:
             why=f"No step has {DIFFERENCE}, so their results could not be compared.",
         )
     later = [found[step] for step in sorted(found)[1:]]
+    if len(points) > 1 and not later:
+        raise NpuRlError(
+            "The trainer stopped reporting the difference between the probabilities of rollout and actor",
+            where=str(where),
+            why=f"Only step {min(found)} of {len(points)} has {DIFFERENCE}.",
+        )
     if later and (median := statistics.median_low(later)) > _FIRST:
         raise NpuRlError(
             "Rollout and actor give tokens different probabilities after the first step",

@@ -70,6 +70,28 @@ class WeightSyncs:
             )
 
 
+def require_sync_per_step(usage: Path, steps: int) -> None:
+    """Raise NpuRlError if a rank of an attempt has fewer compared weight syncs than steps.
+
+    A rollout that goes on with the weights of an earlier step has no sync to compare.
+
+    Args:
+        usage: The attempt's folder of usage counts.
+        steps: Number of steps that it trained.
+    """
+    syncs: dict[int, set[int]] = {}
+    for line in _lines(usage):
+        syncs.setdefault(line["rank"], set()).add(line["sync"])
+    for rank, numbers in sorted(syncs.items()):
+        if len(numbers) < steps:
+            raise NpuRlError(
+                "A weight sync is missing",
+                where=str(usage.parent),
+                why=f"Rank {rank} trained {steps} steps, and its rollout got the trainer's weights {len(numbers)} "
+                "times: in the other steps it generated with those of an earlier one.",
+            )
+
+
 def read_weight_syncs(folders: Iterable[Path]) -> WeightSyncs:
     """Return the syncs recorded in the folders of usage counts."""
     found = WeightSyncs()

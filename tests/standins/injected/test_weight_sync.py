@@ -14,7 +14,7 @@ import pytest
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.python_roots import INJECTED, TENSORS
-from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs
+from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs, require_sync_per_step
 
 torch: Any = pytest.importorskip("torch")
 pytest.importorskip("transformers")
@@ -350,6 +350,19 @@ def test_a_training_without_a_compared_sync_is_an_error(tmp_path: Path) -> None:
         read_weight_syncs([tmp_path]).require_equal(tmp_path, 3)
     assert "The training made 3 steps" in str(caught.value)
     read_weight_syncs([tmp_path]).require_equal(tmp_path, 0)  # it ended before one, for a reason that is told
+
+
+def test_a_step_whose_rollout_keeps_the_weights_of_an_earlier_one_is_an_error(tmp_path: Path) -> None:
+    for rank, syncs in ((0, (1, 2, 3)), (1, (1, 2))):
+        lines = (
+            {"sync": sync, "rank": rank, "compared": ["a"], "unknown": [], "faults": []} for sync in syncs
+        )
+        text = "".join(f"{json.dumps(line)}\n" for line in lines)
+        (tmp_path / f"weight-sync-node-{rank}.jsonl").write_text(text)
+    require_sync_per_step(tmp_path, 2)  # the third is of a validation
+    with pytest.raises(NpuRlError, match="A weight sync is missing") as caught:
+        require_sync_per_step(tmp_path, 3)
+    assert "Rank 1 trained 3 steps, and its rollout got the trainer's weights 2 times" in str(caught.value)
 
 
 def test_an_incomplete_line_of_a_killed_process_is_left_out(tmp_path: Path) -> None:
