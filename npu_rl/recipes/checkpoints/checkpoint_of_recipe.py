@@ -98,8 +98,8 @@ class CheckpointOfRecipe:
             numbers += [wanted.ranks.expert] if wanted.ranks.expert > 1 else []
             if numbers != list(ranks):
                 message = (
-                    f"it has the files of {_times(ranks)} ranks, and {name} has TP{wanted.ranks.tensor} PP{stages} "
-                    f"EP{wanted.ranks.expert}, which is {_times(numbers)}"
+                    f"it has the files of {_times(ranks)} ranks, and {name} needs {_times(numbers)} "
+                    f"(TP{wanted.ranks.tensor} PP{stages} EP{wanted.ranks.expert})"
                 )
                 checked.add("weights-format", Severity.ERROR, checked.folder, message, fix)
 

@@ -101,7 +101,7 @@ def _branches_of(
 
 
 def _tests(node: ast.AST) -> list[ast.expr]:
-    """Return the conditions that decide what of a node runs."""
+    """Return the conditions that decide which parts of a node run."""
     if isinstance(node, (ast.If, ast.IfExp, ast.While)):
         return [node.test]
     return list(node.ifs) if isinstance(node, ast.comprehension) else []

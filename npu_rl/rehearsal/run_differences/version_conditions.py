@@ -77,7 +77,7 @@ def _numbers(node: ast.expr) -> tuple[int, ...] | None:
 
 
 def _version(node: ast.expr) -> Version | None:
-    """Return the version of a text, also of one in a call such as `version.parse("2.6")`."""
+    """Return the version in a string literal, which may be the argument of a call: `version.parse("2.6")`."""
     if isinstance(node, ast.Call) and len(node.args) == 1:
         node = node.args[0]
     if not (isinstance(node, ast.Constant) and isinstance(node.value, str)):

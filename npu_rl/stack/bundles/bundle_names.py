@@ -36,7 +36,7 @@ def kind_of(name: str) -> str:
 
 
 def unit_key_of(name: str) -> str:
-    """Return the store key of the unit that a member is a pack of."""
+    """Return the store key of the unit whose pack a member is."""
     return name.split("/")[1]
 
 
