@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 _LONGEST = 60
+_SHORTEST = 16  # characters of a part that says what happened
 _NAME = re.compile(r"(?<![\w./-])([a-z_]+(?:\.\w+(?:-\w+)*)+)")
 
 _INTRODUCTION = """\
@@ -92,8 +93,15 @@ def _lines() -> Iterator[str]:
 
 
 def _title(message: str) -> str:
-    """Return a message as a heading: a long one only from its last number or quotation mark on."""
-    return message if len(message) <= _LONGEST else re.split(r"[\d\"]", message)[-1].strip()
+    """Return a message as a heading: of a long one what follows its last number or quotation mark, or its first clause.
+
+    The message of a dead actor ends with an address.
+    """
+    if len(message) <= _LONGEST:
+        return message
+    last = re.split(r"[\d\"]", message)[-1].strip()
+    clauses = re.split(r"[.:;] |[0-9a-f]{8,}|[\d\"]+", message)
+    return last if len(last) >= _SHORTEST else next(one.strip() for one in clauses if len(one) >= _SHORTEST)
 
 
 def _coded(text: str) -> str:

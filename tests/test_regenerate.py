@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import shutil
 import subprocess
 import sys
@@ -83,6 +84,14 @@ def test_a_change_of_a_source_makes_its_page_stale(checkout: Path, tmp_path: Pat
         assert f"{name}: written" in written.stdout
         assert after in (checkout / name).read_text()
     ok(regenerate(checkout, tmp_path, "--check", *PAGES))
+
+
+def test_each_message_of_troubleshooting_has_a_heading_that_tells_it() -> None:
+    """Three were empty: their messages end with an address or an id."""
+    titles = re.findall(
+        r"^#### `(.*)`$", (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8"), re.M
+    )
+    assert len(titles) > 40 and [title for title in titles if len(re.findall(r"\w", title)) < 5] == []
 
 
 def test_commands_and_troubleshooting_are_current(tmp_path: Path) -> None:
