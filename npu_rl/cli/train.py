@@ -190,13 +190,19 @@ def _train(prepared: Prepared, resume: bool, as_json: bool, workspace: Path | No
 
 
 def _print(prepared: Prepared, trained: TrainedRun) -> None:
+    from npu_rl.common.printable import counted
+    from npu_rl.training.monitor.metrics import rewards
     from npu_rl.training.monitor.plot import final_curve
+    from npu_rl.training.run.train import GOAL_WINDOW
 
     goal = prepared.recipe.reward.goal
     say_text(final_curve(trained.points, goal=goal) + "\n")
-    reached = f"mean reward {trained.final:.3f}" if trained.final is not None else "no reward"
+    reached = "no reward"
+    if trained.final is not None:
+        last = counted(min(GOAL_WINDOW, len(rewards(trained.points))), "step")
+        reached = f"mean reward {trained.final:.3f} in the last {last}"
     against = f" (goal {goal:g})" if goal is not None else ""
-    say(f"{trained.record.name}: {reached}{against} after {trained.points[-1].step} steps")
+    say(f"{trained.record.name}: {trained.points[-1].step} steps, {reached}{against}")
     if trained.record.unproven is not None:
         say(f"UNPROVEN: {trained.record.unproven}")
     say(f"Record: {trained.record.folder}  ({trained.ended.seconds:.0f} s)")

@@ -37,7 +37,7 @@ from npu_rl.training.run.attempt_runner import AttemptResult, attempt_once, expl
 from npu_rl.training.run.begin_run import begin_run, first_command
 from npu_rl.training.run.prepare import Prepared, compose, runs_folder
 
-_GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
+GOAL_WINDOW = 5  # last steps whose mean reward is compared with the goal
 
 
 class RunStopped(NpuRlError):
@@ -302,7 +302,7 @@ def _result(prepared: Prepared, record: RunRecord, attempt: Attempt, ended: Atte
     if ended.code != 0:
         raise node_reports.refusal(attempt) or _failure(attempt, ended.code)
     points = record.curve()
-    values = [value for _, value in rewards(points)][-_GOAL_WINDOW:]
+    values = [value for _, value in rewards(points)][-GOAL_WINDOW:]
     final = sum(values) / len(values) if values else None
     if steps_done(prepared.loaded, prepared.paths.code, points) < prepared.recipe.steps:
         raise RunFailed(
