@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -69,6 +69,7 @@ def train(
     from npu_rl.cli import judged, proving
     from npu_rl.recipes.judgement.refused_recipe import RefusedRecipe
     from npu_rl.training.record.free_name import with_free_name
+    from npu_rl.training.record.run_errors import RunGoesOn
     from npu_rl.training.record.run_record import RunRecord
     from npu_rl.training.run.prepare import prepare, runs_folder
     from npu_rl.workspace.folder.discovery import open_workspace
@@ -82,8 +83,9 @@ def train(
 
         require_possible(loaded, rehearse)
     layout = open_workspace(workspace, tell, loaded.manifest)
-    if not (dry_run or rehearse is not None or resume):
-        loaded = with_free_name(loaded, runs_folder(layout), tell)
+    if not (rehearse is not None or resume):
+        with suppress(RunGoesOn) if dry_run else nullcontext():  # a dry run starts nothing
+            loaded = with_free_name(loaded, runs_folder(layout), tell)
     if resume:  # before the minutes that reading the workspace and composing take
         RunRecord.load(runs_folder(layout), loaded.recipe.name)
     if_interrupted(STARTS_OVER)

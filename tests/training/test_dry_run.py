@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.python_roots import INJECTED
+from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import tiny_model
 from npu_rl.training.run.dry_run import RAISE_FILE_LIMIT
 from npu_rl.training.run.interpreter import Interpreter
@@ -130,6 +131,14 @@ def test_a_strangers_file_is_not_written_over(quickstart_workspace: Path, tmp_pa
     done = run_cli(["train", "quickstart", "--workspace", quickstart_workspace, "--dry-run"], env, tmp_path)
     assert done.returncode == 2 and "files of something else" in done.stderr
     assert [path.read_text() for path in mine.parent.iterdir()] == ["mine"]
+
+
+def test_a_dry_run_has_the_name_that_the_run_would_get(quickstart_workspace: Path, tmp_path: Path) -> None:
+    RunRecord.create(tmp_path / "runs", "quickstart", {})
+    env = {**clean_env(tmp_path), "NPU_RL_RUNS": str(tmp_path / "runs")}
+    done = run_cli(["train", "quickstart", "--workspace", quickstart_workspace, "--dry-run"], env, tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "runs/quickstart-2/checkpoints" in (tmp_path / "runs/quickstart-2.dry-run/run.sh").read_text()
 
 
 def test_a_cluster_of_gpus(quickstart_workspace: Path, tmp_path: Path) -> None:

@@ -38,6 +38,16 @@ def test_an_npu_recipe_without_npus(quickstart_workspace: Path, env: dict[str, s
     assert "npu-rl train quickstart --rehearse" in said
 
 
+def test_the_recipe_is_named_as_it_was_given(
+    quickstart_workspace: Path, env: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "my own.yaml").write_text("extends: quickstart\nname: mine\ndevice: npu\n")
+    words = ["train", "./my own.yaml", "name=other", "--workspace", quickstart_workspace]
+    done = run_here(words, env, tmp_path)
+    assert done.returncode == 3, done.stderr
+    assert "npu-rl train './my own.yaml' --rehearse" in done.stderr
+
+
 def test_a_gpu_recipe_without_gpus(quickstart_workspace: Path, env: dict[str, str], tmp_path: Path) -> None:
     words = ("device=cuda", "cluster.die_memory_gb=80")
     said = refused(quickstart_workspace, env, tmp_path, *words, code=3)

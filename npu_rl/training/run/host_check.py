@@ -16,6 +16,7 @@ from npu_rl.training.host.line import DoctorLine
 from npu_rl.training.host.wanted_host import WantedStack, wanted_host
 
 if TYPE_CHECKING:
+    from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
     from npu_rl.recipes.recipe.schema import Recipe
     from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.stack.sources.progress import Notify
@@ -66,14 +67,15 @@ def examine(
     return examine_host(host, wanted_host(stack, loaded.recipe if loaded else None))
 
 
-def require_device(recipe: Recipe, root: Path) -> None:
+def require_device(loaded: LoadedRecipe, root: Path) -> None:
     """Raise HostError if a recipe needs devices that this host does not have."""
+    recipe = loaded.recipe
     if recipe.device != "cpu" and not host_facts.devices(recipe.device, root):
         named, file = ("NPUs", "davinci") if recipe.device == "npu" else ("NVIDIA GPUs", "nvidia")
         raise HostError(
             f"{recipe.name} is for {named}, and this machine shows none",
             why=f"There is no /dev/{file}0, 1, ... here.",
-            hint=f"Rehearse it on this CPU: npu-rl train {recipe.name} --rehearse",
+            hint=f"Rehearse it on this CPU: npu-rl train {shlex.quote(loaded.given)} --rehearse",
         )
 
 

@@ -214,7 +214,7 @@ def prepare(
             hint=f"Time it: npu-rl train {recipe.name} --benchmark",
         )
     if not (rehearse or dry_run):
-        require_device(recipe, root)
+        require_device(loaded, root)
     _require_no_links(paths, recipe.name)
     report = _verified_report(paths, reason, notify, expect, progress)
     drift = None if report.ok or reason is None else allowed_drift(paths, report, reason, notify)
