@@ -192,6 +192,16 @@ NETWORK = (
         "environment variable HCCL_RDMA_SL is invalid. Expected value : range[0, 7].",
     ),
     symptom(
+        r"EI0002|Notify register times out",
+        "HCCL timeout: a device waited in a collective operation for another rank, which did not come within "
+        "HCCL_EXEC_TIMEOUT (1800 s by default). That rank has failed, hangs, or is far behind.",
+        "Find the rank whose log has an earlier error or no EI0002, and read that log. Set env.HCCL_EXEC_TIMEOUT "
+        "higher only if a phase really takes that long.",
+        "vllm-ascend#3413, vllm-ascend#1443",
+        "EI0002: [PID: 2969] 2025-10-11-15:09:34.713.335 The wait execution of the Notify register times out. Reason: "
+        "The Notify register has not received the Notify record from remote rank: [24].",
+    ),
+    symptom(
         r"EI0006|Getting socket times out",
         "A device timed out waiting for another to connect: a rank is stuck, dead or late.",
         "Find the rank whose log does not have this error, and read that log; env.HCCL_CONNECT_TIMEOUT sets the "
