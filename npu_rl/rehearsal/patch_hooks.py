@@ -87,7 +87,7 @@ def _missing_reason(slugs: tuple[str, ...], runs: int | None) -> str:
         return "it has no hook that could be counted; its own test proves it"
     if runs is None:
         return "no level that runs the trainer was selected"
-    return "the trainer never came by its hook with these settings"
+    return "with these settings the trainer does not reach its hook"
 
 
 # NAME-HOST-PID.NUMBER.txt; older records have neither HOST nor NUMBER.

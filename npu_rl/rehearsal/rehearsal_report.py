@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common.printable import counted
 from npu_rl.rehearsal.layout_report import LayoutReport, NotRehearsed
 from npu_rl.rehearsal.level_imports import ImportReport
 from npu_rl.rehearsal.patch_hooks import PatchUse
@@ -149,7 +150,7 @@ class RehearsalReport:
         if not parts:
             return []
         engine = "vLLM's V1 engine: model, scheduler, KV cache, sampler, expert parallel over the ranks"
-        standin = "names the rollout doesn't know and weights that stay unset end it"
+        standin = "the check that the rollout knows every name it is sent, and gets every weight"
         return [
             *([engine] if any(part.engine for part in parts) else []),
             "the trainer's entry point, its Ray actors, data, rollout, reward, advantages, losses, optimizer",
@@ -202,7 +203,9 @@ class RehearsalReport:
         return "\n".join(lines)
 
     def _difference_lines(self) -> list[str]:
-        standins = [f"stand-in for: {name} ({count} times)" for name, count in self.standins.items()]
+        standins = [
+            f"stand-in for: {name} ({counted(count, 'time')})" for name, count in self.standins.items()
+        ]
         return [*(self.differences.lines() if self.differences else []), *standins]
 
     def _train_lines(self, title: str, part: TrainPart) -> list[str]:

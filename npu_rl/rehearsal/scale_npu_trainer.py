@@ -5,6 +5,7 @@ from __future__ import annotations
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import LAYER_OVERRIDES, SIZE_KEYS, scaled_transformer
+from npu_rl.rehearsal.scale_recipe import steps_line
 from npu_rl.rehearsal.scale_rollout import PROMPT, RANKS, RATE, scale_for_rollout
 from npu_rl.weights.tensors.npu_rl_tensors.conversion.units import OutputLayout
 from npu_rl.weights.tensors.npu_rl_tensors.layouts.placements import LegacyRanks
@@ -54,7 +55,7 @@ def _change_lines(recipe: Recipe, steps: int) -> list[str]:
     return [
         f"cluster: {RANKS} ranks for {recipe.cluster.world}: tensor parallel {RANKS} in training, one engine each, "
         "vLLM's experts over both",
-        f"steps: {steps} of {recipe.steps}, at a learning rate of {RATE:g} for {recipe.optimizer.lr:g}",
+        steps_line(recipe, steps, RATE),
         f"vLLM: {_PASS_TOKENS} tokens a pass, eager",
         *(f"left out, being about the real model's layers: {key}" for key in left_out),
     ]

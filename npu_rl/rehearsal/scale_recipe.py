@@ -14,6 +14,7 @@ from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, SIZE_KEYS, YARN_KEYS, s
 STEPS = 60
 _BATCH, _SAMPLES, _MICRO = 8, 8, 16
 _PROMPT, _RESPONSE = 32, 16
+_RATE = 3e-3  # with which the tiny models learn
 # What is made for a published model (`model.architecture`); any other is a DeepSeek-V3.
 _TINY = {
     "qwen2.5-32b": "tiny-qwen2",
@@ -84,13 +85,20 @@ def scale_recipe(recipe: Recipe, name: str) -> tuple[Recipe, list[str]]:
             }
         ),
         "reference": recipe.reference.model_copy(update={"micro_batch": _MICRO}),
-        "optimizer": recipe.optimizer.model_copy(update={"lr": 3e-3, "warmup_steps": None}),
+        "optimizer": recipe.optimizer.model_copy(update={"lr": _RATE, "warmup_steps": None}),
         "cluster": Cluster(nodes=1, dies=1, dies_per_card=recipe.cluster.dies_per_card),
         "logging": Logging(samples=recipe.logging.samples),
         "checkpoint": Checkpoint(),
         "overrides": _overrides(recipe),
     }
     return recipe.model_copy(update=changes), _change_lines(recipe, steps)
+
+
+def steps_line(recipe: Recipe, steps: int, rate: float) -> str:
+    """Return the line about the number of steps and the learning rate of a rehearsal."""
+    count = f"{steps} of {recipe.steps}" if steps < recipe.steps else f"all {steps}"
+    given = recipe.optimizer.lr
+    return f"steps: {count}, at a learning rate of {rate:g}" + (f" for {given:g}" if rate != given else "")
 
 
 def tiny_model_of(recipe: Recipe) -> Any:
@@ -148,7 +156,7 @@ def _change_lines(recipe: Recipe, steps: int) -> list[str]:
         "tokens each",
         "reward: the share of one digit in the response, which a random model can learn",
         f"cluster: one rank for {recipe.cluster.world}",
-        f"steps: {steps} of {recipe.steps}, at a learning rate of 0.003 for {recipe.optimizer.lr:g}",
+        steps_line(recipe, steps, _RATE),
     ]
     lines += [
         f"{name}: {value} for {recipe.overrides[name]}"

@@ -9,7 +9,7 @@ from npu_rl.recipes.recipe.schema_model_and_data import Data, Model, Reward
 from npu_rl.recipes.recipe.schema_run import Checkpoint, Cluster, Logging
 from npu_rl.recipes.recipe.schema_training import Parallel
 from npu_rl.rehearsal.model_size_keys import LAYER_KEYS, scaled_transformer
-from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU
+from npu_rl.rehearsal.scale_recipe import MEGATRON_ON_CPU, steps_line
 
 Case = Literal["expert", "pipeline"]
 CASES: tuple[Case, ...] = ("expert", "pipeline")
@@ -134,7 +134,7 @@ def _change_lines(recipe: Recipe, steps: int, case: Case) -> list[str]:
         f"data: {_BATCH} sums up to five, in prompts of 10 to {PROMPT} tokens; "
         f"{_SAMPLES} responses of at most {_LENGTH} tokens each",
         f"cluster: {RANKS} ranks for {world}: {case} parallel {RANKS} in training, vLLM's experts over both",
-        f"steps: {steps} of {recipe.steps}, at a learning rate of {RATE:g} for {recipe.optimizer.lr:g}",
+        steps_line(recipe, steps, RATE),
         f"vLLM: {PROMPT} tokens a pass, eager",
         *_other_reward(recipe.reward),
     ]

@@ -123,6 +123,15 @@ def test_a_rehearsal_is_stopped_from_another_shell(runs: Runs) -> None:
     assert runs.json("show", "demo")["failure"] is None
 
 
+def test_a_failed_level_is_told_by_its_verdict_and_not_by_the_end_of_a_log(runs: Runs) -> None:
+    record = run(runs.root, "demo", outcome="failed", rehearsal="train")
+    record.attempts[0].driver_log.write_text("Traceback ...\nRuntimeError: something\n")
+    part = {"ok": False, "failure": "The weight sync is wrong: a.weight: zeros"}
+    write_json(record.folder / "rehearsal.json", {"ok": False, "train": part})
+    failure = runs.json("show", "demo")["failure"]
+    assert failure["cause"] == "train: The weight sync is wrong: a.weight: zeros"
+
+
 def test_a_rehearsal_that_failed_has_its_error(runs: Runs) -> None:
     record = run(runs.root, "demo", (), rehearsal="layout", rehearsing=rehearsing_process(has_verdict=True))
     assert state(runs) == "running", "this process is alive"

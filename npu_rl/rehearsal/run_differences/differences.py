@@ -74,7 +74,7 @@ class Differences:
         if self.packages:
             shown = ", ".join(one.text() for one in self.packages[:_PACKAGES_SHOWN])
             lines.append(f"{len(self.packages)} packages: {shown}{_more(self.packages, _PACKAGES_SHOWN)}")
-        lines.append(f"device: cpu for {self.device}")
+        lines += [f"device: cpu for {self.device}"] if self.device != "cpu" else []
         if self.variables:
             lines.append(f"variables: {', '.join(self.variables)}")
         if self.branches:

@@ -54,7 +54,13 @@ class WeightSyncs:
     def require_equal(self, record: Path, steps: int) -> None:
         """Raise NpuRlError if tensors differed or were not compared in so many steps, or if no update changed them."""
         if self.faults:
-            raise NpuRlError("The weight sync is wrong", where=str(record), why=_shown(self.faults))
+            raise NpuRlError(
+                "The weight sync is wrong",
+                where=str(record),
+                why=_shown(self.faults),
+                hint="Follow the tensor from the trainer's converter to the rollout's load_weights. `npu-rl summary` "
+                "lists the patches that change them; docs/rehearsal.md (Weight syncs) explains what is reported.",
+            )
         if steps and not self.tensors:
             raise NpuRlError(
                 "No weight sync was compared",

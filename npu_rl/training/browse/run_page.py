@@ -78,10 +78,9 @@ class RunPage:
         error = {} if self.run.verdict else rehearsal_error(self.run.folder)
         if error:
             return _refusal(error)
-        found = None if last is None or last.outcome == "done" else _failure_of(last)
-        if found is None and failures:
+        if failures:  # which name what the log shows in many lines
             return FailureCause("\n".join(failures), str(self.run.folder / "rehearsal.json"), "")
-        return found
+        return None if last is None or last.outcome == "done" else _failure_of(last)
 
     @cached_property
     def cut_off(self) -> list[str]:

@@ -113,7 +113,9 @@ def no_such_run(root: Path, name: str) -> NoSuchRun:
     return NoSuchRun(
         f"Unknown run {name}",
         where=str(root),
-        hint=f"Existing runs: {', '.join(near or known[:5])}{more}"
+        hint=f"Did you mean {' or '.join(near)}? `npu-rl runs list` lists all"
+        if near
+        else f"Existing runs: {', '.join(known[:5])}{more}"
         if known
         else "No run is recorded there; `npu-rl train RECIPE` without --resume begins one.",
     )
