@@ -91,7 +91,7 @@ def test_what_is_by_hand_has_a_command_or_a_reason() -> None:
     by_hand = [row for row in ROWS if row.here.startswith("by hand")]
     assert len(by_hand) == 9
     for row in by_hand:
-        assert re.search(r"`(npu-rl|ray) |no software should|has to agree|see lines \d", row.here), row
+        assert re.search(r"`(npu-rl|ray) |no software should|has to agree|[Ss]ee lines \d", row.here), row
     lines = {(row.section, f"{row.first}–{row.last}") for row in by_hand}
     for row in by_hand:
         for other in re.findall(r"see lines (\d+–\d+)", row.here):

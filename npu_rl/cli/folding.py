@@ -16,6 +16,7 @@ _PROGRAMS = (
 )
 # what is copied: between backquotes, or from a program's name to the end of the command, its comment or the line
 _COPIED = re.compile(rf"`[^`]+`|(?<![^\s(])(?:[A-Z_]+=\S* )*(?:\S*/)?(?:{_PROGRAMS})(?:(?!; | +# ).)*")
+_NARROWEST = 20  # columns; a terminal of fewer, such as a new one with 0, folds by itself
 _GLUE = "\0"  # for a space at which a line is not folded: `printable` lets no such character through
 _LABEL = re.compile(
     r"\s*(?:(?:where|why|next|Next|fix|log):\s|\S+(?: \S+)*?\s{2})\s*"
@@ -43,7 +44,7 @@ def fold_long_lines(text: str, stream: TextIO, indent: str | None = None) -> str
 
 
 def _folded(line: str, width: int, indent: str | None) -> str:
-    if len(line) <= width:
+    if len(line) <= width or width < _NARROWEST:
         return line
     import textwrap
 

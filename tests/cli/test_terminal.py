@@ -142,6 +142,14 @@ def test_a_long_line_is_folded_below_its_text(
     assert fold_long_lines(line, io.StringIO()) == line
 
 
+def test_a_terminal_without_a_width_gets_the_lines_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a pseudo-terminal whose size nobody has set, with COLUMNS=0 or unset."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+    size = os.terminal_size((0, 24))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: size)
+    assert fold_long_lines("one two three " * 9, _Terminal()) == "one two three " * 9
+
+
 def test_every_command_of_ours_is_copied_whole() -> None:
     table = get_command(app).table  # type: ignore[attr-defined]
     assert set(_NAMES.split("|")) == {name for name, place in table.items() if not place.startswith(HIDDEN)}

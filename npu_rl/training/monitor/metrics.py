@@ -29,6 +29,7 @@ _LINE = 8  # values that take as much as a line without any
 _LONGEST_LINE = 1 << 20  # bytes
 _TAIL = 1 << 20
 _STEP = re.compile(r"(?<![\w/.:-])step:([0-9]{1,15}) - (.+)", re.DOTALL)
+_ATTEMPT = re.compile(r"[0-9]{1,9}")
 _NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|nan|inf(?:inity)?)"
 _VALUE = re.compile(rf"(?:(?:np|numpy|torch)?\.?[A-Za-z]\w*\()?({_NUMBER}|True|False)(?:, dtype=[\w.]+)?\)?")
 _TRUTH = {"True": 1.0, "False": 0.0}
@@ -196,7 +197,7 @@ def curve(run: Path, *, readable_only: bool = False) -> list[Point]:
         readable_only: Leave out attempts whose metrics this user can't read, instead of raising OSError.
     """
     folders = (run / "attempts").glob("*")
-    numbered = [(int(folder.name), folder / "metrics.jsonl") for folder in folders if folder.name.isdigit()]
+    numbered = [(int(one.name), one / "metrics.jsonl") for one in folders if _ATTEMPT.fullmatch(one.name)]
     joined: dict[int, Point] = {}
     values = 0
     for _, path in sorted(numbered):
