@@ -35,6 +35,7 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
     if plan is None:
         lines += ["", *_uncounted_lines(judgement), ""]
         lines += [line for found in judgement.findings for line in found.lines()]
+        lines += judgement.absent_lines
         return "\n".join([*lines, verdict(judgement)]) + "\n"
     if plan.fits:
         lines += ["", "Layout", *_indented(draw_layout(plan.facts, plan.memory))]
@@ -42,6 +43,7 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
         lines += ["", *memory_text(plan.memory, plan.machine.host)]
     lines += ["", *_disk_and_token_lines(plan, speed), "", *rules_text(plan.rules, every_rule), ""]
     lines += [line for found in judgement.findings for line in found.lines()]
+    lines += judgement.absent_lines
     lines.append(verdict(judgement))
     return "\n".join(lines) + "\n"
 
