@@ -78,7 +78,8 @@ def _lines() -> Iterator[str]:
             yield f"\n#### `{_title(found[0])}`"
             yield f"\n```output\n{symptom.printed}\n```\n"
             named = found.groupdict().get("address")
-            cause = symptom.cause_in(found) if named else symptom.cause.replace(" ({address})", "")
+            unnamed = symptom.cause.replace(" ({address})", "").replace("{address}", "a node")
+            cause = symptom.cause_in(found) if named else unnamed
             yield f"{_coded(cause)} **Fix:** {_coded(symptom.hint)} (Source: {symptom.source})"
     yield _BEHAVIOUR.rstrip()
     faults = read_catalogue()

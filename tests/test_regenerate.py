@@ -94,6 +94,11 @@ def test_each_message_of_troubleshooting_has_a_heading_that_tells_it() -> None:
     assert len(titles) > 40 and [title for title in titles if len(re.findall(r"\w", title)) < 5] == []
 
 
+def test_no_cause_of_troubleshooting_has_an_unfilled_place() -> None:
+    page = (ROOT / "docs/troubleshooting.md").read_text(encoding="utf-8")
+    assert re.findall(r"\{\w+\}", re.sub(r"`[^`]*`", "", page)) == []
+
+
 def test_commands_and_troubleshooting_are_current(tmp_path: Path) -> None:
     ok(regenerate(ROOT, tmp_path, "--check", "docs/commands.md", "docs/troubleshooting.md"))
 

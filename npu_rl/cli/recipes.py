@@ -13,6 +13,7 @@ from npu_rl.cli.options import Json, Overrides, Recipe, Workspace
 from npu_rl.cli.show import error_count, print_json, print_report, say, say_entry, tell
 
 if TYPE_CHECKING:
+    from npu_rl.recipes.judgement.judgement import Judgement
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 
@@ -141,6 +142,7 @@ def check(
     is 1 if a value is invalid.
     """
     from npu_rl.cli import judged
+    from npu_rl.common.masking import masked_text
 
     loaded = judged.load(recipe, overrides or [], json)
     judgement, tree = judged.judge_in(workspace, loaded)
@@ -151,20 +153,29 @@ def check(
                 "recipe": loaded.recipe.name,
                 "code": str(tree.code) if tree else None,
                 "findings": judged.rows(judgement.findings),
-                "unchecked": dict(judgement.unchecked),
+                "unchecked": {**judgement.unchecked, **_absent(judgement)},
             }
         )
     else:
         judged.say_findings(judgement.findings)
         against = f"the trainer in {tree.code}" if tree else "its schema alone (no workspace)"
         verdict = error_count(len(judgement.errors))
-        unchecked = "; ".join(f"{section} ({why})" for section, why in judgement.unchecked.items())
-        without = f", without {unchecked}" if unchecked else ""
-        say(f"{loaded.recipe.name}: {verdict}, checked against {against}{without}")
+        for section, why in judgement.unchecked.items():
+            # a reason of one word is the library that reads the keys
+            say(f"Not checked: the keys in {section} ({why if ' ' in why else f'{why} reads them'})")
+        for line in judgement.absent_lines:
+            say(masked_text(line))
+        say(f"{loaded.recipe.name}: {verdict}, checked against {against}")
     if not judgement.ok:
         raise SystemExit(1)
     if not json:
         tell_next("plan", recipe, *(overrides or []), workspace=workspace)
+
+
+def _absent(judgement: Judgement) -> dict[str, str]:
+    from npu_rl.common.masking import masked_text
+
+    return {key: masked_text(f"{given} is not on this machine") for key, given in judgement.not_here.items()}
 
 
 @examples(

@@ -12,7 +12,7 @@ import pytest
 
 from tests.in_process import run_here
 from tests.plan.helpers import RECIPE
-from tests.support import assert_told, clean_env, ok, run_program
+from tests.support import ROOT, assert_told, clean_env, ok, run_program
 
 
 def test_flagship_recipe_fits_and_shows_its_layout(tmp_path: Path) -> None:
@@ -26,6 +26,26 @@ def test_flagship_recipe_fits_and_shows_its_layout(tmp_path: Path) -> None:
     assert shown.stdout.endswith("\n256-dies fits.\n")
     assert re.search(r"\n\d\d rules hold; --all lists them\n", shown.stdout)
     assert max(map(len, shown.stdout.splitlines())) <= 100
+
+
+def test_it_says_so_if_no_checkpoint_is_saved(tmp_path: Path) -> None:
+    bundled, env = "deepseek-r1-zero-256die", clean_env(tmp_path)
+    shown = run_here(["plan", bundled], env, tmp_path).stdout
+    assert re.search(r"\n  checkpoint to resume from, if saved +9394.4 GB\n", shown)
+    assert "\nCheckpoints: none is saved (checkpoint.every is -1), so a crash loses the run\n" in shown
+    assert "\n  data.train: '~/verl/data/deepscaler/train.parquet'\n" in shown, (
+        "listed as not on this machine"
+    )
+    saved = run_here(["plan", bundled, "checkpoint.every=20", "checkpoint.keep=1"], env, tmp_path).stdout
+    assert re.search(r"\n  checkpoint to resume from +9394.4 GB\n", saved) and "none is saved" not in saved
+    assert "\nCheckpoints: 5 of 9394.4 GB, 2 kept: 18788.7 GB at once\n" in saved
+    page = (ROOT / "docs/deepseek-r1-zero.md").read_text(encoding="utf-8")
+    assert (
+        "9.4 TB for one checkpoint" in page
+        and "  every: 20 " in page
+        and "18.8 TB" in page
+        and "47 TB" in page
+    )
 
 
 def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Path) -> None:

@@ -303,6 +303,46 @@ def test_a_model_or_data_that_is_not_here(
     assert one.where.startswith(str(tmp_path / "r.yaml"))
 
 
+def test_paths_that_only_the_nodes_of_a_run_may_have_are_listed(tmp_path: Path) -> None:
+    changes = {
+        "path": "/nowhere/m",
+        "train": "/nowhere/d/t.parquet",
+        "test": "~/no/such/folder/of/mine.parquet",
+    }
+    loaded = real(tmp_path, **changes)
+    elsewhere = judge(loaded)
+    assert elsewhere.ok and elsewhere.not_here == {
+        "model.path": "/nowhere/m",
+        "data.train": "/nowhere/d/t.parquet",
+        "data.test": "~/no/such/folder/of/mine.parquet",
+    }
+    assert elsewhere.absent_lines[1:] == (
+        "  model.path: '/nowhere/m'",
+        "  data.train: '/nowhere/d/t.parquet'",
+        "  data.test: '~/no/such/folder/of/mine.parquet'",
+    )
+    assert judge(loaded, here=True).not_here == {}, "errors name them"
+    assert judge(loaded, rehearse=True).not_here == {}, "a rehearsal needs none of them"
+
+
+def test_no_path_is_listed_that_is_here_or_has_a_finding(tmp_path: Path) -> None:
+    assert judge(real(tmp_path)).absent_lines == ()
+    changed = judge(
+        real(tmp_path, path="Qwen/Qwen2.5-0.5B", train="hdfs://a/t.parquet", test="./none.parquet")
+    )
+    assert changed.not_here == {} and "data-file" in [one.rule for one in changed.findings]
+
+
+def test_own_paths_of_a_trainer_that_are_not_here_are_listed(tmp_path: Path) -> None:
+    key = "overrides.actor_config.load"
+    listed = judge(load_recipe("mindspeed-rl-grpo-qwen25-7b", [f"{key}=/nowhere/ckpt"])).not_here
+    assert listed[key] == "/nowhere/ckpt"
+    (tmp_path / "data_packed_input_ids_document.bin").touch()
+    data = "overrides.megatron_training.data_path"
+    there = judge(load_recipe("mindspeed-rl-grpo-qwen25-7b", [f"{data}={tmp_path}/data"])).not_here
+    assert data not in there, "a data set is named by what its files' names begin with"
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -177,6 +177,16 @@ def test_several_machines_need_the_address_of_their_head_where_the_run_begins(
     assert "cluster-address" not in [one.rule for one in judged.findings]
 
 
+@pytest.mark.rehearsal
+@pytest.mark.skipif(not HAS_TORCH, reason="a dry run needs an interpreter with the packages of `rehearsal`")
+def test_a_dry_run_lists_the_paths_that_are_not_on_this_machine(quickstart_workspace: Path) -> None:
+    loaded = load_recipe("quickstart", ["model.make=null", "model.path=/nonexist"])
+    told: list[str] = []
+    prepare(loaded, WorkspacePaths(quickstart_workspace), None, told.append, rehearse=False, dry_run=True)
+    at = told.index("Not on this machine, so not checked:")
+    assert told[at + 1] == "  model.path: '/nonexist'"
+
+
 def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
     """A batch share is the recipe's size and a rehearsal's own; an unknown key is both's."""
     loaded = load_recipe("quickstart", ["actor.micro_batch=3", "overrides.no.such=1"])

@@ -18,6 +18,7 @@ from npu_rl.recipes.judgement.fault_findings import RULE as FAULT_RULE
 from npu_rl.recipes.judgement.fault_findings import judge_faults
 from npu_rl.recipes.judgement.judgement import AssembledTree, Judgement
 from npu_rl.recipes.judgement.key_check import check_keys, read_trainer
+from npu_rl.recipes.judgement.missing_files import absent_paths
 from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
 from npu_rl.recipes.judgement.named_files import named_file_findings
 from npu_rl.recipes.judgement.one_cause import merge_by_cause
@@ -127,6 +128,8 @@ def judge(
     """
     with _garbage_collection_paused():
         judgement = _judge(loaded, tree, machine, here)
+    if not here and not rehearse:
+        judgement = replace(judgement, not_here=absent_paths(loaded))
     judgement = (
         without_missing_files(judgement) if rehearse else with_weights(judgement, loaded, storage_speed)
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
+from npu_rl.common.yaml_documents.problems import shown
 from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.sizing.machine import Machine
@@ -45,6 +46,8 @@ class Judgement:
         groups: The groups in the defaults lists of the trainer's configuration.
         overruled: Reason by rule id, for broken rules that the recipe overrules.
         unchecked: Sections of the trainer's configuration whose keys can't be checked, and why.
+        not_here: Recipe key and value of each model, checkpoint and data path that is not on this machine; empty for a
+            run or rehearsal here.
     """
 
     key_findings: tuple[Finding, ...]
@@ -58,6 +61,13 @@ class Judgement:
     search_path: tuple[str, ...] = ()
     accepted_faults: Mapping[str, str] = field(default_factory=dict)
     groups: frozenset[str] = frozenset()
+    not_here: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def absent_lines(self) -> tuple[str, ...]:
+        """Lines that name the paths that are not on this machine; empty without any."""
+        named = tuple(f"  {key}: {shown(given)}" for key, given in self.not_here.items())
+        return ("Not on this machine, so not checked:", *named) if named else ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -1,13 +1,17 @@
-"""Data files of a recipe that are missing on this machine, and the commands that make them."""
+"""Files of a recipe that are missing on this machine, and the commands that make its data."""
 
 from __future__ import annotations
 
+import glob
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
+from npu_rl.common.errors import UsageError
 from npu_rl.data.datasets.known_datasets import DATASETS
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.recipes.recipe.recipe_paths import split_function
+from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside, split_function
+from npu_rl.recipes.recipe.trainer_settings import OVERRIDES
 
 RULES = ("model-path", "model-checkpoint", "data-file", "trainer-path")
 """Ids of the findings on files and folders that only the machines of a run need."""
@@ -33,6 +37,61 @@ def is_expected_here(given: str, place: Path, *, with_folder: bool = False) -> b
         return any(folder not in known and folder.is_dir() for folder in folders)
     except (OSError, RuntimeError, ValueError):
         return False
+
+
+def absent_paths(loaded: LoadedRecipe) -> dict[str, str]:
+    """Return the model, checkpoint and data files that this machine lacks and isn't expected to have, by recipe key.
+
+    They may be on the machines of the run. Files that are expected here have findings of their own.
+    """
+    absent = {}
+    for key, given, with_folder in _named_paths(loaded):
+        place = missing_path(given, loaded.path.parent, by_prefix=loaded.recipe.has_own_keys)
+        if place is not None and not is_expected_here(given, place, with_folder=with_folder):
+            absent[key] = given
+    return absent
+
+
+def missing_path(value: str, folder: Path, *, by_prefix: bool) -> Path | None:
+    """Return a path that doesn't exist here; None if it exists, or is a hub name or in a remote file system.
+
+    Args:
+        folder: Where relative paths begin.
+        by_prefix: Whether a file whose name begins so counts, too. Megatron's data sets are named by what their files
+            have in common: DATA_packed_input_ids_document.bin.
+    """
+    if not is_outside(value):
+        return None
+    place = Path(value)
+    try:
+        place = Path(absolute(value, folder))
+        there = place.exists() or (by_prefix and any(place.parent.glob(f"{glob.escape(place.name)}*")))
+    except (OSError, ValueError, UsageError):
+        there = False
+    return None if there else place
+
+
+def _named_paths(loaded: LoadedRecipe) -> Iterator[tuple[str, str, bool]]:
+    """Yield key and value of each path, and whether the command that makes the file makes its folder, too."""
+    recipe = loaded.recipe
+    if recipe.has_own_keys:
+        keys = recipe.trainer.keys
+        set_by_run = (keys.checkpoint.folder or []) if keys else []
+        for name in recipe.trainer.paths:
+            setting = loaded.settings.get(name)
+            if setting is not None and isinstance(setting.value, str) and name not in set_by_run:
+                yield f"{OVERRIDES}.{name}", setting.value, False
+        return
+    model = recipe.model
+    for key, given in (
+        ("model.path", model.path),
+        ("model.checkpoint", model.checkpoint if recipe.megatron else None),
+    ):
+        if given is not None:
+            yield key, given, False
+    for key, files in (("data.train", recipe.data.train), ("data.test", recipe.data.test)):
+        for index, file in enumerate(files or ()):
+            yield f"{key}[{index}]" if len(files or ()) > 1 else key, file, True
 
 
 def prepare_command(loaded: LoadedRecipe, part: str, place: Path) -> str:

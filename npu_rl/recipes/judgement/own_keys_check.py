@@ -6,19 +6,16 @@ Nothing of the code is imported or run. Values are left to the trainer's own val
 from __future__ import annotations
 
 import ast
-import glob
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import without_passwords
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.common.yaml_documents.suggest import nearest_names, question
 from npu_rl.recipes.judgement.key_check import KeyChecker, RecipeWithOrigins
-from npu_rl.recipes.judgement.missing_files import is_expected_here, own_prepare_command
+from npu_rl.recipes.judgement.missing_files import is_expected_here, missing_path, own_prepare_command
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
-from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import (
     OVERRIDES,
@@ -138,7 +135,7 @@ def path_findings(loaded: LoadedRecipe, tree: ConfigTree | None, here: bool) -> 
                 message = f"{one!r} is relative to the working folder, which is the run's own"
                 found.append(Finding("trainer-path", Severity.ERROR, path, key, message, fix, where))
                 continue
-            place = _missing_path(one, loaded.path.parent)
+            place = missing_path(one, loaded.path.parent, by_prefix=True)
             if place is None or not (here or is_expected_here(one, place)):
                 continue
             shown = repr(without_passwords(str(place)))
@@ -150,20 +147,6 @@ def path_findings(loaded: LoadedRecipe, tree: ConfigTree | None, here: bool) -> 
             severity = Severity.ERROR if here else Severity.NOTE
             found.append(Finding("trainer-path", severity, path, key, message, fix, where))
     return found
-
-
-def _missing_path(value: str, folder: Path) -> Path | None:
-    """Return a path that doesn't exist here; None if it exists, or belongs to another machine."""
-    if not is_outside(value):
-        return None
-    place = Path(value)
-    try:
-        place = Path(absolute(value, folder))
-        # A data set of Megatron is named by what its files have in common: DATA_packed_input_ids_document.bin.
-        there = place.exists() or any(place.parent.glob(f"{glob.escape(place.name)}*"))
-    except (OSError, ValueError, UsageError):
-        there = False
-    return None if there else place
 
 
 class _OwnKeyChecker(KeyChecker):

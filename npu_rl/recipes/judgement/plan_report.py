@@ -7,6 +7,7 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
 
+from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.judgement.judgement import Judgement
 from npu_rl.recipes.memory.memory_parts import gb
 from npu_rl.recipes.plan.layout_drawing import draw_layout
@@ -15,6 +16,7 @@ from npu_rl.recipes.plan.phase_times import first_limits
 from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.plan.rules.rule import Rule
 
+_EVERY = "trainer.save_freq"
 _UNCOUNTED = "the trainer's keys are its own"
 
 
@@ -35,6 +37,7 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
     if plan is None:
         lines += ["", *_uncounted_lines(judgement), ""]
         lines += [line for found in judgement.findings for line in found.lines()]
+        lines += judgement.absent_lines
         return "\n".join([*lines, verdict(judgement)]) + "\n"
     if plan.fits:
         lines += ["", "Layout", *_indented(draw_layout(plan.facts, plan.memory))]
@@ -42,6 +45,7 @@ def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = Fals
         lines += ["", *memory_text(plan.memory, plan.machine.host)]
     lines += ["", *_disk_and_token_lines(plan, speed), "", *rules_text(plan.rules, every_rule), ""]
     lines += [line for found in judgement.findings for line in found.lines()]
+    lines += judgement.absent_lines
     lines.append(verdict(judgement))
     return "\n".join(lines) + "\n"
 
@@ -111,13 +115,16 @@ def _disk_and_token_lines(plan: Plan, speed: float | None) -> Iterator[str]:
             ("weights as published, FP8", disk.fp8),
             ("Hugging Face folder, bf16", disk.bf16),
             ("Megatron dist checkpoint, weights", disk.dist),
-            ("checkpoint to resume from", disk.resume),
+            (f"checkpoint to resume from{'' if plan.checkpoints else ', if saved'}", disk.resume),
         )
         for name, size in named:
             if size is not None:
                 yield f"  {name:<40} {gb(size):>9}"
     if plan.checkpoints is not None:
         yield checkpoints_text(plan.checkpoints)
+    elif disk is not None and (every := plan.facts.whole(_EVERY)) is not None:
+        key = dotted(plan.facts.given[_EVERY].path) if _EVERY in plan.facts.given else _EVERY
+        yield f"Checkpoints: none is saved ({key} is {every}), so a crash loses the run"
     if loading is not None:
         at_rate = ""
         if speed is not None:

@@ -331,7 +331,7 @@ def _assumptions(
         )
     if uses_fused_kernels(facts):
         yield "no logits: fused kernels are on"
-    yield "the logits and one layer's activations are not there at once: the larger of them is counted"
+    yield "logits and the activations of one layer do not exist at the same time, so only the larger is counted"
     yield (
         f"host, by estimate: 3 GB a process{two}; not counted: the system, the page cache, loading a checkpoint, the "
         "driver" + (", agent loop and reward workers" if facts.server_mode else "")

@@ -331,6 +331,8 @@ def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
     for found in judgement.findings:
         for line in refusal_lines(found, refusing):
             notify(line)
+    for line in judgement.absent_lines:
+        notify(line)
 
 
 def _add_missing_packages(refusal: RefusedRecipe, find_interpreter: Callable[[], Interpreter]) -> None:
