@@ -127,6 +127,8 @@ except ImportError:
 assert not tensor.is_cpu
 if target_device.type == "cpu":
     load()
+if value.device == torch.device("cpu"):
+    store()
 """
 
 
@@ -138,6 +140,7 @@ def test_loops_filters_operands_and_imports_are_branches_too(tmp_path: Path) -> 
         "a.py:10: current_platform.is_out_of_tree(): line 10 not rehearsed",
         "a.py:11: try: import torch_npu: lines 12 to 13 not rehearsed",
         "a.py:17: target_device.type == 'cpu': runs here only",
+        "a.py:19: value.device == torch.device('cpu'): runs here only",
         "a.py:1: tensor.is_cpu: runs here only",
         "a.py:3: is_npu_available: line 3 not rehearsed",
         "a.py:5: current_platform.is_cpu() or compiled(): line 5 not rehearsed",

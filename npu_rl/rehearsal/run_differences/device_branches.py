@@ -165,6 +165,8 @@ def _truth(node: ast.expr, facts: BranchFacts) -> bool | None:
 
 def _comparison(node: ast.Compare, device: str) -> bool | None:
     value, operator, other = platform_answer(node.left, device), node.ops[0], node.comparators[0]
+    if isinstance(other, ast.Call) and ast.unparse(other.func) == "torch.device" and len(other.args) == 1:
+        value, other = platform_answer(ast.Attribute(node.left, "type"), device), other.args[0]
     if not isinstance(value, str):
         return None
     if isinstance(operator, (ast.Eq, ast.NotEq)) and isinstance(other, ast.Constant):
