@@ -270,6 +270,7 @@ def _location(failure: ImportFailure) -> str:
 # Modules that only a build creates, so that no source tree has them: extension modules and version files.
 _BUILD_PRODUCT = re.compile(r"(?:_C|_cpp|\._version|\.vllm_flash_attn\..+)$|\._[A-Za-z]+_C_|_C\.")
 _NEEDS = "needs "
+_UNSUPPORTED = "NoCpuVersion: "  # of an operator, which a stand-in does not have
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}\b")
 
 
@@ -294,8 +295,8 @@ def cause_of(found: Mapping[str, Any]) -> str:
 
 
 def is_fault(cause: str) -> bool:
-    """Return whether a cause is a fault of the tree or the interpreter, not just a missing package."""
-    return not cause.startswith(_NEEDS)
+    """Return whether a cause is a fault of the tree or the interpreter, not just a missing package or CPU version."""
+    return not cause.startswith((_NEEDS, _UNSUPPORTED))
 
 
 def expected_failures(report: Report) -> dict[str, tuple[str, ...]] | None:

@@ -108,6 +108,8 @@ def test_another_missing_package_is_told_and_a_fault_is_a_failure() -> None:
     assert told.ok
     assert [(change.expected, change.cause) for change in told.changed] == [("needs x", "needs w")]
     assert not compare(report_of({"p.a": "the tree lacks p.q"}), {"needs x": ["p.a"]}, ["p.a"]).ok
+    unsupported = "NoCpuVersion: torch.npu.NPUGraph has no CPU version among npu-rl's stand-ins"
+    assert compare(report_of({"p.a": unsupported}), {"needs x": ["p.a"]}, ["p.a"]).ok, "with x installed"
 
 
 def test_without_a_list_only_faults_are_failures() -> None:
