@@ -23,8 +23,9 @@ def list_runs(
 ) -> None:
     """List the recorded runs.
 
-    The reward is the mean of the last step that has one. A run is running, done, failed, stopped (by you or an alarm),
-    killed (npu-rl was), new (no attempt was begun), or unknown (begun on another host, and without an end).
+    The reward is the mean of the last step that has one. A run is running, done, failed (also if it ended early or
+    missed its goal), stopped (by you or an alarm), killed (npu-rl was), new (no attempt was begun), or unknown (begun
+    on another host, and without an end).
     """
     from npu_rl.cli.recorded import runs_root
     from npu_rl.common.printable import counted
