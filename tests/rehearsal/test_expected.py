@@ -134,6 +134,7 @@ PACKAGES = {
     "vllm_ascend",
     "megatron",
     "mindspeed",
+    "mindspeed_llm",
     "npu_rl_runtime",
     "transformers",
     "verl_patch",
