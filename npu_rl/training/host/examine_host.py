@@ -79,14 +79,12 @@ def _kind(host: HostDescription, wanted: WantedHost) -> MachineKind:
 
 
 def _rows(line: DoctorLine) -> list[str]:
-    """Return a line's rows: all of them if it needs attention, else only the first."""
-    rows = [f"{line.state:<9} {line.what}: {line.found}"]
-    if line.state == OK:
-        return rows
-    for label, text in (("wanted", line.wanted), ("shown by", line.command), ("do", line.fix)):
-        if text:
-            rows.append(f"{'':<9}   {label}: {text}")
-    return rows
+    """Return a line's rows: one for each of its parts if it needs attention, else two."""
+    parts = (("wanted", line.wanted), ("shown by", line.command), ("do", line.fix))
+    rows = [f"{label}: {text}" for label, text in parts if text]
+    if line.state == OK and rows:
+        rows = ["; ".join(rows)]
+    return [f"{line.state:<9} {line.what}: {line.found}", *(f"{'':<9}   {row}" for row in rows)]
 
 
 def _secrets(environ: Mapping[str, str]) -> Secrets:
