@@ -109,7 +109,7 @@ def test_the_recipe_has_to_load_its_format_and_ranks(made: Path) -> None:
         (
             "legacy",
             "deepseek-v3-cann-256die",
-            "2 x 2 x 2 = 8 ranks, and deepseek-v3-cann-256die has TP4 PP8 EP8",
+            "2 x 2 x 2 = 8 ranks, and deepseek-v3-cann-256die needs 4 x 8 x 8 = 256 (TP4 PP8 EP8)",
         ),
         ("dist", "verl-npu-dapo-qwen3-30b", "loads Hugging Face's format"),
     ):
