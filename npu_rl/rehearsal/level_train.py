@@ -51,7 +51,9 @@ def rehearse_train(prepared: Prepared, record: RunRecord, screen: Screen) -> Tra
     part = TrainPart(changed=changed, run=str(record.folder))
     with recorded(part, record):
         train_and_resume(prepared.with_recipe(recipe), record, screen, part, SAVED, None)
-        if recipe.model.load_weights is not False:  # else the actor and its reference have random weights of their own
+        if (
+            recipe.model.load_weights is not False
+        ):  # else the actor and its reference have random weights of their own
             require_update_as_reference(record.curve(), record.folder)
     return part
 

@@ -97,5 +97,7 @@ def test_a_response_of_another_prompt_ends_the_training(
     if not wrong:
         assert mine.begin(batch(rows))
         return
-    with pytest.raises(comparison.UnsampledRowError, match=f"^{wrong} of the 4 rows of the update are not responses "):
+    with pytest.raises(
+        comparison.UnsampledRowError, match=f"^{wrong} of the 4 rows of the update are not responses "
+    ):
         mine.begin(batch(rows))
