@@ -192,10 +192,14 @@ def _of_next_tokens(log_probs: Any, batch: _Batch) -> Any:
 
 
 def _effect(model: Any, batch: _Batch, part: str, own: Any) -> Any:
-    """Return the mean change of the response tokens' probabilities when `without` removes a part."""
+    """Return the mean change of the response tokens' probabilities when `without` removes a part.
+
+    Of the sums that are asked: an expert that only others use would be needed by none of a rehearsal's prompts.
+    """
     with without(model, part) as replaced:
         other = _of_next_tokens(_log_probs(model, batch, replaced), batch).exp()
-    return ((other - own).abs() * batch.answered).sum() / batch.answered.sum()
+    seen = batch.answered[:: len(PAIRS) // len(ASKED)]
+    return ((other - own).abs()[:: len(PAIRS) // len(ASKED)] * seen).sum() / seen.sum()
 
 
 @contextmanager
