@@ -133,6 +133,7 @@ PACKAGES = {
     "vllm",
     "vllm_ascend",
     "megatron",
+    "mbridge",
     "mindspeed",
     "mindspeed_llm",
     "npu_rl_runtime",
