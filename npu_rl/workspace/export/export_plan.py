@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import PatchError
+from npu_rl.common.yaml_documents.text_checks import is_local
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.write_patch import PatchOptions
-from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.series import SERIES
 from npu_rl.stack.patches.series_file import with_names
 from npu_rl.stack.patches.written_files import LARGEST
@@ -96,7 +97,7 @@ class ExportPlanner:
 
     def _component(self, name: str, series: list[SeriesPatch]) -> ListEdit | None:
         """Plan the patches of a component. Returns the change of its list in the manifest."""
-        entries = self._entries[name]
+        entries = self._with_returned(series, self._entries[name])
         texts = {p.locked.name: self._locked_text(p, entries) for p in series if p.locked is not None}
         changed = frozenset(
             p.locked.name
@@ -113,6 +114,42 @@ class ExportPlanner:
         replaced = {index: one.new_path for index, one in enumerate(placed) if one.entry and one.new_path}
         inherited = [_item(one) for one in entries if one.is_inherited]
         return ListEdit(name, inherited, replaced, added, removed) if added or replaced or removed else None
+
+    def _with_returned(self, series: list[SeriesPatch], entries: list[EntryFiles]) -> list[EntryFiles]:
+        """Return the entries with patches that an earlier export removed and whose commits are back.
+
+        Raises PatchError for a patch whose entry that export removed, since its place in the list is unknown.
+        """
+        listed = {patch.name for entry in entries for patch in entry.locked.values()}
+        missing = [p.locked for p in series if p.locked is not None and p.locked.name not in listed]
+        returned: dict[int, dict[str, LockedPatch]] = {}
+        for patch in missing:
+            folder, _, file = patch.file.rpartition("/")
+            for index, entry in enumerate(entries):
+                is_its = entry.is_own and entry.is_folder and entry.entry.path.rstrip("/") == folder
+                if is_its and self._is_as_exported(entry.path_of(SERIES)):
+                    returned.setdefault(index, {})[file] = patch
+                    break
+            else:
+                self._check_listed(patch)
+        return [
+            replace(entry, locked={**entry.locked, **returned.get(index, {})})
+            for index, entry in enumerate(entries)
+        ]
+
+    def _check_listed(self, patch: LockedPatch) -> None:
+        """Raise PatchError for a patch that is not listed because an earlier export removed its entry."""
+        if self._is_as_exported(self._loaded.path):
+            entry = patch.file if is_local(patch.file) else patch.file.rpartition("/")[0]
+            raise PatchError(
+                f"An earlier export removed the patch {patch.name}, whose commit is back",
+                where=str(self._loaded.path),
+                hint=f"Enter {entry} in `patches:` again and export, or drop the commit.",
+            )
+
+    def _is_as_exported(self, path: Path) -> bool:
+        data = read_if_file(path, LARGEST)
+        return data is not None and self._is_exported(path, data)
 
     def _locked_text(self, patch: SeriesPatch, entries: list[EntryFiles]) -> bytes:
         """Return the new text of a locked patch."""
@@ -285,8 +322,7 @@ class ExportPlanner:
 
     def _is_free(self, path: Path) -> bool:
         """Return whether a file was left by an export that was killed."""
-        data = read_if_file(path, LARGEST)
-        return data is not None and self._is_exported(path, data)
+        return self._is_as_exported(path)
 
 
 def _diff_of(text: bytes) -> bytes:
