@@ -204,9 +204,11 @@ def test_names_and_headers() -> None:
     assert slug_of_subject("Don't repeat `n` twice (#12), für alle") == "dont-repeat-n-twice-12-fur-alle"
     assert len(slug_of_subject("word " * 40)) <= 52
     assert slug_of_subject("修复") == ""
-    message = "Subject here\n\nWhy: x\ndiff --git a/x b/x\n---\nHow: y\n\nPatch: a/b\nSigned-off-by: Me\n"
+    message = (
+        "Subject here\n\nWhy: x\ndiff --git a/x b/x\n---\n@@@ x\nHow: y\n\nPatch: a/b\nSigned-off-by: Me\n"
+    )
     assert header_text(message) == (
-        b"Subject: Subject here\n\nWhy: x\n diff --git a/x b/x\n ---\nHow: y\n\nSigned-off-by: Me\n"
+        b"Subject: Subject here\n\nWhy: x\n diff --git a/x b/x\n ---\n @@@ x\nHow: y\n\nSigned-off-by: Me\n"
     )
 
 

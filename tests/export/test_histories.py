@@ -129,6 +129,11 @@ def binary(stack: Export) -> None:
     stack.commit("Bytes")
 
 
+def attributes(stack: Export) -> None:
+    stack.write("lib/.gitattributes", "*.py -diff\n")
+    stack.commit("Attributes")
+
+
 def pin_changed(stack: Export) -> None:
     stack.write("lib/same.py", "S = 10\n")
     stack.git("add", "-A")
@@ -155,7 +160,8 @@ def moved_ref(stack: Export) -> None:
         (between, ("is between npu-rl's own steps", "before `Pin other at"), 3),
         (rewritten, ("is between npu-rl's own steps", "before `Pin up at"), 3),
         (merged, ("is a merge",), 3),
-        (binary, ("can't be written as a patch", "binary"), 1),
+        (binary, ("can't be written as a patch", "binary", "out of the commit: git commit --amend"), 1),
+        (attributes, ("can't be written as a patch", "out of the commit: git commit --amend"), 1),
         (pin_changed, ("The step `Pin other at", "was changed"), 3),
         (bad_trailer, ("`Patch: other/eleven` fits no patch of its commit",), 1),
         (moved_ref, ("has changed since the workspace was set up", "`ref:` of up"), 3),

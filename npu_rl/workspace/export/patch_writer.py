@@ -11,7 +11,9 @@ from npu_rl.workspace.export.series_of_component import SeriesPatch
 
 _SUBJECT = re.compile(r"(?i)^subject:\s*")
 # Lines that would begin a diff, or end the header of a mail.
-_UNFIT = re.compile(r"(?m)^(?=diff |--- |\+\+\+ |@@ |Index: |---$|From |={20})")
+_UNFIT = re.compile(r"(?m)^(?=diff |--- |\+\+\+ |@@@? |Index: |---$|From |={20})")
+
+_OUT = "Take this change out of the commit: git commit --amend, or git rebase -i."
 
 
 def patch_text(trees: Trees, patch: SeriesPatch, old: bytes | None, options: PatchOptions) -> bytes:
@@ -44,9 +46,7 @@ def _written(trees: Trees, patch: SeriesPatch, header: bytes, options: PatchOpti
     try:
         found = _applied(trees, patch, text, options)
     except PatchError as error:
-        raise PatchError(
-            what, where=error.where, why=f"{error.what}. {error.why or ''}", hint=error.hint
-        ) from error
+        raise PatchError(what, why=f"{error.what}. {error.why or ''}".strip(), hint=_OUT) from error
     if found != patch.after:
         raise PatchError(what, why="Applying it gives a different tree.")
     return text
