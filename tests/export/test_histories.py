@@ -191,6 +191,18 @@ def test_setup_verify_and_status_name_commits_and_the_command(plain: Export) -> 
     assert_told(done, "code: 1 commit of your own", "npu-rl patches export", code=3)
 
 
+@pytest.mark.parametrize("way", ["project/../w", "link"])
+def test_setup_adopts_the_tree_by_any_path_of_the_workspace(plain: Export, way: str) -> None:
+    (plain.root / "link").symlink_to(plain.workspace)
+    plain.write("lib/same.py", "S = 16\n")
+    plain.commit("Sixteen")
+    tree = plain.tree()
+    ok(plain.export())
+    ok(plain.run("lock", "-m", plain.manifest))
+    ok(plain.run("setup", "-m", plain.manifest, "-w", plain.root / way))
+    assert plain.tree() == tree
+
+
 def test_setup_stops_for_work_that_the_lock_does_not_have(plain: Export) -> None:
     plain.write("lib/same.py", "S = 14\n")
     plain.commit("Fourteen")
