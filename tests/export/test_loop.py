@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.export.conftest import LINES, Export
 from tests.support import assert_told, ok
 
@@ -33,6 +35,33 @@ def test_commits_become_patches_that_give_the_same_tree(plain: Export) -> None:
     before = plain.beside()
     assert "nothing to write" in ok(plain.export()).stdout
     assert plain.beside() == before
+
+
+REWORDED = [
+    ("Better\n\n{laid}", "Subject: Better\n\nWhy: the header of a patch stays when its hunks change.\n"),
+    ("Better", "Subject: Better\n\nWhy: the header of a patch stays when its hunks change.\n"),
+    ("Better\n\nWhy: it is.\n\nPatch: up/ten\n", "Subject: Better\n\nWhy: it is.\n"),
+    (
+        "Apply 0001-ten to up\n\n{laid}\nMy change\n\nIts body\n",
+        "Subject: Ten is X\n\nWhy: the header of a patch stays when its hunks change.\n\nMy change\n\nIts body\n",
+    ),
+    ("Apply 0001-ten to up\n\n{laid}\nWhy: new\n", "Subject: Ten is X\n\nWhy: new\n"),
+]
+
+
+@pytest.mark.parametrize(("message", "header"), REWORDED)
+def test_a_reworded_commit_changes_what_the_user_wrote(patched: Export, message: str, header: str) -> None:
+    """Setup's lines became the header, and the patch's own was gone."""
+    at = patched.git("log", "--format=%H", "--grep", "Apply 0001-ten")
+    laid = patched.git("log", "-1", "--format=%b", at)
+    message = message.format(laid=laid)
+    if "Patch: " not in message:
+        message += "\n\nPatch: up/ten"
+    patched.git("checkout", "-q", at)
+    patched.git("commit", "-q", "--amend", "-m", message)
+    patched.git("rebase", "-q", "--onto", "HEAD", at, "main")
+    written = patched.round_trip()["patches/up/0001-ten.patch"].decode()
+    assert written.startswith(f"{header}---\n")
 
 
 def test_a_header_that_was_edited_in_an_exported_file_stays(plain: Export) -> None:
