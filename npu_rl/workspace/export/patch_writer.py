@@ -102,6 +102,22 @@ def _with_subject(header: bytes, line: bytes) -> bytes:
     return line + b"\n" + (b"\n" + header if header else b"")
 
 
+def header_part(text: bytes) -> bytes:
+    """Return what is above the diff of an export's patch."""
+    return text[: len(text) - len(diff_part(text))]
+
+
+def diff_part(text: bytes) -> bytes:
+    """Return a patch without its header; empty if the text has no diff in the form of an export."""
+    found = text.find(b"\ndiff --git ")
+    return b"" if found < 0 else text[found:]
+
+
+def changed_lines(text: bytes) -> list[bytes]:
+    """Return a patch's changed lines and file names; ids, places and context follow from the patches before it."""
+    return [line for line in diff_part(text).split(b"\n") if line.startswith((b"+", b"-", b"\\"))]
+
+
 def _still_gives(trees: Trees, patch: SeriesPatch, text: bytes, options: PatchOptions) -> bool:
     """Return whether a patch's text still produces its tree although an earlier patch has changed."""
     try:
