@@ -56,6 +56,42 @@ def test_a_patch_of_a_folder_goes_out_of_its_series(two: Export) -> None:
     assert two.tree() == tree
 
 
+def test_a_patch_comes_back_with_its_commit(two: Export) -> None:
+    before, head = two.beside(), two.git("rev-parse", "HEAD")
+    for gone in (("0001-ten",), ("0001-ten", "0002-thirty")):
+        for name in gone:
+            dropped(two, name)
+        ok(two.export())
+        assert not any((two.patches / f"up/{name}.patch").exists() for name in gone)
+        two.git("reset", "-q", "--hard", head)
+        assert set(states(two).values()) == {"unchanged"}
+        found = two.beside()
+        series = found.pop("patches/up/series").decode()
+        assert [line for line in series.splitlines() if line != "# In order."] == list(TWO)
+        assert found == {name: data for name, data in before.items() if name != "patches/up/series"}
+    dropped(two, "0001-ten")
+    ok(two.export())
+    two.git("reset", "-q", "--hard", head)
+    (two.patches / "up/series").write_text("# by hand\n0002-thirty.patch\n")
+    assert_told(two.export(), "no longer lists the patch 0001-ten")
+
+
+def test_a_single_file_comes_back_where_it_is_entered(two: Export) -> None:
+    for name, text in TWO.items():
+        (two.manifest.parent / name).write_text(text)
+    relaid(two, "./0001-ten.patch, ./0002-thirty.patch")
+    before, head = two.beside(), two.git("rev-parse", "HEAD")
+    dropped(two, "0001-ten")
+    ok(two.export())
+    two.git("reset", "-q", "--hard", head)
+    told = two.export()
+    assert_told(told, "An earlier export removed the patch 0001-ten, whose commit is back")
+    assert "Enter ./0001-ten.patch in `patches:` again" in " ".join(told.stderr.split())
+    two.manifest.write_bytes(before["m.yaml"])
+    ok(two.export())
+    assert two.beside() == before
+
+
 def test_the_last_patch_of_a_folder_leaves_an_empty_series(patched: Export) -> None:
     dropped(patched, "0001-ten")
     patched.round_trip()

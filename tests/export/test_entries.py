@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common import bundled
+from npu_rl.common.errors import ManifestError
 from npu_rl.stack.patches.patch_names import slug_of_subject
 from npu_rl.stack.patches.series_file import with_names
 from npu_rl.workspace.export.manifest_edit import ListEdit, edited
@@ -90,6 +91,25 @@ def test_a_parents_list_is_added_to(plain: Export) -> None:
     assert plain.tree() == tree
 
 
+def test_a_new_patch_does_not_change_the_parents_folder(patched: Export) -> None:
+    child = patched.manifest.with_name("child.yaml")
+    child.write_text("schema: 1\nname: child\ntitle: mine\nextends: ./m.yaml\n")
+    before = patched.beside()
+    patched.write("lib/same.py", "S = 2\n")
+    patched.commit("Another")
+    tree = patched.tree()
+    for _ in range(2):
+        ok(patched.run("patches", "export", "-m", child, "-w", patched.workspace))
+        found = patched.beside()
+        assert {name: found[name] for name in before if name != "child.yaml"} == {
+            name: data for name, data in before.items() if name != "child.yaml"
+        }
+        assert child.read_text().endswith("    patches: {append: [./patches/up-2]}\n")
+    ok(patched.run("lock", "-m", child))
+    ok(patched.run("setup", "-m", child, "-w", patched.workspace))
+    assert patched.tree() == tree
+
+
 def test_a_bundled_manifest_is_never_written(plain: Export) -> None:
     done = plain.run("patches", "export", "-m", "quickstart", "-w", plain.workspace)
     assert_told(done, "quickstart is a bundled manifest", "extends: quickstart")
@@ -139,12 +159,37 @@ EDITS = [
     (KEYS, {}, KEYS + "    patches: [./p]\r\n"),
     ("components:\n  a: {patches: ~}\n", {}, "components:\n  a: {patches: [./p]}\n"),
     ("components:\n  a: {patches: []}\n", {}, "components:\n  a: {patches: [./p]}\n"),
+    (
+        "components:\n  a:\n    ref: x\n    # two\n    # lines\n    take: []\n",
+        {},
+        "components:\n  a:\n    ref: x\n    patches: [./p]\n    # two\n    # lines\n    take: []\n",
+    ),
+    (
+        "components:\n  a:\n    patches:   # none yet\n    ref: x\n",
+        {},
+        "components:\n  a:\n    patches: [./p]   # none yet\n    ref: x\n",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("text", "replaced", "expected"), EDITS)
 def test_only_the_list_changes(text: str, replaced: dict[int, str], expected: str) -> None:
     assert edited(text.encode(), [ListEdit("a", [], replaced, ["./p"])], "m.yaml").decode() == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "components:\n  b: {patches: &x [./q]}\n  a: {patches: *x}\n",
+        "components:\n  a:\n  b: {ref: x}\n",
+        "components:\n  a:\n    patches:\n      - path: >-\n          ./x\n      - path: ./y\n",
+    ],
+)
+def test_a_layout_that_is_not_supported_is_named(text: str) -> None:
+    removed = frozenset({0} if "./x" in text else ())
+    with pytest.raises(ManifestError, match="can't be added") as raised:
+        edited(text.encode(), [ListEdit("a", [], {}, ["./p"], removed)], "m.yaml")
+    assert "plain list without anchors" in str(raised.value.hint)
 
 
 def test_an_inherited_entry_that_changes_takes_the_list_over() -> None:
@@ -159,9 +204,11 @@ def test_names_and_headers() -> None:
     assert slug_of_subject("Don't repeat `n` twice (#12), für alle") == "dont-repeat-n-twice-12-fur-alle"
     assert len(slug_of_subject("word " * 40)) <= 52
     assert slug_of_subject("修复") == ""
-    message = "Subject here\n\nWhy: x\ndiff --git a/x b/x\n---\nHow: y\n\nPatch: a/b\nSigned-off-by: Me\n"
+    message = (
+        "Subject here\n\nWhy: x\ndiff --git a/x b/x\n---\n@@@ x\nHow: y\n\nPatch: a/b\nSigned-off-by: Me\n"
+    )
     assert header_text(message) == (
-        b"Subject: Subject here\n\nWhy: x\n diff --git a/x b/x\n ---\nHow: y\n\nSigned-off-by: Me\n"
+        b"Subject: Subject here\n\nWhy: x\n diff --git a/x b/x\n ---\n @@@ x\nHow: y\n\nSigned-off-by: Me\n"
     )
 
 

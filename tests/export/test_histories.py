@@ -124,9 +124,25 @@ def merged(stack: Export) -> None:
     stack.git("merge", "-q", "side")
 
 
+TREE_PATCH = """\
+--- a/lib/core.py
++++ b/lib/core.py
+@@ -29,3 +29,3 @@
+ line 29
+-line 30
++line 300
+ line 31
+"""
+
+
 def binary(stack: Export) -> None:
     (stack.code / "lib/data.bin").write_bytes(bytes(range(256)))
     stack.commit("Bytes")
+
+
+def attributes(stack: Export) -> None:
+    stack.write("lib/.gitattributes", "*.py -diff\n")
+    stack.commit("Attributes")
 
 
 def pin_changed(stack: Export) -> None:
@@ -155,7 +171,8 @@ def moved_ref(stack: Export) -> None:
         (between, ("is between npu-rl's own steps", "before `Pin other at"), 3),
         (rewritten, ("is between npu-rl's own steps", "before `Pin up at"), 3),
         (merged, ("is a merge",), 3),
-        (binary, ("can't be written as a patch", "binary"), 1),
+        (binary, ("can't be written as a patch", "binary", "out of the commit: git commit --amend"), 1),
+        (attributes, ("can't be written as a patch", "out of the commit: git commit --amend"), 1),
         (pin_changed, ("The step `Pin other at", "was changed"), 3),
         (bad_trailer, ("`Patch: other/eleven` fits no patch of its commit",), 1),
         (moved_ref, ("has changed since the workspace was set up", "`ref:` of up"), 3),
@@ -183,6 +200,55 @@ def test_setup_verify_and_status_name_commits_and_the_command(plain: Export) -> 
     assert any("1 commit of your own" in line for line in body["own_work"])
     done = plain.run("setup", "-m", plain.manifest, "-w", plain.workspace)
     assert_told(done, "code: 1 commit of your own", "npu-rl patches export", code=3)
+
+
+def test_a_patch_that_gets_a_change_of_another_component_is_split_under_the_name_of_a_trailer(
+    plain: Export,
+) -> None:
+    plain.write("lib/same.py", "S = 2\n")
+    plain.write("other/__init__.py", "O = 2\n")
+    plain.commit("Both")
+    plain.round_trip()
+    plain.write("lib/same.py", "S = 3\n")
+    at = plain.git("log", "--format=%H", "--grep", "Apply 0001-both to other")
+    message = plain.git("log", "-1", "--format=%B", at)
+    plain.git("commit", "-qa", "--amend", "-m", message)
+    assert_told(plain.export(), "Two commits give the patch up/both", "Patch: up/SLUG", code=1)
+    plain.git("commit", "-qa", "--amend", "-m", f"{message}\nPatch: up/third\n")
+    assert "Apply 0001-both to other: up, other" in ok(plain.export()).stdout
+    assert "patches/up/0002-third.patch" in plain.round_trip()
+
+
+def test_a_file_of_a_components_patch_and_of_one_of_the_tree(patched: Export) -> None:
+    """The export refused the component's patch, which it took for one of the tree, even without any commit."""
+    (patched.manifest.parent / "t.patch").write_text(TREE_PATCH)
+    patched.manifest.write_text(patched.manifest.read_text() + "tree: {patches: [./t.patch]}\n")
+    patched.lay()
+    before = patched.beside()
+    assert "nothing to write" in ok(patched.export()).stdout
+    assert patched.beside() == before
+    at = patched.git("log", "--format=%H", "--grep", "Apply 0001-ten")
+    patched.write("lib/core.py", (patched.code / "lib/core.py").read_text().replace("line 1\n", "line 0\n"))
+    patched.git("commit", "-qa", "--fixup", at)
+    patched.git("-c", "sequence.editor=:", "rebase", "-qi", "--autosquash", f"{at}^")
+    written = patched.round_trip()
+    assert "+line 0\n" in written["patches/up/0001-ten.patch"].decode()
+    assert written["t.patch"] == before["t.patch"]
+    patched.write("lib/core.py", (patched.code / "lib/core.py").read_text().replace("line 20\n", "line 2X\n"))
+    patched.commit("Twenty")
+    assert "patches/tree/0001-twenty.patch" in patched.round_trip()
+
+
+@pytest.mark.parametrize("way", ["project/../w", "link"])
+def test_setup_adopts_the_tree_by_any_path_of_the_workspace(plain: Export, way: str) -> None:
+    (plain.root / "link").symlink_to(plain.workspace)
+    plain.write("lib/same.py", "S = 16\n")
+    plain.commit("Sixteen")
+    tree = plain.tree()
+    ok(plain.export())
+    ok(plain.run("lock", "-m", plain.manifest))
+    ok(plain.run("setup", "-m", plain.manifest, "-w", plain.root / way))
+    assert plain.tree() == tree
 
 
 def test_setup_stops_for_work_that_the_lock_does_not_have(plain: Export) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -102,9 +104,17 @@ def test_a_test_must_be_named(test: str, commands: bool) -> None:
     text = GOOD.replace("tests/runtime/test_kv.py::test_blocks", test)
     faults = lint_header(text, commands=commands)
     assert faults and all("is not a test id" in fault.message for fault in faults)
+    text = re.sub(r"(?s)Verified-By:.*(?=Needs-NPU)", f"Verified-By: {test}\n", GOOD)
+    (fault,) = lint_header(text, commands=commands)
+    assert f"`Verified-By: {test}` is not a test id" in fault.message
 
 
-@pytest.mark.parametrize("command", ["python $NPU_RL_TREE/x.py -q", "pytest -q here", "./check.sh", "bash x"])
+COMMANDS = [
+    "python $NPU_RL_TREE/x.py -q", "pytest -q here", "./check.sh", "bash x", "uv run pytest", "env A=1 pytest"
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_command_is_a_test_of_a_patch_of_ones_own(command: str) -> None:
     start, end = GOOD.index("Verified-By:"), GOOD.index("Retire-When:")
     text = f"{GOOD[:start]}Verified-By: {command}\n{GOOD[end:]}"

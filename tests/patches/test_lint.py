@@ -11,7 +11,7 @@ import pytest
 from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import PatchError, UsageError
 from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.stack.lint.lint_patches import lint_patches
+from npu_rl.stack.lint.lint_patches import AgainstFolder, lint_patches
 from npu_rl.stack.lint.lint_report import LintReport
 from npu_rl.stack.patches.parse_patch import parse_patch
 from tests.in_process import run_here
@@ -104,6 +104,22 @@ def test_a_foreign_folder_needs_no_names_and_no_header(tmp_path: Path) -> None:
     report = lint_patches(folder)
     assert [patch.name for patch in report.patches] == ["core.diff", "rollout/fix.patch"]
     assert report.ok and {one.severity for one in report.findings} == {Severity.ADVICE, Severity.NOTE}
+
+
+def test_quilts_options_leave_the_order_of_the_series(tmp_path: Path) -> None:
+    folder, files = tmp_path / "patches", tmp_path / "files"
+    folder.mkdir()
+    files.mkdir()
+    (files / "x").write_text("one\ntwo\n")
+    form = "--- a/x\n+++ b/x\n@@ -1,2 +1,2 @@\n"
+    (folder / "z.patch").write_text(f"{form}-one\n+ONE\n two\n")
+    (folder / "a.patch").write_text(f"{form} ONE\n-two\n+TWO\n")
+    (folder / "gone.patch").write_text("not applied\n")
+    (folder / "series").write_text("# quilt\n\n./z.patch -p1\na.patch -p1 # last\n#gone.patch\n")
+    report = lint_patches(folder, against=AgainstFolder(files))
+    assert [patch.name for patch in report.patches] == ["z.patch", "a.patch"]
+    rows = [(f.rule, f.severity, f.patch) for f in report.findings if f.severity is not Severity.NOTE]
+    assert rows == [("series", Severity.ERROR, "series"), ("series", Severity.ADVICE, "gone.patch")]
 
 
 def test_half_a_header_is_an_error(tmp_path: Path) -> None:

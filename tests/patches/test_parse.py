@@ -28,6 +28,7 @@ REFUSED = {
     "blank-between-hunks": r"between two hunks.*:10",
     "bom-utf16": r"UTF-16 byte-order mark.*:1",
     "bom-utf8": r"UTF-8 byte-order mark.*:1.*Save the patch as UTF-8",
+    "colored": r"color codes.*:3.*`git diff --no-color`",
     "combined": r"combined diff.*:1.*against one parent",
     "combined-hunk": r"combined diff.*:3",
     "combined-second": r"combined diff.*:10",

@@ -165,6 +165,15 @@ def test_no_patch_of_our_own_folder_is_passed_over(tmp_path: Path, name: str) ->
         read_patchset(folder)
 
 
+def test_a_subfolder_with_a_series_is_a_patchset_of_its_own(tmp_path: Path) -> None:
+    folder = patchset(tmp_path / "p", "0001-a.patch\n", "0001-a.patch")
+    patchset(folder / "1.1", "0001-b.patch\n", "0001-b.patch")
+    assert [source.name for source in read_patchset(folder)] == ["0001-a.patch"]
+    patchset(folder / "1.10", None, "0001-b.patch")
+    with pytest.raises(PatchError, match=r"^1\.10/0001-b\.patch would not be applied"):
+        read_patchset(folder)
+
+
 def test_a_list_of_patches_that_is_cut_says_how_many_more(tmp_path: Path) -> None:
     folder = patchset(tmp_path / "p", "", *[f"{n:04}-a.patch" for n in range(30)])
     with pytest.raises(PatchError, match=r"0019-a\.patch and 10 more would not be applied"):

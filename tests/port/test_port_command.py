@@ -77,6 +77,21 @@ def test_a_whole_port(versions: Versions) -> None:
     assert not any("offsets" in patch for patch in lock["components"]["up"]["patches"])
 
 
+def test_the_old_version_locks_as_before_where_the_new_one_is_inside_its_folder(versions: Versions) -> None:
+    """`patches export` writes ./patches/up, and `port` its result into a folder of that."""
+    versions.keep("0001", "0002")
+    for path in list(versions.patches.iterdir()):
+        path.rename(versions.patches.parent / path.name)
+    text = versions.manifest.read_text().replace("./patches/up/v1", "./patches/up")
+    versions.manifest.write_text(text)
+    ok(versions.run("lock", "-m", "m.yaml"))
+    before = (versions.project / "m.lock.json").read_bytes()
+    ok(versions.port())
+    assert (versions.result / "series").is_file()
+    ok(versions.run("lock", "-m", "m.yaml"))
+    assert (versions.project / "m.lock.json").read_bytes() == before
+
+
 def test_to_the_same_version_it_is_the_identity(versions: Versions) -> None:
     done = ok(versions.port("--to", "v1", "-m", "m.yaml", "-o", "again"))
     assert "7 patches: 7 ported." in done.stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from npu_rl.common.bundled import data_root
@@ -86,8 +86,9 @@ def _read_leniently(folder: Path, findings: list[LintFinding]) -> list[PatchSour
     except PatchError as error:
         if not any(path.endswith((".patch", ".diff")) for path in listing):
             raise PatchError(error.what, where=str(folder), why=error.why, hint=error.hint) from None
-        order = sorted(path for path in listing if path.endswith((".patch", ".diff")))
-        passed_over = ()
+        patches = sorted(path for path in listing if path.endswith((".patch", ".diff")))
+        listed = _listed(folder, listing) if SERIES in listing else []
+        order, passed_over = (listed, sorted({*patches} - {*listed})) if listed else (patches, ())
     findings += [
         LintFinding(
             "series", Severity.ADVICE, path, 0, "the file looks like a patch and would not be applied"
@@ -95,6 +96,13 @@ def _read_leniently(folder: Path, findings: list[LintFinding]) -> list[PatchSour
         for path in passed_over
     ]
     return [PatchSource(path, folder / path, _read(folder, path)) for path in order]
+
+
+def _listed(folder: Path, listing: Mapping[str, bool]) -> list[str]:
+    """Return the existing files that the lines of a faulty `series` begin with, such as quilt's `name -p1`."""
+    lines = _read(folder, SERIES).decode("utf-8", "surrogateescape").splitlines()
+    names = (line.split(maxsplit=1)[0].removeprefix("./") for line in lines if line.strip())
+    return list(dict.fromkeys(name for name in names if listing.get(name)))
 
 
 def _read(folder: Path, path: str) -> bytes:

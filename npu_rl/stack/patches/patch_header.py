@@ -36,7 +36,10 @@ _STATUS = re.compile(
 )
 _TEST = re.compile(r"tests/[\w./-]+\.py(?:::\w+)+(?:\[[^\]]*\])?")
 _SWITCH = re.compile(r"\bNPU_RL_([A-Z0-9]+(?:_[A-Z0-9]+)*)=[01]")
-_PROGRAM = re.compile(r"(?:python[\d.]*|pytest|bash|sh|make|tox|nox|[\w.~-]*/[\w./-]*(?<!\.py))$")
+_PROGRAM = re.compile(
+    r"(?:python[\d.]*|pytest|bash|sh|env|make|tox|nox|uv|torchrun|true|[\w.~-]*/[\w./-]*(?<!\.py))$"
+)
+_OR = {False: "", True: ", nor a command that begins with a path or a program like python"}
 _MBOX = re.compile(r"From [0-9a-f]{7,64} ")
 
 
@@ -154,12 +157,20 @@ def lint_header(text: str, *, commands: bool = False) -> list[HeaderFault]:
     found += [
         HeaderFault(
             header.lines[VERIFIED_BY],
-            f"`{VERIFIED_BY}: {test}` is not a test id like tests/patches/test_x.py::test_name.",
+            f"`{VERIFIED_BY}: {test}` is not a test id like tests/patches/test_x.py::test_name{_OR[commands]}.",
         )
-        for test in header.tests
-        if not is_test_id(test) and not (commands and is_command(header.fields[VERIFIED_BY]))
+        for test in _not_tests(header, commands=commands)
     ]
     return sorted(found, key=lambda fault: fault.line)
+
+
+def _not_tests(header: Header, *, commands: bool) -> list[str]:
+    """Return the words of Verified-By that are not test ids; the whole value, once, if none is."""
+    value = header.fields.get(VERIFIED_BY, "")
+    wrong = [test for test in header.tests if not is_test_id(test)]
+    if commands and is_command(value):
+        return []
+    return [" ".join(value.split())] if wrong and len(wrong) == len(header.tests) else wrong
 
 
 def _message(text: str) -> list[str]:

@@ -32,6 +32,7 @@ _EXTENDED = (
 # Lines that GNU diff, svn and quilt put above a file and that carry nothing.
 _DECORATION = re.compile(rb"$|diff -(?!-git |-cc |-combined )|Index: |={20,}$")
 _COMBINED = (b"diff --cc ", b"diff --combined ", b"@@@ ")
+_COLORED = re.compile(rb"\x1b\[[\d;]*m(?:diff --git |--- )")
 _BINARY = re.compile(rb"GIT binary patch$|Binary files? .* (?:differ|has changed)$")
 
 
@@ -158,6 +159,9 @@ class Scanner:
         while (line := self._line()) is not None and not self._at_file():
             if line.startswith(_COMBINED):
                 raise self._combined_diff()
+            if _COLORED.match(line):
+                hint = "Regenerate it without them: `git diff --no-color`."
+                raise self.error("The patch has a terminal's color codes", why=_shown(line), hint=hint)
             if HUNK.match(line):
                 raise self.error(
                     "A hunk has no file header", why="There is no `---` and `+++` line above it."

@@ -2,8 +2,8 @@
 
 A bundled patchset is a folder of `NNNN-slug.patch` files and a `series` file that names each of them once, in the
 order to apply; `#` starts a comment. Patches inside a component's own tree keep their upstream names, and may be in
-subfolders. No patch is skipped silently: an unlisted one is refused in a bundled patchset, and reported in a
-component's folder, which can't be changed here.
+subfolders. No patch is skipped silently: an unlisted one is refused in a bundled patchset, unless it is in a subfolder
+with a `series` of its own, and reported in a component's folder, which can't be changed here.
 """
 
 from __future__ import annotations
@@ -69,13 +69,20 @@ def read_patchset(folder: Path, *, lint: bool = False) -> tuple[PatchSource, ...
         if not (folder / name).is_file():
             hint = "Add the file, or take the line out of `series`."
             raise PatchError(f"The patch {name} does not exist", where=where, hint=hint)
-    unlisted = sorted(path for path in files_below(folder) if _is_unlisted(path, names.values()))
+    below = list(files_below(folder))
+    others = [path.removesuffix(SERIES) for path in below if path.endswith(f"/{SERIES}")]
+    unlisted = sorted(
+        path
+        for path in below
+        # A port writes patches/up/1.1 into patches/up, which an export has written.
+        if _is_unlisted(path, names.values()) and not path.startswith(tuple(others))
+    )
     if unlisted:
         raise PatchError(
             f"{_shortened(unlisted)} would not be applied",
             where=str(series),
-            why="Every patch in the folder and its subfolders must be in `series`, "
-            "which names files of its own folder only.",
+            why="Every patch in the folder and its subfolders must be in `series`, which names files of its own folder "
+            "only. A subfolder with a `series` is a patchset of its own.",
             hint="Add a line for it, or remove the file. A subfolder can be an entry of `patches:` of its own.",
         )
     paths = [_inside(folder / name, folder) for name in names.values()]

@@ -58,7 +58,9 @@ class CommitSplitter:
             )
         component = self.lock.components.get(name or "")
         own = upstream_path(component, path) if component is not None else None
-        if name is None or own is None or path in self._of_tree:
+        # A component's own patch is applied before those of the tree, also to a file that both change.
+        is_own = step.laid is not None and step.laid.component == name
+        if name is None or own is None or (path in self._of_tree and not is_own):
             return TREE, path
         return name, own
 

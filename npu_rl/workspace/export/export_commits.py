@@ -117,7 +117,8 @@ def export_commits(paths: WorkspacePaths, loaded: LoadedManifest, notify: Notify
             planner = ExportPlanner(code.trees, loaded, lock, _locked_texts(receipt), exported, whole)
             plan = planner.plan(series)
         changes = differing(plan.files)
-        keep_exported(paths, digest, exported, [(p, data) for p, data in changes.items() if data is not None])
+        written = [(path, data) for path, data in changes.items() if data is not None]
+        keep_exported(paths, digest, exported, written, plan.edited)
         write_files(changes)
     return _report(loaded, plan.patches, changes, series)
 

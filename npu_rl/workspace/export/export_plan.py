@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import PatchError
+from npu_rl.common.yaml_documents.text_checks import is_local
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.write_patch import PatchOptions
-from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.lock.lock_model import Lock, LockedPatch
+from npu_rl.stack.patches.patch_names import slug_of_file
 from npu_rl.stack.patches.series import SERIES
 from npu_rl.stack.patches.series_file import with_names
 from npu_rl.stack.patches.written_files import LARGEST
 from npu_rl.workspace.export.export_record import digest, key_of
 from npu_rl.workspace.export.manifest_edit import ListEdit, PatchItem, edited
 from npu_rl.workspace.export.manifest_entries import AGAIN, EntryFiles, entries_of
-from npu_rl.workspace.export.patch_writer import patch_text
+from npu_rl.workspace.export.patch_writer import changed_lines, diff_part, header_part, patch_text
 from npu_rl.workspace.export.placement import PlacedEntry, place_series
 from npu_rl.workspace.export.series_of_component import SeriesByComponent, SeriesPatch
 
@@ -48,10 +50,15 @@ class ExportedPatch:
 
 @dataclass
 class ExportPlan:
-    """Files to write (None: to remove), with patches before the manifest that names them."""
+    """Files to write (None: to remove), with patches before the manifest that names them.
+
+    Attributes:
+        edited: Files with a header that a user has edited, and that later exports keep.
+    """
 
     patches: list[ExportedPatch] = field(default_factory=list)
     files: dict[Path, bytes | None] = field(default_factory=dict)
+    edited: set[Path] = field(default_factory=set)
 
 
 class ExportPlanner:
@@ -96,7 +103,7 @@ class ExportPlanner:
 
     def _component(self, name: str, series: list[SeriesPatch]) -> ListEdit | None:
         """Plan the patches of a component. Returns the change of its list in the manifest."""
-        entries = self._entries[name]
+        entries = self._with_returned(series, self._entries[name])
         texts = {p.locked.name: self._locked_text(p, entries) for p in series if p.locked is not None}
         changed = frozenset(
             p.locked.name
@@ -114,6 +121,42 @@ class ExportPlanner:
         inherited = [_item(one) for one in entries if one.is_inherited]
         return ListEdit(name, inherited, replaced, added, removed) if added or replaced or removed else None
 
+    def _with_returned(self, series: list[SeriesPatch], entries: list[EntryFiles]) -> list[EntryFiles]:
+        """Return the entries with patches that an earlier export removed and whose commits are back.
+
+        Raises PatchError for a patch whose entry that export removed, since its place in the list is unknown.
+        """
+        listed = {patch.name for entry in entries for patch in entry.locked.values()}
+        missing = [p.locked for p in series if p.locked is not None and p.locked.name not in listed]
+        returned: dict[int, dict[str, LockedPatch]] = {}
+        for patch in missing:
+            folder, _, file = patch.file.rpartition("/")
+            for index, entry in enumerate(entries):
+                is_its = entry.is_own and entry.is_folder and entry.entry.path.rstrip("/") == folder
+                if is_its and self._is_as_exported(entry.path_of(SERIES)):
+                    returned.setdefault(index, {})[file] = patch
+                    break
+            else:
+                self._check_listed(patch)
+        return [
+            replace(entry, locked={**entry.locked, **returned.get(index, {})})
+            for index, entry in enumerate(entries)
+        ]
+
+    def _check_listed(self, patch: LockedPatch) -> None:
+        """Raise PatchError for a patch that is not listed because an earlier export removed its entry."""
+        if self._is_as_exported(self._loaded.path):
+            entry = patch.file if is_local(patch.file) else patch.file.rpartition("/")[0]
+            raise PatchError(
+                f"An earlier export removed the patch {patch.name}, whose commit is back",
+                where=str(self._loaded.path),
+                hint=f"Enter {entry} in `patches:` again and export, or drop the commit.",
+            )
+
+    def _is_as_exported(self, path: Path) -> bool:
+        data = read_if_file(path, LARGEST)
+        return data is not None and self._is_exported(path, data)
+
     def _locked_text(self, patch: SeriesPatch, entries: list[EntryFiles]) -> bytes:
         """Return the new text of a locked patch."""
         assert patch.locked is not None
@@ -129,8 +172,8 @@ class ExportPlanner:
         self, name: str, one: PlacedEntry, texts: Mapping[str, bytes], changed: frozenset[str]
     ) -> None:
         """Plan the files of one entry of the manifest."""
-        self._check_known(one)
         is_rewritten = one.entry is None or bool(one.new_path) or one.entry.is_own
+        renumbered: list[Path] = []  # removed last, so that a killed export loses no header
         for file, patch in one.patches.items():
             path = self._path(one, file)
             if patch.locked is not None:
@@ -141,14 +184,22 @@ class ExportPlanner:
             else:
                 options = _options(one.entry.entry if one.entry else None)
                 text, state = patch_text(self._trees, patch, None, options), "new"
-                if self._is_reworded(path, text):
-                    text, state = read_if_file(path, LARGEST) or text, "unchanged"
+                edited_file = self._edited_file(one, file, text)
+                if edited_file is not None:
+                    text = header_part(read_if_file(edited_file, LARGEST) or text) + diff_part(text)
+                    self._plan.edited.add(path)
+                    if edited_file == path:
+                        state = "unchanged"
+                    else:
+                        renumbered.append(edited_file)
             if is_rewritten:
                 self._put(path, text, patch, [old.sha256 for old in one.dropped.values()])
             commit = patch.step.commit
             self._plan.patches.append(
                 ExportedPatch(name, file, self._shown(path), commit.id, commit.subject, state)
             )
+        self._plan.files.update(dict.fromkeys(renumbered))
+        self._check_known(one)
         if is_rewritten and not one.is_removed and (one.entry is None or one.entry.is_folder):
             self._series(one)
 
@@ -204,6 +255,10 @@ class ExportPlanner:
             data = read_if_file(path, LARGEST)
             if name in one.patches and self._was_exported(path):
                 continue  # its header may have been edited since; `_put` looks at the rest
+            if path in self._plan.files and self._plan.files[path] is None:
+                continue  # it gets another number
+            if self._was_exported(path) and data is not None and not self._is_exported(path, data):
+                raise _changed_by_hand(path, "No commit has its diff any more.")
             if not one.entry.is_folder or (data is not None and not self._is_exported(path, data)):
                 raise PatchError(
                     f"The manifest lists {name}, which this workspace does not have",
@@ -216,21 +271,35 @@ class ExportPlanner:
     def _was_exported(self, path: Path) -> bool:
         return key_of(path) in self._exported
 
+    def _edited_file(self, one: PlacedEntry, file: str, text: bytes) -> Path | None:
+        """Return the file in which a header was edited after an export wrote it, perhaps under another number."""
+        entry, slug = one.entry, slug_of_file(file)
+        older = (
+            []
+            if entry is None
+            else [n for n in entry.names if n not in entry.locked and slug_of_file(n) == slug]
+        )
+        paths = [self._path(one, file), *(self._path(one, name) for name in older)]
+        return next((path for path in paths if self._is_reworded(path, text)), None)
+
     def _is_reworded(self, path: Path, text: bytes) -> bool:
-        """Return whether an earlier export's file has this diff with a header that was edited since."""
+        """Return whether an earlier export's file changes the same lines, under a header that was edited since."""
         found = read_if_file(path, LARGEST)
-        return found is not None and self._was_exported(path) and _diff_of(found) == _diff_of(text) != b""
+        if found is None or not self._was_exported(path) or self._is_exported(path, found):
+            return False  # a file as it was written follows its commit's message
+        return changed_lines(found) == changed_lines(text) != []
 
     def _put(self, path: Path, text: bytes, patch: SeriesPatch, dropped: Iterable[str]) -> None:
         """Plan a file. Raises PatchError if writing it would lose someone else's changes."""
-        if patch.locked is None and self._was_exported(path) and not self._is_free_for(path, text):
-            raise PatchError(
-                f"{path.name} was changed by hand after an export had written it",
-                where=str(path),
-                why="Its diff is no longer that of its commit.",
-                hint="Make the change in the commit (git commit --amend), and remove the file, which is written again.",
-            )
-        if read_if_file(path, LARGEST) != text:
+        is_edited = patch.locked is None and self._is_reworded(path, text)
+        if (
+            patch.locked is None
+            and not is_edited
+            and self._was_exported(path)
+            and not self._is_free_for(path, text)
+        ):
+            raise _changed_by_hand(path, "Its diff is no longer that of its commit.")
+        if not is_edited and read_if_file(path, LARGEST) != text:
             self._check_unchanged(path, *([patch.locked.sha256] if patch.locked is not None else dropped))
         if self._plan.files.setdefault(path, text) != text:
             raise PatchError(f"Two patches would be written to {path.name}", where=str(path))
@@ -285,14 +354,16 @@ class ExportPlanner:
 
     def _is_free(self, path: Path) -> bool:
         """Return whether a file was left by an export that was killed."""
-        data = read_if_file(path, LARGEST)
-        return data is not None and self._is_exported(path, data)
+        return self._is_as_exported(path)
 
 
-def _diff_of(text: bytes) -> bytes:
-    """Return a patch without its header; empty if the text has no diff in the form of an export."""
-    found = text.find(b"\ndiff --git ")
-    return b"" if found < 0 else text[found:]
+def _changed_by_hand(path: Path, why: str) -> PatchError:
+    return PatchError(
+        f"{path.name} was changed by hand after an export had written it",
+        where=str(path),
+        why=why,
+        hint="Make the change in the commit (git commit --amend), and remove the file, which is written again.",
+    )
 
 
 def _files_in(folder: Path) -> Iterator[Path]:

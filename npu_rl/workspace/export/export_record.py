@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 from npu_rl.common.user_state import keep_facts, kept_facts
@@ -34,11 +34,16 @@ def keep_exported(
     lock_digest: str,
     before: Mapping[str, frozenset[str]],
     written: Iterable[tuple[Path, bytes]],
+    edited: Collection[Path] = (),
 ) -> None:
-    """Record the files about to be written, so that a killed export can be run again."""
+    """Record the files about to be written, so that a killed export can be run again.
+
+    Args:
+        edited: The ones among them with a header that a user has edited, whose content is not an export's.
+    """
     files = {path: set(digests) for path, digests in before.items()}
     for path, data in written:
-        files.setdefault(key_of(path), set()).add(digest(data))
+        files.setdefault(key_of(path), set()).update(() if path in edited else (digest(data),))
     facts = {"lock": lock_digest, "files": {path: sorted(found) for path, found in files.items()}}
     with contextlib.suppress(
         OSError, ValueError

@@ -50,15 +50,23 @@ def edited(text: bytes, edits: Sequence[ListEdit], name: str) -> bytes:
         _apply(expected, edit)
         result = _written(result, edit)
     written = (b"\xef\xbb\xbf" if text.startswith(b"\xef\xbb\xbf") else b"") + result.encode()
-    if read_yaml(written, name, MANIFEST).data != expected:
+    if not _reads_as(written, expected, name):
+        names = " and of ".join(edit.component for edit in edits)
         raise ManifestError(
             f"The patches can't be added to {name}",
             why="More than its entries would change: an anchor is shared, or a value is laid out in a way that is not "
             "supported here.",
-            hint="Enter them by hand:\n"
-            + "\n".join(f"{e.component}: {path}" for e in edits for path in e.added),
+            hint=f"Write `patches:` of {names} as a plain list without anchors, such as `patches: [./x.patch]` or "
+            "`patches: []`, and export again.",
         )
     return written
+
+
+def _reads_as(text: bytes, expected: Any, name: str) -> bool:
+    try:
+        return bool(read_yaml(text, name, MANIFEST).data == expected)
+    except ManifestError:
+        return False
 
 
 # -- data ----------------------------------------------------------------------------------------------
@@ -68,7 +76,9 @@ def _apply(data: Any, edit: ListEdit) -> None:
     """Apply an edit to a manifest's data in place, as the expected result of the edited text."""
     holder = data
     for key in _keys(edit.component):
-        holder = holder.setdefault(key, {})
+        if holder.get(key) is None:
+            holder[key] = {}
+        holder = holder[key]
     found = holder.get("patches")
     appends = isinstance(found, dict) and list(found) == [APPEND]
     own = found[APPEND] if appends else found if isinstance(found, list) else []
@@ -162,7 +172,9 @@ def _put_list(out: _Text, holder: Any, missing: list[str], found: Any, edit: Lis
     items = [item for place, item in enumerate(items) if place not in edit.removed]
     listed = _flow([*items, *edit.added] if takes_over or not edit.inherited else list(edit.added))
     value = listed if takes_over or not edit.inherited else f"{{{APPEND}: {listed}}}"
-    if found is not None:
+    if found is not None and found.value == "":  # its mark is at the next key
+        out.put(_after_colon(out, holder, found), f" {value}")
+    elif found is not None:
         out.put(found.start_mark.index, value, _end(found))
     else:
         _add_key(out, holder, [*missing, "patches"], value)
@@ -184,9 +196,8 @@ def _change_list(out: _Text, holder: Any, found: Any, edit: ListEdit) -> None:
     for place in gone:
         out.cut_lines(listed.value[place].start_mark.index, _end(listed.value[place]))
     if len(gone) == len(listed.value):  # the lines of its comments stay
-        key = next(key for key, value in (found if appends else holder).value if value is listed)
         new = f"[{', '.join(map(_scalar, edit.added))}]"
-        out.put(out.text.index(":", int(key.end_mark.index)) + 1, f" {new}")
+        out.put(_after_colon(out, found if appends else holder, listed), f" {new}")
         return
     if not edit.added:
         return
@@ -231,11 +242,24 @@ def _add_key(out: _Text, holder: Any, keys: list[str], value: str) -> None:
     lines[-1] += f" {value}"
     take = next((key for key, _ in holder.value if key.value == "take"), None)
     if take is not None:
-        start = out.text.rfind("\n", 0, take.start_mark.index) + 1
+        start = _start_of_comments(out.text, out.text.rfind("\n", 0, take.start_mark.index) + 1)
         out.put(start, "".join(f"{line}{out.newline}" for line in lines))
         return
     last = _end(holder.value[-1][1])
     out.put(out.line_end(last), "".join(f"{out.newline}{line}" for line in lines))
+
+
+def _after_colon(out: _Text, holder: Any, found: Any) -> int:
+    """Return the index after the colon of a value's key."""
+    key = next(key for key, value in holder.value if value is found)
+    return out.text.index(":", int(key.end_mark.index)) + 1
+
+
+def _start_of_comments(text: str, start: int) -> int:
+    """Return the start of the comment lines directly above a line, which belong to it."""
+    while start and text[text.rfind("\n", 0, start - 1) + 1 : start].lstrip().startswith("#"):
+        start = text.rfind("\n", 0, start - 1) + 1
+    return start
 
 
 def _end(node: Any) -> int:

@@ -105,7 +105,10 @@ def _entry_files(
     place = loaded.locate(entry.path)
     is_folder = place.is_dir()
     names = _names(place) if is_folder else (place.name,)
-    if not is_folder and not place.is_file():
+    is_removed = is_local(entry.path) and any(
+        patch.file == entry.path for patch in left
+    )  # by an earlier export
+    if not is_folder and not place.is_file() and not is_removed:
         raise ManifestError(
             f"The patch {entry.path} does not exist",
             where=loaded.where(*path),

@@ -120,7 +120,8 @@ def _last_slot(entries: Sequence[EntryFiles], changed: frozenset[str]) -> int:
         return len(entries)
     last = entries[-1]
     copied = any(patch.name in changed for patch in last.locked.values())
-    return len(entries) - 1 if last.is_own or copied else len(entries)
+    is_own = last.is_own and not last.is_inherited  # another stack has an inherited folder, too
+    return len(entries) - 1 if is_own or copied else len(entries)
 
 
 def _slot_between(

@@ -78,6 +78,8 @@ def series_by_component(trees: Trees, lock: Lock, steps: list[PatchCommit], head
     for step, changes in parts:
         if step.laid is None:
             note_commit(step, changes, found)
+        elif len(changes) > 1 and step.commit.id != step.laid.commit.id:
+            found.split.append((str(step.commit), list(changes)))
     if root != head:
         raise _other_tree(trees, root, head)
     return found
@@ -136,12 +138,12 @@ def _unlaid_changes(trees: Trees, lock: Lock, name: str, before: str, after: str
 
 def slug_of_step(step: PatchCommit, name: str) -> str:
     """Return the slug of a new patch of a component."""
-    if step.laid is not None and step.laid.patch is not None:
-        return slug_of_file(step.laid.patch.file)  # a patch that now changes another component, too
     for value in trailers(step.commit.message, "Patch"):
         component, _, slug = value.partition("/")
         if component == name and SLUG.fullmatch(slug):
             return slug
+    if step.laid is not None and step.laid.patch is not None:
+        return slug_of_file(step.laid.patch.file)  # a patch that now changes another component, too
     slug = slug_of_subject(step.commit.subject)
     if not slug:
         raise PatchError(

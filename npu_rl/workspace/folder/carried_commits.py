@@ -26,7 +26,7 @@ def _is_carried(paths: WorkspacePaths, root: str, commit: str, tree: str | None)
             return False
         with view_of_repository(paths.git, repository) as view:
             seen = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
-            others = seen.text("rev-list", "--max-count=1", "--all", "--not", "HEAD", commit)
+            others = seen.text("rev-list", "--max-count=1", "--all", "--not", "HEAD", commit, "--")
             return not others and seen.text("rev-parse", "--verify", "HEAD^{tree}") == tree
     except (GitError, WorkspaceError, OSError):
         return False
