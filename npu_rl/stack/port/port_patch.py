@@ -91,7 +91,7 @@ class _FilePort:
         return self._whole("conflict", b"".join(both), "the file that it deletes has changed")
 
     def _gone(self) -> PortedFile:
-        commit = self._history.deleted(self._path) if self._history and not self._obstacle else None
+        commit = self._history.deleted(self._path) if self._history else None
         renamed = self._history.renamed(self._path) if self._history else None
         if self._patch.new_path is None:
             renamed = renamed or self._search.copy_of(self._old or b"", self._path)

@@ -7,10 +7,10 @@ batch brings the contents that naming a commit takes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path, PurePosixPath
 
 from npu_rl.common.bounded import read_if_file
@@ -39,9 +39,15 @@ _BYTES_PER_COMMIT = (
 
 @dataclass(frozen=True)
 class PathChange:
-    """The change of one commit to a path; `blob` is None if it deleted the file."""
+    """The change of one commit to a path, for a merge in comparison with its first parent.
+
+    Attributes:
+        before: The file in the parent; None if it has none.
+        blob: The file in the commit; None if it deleted the file.
+    """
 
     commit: str
+    before: str | None
     blob: str | None
 
 
@@ -65,8 +71,7 @@ class UpstreamHistory:
 
     def deleted(self, path: str) -> str | None:
         """Return the commit that deleted or renamed a file; None if no commit of the history did."""
-        found = self._changes.get(path, [])
-        return found[-1].commit if found and found[-1].blob is None else None
+        return _lasting(self._changes.get(path, []), lambda blob: blob is None)
 
     def renamed(self, path: str) -> str | None:
         """Return the new path of a file in the commit that deleted it, by git's rename detection."""
@@ -86,28 +91,25 @@ class UpstreamHistory:
     def added(
         self, path: str, new_lines: Sequence[bytes], old_lines: Sequence[bytes], inside: str | None = None
     ) -> str | None:
-        """Return the first commit after which a file has the new lines and lacks the old ones.
+        """Return the commit since which a file has the new lines and lacks the old ones.
 
         Args:
             inside: The class and function that the lines are directly in; None for anywhere in the file.
         """
-        for number, blob in enumerate(self._versions(path)):
-            if blob is not None and self._has(blob, path, new_lines, inside):
-                old = [] if list(old_lines) == list(new_lines) else old_lines
-                if not self._has(blob, path, old, inside):
-                    return None if number == 0 else self._changes[path][number - 1].commit
-        return None
+        old = [] if list(old_lines) == list(new_lines) else old_lines
+
+        def has_new(blob: str | None) -> bool:
+            return self._has(blob, path, new_lines, inside) and not self._has(blob, path, old, inside)
+
+        return _lasting(self._changing(path, new_lines, old), cache(has_new))
 
     def lost(self, path: str, lines: Sequence[bytes], inside: str | None = None) -> str | None:
-        """Return the first commit after which a file, or a class or function of it, lacks the lines."""
-        before, *_ = self._versions(path)
-        stood = before is not None and self._has(before, path, lines, inside)
-        for change in self._changes.get(path, []):
-            stands = change.blob is not None and self._has(change.blob, path, lines, inside)
-            if stood and not stands:
-                return change.commit
-            stood = stands
-        return None
+        """Return the commit since which a file, or a class or function of it, lacks the lines."""
+
+        def lacks(blob: str | None) -> bool:
+            return not self._has(blob, path, lines, inside)
+
+        return _lasting(self._changing(path, lines), cache(lacks))
 
     def subject(self, commit: str) -> str:
         """Return the first line of a commit's message."""
@@ -120,12 +122,22 @@ class UpstreamHistory:
         for trees in self._open:
             trees.close()
 
-    def _versions(self, path: str) -> list[str | None]:
-        """Return the blobs of a file: at the pin, and after each commit that changes it."""
-        return [self._at_pin.get(path), *(change.blob for change in self._changes.get(path, []))]
+    def _changing(self, path: str, *texts: Sequence[bytes]) -> list[PathChange]:
+        """Return the changes after which a text occurs more or less often than before; all changes if there are none.
 
-    def _has(self, blob: str, path: str, lines: Sequence[bytes], inside: str | None) -> bool:
-        content = self._contents.blob(blob)
+        The classes and functions of other versions need not be read: up to 0.1 s for each.
+        """
+
+        @cache
+        def times(blob: str | None) -> list[int]:
+            lines = [] if blob is None else split_lines(self._contents.blob(blob))
+            return [len(find_all(lines, list(text))) for text in texts]
+
+        changes = self._changes.get(path, [])
+        return [change for change in changes if times(change.before) != times(change.blob)] or changes
+
+    def _has(self, blob: str | None, path: str, lines: Sequence[bytes], inside: str | None) -> bool:
+        content = b"" if blob is None else self._contents.blob(blob)
         if not lines or not find_all(split_lines(content), list(lines)):
             return False
         return inside is None or bool(FileScopes(content, path).places(lines, inside))
@@ -192,6 +204,7 @@ class UpstreamHistory:
             "--full-history",
             "--topo-order",
             "--reverse",
+            "--diff-merges=first-parent",  # a merge may bring or remove lines itself
         )
         rows = self._repository.lines(
             "log", "--format=%x01%H", *options, self.target.id, f"^{self.pin}", "--", *self.paths
@@ -205,9 +218,9 @@ class UpstreamHistory:
             elif text.startswith(":"):
                 fact = text
             else:
-                _, mode, _, blob, _ = fact.split(" ")
-                kept = mode not in (GITLINK, SYMLINK) and blob != _ABSENT
-                found.setdefault(text, []).append(PathChange(commit, blob if kept else None))
+                *modes, before, blob, _ = fact.removeprefix(":").split(" ")
+                sides = (_file(mode, one) for mode, one in zip(modes, (before, blob), strict=True))
+                found.setdefault(text, []).append(PathChange(commit, *sides))
         return found
 
     @cached_property
@@ -242,9 +255,9 @@ class UpstreamHistory:
         """The objects of the history with the needed contents, fetched as one batch."""
         wanted = dict.fromkeys(self._at_pin.values())
         for path, changes in self._changes.items():
-            wanted.update(dict.fromkeys(c.blob for c in changes if c.blob is not None))
-            if changes[-1].blob is None:
-                wanted.update(dict.fromkeys(blob for _, blob in self._candidates(path, changes[-1].commit)))
+            wanted.update((blob, None) for c in changes for blob in (c.before, c.blob) if blob is not None)
+            if (commit := self.deleted(path)) is not None:
+                wanted.update((blob, None) for _, blob in self._candidates(path, commit))
         units = self._deliver(wanted)
         lent = (*(unit.objects for unit in units), self._repository.git_dir / "objects")
         scratch = self.folder / "contents"
@@ -268,3 +281,23 @@ class UpstreamHistory:
         if delivery.received:
             self.upstream.context.notify(f"{request.component}: {delivery.received / 1e6:.1f} MB")
         return list(delivery.units)
+
+
+def _file(mode: str, blob: str) -> str | None:
+    return None if blob == _ABSENT or mode in (GITLINK, SYMLINK) else blob
+
+
+def _lasting(changes: Iterable[PathChange], holds: Callable[[str | None], bool]) -> str | None:
+    """Return the commit since which something holds of a file; None if no commit made it hold.
+
+    Each commit is compared with its own parent: the one above it in the list may be on another branch.
+    """
+    found = last = None
+    for change in changes:
+        before, now = holds(change.before), holds(change.blob)
+        if now and not before:
+            last = change.commit
+            found = found or last
+        elif before and not now:
+            found = None  # reverted
+    return found or last
