@@ -113,6 +113,21 @@ def test_what_was_undefined_before_is_not_the_patchs() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "new", "undefined"),
+    [
+        ("pkg/__init__.py", b"__path__ = extended(__path__)\n", ["extended"]),
+        ("pkg/a.py", b"print(__path__, __cached__)\n", ["__path__"]),
+        ("pkg/a.pyi", b"class A(B):\n    def f(self) -> C: ...\n\nclass B: ...\n", ["C"]),
+        ("pkg/a.py", b"class A(B): ...\n\nclass B: ...\n", ["B"]),
+    ],
+)
+def test_names_that_the_kind_of_file_defines(path: str, new: bytes, undefined: list[str]) -> None:
+    """A package has a path, and a stub may use names above their definitions."""
+    findings = found("names", None, git_diff(None, new, path=path), against=False)
+    assert [one.message.split()[-5].rstrip(",") for one in findings] == undefined
+
+
+@pytest.mark.parametrize(
     ("old", "new", "severity"),
     [
         (OLD, OLD.replace(b"def two(x):", b"def two(x:"), "error"),

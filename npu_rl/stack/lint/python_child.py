@@ -17,6 +17,7 @@ from typing import Any
 from npu_rl.common.bounded import parse_python
 
 SECONDS = 1.0  # of CPU time for a file, before and after the patch together
+_OF_MODULES = ("__cached__",)  # and those that pyflakes knows
 _NOT_PYTHON = "it is not Python"  # as parse_python begins
 
 
@@ -37,26 +38,29 @@ def main() -> None:
         asked = json.loads(line)
         before = None if asked["before"] is None else base64.b64decode(asked["before"])
         signal.setitimer(signal.ITIMER_PROF, SECONDS)
-        answer = examine(before, base64.b64decode(asked["after"]))
+        answer = examine(before, base64.b64decode(asked["after"]), asked["name"])
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
 
 
-def examine(before: bytes | None, after: bytes) -> dict[str, Any]:
+def examine(before: bytes | None, after: bytes, name: str) -> dict[str, Any]:
     """Return the findings for each side; None for a side that did not need to be examined.
 
     A side is `{"names": {NAME: [LINE]}}`, or `{"error": WHY, "is_fault": BOOL}` if it does not compile.
+
+    Args:
+        name: The file's name: `__init__.py` has a `__path__`, and a stub may use names above their definitions.
     """
-    found = _names(after)
+    found = _names(after, name)
     if before is None or found.get("names") == {}:  # the usual case takes half the time
         return {"after": found, "before": None}
-    return {"after": found, "before": _compiles(before) if "error" in found else _names(before)}
+    return {"after": found, "before": _compiles(before) if "error" in found else _names(before, name)}
 
 
-def _names(content: bytes) -> dict[str, Any]:
+def _names(content: bytes, name: str) -> dict[str, Any]:
     try:
-        return {"names": _undefined_names(content)}
+        return {"names": _undefined_names(content, name)}
     except _NotCompiled as error:
         return {"error": str(error), "is_fault": error.is_fault}
 
@@ -85,20 +89,23 @@ def _compiled(content: bytes) -> ast.Module:
     return tree
 
 
-def _undefined_names(content: bytes) -> dict[str, list[int]]:
+def _undefined_names(content: bytes, name: str) -> dict[str, list[int]]:
     """Return the lines that use each undefined name. Raises _NotCompiled."""
     from pyflakes import checker, messages
 
     tree = _compiled(content)
     try:
-        found = checker.Checker(tree, filename="patched").messages
+        checked = checker.Checker(tree, filename=name)
     except RecursionError:
         raise _NotCompiled("it is nested too deeply", is_fault=False) from None
     finally:
         _forget_parents(tree)
+    defined = set(_OF_MODULES)
+    if name.endswith(".pyi"):
+        defined.update(*(scope for scope in checked.deadScopes if isinstance(scope, checker.ModuleScope)))
     names: dict[str, list[int]] = {}
-    for message in found:
-        if isinstance(message, messages.UndefinedName):
+    for message in checked.messages:
+        if isinstance(message, messages.UndefinedName) and message.message_args[0] not in defined:
             names.setdefault(str(message.message_args[0]), []).append(message.lineno)
     return {name: sorted(lines) for name, lines in names.items()}
 

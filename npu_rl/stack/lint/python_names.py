@@ -7,6 +7,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 from typing import Any
 
 from npu_rl.common.process import WorkerProcess
@@ -39,7 +40,7 @@ class PythonChecker:
         file = change.file
         if not file.path.endswith(_SUFFIXES) or change.after is None:
             return
-        answer = self._examined(change.before, change.after)
+        answer = self._examined(PurePosixPath(file.path).name, change.before, change.after)
         if isinstance(answer, str):
             message = f"{file.path} was not checked: {answer}"
             yield LintFinding("python", Severity.NOTE, patch, file.line, message)
@@ -53,12 +54,13 @@ class PythonChecker:
         else:
             yield from _new_names(patch, change, before["names"], after["names"])
 
-    def _examined(self, before: bytes | None, after: bytes) -> dict[str, Any] | str:
+    def _examined(self, name: str, before: bytes | None, after: bytes) -> dict[str, Any] | str:
         """Return the result of `python_child.examine`, or the reason why it is missing."""
         if self._process is None:
             path = [folder for folder in sys.path if folder]
             self._process = WorkerProcess([sys.executable, "-I", "-S", "-c", _START, *path], {})
         asked = {
+            "name": name,
             "before": None if before is None else base64.b64encode(before).decode(),
             "after": base64.b64encode(after).decode(),
         }
