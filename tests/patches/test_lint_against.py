@@ -131,6 +131,18 @@ def test_an_offset_is_an_error(tmp_path: Path) -> None:
     assert "only +1 lines from its line" in found[0].message
 
 
+def test_a_hunk_without_context_that_git_refuses(tmp_path: Path) -> None:
+    """An addition below the only line; below two lines git takes it."""
+    for count, expected in ((1, [("error", "does-not-apply", 5)]), (2, [])):
+        before = b"".join(numbered(30)[:count])
+        repo = repository(tmp_path / str(count), a=before)
+        commit(repo, a=before + b"added\n")
+        patch = tmp_path / f"{count}.patch"
+        patch.write_bytes(run(repo, "diff", "-U0", "HEAD~", "HEAD"))
+        run(repo, "checkout", "-q", "HEAD~")
+        assert rules(against(patch, repo)) == expected
+
+
 def test_a_hunk_in_a_twin(tmp_path: Path) -> None:
     """Its heading names the class that it was made for; git apply takes the other one without a word."""
     (tmp_path / "pkg").mkdir()

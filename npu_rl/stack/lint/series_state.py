@@ -190,6 +190,12 @@ def _hunk_findings(
     for hunk in file.hunks:
         location = locate(before, hunk)
         if location.kind == "exact":
+            if (hunk.old_start, hunk.old_count) == (1, 0):  # for git it is at the beginning of the file
+                message = (
+                    f"git refuses hunk {hunk.number} of {file.path}, which adds below line 1, without context"
+                )
+                fix = "write it with context"
+                yield LintFinding("does-not-apply", Severity.ERROR, name, hunk.line, message, fix=fix)
             yield from _twins(name, file, hunk, before)
             continue
         if location.kind == "offset":
