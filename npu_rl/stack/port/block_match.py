@@ -35,7 +35,7 @@ class BlockMatch:
             return old.line == new.line and old.text == new.text
         if old.is_scope and new.is_scope:
             return old.text == new.text  # the scopes of both are compared by their whole names
-        if old.text != new.text and strict:
+        if old.text != new.text and (strict or old.is_named or new.is_named):
             return False
         pairs = self._aligned.pairs(frame)
         if old.whole != new.whole:

@@ -16,6 +16,16 @@ OPENS = (b"(", b"[")
 _ASSIGNED = re.compile(rb"([\w., ]+?) = .*[(\[{]")
 _REMARK = re.compile(rb"[ \t]*(?:#|//)")
 _C_FAMILY = (".c", ".cc", ".cpp", ".cxx", ".cu", ".h", ".hh", ".hpp", ".cuh", ".inl")
+_BRACES = (*_C_FAMILY, ".cs", ".go", ".java", ".js", ".jsx", ".kt", ".proto", ".rs", ".ts", ".tsx")
+_TYPE = re.compile(
+    rb"(?:template\s*<.*>\s*)?(?:[a-z]+(?:\([^)]*\))?\s+)*?"
+    rb"((?:class|enum|impl|interface|message|namespace|service|struct|trait|union)\b(?:[^{(:;=]|::)*)"
+)
+_FUNCTION = re.compile(
+    rb"(?!(?:case|catch|co_await|do|else|for|if|loop|match|new|return|switch|synchronized|throw|try|while|with)\b)"
+    rb"([\w~][^(={\"']*)\((?:.*\)[^()=]*\{|[^\[{]*,)"
+)
+_LAMBDA = re.compile(rb"\[[^\]]*\]\s*(?:\(|\{|mutable)|=>")
 _CONDITION = re.compile(rb"[ \t]*#[ \t]*(?:(if)|(el)|(endif))")
 _STAGE = re.compile(rb"(?i:from)\s+(?:--\S+\s+)*([^\s:@]+)\S*(?:\s+(?i:as)\s+(\S+))?")
 _TITLE = re.compile(rb"(#{1,6})[ \t]+\S")
@@ -30,12 +40,14 @@ class BlockHead(NamedTuple):
         line: Its index.
         whole: The whole line.
         is_scope: Whether it is a class or function of Python.
+        is_named: Whether it is a class or function of another language, and `text` its name.
     """
 
     text: bytes
     line: int
     whole: bytes
     is_scope: bool = False
+    is_named: bool = False
 
 
 def blocks_around(lines: Sequence[bytes], index: int, path: str) -> tuple[BlockHead, ...]:
@@ -47,6 +59,8 @@ def blocks_around(lines: Sequence[bytes], index: int, path: str) -> tuple[BlockH
     if name.endswith((".md", ".rst")):
         return tuple(_titles(lines, index, is_underlined=name.endswith(".rst")))
     heads = list(_indented_blocks(lines, index, python=name.endswith((".py", ".pyi"))))
+    if name.endswith(_BRACES):
+        heads = [_named(head) for head in heads]
     if name.endswith(_C_FAMILY):
         heads += _conditions(lines, index)
     if name.startswith(("Dockerfile", "Containerfile")) or name.endswith((".Dockerfile", ".dockerfile")):
@@ -71,6 +85,18 @@ def _indented_blocks(lines: Sequence[bytes], index: int, *, python: bool) -> Ite
         is_scope = python and _PYTHON_SCOPE.match(lines[index].strip()) is not None
         yield BlockHead(text, index, lines[index].strip(), is_scope)
         index = first
+
+
+def _named(head: BlockHead) -> BlockHead:
+    """Return a head with its name as the text if it is a class or function of a language with braces."""
+    if _LAMBDA.search(head.whole):
+        return head
+    if found := _TYPE.match(head.whole):
+        return head._replace(text=found[1].strip().removesuffix(b" final"), is_named=True)
+    found = _FUNCTION.fullmatch(head.whole)
+    words = found[1].split() if found else []
+    is_call = not words or (len(words) == 1 and head.whole.endswith(b","))  # a call over several lines
+    return head if is_call else head._replace(text=words[-1], is_named=True)
 
 
 def _line_above(lines: Sequence[bytes], index: int, most: int) -> int | None:
