@@ -11,7 +11,7 @@ from npu_rl.common.errors import PatchError
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.stack.git.objects import object_id
 from npu_rl.stack.hunks.hunk_headings import misplaced
-from npu_rl.stack.hunks.hunk_match import apply_exact, explain, find_all, locate, split_lines
+from npu_rl.stack.hunks.hunk_match import apply_exact, explain, find_all, fits, locate, split_lines
 from npu_rl.stack.lint.compared_files import ComparedFiles
 from npu_rl.stack.lint.lint_report import LintFinding
 from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
@@ -187,9 +187,9 @@ def _hunk_findings(
     Up to `most` hunks that fit nowhere are each reported with the closest place.
     """
     unexplained = 0
+    lines = split_lines(before)
     for hunk in file.hunks:
-        location = locate(before, hunk)
-        if location.kind == "exact":
+        if fits(lines, hunk, hunk.old_index):
             if (hunk.old_start, hunk.old_count) == (1, 0):  # for git it is at the beginning of the file
                 message = (
                     f"git refuses hunk {hunk.number} of {file.path}, which adds below line 1, without context"
@@ -198,6 +198,7 @@ def _hunk_findings(
                 yield LintFinding("does-not-apply", Severity.ERROR, name, hunk.line, message, fix=fix)
             yield from _twins(name, file, hunk, before)
             continue
+        location = locate(before, hunk)
         if location.kind == "offset":
             offsets[hunk.number] = location.offset
             message = f"hunk {hunk.number} fits {file.path} only {location.offset:+d} lines from its line"
