@@ -53,6 +53,18 @@ def test_exact() -> None:
     assert file.after == (HINTED + "\n\ndef more():\n    return 1\n").encode()
 
 
+@pytest.mark.parametrize(
+    ("old", "patched"),
+    [("", "import os\n"), ("one\n", "one\ntwo\n"), ("x = 1\nx = 1\nx = 1\n", "x = 1\nx = 2\nx = 1\n")],
+)
+@pytest.mark.parametrize("path", ["pkg/__init__.py", "m.yaml", "m.txt"])
+def test_a_file_that_did_not_change(old: str, patched: str, path: str) -> None:
+    """It may be empty, as many `__init__.py` are."""
+    ported = judged(old, patched, old, path)
+    assert only(ported).state == "exact"
+    assert ported.files[0].after == patched.encode()
+
+
 def test_moved() -> None:
     hunk = only(judged(OLD, HINTED, "import sys\n" + OLD))
     assert (hunk.state, hunk.new_line, hunk.why) == ("moved", hunk.old_line + 1, "+1 lines")

@@ -71,6 +71,9 @@ class HunkJudge:
         """Return the judgement of a hunk."""
         changes = list(placed_changes(self._old, hunk))
         inside = changes[0].inside
+        if self._new.content == self._old.content:  # an empty file has no lines to search for
+            edit = Edit(hunk.old_index, hunk.old_index + hunk.old_count, tuple(hunk.new_lines))
+            return HunkJudgement("exact", hunk.old_index, inside, "", (edit,))
         doubt = next((why for change in changes if (why := self._why_another_scope(change))), None)
         if doubt is not None:
             nearest = self._aligned.nearest(hunk.old_index, context_lines(hunk), inside)
