@@ -51,19 +51,19 @@ def _program(given: str | None) -> str | None:
     return None if given is None else program_path(given)
 
 
-_MANIFEST_HELP = "A bundled name (see `npu-rl manifests list`) or a path."
+MANIFEST_HELP = "A bundled name (see `npu-rl manifests list`) or a path."
 
 _MANIFEST = typer.Option(
-    "--manifest", "-m", metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=manifest_names
+    "--manifest", "-m", metavar="MANIFEST", help=MANIFEST_HELP, autocompletion=manifest_names
 )
 Manifest = Annotated[str, _MANIFEST]
 ManifestOrWorkspace = Annotated[str | None, _MANIFEST]
 NamedManifest = Annotated[
-    str, typer.Argument(metavar="MANIFEST", help=_MANIFEST_HELP, autocompletion=manifest_names)
+    str, typer.Argument(metavar="MANIFEST", help=MANIFEST_HELP, autocompletion=manifest_names)
 ]
 ManifestIfAny = Annotated[
     str | None,
-    typer.Argument(metavar="[MANIFEST]", help=_MANIFEST_HELP, autocompletion=manifest_names),
+    typer.Argument(metavar="[MANIFEST]", help=MANIFEST_HELP, autocompletion=manifest_names),
 ]
 Recipe = Annotated[
     str,

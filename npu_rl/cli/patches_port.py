@@ -9,7 +9,7 @@ import typer
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.next_steps import GOES_ON, if_interrupted
-from npu_rl.cli.options import Json, ManifestOrWorkspace, Rewrite, network
+from npu_rl.cli.options import MANIFEST_HELP, Json, Rewrite, manifest_names, network
 from npu_rl.cli.show import print_report, say, tell, watcher
 from npu_rl.common.errors import UsageError, WorkspaceError
 
@@ -39,7 +39,16 @@ def port(
         str | None,
         typer.Option("--to", metavar="REF", help="The new version: a tag, a branch or a full commit id."),
     ] = None,
-    manifest: ManifestOrWorkspace = None,
+    manifest: Annotated[
+        str | None,
+        typer.Option(
+            "--manifest",
+            "-m",
+            metavar="MANIFEST",
+            help=f"{MANIFEST_HELP}  [default: that of the port, else of the workspace around or in this folder]",
+            autocompletion=manifest_names,
+        ),
+    ] = None,
     go_on: Annotated[
         bool,
         typer.Option("--continue", help="Take the work tree as the result of the stopped patch."),
@@ -158,8 +167,10 @@ def _manifest(named: str | None, place: PortFolder) -> LoadedManifest:
         try:
             named = manifest_of(open_workspace(None, tell))
         except (UsageError, WorkspaceError) as error:
-            hint = "Name it: --manifest M. Only in a workspace that is of its manifest's lock it need not be named."
-            raise UsageError("Missing option --manifest", why=error.what, hint=hint) from error
+            hint = "Name it: --manifest FILE. After `lock`, a workspace knows its manifest again when `setup` has run."
+            raise UsageError(
+                "Missing option --manifest", why="\n".join(filter(None, (error.what, error.why))), hint=hint
+            ) from error
     return load_manifest(named)
 
 

@@ -18,7 +18,6 @@ from npu_rl.cli.options import (
     Python,
     Rewrite,
     VerifyWith,
-    Workspace,
     network,
 )
 from npu_rl.cli.setup_build import built_components, built_json, say_built
@@ -54,7 +53,12 @@ if TYPE_CHECKING:
 )
 def setup(
     manifest: ManifestOrWorkspace = None,
-    workspace: Workspace = None,
+    workspace: Annotated[
+        Path | None,
+        typer.Option(
+            "--workspace", "-w", metavar="DIR", help="The workspace folder.  [default: ./npu-rl-workspace]"
+        ),
+    ] = None,
     lock: Annotated[
         Path | None,
         typer.Option(
@@ -116,10 +120,9 @@ def setup(
     from contextlib import ExitStack
 
     from npu_rl.stack.lock import lock_model
-    from npu_rl.workspace.folder.discovery import named_folder, require_trust
+    from npu_rl.workspace.folder.discovery import require_trust
     from npu_rl.workspace.folder.lock_summary import manifest_changed, setup_json
     from npu_rl.workspace.folder.up_to_date import Outcome, untouched
-    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
     if not install:
         refuse_without_install(venv, wheels, dry_run=dry_run)
@@ -129,7 +132,7 @@ def setup(
         if install and manifest is None and opened is None:
             manifest, paths = _of_workspace(workspace)
         else:
-            paths = WorkspacePaths(named_folder(workspace or Path(DEFAULT_NAME)))
+            paths = _paths_to_set_up(workspace)
             if workspace is None:
                 require_trust(paths)
         path = manifest_file(manifest, opened)
@@ -164,7 +167,10 @@ def setup(
             fetching = network(rewrite, offline=offline or opened is not None)
             if_interrupted(KEEPS_DOWNLOADS)
             request = Request(found, paths, path, fetching, shown, jobs, discard, python, store)
+            here = _folder_within(paths.root)
             outcome = run(request, tell)
+            if here is not None and not _is_here(here):
+                tell(f"note: setup has replaced this folder; enter it again: cd {shlex.quote(str(here))}")
             digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
         note_bundle(bundle, opened, found, paths)
         if packages is not None:
@@ -188,6 +194,46 @@ def setup(
         if packages is not None:
             say_installed(packages)
         _say_next(found, paths)
+
+
+def _paths_to_set_up(workspace: Path | None) -> WorkspacePaths:
+    """Return the named workspace, else ./npu-rl-workspace, unless that would be in another one, such as in its code."""
+    from npu_rl.common.errors import UsageError, WorkspaceError
+    from npu_rl.workspace.folder.discovery import find_workspace, named_folder
+    from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
+
+    if workspace is not None:
+        return WorkspacePaths(named_folder(workspace))
+    here = named_folder(Path(DEFAULT_NAME))
+    try:
+        found = find_workspace(None)
+    except WorkspaceError:  # one of another user, which is not ours to protect
+        found = None
+    if found is not None and found.root != here:
+        raise UsageError(
+            f"This folder is in the workspace {found.root}",
+            why=f"Without --workspace, setup would make another one in it: ./{DEFAULT_NAME}",
+            hint=f"For that workspace, leave its folder first: cd {shlex.quote(str(found.root.parent))}\n"
+            f"or name it: --workspace {shlex.quote(str(found.root))}",
+        )
+    return WorkspacePaths(here)
+
+
+def _folder_within(root: Path) -> Path | None:
+    """Return the current folder if it is in a workspace; None if not, or if it is gone."""
+    try:
+        here = Path.cwd()
+    except OSError:
+        return None
+    return here if here.is_relative_to(root) else None
+
+
+def _is_here(folder: Path) -> bool:
+    """Return whether the current folder still has the path that it had."""
+    try:
+        return folder.samefile(".")
+    except OSError:
+        return False
 
 
 def _of_workspace(workspace: Path | None) -> tuple[str, WorkspacePaths]:

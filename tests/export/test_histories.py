@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -153,6 +154,15 @@ def pin_changed(stack: Export) -> None:
     stack.git("-c", "sequence.editor=:", "rebase", "-qi", "--autosquash", f"{pin}^")
 
 
+def amended(stack: Export) -> None:
+    stack.git("commit", "-q", "--amend", "-m", "Another message")
+
+
+def amended_with_a_change(stack: Export) -> None:
+    stack.write("lib/same.py", "S = 12\n")
+    stack.git("commit", "-qa", "--amend", "--no-edit")
+
+
 def bad_trailer(stack: Export) -> None:
     stack.write("lib/same.py", "S = 11\n")
     stack.commit("Eleven\n\nPatch: other/eleven\n")
@@ -169,7 +179,9 @@ def moved_ref(stack: Export) -> None:
         (untracked, ("in no commit", "untracked  code/lib/stray.py"), 3),
         (two_names, ("Two commits give the patch up/the-same-name",), 1),
         (between, ("is between npu-rl's own steps", "before `Pin other at"), 3),
-        (rewritten, ("is between npu-rl's own steps", "before `Pin up at"), 3),
+        (rewritten, ("The step `Pin up at", "is missing", "All in one is in its place", "git reflog"), 3),
+        (amended, ("is missing", "Another message is in its place", "git reset --soft "), 3),
+        (amended_with_a_change, ("The step `Pin other at", "was changed", "git reset --soft "), 3),
         (merged, ("is a merge",), 3),
         (binary, ("can't be written as a patch", "binary", "out of the commit: git commit --amend"), 1),
         (attributes, ("can't be written as a patch", "out of the commit: git commit --amend"), 1),
@@ -187,6 +199,16 @@ def test_bad_input_is_named_and_nothing_is_written(
     assert_told(plain.export(), *words, code=code)
     assert plain.beside() == before
     assert plain.git("rev-parse", "HEAD") == head
+
+
+def test_the_command_after_an_amended_step_splits_it(plain: Export) -> None:
+    amended_with_a_change(plain)
+    told = plain.export()
+    command = re.search(r"git (reset --soft [0-9a-f]{12}); git commit", told.stderr)
+    assert command is not None, told.stderr
+    plain.git(*command[1].split())
+    plain.commit("Twelve")
+    assert "+S = 12\n" in plain.round_trip()["patches/up/0001-twelve.patch"].decode()
 
 
 def test_setup_verify_and_status_name_commits_and_the_command(plain: Export) -> None:

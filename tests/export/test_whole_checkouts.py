@@ -130,7 +130,7 @@ def test_what_is_refused_in_code_is_refused_there(whole: Checkout) -> None:
     whole.refused("`Patch: beta/x` fits no patch of its commit", code=1)
     whole.git("src/gamma", "checkout", "-q", "--orphan", "fresh")
     whole.git("src/gamma", "commit", "-qm", "All in one")
-    whole.refused("is between npu-rl's own steps", "before `Pin gamma at")
+    whole.refused("The step `Pin gamma at", "is missing", "All in one is in its place")
 
 
 def test_a_branch_beside_head_is_named(whole: Checkout) -> None:

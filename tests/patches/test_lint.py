@@ -162,3 +162,11 @@ def test_names_without_a_prefix_take_strip(tmp_path: Path) -> None:
     report = lint_patches(tmp_path / "x.patch")
     assert not report.ok and report.findings[0].fix.startswith("Give --strip, the number of leading folders")
     assert lint_patches(tmp_path / "x.patch", strip=0).ok
+
+
+def test_a_folder_of_patchsets_is_told_to_be_checked_one_by_one(tmp_path: Path) -> None:
+    for version in ("1.0", "1.1"):
+        folder_of(tmp_path / "up" / version, "0001-a.patch\n", "0001-a.patch")
+    (advice,) = (one for one in lint_patches(tmp_path / "up").findings if one.rule == "series")
+    assert "(1.0, 1.1)" in advice.fix and advice.fix.endswith(f"npu-rl patches lint {tmp_path}/up/1.1")
+    assert "beside a manifest needs" in advice.message

@@ -39,9 +39,10 @@ def test_a_missing_version_and_an_unknown_component(versions: Versions) -> None:
 def test_a_lock_that_is_missing_or_older_than_the_manifest(versions: Versions) -> None:
     text = versions.manifest.read_text()
     versions.manifest.write_text(text.replace("one component", "another title"))
-    assert_told(versions.port(), "m has changed since its lock was made", "npu-rl lock")
+    again = f"npu-rl lock --manifest {versions.manifest}\n"
+    assert_told(versions.port(), "m has changed since its lock was made", again)
     (versions.project / "m.lock.json").unlink()
-    assert_told(versions.port(), "This manifest has no lock")
+    assert_told(versions.port(), "This manifest has no lock", again)
 
 
 def test_a_patch_of_another_repository(versions: Versions) -> None:
@@ -130,6 +131,21 @@ def test_a_history_that_is_rewritten_meanwhile(versions: Versions, moves: bool) 
     assert "0005-conflict.patch: ported by hand" in stopped.stdout
     assert ok(versions.port("--skip", "--rewrite", rule)).stdout.count("hunk 1") == 3
     assert (versions.tree / "pkg/exact.py").read_text() == module("exact", first_2="x * 7", third_5="x * 2")
+
+
+def test_a_version_without_the_letter_of_its_tag(versions: Versions) -> None:
+    versions.upstream.tag("v1.4.0", at="v2")
+    told = versions.port("--to", "1.4.0", "-m", "m.yaml")
+    assert_told(told, "up has no version 1.4.0", "Did you mean v1.4.0?")
+
+
+def test_a_finished_port_in_the_folder(versions: Versions) -> None:
+    versions.keep("0001")
+    ok(versions.port())
+    told = versions.port("--to", "v1", "-m", "m.yaml")
+    assert_told(told, "has a finished port of up to v2", "keeps the new patchset", "--abort", code=2)
+    ok(versions.port("--abort"))
+    assert (versions.result / "series").read_text() == "0001-exact.patch\n"
 
 
 def test_another_port_in_the_folder(versions: Versions) -> None:

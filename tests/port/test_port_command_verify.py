@@ -119,6 +119,22 @@ def test_a_file_that_a_command_names_and_the_port_edits_is_named(versions: Versi
     assert "pkg/exact.py was edited by a patch of this port" in done.stdout
 
 
+def test_a_patch_ported_by_hand_edits_the_file_of_the_new_version(versions: Versions) -> None:
+    """The file of the old patch is gone; what the hand has changed instead was not named."""
+    command = "python -m py_compile $NPU_RL_TREE/pkg/{}.py"
+    verified_by(versions, {"0006-gone": command.format("gone")})
+    versions.port()
+    versions.edit("pkg/new_home.py", "x * 3", "x * 7")
+    ok(versions.port("--continue"))
+    done = versions.port("--verify", "--python", sys.executable)
+    assert "0006-gone.patch: unproven" in done.stdout and "edited by" not in done.stdout
+    path = versions.result / "0006-gone.patch"
+    path.write_text(path.read_text().replace(command.format("gone"), command.format("new_home")))
+    done = versions.port("--verify", "--python", sys.executable)
+    assert "0006-gone.patch: green" in done.stdout
+    assert "pkg/new_home.py was edited by a patch of this port" in done.stdout
+
+
 def test_a_file_that_git_ignores_is_not_of_the_ported_tree(versions: Versions) -> None:
     verified_by(versions, {"0007-new": "python check.py $NPU_RL_TREE"})
     ok(versions.port())

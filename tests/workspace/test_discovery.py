@@ -145,3 +145,20 @@ def test_a_link_in_place_of_the_hidden_folder_is_refused(
     with unchanged(tmp_path / "elsewhere"):
         for words in ([*COMMANDS[0]], ["status"], ["diff"], ["setup", "-m", str(stack.new)]):
             assert_told(stack.run(*words, "-w", paths.root), "is a symbolic link", code=3)
+
+
+def test_setup_makes_no_workspace_in_another(stack: Stack, paths: WorkspacePaths) -> None:
+    """After `cd code` and a commit, it wrote a second workspace into the code, as untracked files."""
+    for here in (paths.root, paths.code / "alpha"):
+        with unchanged(paths.root):
+            done = ask(stack, here, "setup", "-m", stack.home / "old.yaml")
+            words = (f"This folder is in the workspace {paths.root}", f"--workspace {paths.root}\n")
+            assert_told(done, *words, f"cd {paths.root.parent}\n", code=2)
+
+
+def test_setup_from_within_the_code_it_replaces(stack: Stack, paths: WorkspacePaths) -> None:
+    """`..` on the way led through the folder that setup moves away: it stopped in the middle."""
+    done = ask(stack, paths.code, "setup", "-m", stack.home / "new.yaml", "-w", "..")
+    assert done.returncode == 0, done.stderr
+    assert f"note: setup has replaced this folder; enter it again: cd {paths.code}\n" in done.stderr
+    assert ask(stack, paths.code, "verify").returncode == 0

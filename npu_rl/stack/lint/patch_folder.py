@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -63,17 +64,21 @@ def _patches_of_folder(folder: Path) -> tuple[list[PatchSource], list[LintFindin
             sources = _read_leniently(folder, findings)
     else:
         sources = _read_leniently(folder, findings)
-        findings.append(
-            LintFinding(
-                "series",
-                Severity.ADVICE,
-                SERIES,
-                0,
-                "the folder has no `series` file; the order of the names was taken",
-                fix="write one: a patch name per line, in the order to apply",
-            )
-        )
+        findings.append(_no_series(folder))
     return sources, [*findings, *_numbering([source.name for source in sources])]
+
+
+def _no_series(folder: Path) -> LintFinding:
+    message = (
+        "the folder has no `series` file, which one beside a manifest needs; the order of the names was taken"
+    )
+    others = sorted(path.parent.name for path in folder.glob(f"*/{SERIES}"))
+    if others:
+        command = f"npu-rl patches lint {shlex.quote(str(folder / others[-1]))}"
+        fix = f"check each patchset by itself ({', '.join(others)}): {command}"
+    else:
+        fix = "write one: a patch name per line, in the order to apply"
+    return LintFinding("series", Severity.ADVICE, SERIES, 0, message, fix=fix)
 
 
 def _read_leniently(folder: Path, findings: list[LintFinding]) -> list[PatchSource]:

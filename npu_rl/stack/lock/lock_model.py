@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -336,9 +337,10 @@ def read_text(path: Path) -> str:
             raise LockError("The lock file is too large", where=str(path), why="It is larger than 32 MiB.")
         return data.decode("utf-8")
     except FileNotFoundError as error:
-        raise LockError(
-            "This manifest has no lock", where=str(path), hint="Make one: npu-rl lock --manifest M"
-        ) from error
+        manifest = path.with_name(path.name.removesuffix(".lock.json") + ".yaml")
+        named = shlex.quote(str(manifest)) if manifest.is_file() else "M"
+        hint = f"Make one: npu-rl lock --manifest {named}"
+        raise LockError("This manifest has no lock", where=str(path), hint=hint) from error
     except (UnicodeDecodeError, OSError) as error:
         if isinstance(error, OSError) and error.errno in NO_FILE:
             raise LockError("The lock is not a regular file", where=str(path)) from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
 _NAME = re.compile(r"\d{4}-[a-z0-9-]+\.patch")
-_AGAIN = "Lock again, then port: npu-rl lock --manifest M"
 
 
 @dataclass(frozen=True)
@@ -53,11 +53,12 @@ class OldPatch:
 def check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
     """Raise UsageError, LockError or PatchError if a lock differs from a manifest and its patch files."""
     name = loaded.manifest.name
+    again = f"Lock again, then port: npu-rl lock --manifest {shlex.quote(str(loaded.path))}"
     if component not in lock.components or component not in loaded.manifest.components:
         known = ", ".join(loaded.manifest.components)
         raise UsageError(f"Unknown component of {name}: {component}", hint=f"Name one of these: {known}")
     if loaded.digest != lock.manifest_digest:
-        raise LockError(f"{name} has changed since its lock was made", where=str(loaded.path), hint=_AGAIN)
+        raise LockError(f"{name} has changed since its lock was made", where=str(loaded.path), hint=again)
     if not lock.components[component].patches:
         raise UsageError(f"{component} of {name} has no patches", where=str(loaded.path))
     for patch in lock.components[component].patches:
@@ -70,7 +71,7 @@ def check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
                 f"{patch.name} of {component} {what} after the lock was made",
                 where=str(_place(loaded, patch.file)),
                 why="The lock proves the patch as it was.",
-                hint=_AGAIN,
+                hint=again,
             )
 
 

@@ -104,14 +104,17 @@ class Port:
             "Put these files back, or move them away, then run the same command: git -C {tree} status",
         )
         headers = {patch.name: report.header(patch) for patch in state.patches if patch.status == PORTED}
-        edited = frozenset(
-            hunk.path for patch in state.patches if patch.status == PORTED for hunk in patch.hunks
-        )
         tests = VerifiedBy(
-            *(python, self.folder.tree, self.loaded.path.parent, edited),
+            *(python, self.folder.tree, self.loaded.path.parent, self._edited(state)),
             *(lambda: self._differing(state), self.context.notify),
         )
         return replace(report, proofs=tests.run(headers))
+
+    def _edited(self, state: PortState) -> frozenset[str]:
+        """Return the files that the port has changed in the new version: a patch ported by hand may change others."""
+        with self.folder.alone(), self._trees() as trees:
+            changed = trees.changed(state.tree, tree_of(trees, state.tip))
+            return frozenset(path for path, _, _ in changed)
 
     def _differing(self, state: PortState) -> list[str]:
         """Return the files that differ between the work tree and the ported tree, with those that git ignores."""
@@ -351,9 +354,11 @@ def _opened(folder: PortFolder, component: str) -> Iterator[PortState]:
 
 def _require_same(folder: PortFolder, state: PortState, component: str, to: str | None) -> None:
     if component != state.component or (to is not None and to not in (state.to, state.ref, state.id)):
+        remove = f"npu-rl patches port {state.component} --abort"
+        kind, first = "port", f"Finish that one, remove it ({remove}),"
+        if state.phase == FINISHED:
+            kind, first = "finished port", f"Remove it, which keeps the new patchset ({remove}),"
+        hint = f"{first} or choose another folder: --folder DIR"
         raise UsageError(
-            f"The folder has a port of {state.component} to {state.to}",
-            where=str(folder.root),
-            hint=f"Finish that one, remove it (npu-rl patches port {state.component} --abort), or choose another "
-            "folder: --folder DIR",
+            f"The folder has a {kind} of {state.component} to {state.to}", where=str(folder.root), hint=hint
         )

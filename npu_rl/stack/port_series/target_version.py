@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError, SourceError, UsageError
+from npu_rl.common.yaml_documents.suggest import nearest_names
 from npu_rl.stack.compose.git_trees import Trees, scratch_trees, taken_tree
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.objects import GITLINK, short
@@ -18,7 +19,7 @@ from npu_rl.stack.resolve.release import sources_of
 from npu_rl.stack.resolve.takes import held_paths
 from npu_rl.stack.resolve.upstream_repository import Context, Upstream
 from npu_rl.stack.sources.git_fetch import GitRequest
-from npu_rl.stack.sources.git_remote import ls_remote
+from npu_rl.stack.sources.git_remote import ls_remote, ls_tags
 from npu_rl.stack.store import Unit
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ def _full_name(context: Context, name: str, spec: Spec, to: str) -> str:
     """Return the full name of a tag or branch, from the first source that has it."""
     context.need_network(name)
     reasons: list[str] = []
+    tags: set[str] = set()
     for url in filter(None, (source.git for source in spec.sources)):
         names = [f"refs/tags/{to}", f"refs/heads/{to}"]
         try:
@@ -107,8 +109,12 @@ def _full_name(context: Context, name: str, spec: Spec, to: str) -> str:
         for ref in names:
             if ref in found:
                 return ref
+        with context.store.quarantine() as folder:
+            tags |= ls_tags(Git(folder), url, context.network, name).keys()
         reasons.append(f"{shown(url, context.network, name)} has no tag or branch {to}.")
     hint = "Name a tag or branch of the component, or a full commit id."
+    if near := nearest_names(to, tags, 2, cutoff=0.82):
+        hint = f"Did you mean {' or '.join(near)}? {hint}"
     if _ABBREVIATED.fullmatch(to):
         hint = "A commit id needs all its 40 digits: an abbreviated one can't be fetched."
     raise SourceError(f"{name} has no version {to}", where="--to", why="\n".join(reasons), hint=hint)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.objects import EMPTY_TREE
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.patch_names import slug_of_file, trailers
@@ -62,13 +61,13 @@ def steps_of(history: WorkspaceHistory, lock: Lock) -> list[PatchCommit]:
     for commit in history.commits:
         laid = _find(commit, pending)
         if laid is not None and laid.patch is None:
-            _check_unchanged(history.trees, commit, before, laid, laid_before[laid.commit.id])
+            _check_unchanged(history, commit, before, laid, laid_before[laid.commit.id])
             _check_next(commit, laid, pending)
         elif laid is not None:
             steps.append(PatchCommit(commit, before, laid, commit.message != laid.commit.message))
         else:
             _check_squashed(commit, history.commits)
-            _check_after_all(commit, pending)
+            _check_after_all(history, commit, before, pending)
             steps.append(PatchCommit(commit, before, None))
         if laid is not None:
             pending.remove(laid)
@@ -124,17 +123,19 @@ def _find(commit: HistoryCommit, pending: list[LaidStep]) -> LaidStep | None:
 
 
 def _check_unchanged(
-    trees: Trees, commit: HistoryCommit, before: str, laid: LaidStep, laid_before: str
+    history: WorkspaceHistory, commit: HistoryCommit, before: str, laid: LaidStep, laid_before: str
 ) -> None:
     """Raise WorkspaceError if the effect of a step has changed, not counting patches that now precede it."""
     if commit.id == laid.commit.id:
         return
-    if list(trees.changed(before, commit.tree)) != list(trees.changed(laid_before, laid.commit.tree)):
+    changed = history.trees.changed
+    if list(changed(before, commit.tree)) != list(changed(laid_before, laid.commit.tree)):
         raise WorkspaceError(
             f"The step `{laid.commit.subject}` was changed",
             where=str(commit),
             why="It is what upstream delivers; only patches can change it.",
-            hint="Make the change in a commit on top: git rebase -i, or go back with git reflog.",
+            hint=_undo_of_amend(history, commit, before, laid)
+            or "Make the change in a commit on top: git rebase -i, or go back with git reflog.",
         )
 
 
@@ -162,8 +163,17 @@ def _check_squashed(commit: HistoryCommit, commits: tuple[HistoryCommit, ...]) -
     )
 
 
-def _check_after_all(commit: HistoryCommit, pending: list[LaidStep]) -> None:
+def _check_after_all(
+    history: WorkspaceHistory, commit: HistoryCommit, before: str, pending: list[LaidStep]
+) -> None:
     step = next((step for step in pending if step.patch is None), None)
+    if step is not None and all(_find(one, [step]) is None for one in history.commits):
+        raise WorkspaceError(
+            f"The step `{step.commit.subject}` is missing",
+            where=f"{commit} is in its place",
+            why="It was amended, removed or squashed into another commit.",
+            hint=_undo_of_amend(history, commit, before, step) or _way_back(step),
+        )
     if step is not None:
         raise WorkspaceError(
             f"{commit} is between npu-rl's own steps",
@@ -174,11 +184,37 @@ def _check_after_all(commit: HistoryCommit, pending: list[LaidStep]) -> None:
         )
 
 
+def _undo_of_amend(
+    history: WorkspaceHistory, commit: HistoryCommit, before: str, step: LaidStep
+) -> str | None:
+    """Return how to split the last commit into a step and the change of a `git commit --amend`; None if it is not that.
+
+    The newest commit of a workspace is npu-rl's own.
+    """
+    laid = [one.id for one in history.laid]
+    above = [one.id for one in history.commits[:-1]]
+    if commit is not history.commits[-1] or laid != [*above, step.commit.id]:
+        return None
+    changed = history.trees.changed
+    if not {row[0] for row in changed(before, step.commit.tree)} <= {
+        row[0] for row in changed(before, commit.tree)
+    }:
+        return None
+    return (
+        "`git commit --amend` changed npu-rl's commit. Put it back, and commit on top: "
+        f"git reset --soft {step.commit.id[:12]}; git commit"
+    )
+
+
+def _way_back(step: LaidStep) -> str:
+    return f"Go back with git reflog, or rebase your commits on {step.commit.id[:12]} and what follows it."
+
+
 def _check_complete(root: str, pending: list[LaidStep]) -> None:
     missing = next((step for step in pending if step.patch is None), None)
     if missing is not None:
         raise WorkspaceError(
             f"The history of {root} lacks the step `{missing.commit.subject}`",
             why="It was rewritten: an own step was removed or squashed into another.",
-            hint=f"Go back with git reflog, or rebase your commits on {missing.commit.id[:12]} and what follows it.",
+            hint=_way_back(missing),
         )

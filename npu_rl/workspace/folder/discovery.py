@@ -81,8 +81,12 @@ def find_workspace(named: Path | None) -> WorkspacePaths | None:
 
 
 def named_folder(named: Path) -> Path:
-    """Return the absolute path of a folder on the command line. Raises UsageError for the home of an unknown user."""
-    return user_path(named, "--workspace").absolute()
+    """Return the absolute path of a folder on the command line, without `..`, for setup moves the folders on its way.
+
+    Raises UsageError for the home of an unknown user.
+    """
+    folder = user_path(named, "--workspace").absolute()
+    return Path(os.path.realpath(folder)) if ".." in folder.parts else folder
 
 
 def require_trust(paths: WorkspacePaths) -> None:
