@@ -140,4 +140,4 @@ class LintReport:
 
 def as_fixed(findings: list[LintFinding]) -> list[LintFinding]:
     """Return findings that `--fix` has dealt with."""
-    return [replace(found, fixed=True) for found in findings]
+    return [replace(found, fixed=bool(found.fix)) for found in findings]

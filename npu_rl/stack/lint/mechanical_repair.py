@@ -7,6 +7,7 @@ who edit a hunk by hand forget its header. No repair moves a line, so that line 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.stack.lint.lint_report import LintFinding
@@ -38,13 +39,19 @@ class Repair:
         if data.startswith(_BOM):
             data = data.removeprefix(_BOM)
             self._found("format", 1, "the patch begins with a UTF-8 byte-order mark")
-        data = self._with_line_feeds(data)
-        data = self._with_last_newline(data)
+        original = self._with_line_feeds(data)
+        data = self._with_last_newline(original)
         self._lines = data.split(b"\n")
         self._count = len(self._lines) - 1
         self._number = 0
+        self._is_cut_off = False
         self._repair_hunks()
         self.data = b"\n".join(self._lines)
+        if self._is_cut_off and data != original:  # the line may be half a line: a newline would hide that
+            self.data = self.data[:-1]
+            self.findings = [
+                replace(found, fix="") if found.rule == "final-newline" else found for found in self.findings
+            ]
 
     def _found(self, rule: str, line: int, message: str, severity: Severity = Severity.ERROR) -> None:
         self.findings.append(LintFinding(rule, severity, self._name, line, message, fix="--fix"))
@@ -103,7 +110,8 @@ class Repair:
             has_old = sum(tag in (b"", b" ", b"-") for tag in tags)
             has_new = sum(tag in (b"", b" ", b"+") for tag in tags)
             short = has_old < old or has_new < new
-            if not tags or (short and end == self._count) or not self._may_end(end):
+            self._is_cut_off = short and end == self._count
+            if not tags or self._is_cut_off or not self._may_end(end):
                 return end, shift  # cut off, or something else than a count is wrong: the parser explains it
         else:
             has_old, has_new = old, new
