@@ -45,7 +45,7 @@ def port(
             "--manifest",
             "-m",
             metavar="MANIFEST",
-            help=f"{MANIFEST_HELP}  [default: that of the port, else of the workspace around or in this folder]",
+            help=MANIFEST_HELP,
             autocompletion=manifest_names,
         ),
     ] = None,

@@ -111,7 +111,8 @@ def test_an_option_has_one_description() -> None:
     # --recipe is an older spelling's flag, too; --to, --verify and --python of `patches port` are about a version,
     # and so is --python of `bundle create`;
     # --format is one of checkpoints, and of lists of packages; --step is of a checkpoint, and of samples;
-    # --against is a manifest of patches, and a run of a report; --wheels and FILE are of a host, and of a bundle.
+    # --against is a manifest of patches, and a run of a report; --wheels and FILE are of a host, and of a bundle;
+    # --workspace is by default one around the current folder, but for `setup`, which would make it there.
     allowed = {
         "--against",
         "--dry-run",
@@ -123,6 +124,8 @@ def test_an_option_has_one_description() -> None:
         "--to",
         "--verify",
         "--wheels",
+        "--workspace",
+        "-w",
         "file",
         "--python",
     }

@@ -358,7 +358,7 @@ def a_linted_patch(stage: Stage, m: Mutator) -> None:
     (folder / "x.patch").write_bytes(m.bytes(patch) if m.random.random() < 0.7 else patch)
     if m.random.random() < 0.5:
         m.write(folder / ".git", m.bytes(b"gitdir: ../repository\n"), 0.2)
-    examine(m.bytes(python), m.bytes(python))  # as the process of `report` does
+    examine(m.bytes(python), m.bytes(python), "pkg/a.py")  # as the process of `report` does
     report = lint_patches(folder / "x.patch", fix=True, against=AgainstFolder(folder))
     for found in report.findings:
         found.text()
