@@ -109,6 +109,8 @@ def port(
             report = made.run(component, to, history=not no_history)
     if verify and python is not None and report.is_finished:
         report = made.verified(report, python)
+    elif verify:
+        tell("note: no test has run: --verify runs them when no patch is left to port")
     print_report(report.to_json(), report.text(), as_json=json)
     made.shown()
     if not report.ok:

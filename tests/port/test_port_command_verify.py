@@ -63,6 +63,12 @@ def test_green(versions: Versions) -> None:
     assert versions.contents(versions.project) == before
 
 
+def test_no_test_runs_at_a_stop_and_it_is_told(versions: Versions) -> None:
+    versions.keep("0005")
+    stopped = versions.port("--verify", "--python", sys.executable)
+    assert stopped.returncode == 1 and "note: no test has run" in stopped.stderr
+
+
 def test_unproven(versions: Versions) -> None:
     """A failure, a missing test, a patch without a test, and a skip; each is told when it is known."""
     verified_by(
