@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -337,6 +336,8 @@ def read_text(path: Path) -> str:
             raise LockError("The lock file is too large", where=str(path), why="It is larger than 32 MiB.")
         return data.decode("utf-8")
     except FileNotFoundError as error:
+        import shlex
+
         manifest = path.with_name(path.name.removesuffix(".lock.json") + ".yaml")
         named = shlex.quote(str(manifest)) if manifest.is_file() else "M"
         hint = f"Make one: npu-rl lock --manifest {named}"

@@ -154,6 +154,7 @@ class ExportPlanner:
             )
 
     def _is_as_exported(self, path: Path) -> bool:
+        """Return whether a file is as an export, which may have been killed, has written it."""
         data = read_if_file(path, LARGEST)
         return data is not None and self._is_exported(path, data)
 
@@ -345,16 +346,12 @@ class ExportPlanner:
         names = [component, *([bundled.replace("/", "-")] if bundled else [])]
         for name in (*names, *(f"{component}-{number}" for number in range(2, 1000))):
             place = self._folder / "patches" / name
-            if place.resolve() not in self._taken and all(self._is_free(path) for path in _files_in(place)):
+            if place.resolve() not in self._taken and all(map(self._is_as_exported, _files_in(place))):
                 self._taken.add(place.resolve())
                 return f"./patches/{name}"
         raise PatchError(
             f"No folder for the patches of {component} is free", where=str(self._folder / "patches")
         )
-
-    def _is_free(self, path: Path) -> bool:
-        """Return whether a file was left by an export that was killed."""
-        return self._is_as_exported(path)
 
 
 def _changed_by_hand(path: Path, why: str) -> PatchError:
