@@ -16,7 +16,7 @@ import pytest
 from npu_rl.common.errors import HostError
 from npu_rl.common.printable import printable
 from npu_rl.stack.git import command, command_log
-from npu_rl.stack.git.command import Git, ObjectReader, commit_subjects, git_version, init_bare, require_git
+from npu_rl.stack.git.command import Git, ObjectReader, git_version, init_bare, require_git
 from npu_rl.stack.git.environment import Credentials, local_environment, network_environment
 from npu_rl.stack.git.messages import GitError, GitStopped, MessageStream, redact
 from tests.support import HOSTILE_ATTRIBUTES, File, Repo, clean_env, hostile_user, run_cli
@@ -546,18 +546,3 @@ def test_objects_can_be_borrowed_from_a_folder_of_any_name(name: str, upstream: 
     init_bare(tmp_path / "mine")
     here = Git(tmp_path / "mine", alternates=(tmp_path / "none", lender.path / "objects"))
     assert here.text("cat-file", "-t", upstream.tree()) == "tree"
-
-
-def test_subjects(upstream: Repo) -> None:
-    first = upstream.commit({"a": "1"}, "Größe: first line\n\nbody")
-    second = upstream.commit({"a": "2"}, "second")
-    assert commit_subjects(Git(upstream.path), [second, first]) == ["second", "Größe: first line"]
-    assert commit_subjects(Git(upstream.path), []) == []
-
-
-@pytest.mark.parametrize("name", ["GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_DIR"])
-def test_subjects_in_a_hook(upstream: Repo, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """git sets these for hooks of another repository."""
-    head = upstream.commit({"a": "1"}, "a subject")
-    monkeypatch.setenv(name, "/nowhere")
-    assert commit_subjects(Git(upstream.path), [head]) == ["a subject"]

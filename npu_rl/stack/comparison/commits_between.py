@@ -15,7 +15,8 @@ from functools import partial
 from npu_rl.common.errors import SourceError
 from npu_rl.stack.comparison.compared_stack import ComparedComponent, ComparedStack
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.git.command import Git, commit_subjects
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.commits import commit_subjects
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import Entry, commit_tree_id
 from npu_rl.stack.resolve.upstream_repository import Context, fetch_from_sources

@@ -19,8 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO
 
 from npu_rl.common.errors import HostError
 from npu_rl.stack.git import command_log
@@ -298,28 +297,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
             return
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(timeout=_GRACE)
-
-
-def commit_subjects(repository: Git, ids: Sequence[str]) -> list[str]:
-    """Return the first lines of commit messages, by GitPython's object model over `ObjectReader`.
-
-    GitPython's own database would run git in the user's environment, and its Repo looks for objects where
-    GIT_OBJECT_DIRECTORY and GIT_COMMON_DIR point, as in a hook.
-    """
-    import io
-
-    os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
-    from git.objects import Commit
-    from gitdb.base import OStream  # type: ignore[import-untyped]
-
-    with ObjectReader(repository) as reader:
-
-        def stream(binsha: bytes) -> OStream:
-            kind, data = reader.read(binsha.hex())
-            return OStream(binsha, kind.encode(), len(data), io.BytesIO(data))
-
-        repo: Any = SimpleNamespace(odb=SimpleNamespace(stream=stream))
-        return [str(Commit(repo, bytes.fromhex(oid)).summary) for oid in ids]
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 from npu_rl.common.errors import DriftError, LockError
 from npu_rl.common.printable import counted
-from npu_rl.stack.git.command import Git, commit_subjects
+from npu_rl.stack.git.command import Git
+from npu_rl.stack.git.commits import commit_subjects
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import EMPTY_TREE, format_commit, short
 
