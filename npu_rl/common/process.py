@@ -82,6 +82,37 @@ def _started(
         ) from error
 
 
+def start_mark(pid: int) -> str | None:
+    """Return when a process was started, as text that no other process with its id has; None if it has ended.
+
+    On Linux this is the boot and the clock tick since then, which no change of the clock moves. Unlike a process's
+    environment, which reads empty for a moment after `exec`, it is there from the first instruction on. A zombie has
+    ended.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return _start_time(pid)
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2].split()
+    except OSError:
+        return None
+    return (
+        None if fields[0] in (b"Z", b"X") else f"{boot} {int(fields[19])}"
+    )  # 22 in proc(5), from "(comm) " on
+
+
+def _start_time(pid: int) -> str | None:
+    """Return what psutil knows of a process's start, where there is no /proc; None if the process has ended."""
+    from psutil import STATUS_ZOMBIE, NoSuchProcess, Process
+
+    try:
+        process = Process(pid)
+        return None if process.status() == STATUS_ZOMBIE else repr(process.create_time())
+    except NoSuchProcess:
+        return None
+
+
 def processes_of(run_id: str) -> list[int]:
     """Return this user's other live processes of a run; a bare id, without a mark's end, finds those of copies, too."""
     from psutil import process_iter

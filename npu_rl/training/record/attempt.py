@@ -17,6 +17,7 @@ from npu_rl.common.bounded import NO_FILE, read_json
 from npu_rl.common.disk import disk_errors, private, write_atomically
 from npu_rl.common.errors import NpuRlError, error_texts
 from npu_rl.common.masking import Secrets, masked_text
+from npu_rl.common.process import start_mark
 from npu_rl.training.monitor.metrics import read_metrics
 from npu_rl.training.record.record_masking import mask_files
 
@@ -59,6 +60,17 @@ class Attempt:
             return None
 
     @property
+    def live_driver(self) -> int | None:
+        """The driver's process id if that process is alive on this host; None otherwise, also if another has its id."""
+        pid = self.driver
+        if pid is None or pid <= 0:
+            return None
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            started = read_json(self.folder / _DRIVER)["started"]
+            return pid if started is not None and started == start_mark(pid) else None
+        return None
+
+    @property
     def launcher(self) -> int | None:
         """The process id of the npu-rl that started the attempt; None if it was not recorded."""
         try:
@@ -66,9 +78,17 @@ class Attempt:
         except (OSError, ValueError, KeyError, TypeError, OverflowError):
             return None
 
+    @property
+    def mark(self) -> str | None:
+        """The mark that the attempt's processes inherit; None if it was not recorded."""
+        try:
+            return str(read_json(self.folder / "command.json")["mark"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
     def record_driver(self, pid: int) -> None:
-        """Record the driver's process id."""
-        write_json(self.folder / _DRIVER, {"pid": pid})
+        """Record the driver's process id and start, which identify it."""
+        write_json(self.folder / _DRIVER, {"pid": pid, "started": start_mark(pid)})
 
     @property
     def workers(self) -> Path:

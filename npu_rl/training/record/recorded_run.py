@@ -278,7 +278,8 @@ def recorded_run(
     marked = marked_processes() if processes is None else processes
     missing: list[str] = []
     with removal_noticed(record.folder):
-        alive = tuple(sorted({pid for mark in record.marks for pid in marked.get(mark, ())}))
+        found = {pid for mark in record.marks for pid in marked.get(mark, ())}
+        alive = tuple(sorted(found.union(record.live_drivers())))
         attempts = tuple(recorded_attempt(attempt, missing) for attempt in record.attempts)
         text = _recipe_text(record.folder, bool(attempts), missing)
     return RecordedRun(

@@ -75,7 +75,17 @@ class RunRecord:
 
     def processes(self) -> list[int]:
         """Return the run's processes on this host."""
-        return sorted({pid for mark in self.marks for pid in processes_of(mark)})
+        found = {pid for mark in self.marks for pid in processes_of(mark)}
+        return sorted(found.union(self.live_drivers()))
+
+    def live_drivers(self) -> list[int]:
+        """Return the drivers on this host by their recorded pids and starts; those of a copied record aren't its own.
+
+        A driver's mark can't be read for a moment after its start.
+        """
+        marks = self.marks
+        begun = (attempt for attempt in self.attempts if attempt.outcome is None and attempt.mark in marks)
+        return [pid for attempt in begun if (pid := attempt.live_driver) is not None]
 
     @property
     def tensorboard(self) -> Path:
