@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.common.disk import disk_errors, remove_tree, write_atomically
+from npu_rl.common.disk import LockUse, disk_errors, remove_tree, write_atomically
 from npu_rl.common.errors import HostError
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.store import DAY, Store, Unit, default_root, pack_loose, unit_key
-from npu_rl.stack.store_folder import MARK
+from npu_rl.stack.store_folder import LOCK, MARK
 from tests.support import ROOT, assert_told, clean_env, ok, run_cli, run_program, unprivileged
 
 KEY = unit_key("test", ["a"])
@@ -448,8 +448,8 @@ def test_another_users_store_is_refused_unless_listed(store: Store, tmp_path: Pa
     os.chown(store.root, 65534, 65534)
     (store.temporary / Q_OLD).mkdir()
     done = run_cli(["store", "gc"], env)
-    assert_told(done, "The store belongs to another user", code=3)
-    line = f'safe_stores: ["{store.root}"]'
+    assert_told(done, f"The store {store.root} belongs to another user", code=3)
+    line = f'safe_folders: ["{store.root}"]'
     assert line in done.stderr
     assert left(store) == [Q_OLD]
     config.write_text(line)
@@ -509,6 +509,27 @@ def test_gc_refuses_while_another_process_uses_the_store(
     process.wait()
     assert store.gc(days=0)[0] == [unit]
     assert left(store) == []
+
+
+def test_every_thread_waits_while_another_process_has_the_store_alone(tmp_path: Path) -> None:
+    """The second thread of a delivery went on while the first waited, and `gc` removed its units."""
+    lock = tmp_path / LOCK
+    holding = (
+        f"import fcntl, time; f = open({str(lock)!r}, 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(flush=True)"
+    )
+    words = [sys.executable, "-c", f"{holding}; time.sleep(60)"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None and other.stdout.readline()
+        use = LockUse(lock)
+        threads = [threading.Thread(target=use.begin) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+            thread.join(0.2)
+        assert [thread.is_alive() for thread in threads] == [True] * 3
+        other.kill()
+    for thread in threads:
+        thread.join(10)
+    assert use.begun and not any(thread.is_alive() for thread in threads)
 
 
 def test_the_command(store: Store, tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ def setup(
     from contextlib import ExitStack
 
     from npu_rl.stack.lock import lock_model
-    from npu_rl.workspace.folder.discovery import require_trust
+    from npu_rl.workspace.folder.discovery import require_own_workspace
     from npu_rl.workspace.folder.lock_summary import manifest_changed, setup_json
     from npu_rl.workspace.folder.up_to_date import Outcome, untouched
 
@@ -134,7 +134,7 @@ def setup(
         else:
             paths = _paths_to_set_up(workspace)
             if workspace is None:
-                require_trust(paths)
+                require_own_workspace(paths)
         path = manifest_file(manifest, opened)
         if install:
             asked, packages = planned_installation(
@@ -198,7 +198,7 @@ def setup(
 
 def _paths_to_set_up(workspace: Path | None) -> WorkspacePaths:
     """Return the named workspace, else ./npu-rl-workspace, unless that would be in another one, such as in its code."""
-    from npu_rl.common.errors import UsageError, WorkspaceError
+    from npu_rl.common.errors import HostError, UsageError
     from npu_rl.workspace.folder.discovery import find_workspace, named_folder
     from npu_rl.workspace.folder.workspace_paths import DEFAULT_NAME, WorkspacePaths
 
@@ -207,7 +207,7 @@ def _paths_to_set_up(workspace: Path | None) -> WorkspacePaths:
     here = named_folder(Path(DEFAULT_NAME))
     try:
         found = find_workspace(None)
-    except WorkspaceError:  # one of another user, which is not ours to protect
+    except HostError:  # one of another user, which is not ours to protect
         found = None
     if found is not None and found.root != here:
         raise UsageError(

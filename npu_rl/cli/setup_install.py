@@ -35,12 +35,15 @@ def planned_installation(
 ) -> tuple[InstallRequest, InstallPlan]:
     """Return the planned installation. An installation that can't work raises here, before anything is fetched."""
     from npu_rl.common.errors import UsageError
+    from npu_rl.common.folder_owner import require_own
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.installation.install import finish_interrupted, plan, requested
 
     if python is not None and venv is not None:
         raise UsageError("--python and --venv name different environments", hint="Give one of them.")
-    venv = None if venv is None else user_path(venv, "--venv").absolute()
+    if venv is not None:
+        venv = user_path(venv, "--venv").absolute()
+        require_own("environment", venv)
     request = requested(
         manifest,
         "" if venv is not None else _interpreter(python, paths),

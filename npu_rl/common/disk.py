@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -364,16 +365,18 @@ class LockUse:
 
     def __init__(self, lock_file: Path) -> None:
         self.begun = False
+        self._beginning = threading.Lock()
         self._handle: int | None = None
         with contextlib.suppress(OSError):  # a read-only folder can be used, and no process can clear it
             self._handle = os.open(lock_file, os.O_RDWR | os.O_CREAT, 0o666)
 
     def begin(self) -> None:
         """Use the folder together with other processes until this one ends; wait while another uses it exclusively."""
-        if not self.begun and self._handle is not None:
-            self.begun = True
-            with contextlib.suppress(OSError):  # a file system without locks
-                fcntl.flock(self._handle, fcntl.LOCK_SH)
+        with self._beginning:  # another thread waits here until this one has the lock
+            if not self.begun and self._handle is not None:
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(self._handle, fcntl.LOCK_SH)
+                self.begun = True
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[bool]:

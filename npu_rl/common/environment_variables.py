@@ -54,7 +54,7 @@ CONFIG = Variable(
     "NPU_RL_CONFIG",
     YOU,
     "`npu-rl/config.yaml` in the user's configuration folder (Linux: `~/.config`)",
-    "The configuration file, with `rewrite`, `safe_workspaces` and `safe_stores`.",
+    "The configuration file, with `rewrite` and `safe_folders`.",
     _SHELL,
 )
 REWRITE = Variable(

@@ -14,8 +14,8 @@ from npu_rl.common.user_path import user_path
 
 _MAXIMUM_SIZE = 1 << 20  # bytes
 _SHAPE = (
-    "It may have three keys: `rewrite`, a mapping FROM: TO of URL prefixes, and `safe_workspaces` and `safe_stores`, "
-    'lists of absolute paths, or "*".'
+    "It may have two keys: `rewrite`, a mapping FROM: TO of URL prefixes, and `safe_folders`, a list of absolute "
+    'paths, or "*".'
 )
 
 
@@ -24,8 +24,7 @@ class Configuration:
     """The user's settings: URL rewrites (FROM, TO), and trusted folders of other users ("*" for any)."""
 
     rewrite: tuple[tuple[str, str], ...] = ()
-    safe_workspaces: tuple[str, ...] = ()
-    safe_stores: tuple[str, ...] = ()
+    safe_folders: tuple[str, ...] = ()
 
 
 def config_path() -> Path:
@@ -44,7 +43,7 @@ def read_configuration() -> Configuration:
     if not path.is_file():
         return Configuration()
     data = _parsed(path)
-    unknown = sorted(str(key) for key in data if key not in ("rewrite", "safe_workspaces", "safe_stores"))
+    unknown = sorted(str(key) for key in data if key not in ("rewrite", "safe_folders"))
     if unknown:
         raise _error(path, "is not valid", f"Unknown keys: {', '.join(unknown)}", _SHAPE)
     rewrite = data.get("rewrite") or {}
@@ -52,15 +51,14 @@ def read_configuration() -> Configuration:
         isinstance(text, str) and text for pair in rewrite.items() for text in pair
     ):
         raise _error(path, "is not valid", "rewrite must be a mapping of text to text.", _SHAPE)
-    workspaces, stores = (_folders(path, data, key) for key in ("safe_workspaces", "safe_stores"))
-    return Configuration(tuple(rewrite.items()), workspaces, stores)
+    return Configuration(tuple(rewrite.items()), _safe_folders(path, data))
 
 
-def _folders(path: Path, data: dict[Any, Any], key: str) -> tuple[str, ...]:
-    given = data.get(key) or []
+def _safe_folders(path: Path, data: dict[Any, Any]) -> tuple[str, ...]:
+    given = data.get("safe_folders") or []
     folders = [given] if given == "*" else given
     if not isinstance(folders, list) or not all(_is_absolute_path(entry) for entry in folders):
-        raise _error(path, "is not valid", f"{key} must be a list of absolute paths.", _SHAPE)
+        raise _error(path, "is not valid", "safe_folders must be a list of absolute paths.", _SHAPE)
     return tuple(folders)
 
 

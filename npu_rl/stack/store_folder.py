@@ -17,6 +17,7 @@ from pathlib import Path
 
 from npu_rl.common.environment_variables import STORE
 from npu_rl.common.errors import HostError
+from npu_rl.common.folder_owner import require_own
 
 MARK = "npu-rl-store.json"
 LOCK = "in-use.lock"
@@ -52,38 +53,18 @@ def make_store_folder(root: Path) -> None:
     """Create the folder of a store, or verify that it is one.
 
     Raises:
-        HostError: If it has other files, or links among its own places, or is another user's and `safe_stores` does
+        HostError: If it has other files, or links among its own places, or is another user's and `safe_folders` does
             not list it. Nothing has changed then.
         OSError: For errors of the disk.
     """
-    try:
-        _require_trust(root, root.stat())
-    except FileNotFoundError:
-        root.mkdir(parents=True, exist_ok=True)
+    require_own("store", root, hint=f"Choose another folder by {STORE.name}.")
+    root.mkdir(parents=True, exist_ok=True)
     for name in (MARK, LOCK, *FOLDERS):
         _require_own_kind(root / name, folder=name in FOLDERS)
     if not os.path.lexists(root / MARK):
         _mark(root)
     for name in FOLDERS:
         (root / name).mkdir(exist_ok=True)
-
-
-def _require_trust(root: Path, status: os.stat_result) -> None:
-    if status.st_uid == os.geteuid() or not stat.S_ISDIR(status.st_mode):
-        return
-    from npu_rl.common.user_settings import config_path, read_configuration
-
-    safe = read_configuration().safe_stores
-    real = os.path.realpath(root)
-    if "*" in safe or real in map(os.path.realpath, safe):
-        return
-    raise HostError(
-        "The store belongs to another user",
-        where=real,
-        why=f"Its owner is the user with the id {status.st_uid}, and this command runs as {os.geteuid()}.",
-        hint=f"Choose another folder by {STORE.name}. If you trust its owner, add this line to {config_path()}:\n"
-        f"safe_stores: {json.dumps([*safe, real], ensure_ascii=False)}",
-    )
 
 
 def _require_own_kind(path: Path, *, folder: bool) -> None:

@@ -56,7 +56,7 @@ def test_a_workspace_of_another_user_is_not_taken(
             f"The workspace {paths.root} belongs to another user",
             f"(uid {NOBODY})",
             f"--workspace {paths.root}\n",
-            f'safe_workspaces: ["{paths.root}"]',
+            f'safe_folders: ["{paths.root}"]',
             code=3,
         )
 
@@ -66,10 +66,10 @@ def test_the_ways_out_that_the_error_names(stack: Stack, paths: WorkspacePaths, 
     line = ask(stack, below, "status").stderr.splitlines()[-1].strip()
     assert ask(stack, below, "status", config=line).returncode == 0
     assert ask(stack, below, "status", "--workspace", paths.root).returncode == 0
-    assert ask(stack, below, "status", config="safe_workspaces: '*'").returncode == 0
-    assert ask(stack, below, "status", config="safe_workspaces: ['*']").returncode == 0
-    other = ask(stack, below, "status", config="safe_workspaces: [/elsewhere]")
-    assert_told(other, f'safe_workspaces: ["/elsewhere", "{paths.root}"]', code=3)
+    assert ask(stack, below, "status", config="safe_folders: '*'").returncode == 0
+    assert ask(stack, below, "status", config="safe_folders: ['*']").returncode == 0
+    other = ask(stack, below, "status", config="safe_folders: [/elsewhere]")
+    assert_told(other, f'safe_folders: ["/elsewhere", "{paths.root}"]', code=3)
 
 
 @AS_ROOT
@@ -78,8 +78,8 @@ def test_the_configuration_may_name_it_through_a_link(
 ) -> None:
     link = paths.root.parent / "link"
     link.symlink_to(paths.root)
-    assert ask(stack, below, "status", config=f"safe_workspaces: [{link}]").returncode == 0
-    assert ask(stack, link / "my", "status", config=f"safe_workspaces: [{paths.root}]").returncode == 0
+    assert ask(stack, below, "status", config=f"safe_folders: [{link}]").returncode == 0
+    assert ask(stack, link / "my", "status", config=f"safe_folders: [{paths.root}]").returncode == 0
 
 
 @AS_ROOT
@@ -129,11 +129,11 @@ def test_ones_own_is_found_above_and_below(stack: Stack, paths: WorkspacePaths, 
 
 
 @pytest.mark.parametrize(
-    "config", ["safe_workspaces: 3", "safe_workspaces: [relative]", "safe_workspaces: [1]", "safe: []"]
+    "config", ["safe_folders: 3", "safe_folders: [relative]", "safe_folders: [1]", "safe: []"]
 )
 def test_a_configuration_that_is_wrong_is_told(stack: Stack, tmp_path: Path, config: str) -> None:
     done = ask(stack, tmp_path, "setup", "-m", stack.old, "-w", tmp_path / "w", config=config)
-    assert_told(done, "The configuration file is not valid", "safe_workspaces", code=2)
+    assert_told(done, "The configuration file is not valid", "safe_folders", code=2)
 
 
 def test_a_link_in_place_of_the_hidden_folder_is_refused(

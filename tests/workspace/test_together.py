@@ -75,6 +75,19 @@ def test_two_workspaces_from_one_store(stack: Stack, tmp_path: Path) -> None:
         assert leftovers(store) == []
 
 
+def test_gc_beside_setups(stack: Stack, tmp_path: Path) -> None:
+    store = {"NPU_RL_STORE": str(tmp_path / "store")}
+    for attempt in range(3):
+        setups = [
+            stack.start("setup", "-m", stack.old, "-w", tmp_path / f"w{attempt}.{n}", **store)
+            for n in range(2)
+        ]
+        while any(process.poll() is None for process in setups):
+            done = stack.run("store", "gc", "--days", "0", env=store)
+            assert done.returncode == 0 or "is using the store" in done.stderr, done.stderr
+        all_well(setups)
+
+
 def test_a_workspace_that_is_held_is_waited_for(stack: Stack, paths: WorkspacePaths, tmp_path: Path) -> None:
     with FileLock(str(paths.hidden / "busy.lock")):
         process = stack.start(

@@ -27,7 +27,8 @@ def open_workspace(
         manifest: The manifest to set up where there is no workspace, if the command knows it.
 
     Raises:
-        WorkspaceError: If there is none, if it is another user's, or if its setup was interrupted.
+        WorkspaceError: If there is none, or if its setup was interrupted.
+        HostError: If it is another user's.
     """
     paths = open_workspace_if_any(named, notify)
     if paths is None:
@@ -57,8 +58,8 @@ def find_workspace(named: Path | None) -> WorkspacePaths | None:
     None if none is named and none is found.
 
     Raises:
-        WorkspaceError: If the named folder is not a workspace, or if the found one is another user's and
-            `safe_workspaces` does not list it.
+        WorkspaceError: If the named folder is not a workspace.
+        HostError: If the found one is another user's and `safe_folders` does not list it.
     """
     if named is not None:
         paths = WorkspacePaths(named_folder(named))
@@ -75,7 +76,7 @@ def find_workspace(named: Path | None) -> WorkspacePaths | None:
         paths = WorkspacePaths(folder)
         # One whose `.npu-rl` this user can't access is skipped.
         if os.access(paths.hidden, os.X_OK) and _is_workspace(paths):
-            require_trust(paths)
+            require_own_workspace(paths)
             return paths
     return None
 
@@ -89,27 +90,12 @@ def named_folder(named: Path) -> Path:
     return Path(os.path.realpath(folder)) if ".." in folder.parts else folder
 
 
-def require_trust(paths: WorkspacePaths) -> None:
-    """Raise WorkspaceError for a workspace of another user that `safe_workspaces` does not list."""
-    owner = _foreign_owner(paths)
-    if owner is None:
-        return
-    import json
+def require_own_workspace(paths: WorkspacePaths) -> None:
+    """Raise HostError for a workspace of another user that was not named and that `safe_folders` does not list."""
+    from npu_rl.common.folder_owner import require_own
 
-    from npu_rl.common.user_settings import config_path, read_configuration
-
-    safe = read_configuration().safe_workspaces
-    root = os.path.realpath(paths.root)
-    if "*" in safe or root in map(os.path.realpath, safe):
-        return
-    line = json.dumps([*safe, root], ensure_ascii=False)
-    raise WorkspaceError(
-        f"The workspace {root} belongs to another user",
-        why=f"Its owner is {_user_name(owner)}, and this command runs as {_user_name(os.geteuid())}. Without "
-        "--workspace, npu-rl uses only your own workspaces: another user could have put this one into a shared folder.",
-        hint=f"If you trust it, pass it: --workspace {shlex.quote(root)}\n"
-        f"or add this line to {config_path()}:\nsafe_workspaces: {line}",
-    )
+    hint = f"Pass it, if you trust it: --workspace {shlex.quote(os.path.realpath(paths.root))}"
+    require_own("workspace", paths.root, paths.hidden, hint=hint)
 
 
 def _is_workspace(paths: WorkspacePaths) -> bool:
@@ -117,28 +103,3 @@ def _is_workspace(paths: WorkspacePaths) -> bool:
     if found and paths.hidden.is_symlink():
         raise LinkOnTheWay(paths.hidden)
     return found
-
-
-def _foreign_owner(paths: WorkspacePaths) -> int | None:
-    """Return the workspace's owner, unless it is this user (or, under sudo, the calling user)."""
-    ours = {os.geteuid()}
-    caller = os.environ.get("SUDO_UID", "")
-    if os.geteuid() == 0 and caller.isascii() and caller.isdigit():
-        ours.add(int(caller))
-    for path in (paths.root, paths.hidden):
-        try:
-            owner = path.stat().st_uid
-        except FileNotFoundError:
-            continue
-        if owner not in ours:
-            return owner
-    return None
-
-
-def _user_name(number: int) -> str:
-    import pwd
-
-    try:
-        return f"{pwd.getpwuid(number).pw_name} (uid {number})"
-    except KeyError:
-        return f"uid {number}"
