@@ -42,7 +42,6 @@ MAY_CHANGE = {
 # Modules that have `disk` remove something.
 MAY_REMOVE = {
     "stack/compose/apply_patch.py": "its index, in a quarantine",
-    "common/yaml_documents/reading_cache.py": "files with names of its own form, in its own cache",
     "data/data_check/mindspeed_rl_files.py": "the work folder beside its output, whose name it gives",
     "data/datasets/prepare_dataset.py": "the Parquet files that it has just written and converted",
     "data/datasets/staged_folder.py": "its own staging folders",

@@ -54,6 +54,41 @@ def test_aliases_are_copied_out() -> None:
     assert data["a"] is not data["c"]
 
 
+@pytest.mark.parametrize(
+    ("raw", "line"),
+    [
+        (b"a: &x {b: 1}\nc:\n  d: 2\n  <<: *x\n", 4),
+        (b"a: 1\nb:\n  c: 1\n  c: 2\n", 4),
+        (b"a: 1\nb: [*x]\n", 2),
+        (b"a: &x 1\nb: 2\n*x : 3\n", 3),
+        (b"a: &x 1\n\nb: &x 2\n", 3),
+        (b"a:\n  b: &x\n    - *x\n", 2),
+        (b"a: 1\nb: !!int 2\n", 2),
+        (b"a: 1\n? [b]\n: 2\n", 2),
+        (b"a: 1\n: 2\n", 2),
+        (b"a: 1\n---\nb: 2\n", 2),
+        (b'a: 1\nb: "\\x01"\n', 2),
+        (b"a: 1\nb: [1\nc: 2\n", 3),
+    ],
+    ids=[
+        "merge",
+        "twice",
+        "alias",
+        "alias as key",
+        "anchor",
+        "cycle",
+        "tag",
+        "key",
+        "empty",
+        "two",
+        "control",
+        "[",
+    ],
+)
+def test_a_refusal_names_the_line(raw: bytes, line: int) -> None:
+    assert f"m.yaml:{line}\n" in refused(raw)
+
+
 def test_a_byte_order_mark_is_dropped() -> None:
     assert read_yaml(b"\xef\xbb\xbfa: b\n", "m", MANIFEST).data == {"a": "b"}
 

@@ -64,9 +64,11 @@ READERS = {
     "stack/compose/runtime_tree.py": R("the runtime's modules", OWN, "", PACKAGED),
     "common/yaml_documents/extends_chain.py": R("a manifest or recipe", STRANGER, "a_manifest"),
     "common/yaml_documents/file_digests.py": R("a manifest or recipe", STRANGER, "a_manifest"),
-    "common/yaml_documents/reading_cache.py": R("parsed texts of bundled recipes", OWN),
     "common/yaml_documents/yaml_reader.py": R(
-        "YAML", STRANGER, "a_manifest", "takes events, whose number and depth it bounds"
+        "YAML",
+        STRANGER,
+        "a_manifest",
+        "bounds the depth of its nodes while they are composed, then their number",
     ),
     "common/user_settings.py": R("config.yaml", USER, "a_configuration"),
     "data/data_check/mindspeed_rl_files.py": R("an index of tokens", STRANGER, "packed_files"),

@@ -19,15 +19,12 @@ class DocumentKind:
         bundled: Returns the bundled files by name.
         error: Raised for a file that can't be read.
         invalid: Raised for invalid content, with all errors.
-        kept: Whether the parsed text of bundled files is kept for the next command. Proofs rest on manifests, so
-            their text is not.
     """
 
     noun: str
     bundled: Callable[[], Mapping[str, Path]]
     error: type[NpuRlError]
     invalid: type[Invalid]
-    kept: bool = False
 
     @property
     def folder(self) -> str:

@@ -14,7 +14,7 @@ from npu_rl.common.yaml_documents.document_kind import DocumentKind
 from npu_rl.common.yaml_documents.file_digests import BUNDLED, read_bounded, sha256
 from npu_rl.common.yaml_documents.find_file import find_bundled
 from npu_rl.common.yaml_documents.problems import Problem, shown
-from npu_rl.common.yaml_documents.read_document import read_document
+from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 
 PARENT_LIMIT = 8
 
@@ -84,7 +84,7 @@ def _read(kind: DocumentKind, request: _FileRequest) -> ChainFile:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         what = f"The {kind.noun} {shown(request.shown_as)} can't be read"
         raise kind.error(what, where=request.where, why=reason, hint="Check the path.") from error
-    document = read_document(raw, request.shown_as, kind, request.bundled)
+    document = read_yaml(raw, request.shown_as, kind)
     return ChainFile(path, request.bundled, sha256(raw), document, _extends(kind, document))
 
 

@@ -1,16 +1,15 @@
-"""Reader of YAML files as plain Python data, with the line of every key and bounds on size and depth.
+"""Reader of YAML files as plain Python data, with the line of every key.
 
 Scalars stay text (YAML 1.1 reads 3.10 as 3.1) and record whether they were quoted; an unquoted `~`, `null` or nothing
-is None. The tree is built from parse events, which PyYAML produces without recursion, so size, depth and aliases are
-bounded before any of them can exhaust memory or stack.
+is None. Tags, merge keys and keys that are not plain text are refused; so is what exceeds a bound on size, depth or
+values, aliases included.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NoReturn
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
 
 import yaml
 
@@ -26,45 +25,7 @@ NODE_LIMIT = YAML_VALUES
 NULL_WORDS = frozenset({"null", "Null", "NULL"})
 _NULLS = NULL_WORDS | {"", "~"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
-
-
-@dataclass(frozen=True)
-class _Node:
-    """A value before aliases are expanded; `size` and `height` count its expanded nodes, itself included.
-
-    `null_word` is whether None is written as the word null.
-    """
-
-    value: str | list[_Node] | dict[str, tuple[int, _Node]] | None
-    line: int
-    size: int
-    height: int
-    null_word: bool = False
-
-
-def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
-    """Read one YAML mapping. Raises the kind's error, with file and line, for anything else."""
-    try:
-        root = _read(_decode(raw))
-        if not isinstance(root.value, dict):
-            raise NotYaml(root.line, "the file must contain one mapping (key: value lines)")
-    except NotYaml as error:
-        what = f"{name} can't be read as a {kind.noun}"
-        raise kind.error(what, where=f"{name}:{error.line}", why=error.why, hint=error.hint) from error
-    data, lines, null_words = _expanded(root)
-    assert isinstance(data, dict)
-    return Document(name, data, lines, null_words)
-
-
-def read_value(text: str) -> tuple[Plain, list[KeyPath], frozenset[KeyPath]]:
-    """Read one value of any type, as written after a key, with the paths to its keys and null words.
-
-    Empty text, a comment or an unquoted null is None. Raises NotYaml.
-    """
-    if not text.strip():
-        return None, [()], frozenset()
-    data, lines, null_words = _expanded(_read(text))
-    return data, list(lines), null_words
+_TOO_DEEP = f"it is nested deeper than {DEPTH_LIMIT} levels"
 
 
 class NotYaml(ValueError):
@@ -77,21 +38,30 @@ class NotYaml(ValueError):
         self.hint = hint
 
 
-def _read(text: str) -> _Node:
+def read_yaml(raw: bytes, name: str, kind: DocumentKind) -> Document:
+    """Read one YAML mapping. Raises the kind's error, with file and line, for anything else."""
     try:
-        return _Reader(text).document()
-    except yaml.reader.ReaderError as error:
-        line = text.count("\n", 0, int(error.position)) + 1
-        raise NotYaml(line, f"the character {error.character!r:.12} is not allowed in YAML") from None
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        why = ", ".join(part for part in (error.context, error.problem) if part)
-        raise NotYaml(mark.line + 1 if mark else 1, why.replace("'\\t'", "tab")) from None
-    except NotYaml:
-        raise
-    except (ValueError, OverflowError):
-        # PyYAML turns the number of a \U escape or a %YAML directive straight into a character or an int.
-        raise NotYaml(1, "an escape or a directive contains a number that is out of range") from None
+        root = _read(_decode(raw))
+        if not isinstance(root, yaml.MappingNode):
+            _fail(root, "the file must contain one mapping (key: value lines)")
+        values = _Values()
+        data = values.of(root, ())
+    except NotYaml as error:
+        what = f"{name} can't be read as a {kind.noun}"
+        raise kind.error(what, where=f"{name}:{error.line}", why=error.why, hint=error.hint) from error
+    assert isinstance(data, dict)
+    return Document(name, data, values.lines, frozenset(values.null_words))
+
+
+def read_value(text: str) -> tuple[Plain, list[KeyPath], frozenset[KeyPath]]:
+    """Read one value of any type, as written after a key, with the paths to its keys and null words.
+
+    Empty text or an unquoted null is None. Raises NotYaml.
+    """
+    if not text.strip():
+        return None, [()], frozenset()
+    values = _Values()
+    return values.of(_read(text), ()), list(values.lines), frozenset(values.null_words)
 
 
 def _decode(raw: bytes) -> str:
@@ -107,138 +77,101 @@ def _decode(raw: bytes) -> str:
         raise NotYaml(line, "it is not UTF-8", "Save it as UTF-8.") from None
 
 
-class _Reader:
-    """Builds a bounded tree of nodes from parse events."""
+class _Composer(yaml.BaseLoader):
+    """Composes PyYAML's nodes, and refuses by event what the nodes no longer show."""
 
-    def __init__(self, text: str) -> None:
-        self._events: Iterator[yaml.Event] = yaml.parse(text, Loader=yaml.BaseLoader)
-        self._anchors: dict[str, _Node] = {}
-        self._nodes = 0
+    depth = 0
 
-    def document(self) -> _Node:
-        next(self._events)  # StreamStart
-        event = next(self._events)
-        if isinstance(event, yaml.StreamEndEvent):
-            raise NotYaml(1, "it is empty", "Start with `schema: 1`.")
-        root = self._node(next(self._events), 1)
-        next(self._events)  # DocumentEnd
-        event = next(self._events)
-        if not isinstance(event, yaml.StreamEndEvent):
-            self._fail(event, "it contains several documents", "Keep one, and remove the `---` line.")
-        return root
-
-    def _node(self, event: yaml.Event, depth: int) -> _Node:
-        node = self._value(event, depth)
-        if depth + node.height - 1 > DEPTH_LIMIT:
-            self._fail(event, f"it is nested deeper than {DEPTH_LIMIT} levels")
-        return node
-
-    def _value(self, event: yaml.Event, depth: int) -> _Node:
-        if depth > DEPTH_LIMIT:
-            self._fail(event, f"it is nested deeper than {DEPTH_LIMIT} levels")
-        if isinstance(event, yaml.AliasEvent):
-            return self._alias(event)
-        assert isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent)
-        if event.tag is not None:
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        is_key = index is None and isinstance(parent, yaml.MappingNode)
+        if is_key and not isinstance(event, yaml.ScalarEvent):
+            _fail(event, "a key must be plain text, not a list, a mapping or an alias")
+        if getattr(event, "tag", None) is not None:
             hint = "Remove the tag; quote a value that must stay text."
-            self._fail(event, f"YAML tags are not allowed ({shown(event.tag)})", hint)
-        self._count(event, 1)
-        if isinstance(event, yaml.ScalarEvent):
-            node = self._scalar(event)
-        elif isinstance(event, yaml.SequenceStartEvent):
-            node = self._sequence(event, depth)
-        else:
-            node = self._mapping(event, depth)
-        if event.anchor is not None:
-            self._anchors[event.anchor] = node
+            _fail(event, f"YAML tags are not allowed ({shown(event.tag)})", hint)
+        self.depth += 1
+        if self.depth > DEPTH_LIMIT + is_key:  # so the stack is never exhausted
+            _fail(event, _TOO_DEEP)
+        node: yaml.Node | None = super().compose_node(parent, index)
+        self.depth -= 1
         return node
 
-    def _alias(self, event: yaml.AliasEvent) -> _Node:
-        node = self._anchors.get(event.anchor or "")
-        if node is None:
-            why = f"the alias *{event.anchor} refers to no anchor above it, or to a value that contains it"
-            self._fail(event, why)
-        self._count(event, node.size)
-        return node
 
-    def _scalar(self, event: yaml.ScalarEvent) -> _Node:
-        value: str | None = event.value
-        if event.style is None and event.value in _NULLS:
-            value = None
-        elif _CONTROL.search(event.value):
-            self._fail(event, "a value contains a control character or half a surrogate pair")
-        elif event.style is not None:
-            value = Quoted(event.value)
-        return _Node(value, self._line(event), 1, 1, value is None and event.value in NULL_WORDS)
-
-    def _sequence(self, start: yaml.Event, depth: int) -> _Node:
-        items: list[_Node] = []
-        while not isinstance(event := next(self._events), yaml.SequenceEndEvent):
-            items.append(self._node(event, depth + 1))
-        return _collection(items, items, self._line(start))
-
-    def _mapping(self, start: yaml.Event, depth: int) -> _Node:
-        entries: dict[str, tuple[int, _Node]] = {}
-        while not isinstance(event := next(self._events), yaml.MappingEndEvent):
-            key = self._key(event)
-            if key in entries:
-                why = f"the key {shown(key)} is given twice, first on line {entries[key][0]}"
-                self._fail(event, why, "Keep one of the two.")
-            entries[key] = (self._line(event), self._node(next(self._events), depth + 1))
-        return _collection(entries, [node for _, node in entries.values()], self._line(start))
-
-    def _key(self, event: yaml.Event) -> str:
-        if not isinstance(event, yaml.ScalarEvent):
-            self._fail(event, "a key must be plain text, not a list, a mapping or an alias")
-        node = self._value(event, 1)
-        if not isinstance(node.value, str):
-            self._fail(event, "a key is empty")
-        if node.value == "<<" and not isinstance(node.value, Quoted):
-            self._fail(event, "the merge key << is not supported", "Use `extends:`, or write the lines out.")
-        return str(node.value)
-
-    def _count(self, event: yaml.Event, size: int) -> None:
-        self._nodes += size
-        if self._nodes > NODE_LIMIT:
-            self._fail(event, f"it contains more than {NODE_LIMIT} values once aliases are expanded")
-
-    def _line(self, event: yaml.Event) -> int:
-        return event.start_mark.line + 1 if event.start_mark else 1
-
-    def _fail(self, event: yaml.Event, why: str, hint: str | None = None) -> NoReturn:
-        raise NotYaml(self._line(event), why, hint)
+def _read(text: str) -> yaml.Node:
+    """Compose the nodes of one document. Raises NotYaml."""
+    try:
+        root: yaml.Node | None = yaml.compose(text, Loader=_Composer)
+    except yaml.reader.ReaderError as error:
+        line = text.count("\n", 0, int(error.position)) + 1
+        raise NotYaml(line, f"the character {error.character!r:.12} is not allowed in YAML") from None
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        why = ", ".join(part for part in (error.context, error.problem) if part)
+        raise NotYaml(mark.line + 1 if mark else 1, why.replace("'\\t'", "tab")) from None
+    except NotYaml:
+        raise
+    except (ValueError, OverflowError):
+        # PyYAML turns the number of a \U escape or a %YAML directive straight into a character or an int.
+        raise NotYaml(1, "an escape or a directive contains a number that is out of range") from None
+    if root is None:
+        raise NotYaml(1, "it is empty", "Start with `schema: 1`.")
+    return root
 
 
-def _collection(value: list[_Node] | dict[str, tuple[int, _Node]], children: list[_Node], line: int) -> _Node:
-    size = 1 + sum(child.size for child in children)
-    height = 1 + max((child.height for child in children), default=0)
-    return _Node(value, line, size, height)
+@dataclass
+class _Values:
+    """Plain data of nodes with aliases expanded, the line of each key or item, and the paths of null words."""
 
+    lines: dict[KeyPath, int] = field(default_factory=dict)
+    null_words: set[KeyPath] = field(default_factory=set)
+    count: int = 0
 
-def _expanded(root: _Node) -> tuple[Plain, dict[KeyPath, int], frozenset[KeyPath]]:
-    """Return plain data with aliases expanded, the line of each key or item, and the paths of null words."""
-    lines: dict[KeyPath, int] = {(): root.line}
-    null_words: set[KeyPath] = set()
-    data = _to_plain(root, (), lines, null_words)
-    return data, lines, frozenset(null_words)
+    def of(self, node: yaml.Node, path: KeyPath) -> Plain:
+        self.lines.setdefault(path, _line(node))  # of a value in a mapping it is its key's
+        self._count(node)
+        if len(path) >= DEPTH_LIMIT:  # an alias may contain itself
+            _fail(node, _TOO_DEEP)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.of(item, (*path, index)) for index, item in enumerate(node.value)]
+        assert isinstance(node, yaml.ScalarNode)
+        text = str(node.value)
+        if node.style is None and text in _NULLS:
+            if text in NULL_WORDS:
+                self.null_words.add(path)
+            return None
+        if _CONTROL.search(text):
+            _fail(node, "a value contains a control character or half a surrogate pair")
+        return text if node.style is None else Quoted(text)
 
-
-def _to_plain(node: _Node, path: KeyPath, lines: dict[KeyPath, int], null_words: set[KeyPath]) -> Plain:
-    """Return plain data with aliases expanded; the line of each key or item is added to `lines`."""
-    if node.null_word:
-        null_words.add(path)
-    if isinstance(node.value, dict):
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Plain]:
         result: dict[str, Plain] = {}
-        for key, (line, child) in node.value.items():
-            key_path = (*path, key)
-            lines[key_path] = line
-            result[key] = _to_plain(child, key_path, lines, null_words)
+        for key, value in node.value:
+            self._count(key)
+            if key.style is None and (key.value in _NULLS or key.value == "<<"):
+                why = "the merge key << is not supported" if key.value == "<<" else "a key is empty"
+                _fail(key, why, "Use `extends:`, or write the lines out." if key.value == "<<" else None)
+            if _CONTROL.search(key.value):
+                _fail(key, "a key contains a control character or half a surrogate pair")
+            key_path = (*path, key.value)
+            if key.value in result:
+                why = f"the key {shown(key.value)} is given twice, first on line {self.lines[key_path]}"
+                _fail(key, why, "Keep one of the two.")
+            self.lines[key_path] = _line(key)
+            result[key.value] = self.of(value, key_path)
         return result
-    if isinstance(node.value, list):
-        items: list[Plain] = []
-        for index, child in enumerate(node.value):
-            item_path = (*path, index)
-            lines[item_path] = child.line
-            items.append(_to_plain(child, item_path, lines, null_words))
-        return items
-    return node.value
+
+    def _count(self, node: yaml.Node) -> None:
+        self.count += 1
+        if self.count > NODE_LIMIT:
+            _fail(node, f"it contains more than {NODE_LIMIT} values once aliases are expanded")
+
+
+def _line(place: yaml.Node | yaml.Event) -> int:
+    return place.start_mark.line + 1 if place.start_mark else 1
+
+
+def _fail(place: yaml.Node | yaml.Event, why: str, hint: str | None = None) -> NoReturn:
+    raise NotYaml(_line(place), why, hint)

@@ -14,4 +14,4 @@ class InvalidRecipe(Invalid, RecipeError):
     noun = "recipe"
 
 
-RECIPE = DocumentKind("recipe", bundled_recipes, RecipeError, InvalidRecipe, kept=True)
+RECIPE = DocumentKind("recipe", bundled_recipes, RecipeError, InvalidRecipe)

@@ -1,18 +1,14 @@
-"""The part of a manifest that recipes use, cached until the manifest changes."""
+"""The part of a manifest that recipes use."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from npu_rl.common.bundled import bundled_patchset
-from npu_rl.common.yaml_documents import reading_cache, text_checks
-from npu_rl.common.yaml_documents.file_digests import BUNDLED, sha256, unchanged
-from npu_rl.common.yaml_documents.find_file import find_bundled
-from npu_rl.stack.manifest.manifest_kind import MANIFEST
+from npu_rl.common.yaml_documents import text_checks
+from npu_rl.common.yaml_documents.file_digests import BUNDLED
 
 
 @dataclass(frozen=True)
@@ -51,30 +47,7 @@ class ManifestFacts:
 
 
 def manifest_facts(name_or_path: str) -> ManifestFacts:
-    """Return the facts of a manifest, from its name or path.
-
-    Loading the flagship's manifest takes 80 ms, most of it for PyYAML, pydantic's models and `packaging`; checking that
-    its bytes have not changed since the last time takes 1 ms.
-
-    Raises:
-        ManifestError: If it is not valid.
-    """
-    by_path = text_checks.is_manifest_path(name_or_path)
-    path = Path(name_or_path) if by_path else find_bundled(MANIFEST, name_or_path)
-    place = str(Path(os.path.realpath(path.parent), path.name))
-    key = sha256(place.encode("utf-8", "surrogateescape"))
-    kept = reading_cache.recall("manifest", key)
-    try:
-        if unchanged(kept["files"], path):
-            return from_json(kept["facts"])
-    except (TypeError, KeyError, ValueError, AttributeError):
-        pass  # nothing is kept, or it is damaged
-    facts, files = _load(name_or_path)
-    reading_cache.keep("manifest", key, {"files": files, "facts": asdict(facts)})
-    return facts
-
-
-def _load(name_or_path: str) -> tuple[ManifestFacts, Mapping[str, str]]:
+    """Return the facts of a manifest, from its name or path. Raises ManifestError if it is not valid."""
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     loaded = load_manifest(name_or_path)
@@ -82,7 +55,7 @@ def _load(name_or_path: str) -> tuple[ManifestFacts, Mapping[str, str]]:
     entries = [*(entry for part in components for entry in part.patches), *loaded.manifest.tree.patches]
     refs = [part.ref for part in components if part.ref]
     releases = [source.pypi for part in components for source in part.sources if source.pypi]
-    facts = ManifestFacts(
+    return ManifestFacts(
         path=str(loaded.path),
         name=loaded.manifest.name,
         env=loaded.manifest.env,
@@ -90,10 +63,3 @@ def _load(name_or_path: str) -> tuple[ManifestFacts, Mapping[str, str]]:
         pins=(*refs, *releases),
         files=loaded.files,
     )
-    return facts, loaded.files
-
-
-def from_json(kept: Any) -> ManifestFacts:
-    """Return facts from the JSON values of `to_json`. Raises TypeError or KeyError for invalid ones."""
-    lists = {name: tuple(kept[name]) for name in ("patches", "pins", "headers")}
-    return ManifestFacts(**{**kept, **lists})
