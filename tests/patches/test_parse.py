@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from npu_rl.common.errors import NpuRlError, PatchError
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Hunk
-from tests.patches.helpers import COMMON, contents, edits, git, git_apply, git_diff
+from tests.patches.helpers import COMMON, PATH, contents, edits, git, git_apply, git_diff, plain_diff
 
 BAD = Path(__file__).parent / "bad"
 HUNK = b"@@ -1,3 +1,3 @@\n one\n-two\n+TWO\n three\n"
@@ -100,7 +100,7 @@ REFUSED = {
     "rename": r"renames a file.*:1.*--no-renames",
     "rename-edited": r"renames a file.*:1",
     "rename-plain": r"names of a file differ.*:1",
-    "same-file-twice": r"pkg/a\.py occurs twice.*:10.*line 1",
+    "same-file-twice": r"sections for pkg/a\.py do not fit together.*:10.*line 1",
     "symlink-changed": r"symlink, l.*:1.*120000",
     "symlink-new": r"symlink, l.*:1.*120000",
     "symlink-type-change": r"symlink, l.*:1.*120000",
@@ -112,7 +112,7 @@ REFUSED = {
     "truncated-in-line": r"ends in the middle of a line.*:9.*hunk 1",
     "truncated-new-file": r"changes nothing in it.*:1.*cut off",
     "truncated-no-final-newline": r"ends in the middle of a line.*:9.*No newline at end of file",
-    "two-mails": r"follows the end.*:13.*one commit per patch",
+    "two-mails": r"several commits.*:13.*`\.diff`.*git mailsplit -o\. two-mails\.patch",
 }
 
 
@@ -279,6 +279,56 @@ def test_the_marker_of_a_missing_newline_may_be_in_any_language() -> None:
     (hunk,) = parse(body).hunks
     assert hunk.old_lines == [b"x"] and hunk.new_lines == [b"y"]
     assert git_apply(b"x", body, path="x") == (True, b"y")
+
+
+SIGNED = b"-- \n2.39.5\n\n"
+BASE = b"\nbase-commit: 8ea5f8cfaf90d008a3077fdf8cde926f4af5ea89\nprerequisite-patch-id: 8ea5f8cfaf90\n"
+FOOTER = b"_______________________________________________\ndev mailing list\ndev@lists.example.org\n"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        SIGNED,
+        BASE + SIGNED,
+        SIGNED + FOOTER,
+        FOOTER,
+        SIGNED + b"-- \nYou received this message because you subscribed.\n",
+        b"\n---\nbase-commit: 8ea5f8cf\nchange-id: 20261128-x\n\nBest regards,\n-- \nA <a@b>\n",
+    ],
+    ids=["signature", "base", "footer", "footer-alone", "two-signatures", "b4"],
+)
+def test_the_end_of_a_mail(end: bytes) -> None:
+    """As `git format-patch --base`, b4 and mailing lists write it; a diff there is still refused."""
+    old = b"one\ntwo\nthree\n"
+    assert len(parse(PLAIN + end).hunks) == 1
+    assert git_apply(old, PLAIN + end) == (True, b"one\nTWO\nthree\n")
+    for rest in (PLAIN, HUNK, b"+x\n", b"diff --git a/x b/x\n"):
+        with pytest.raises(PatchError, match="follows the end"):
+            parse(PLAIN + end + rest)
+
+
+def test_a_rule_of_dashes_after_a_hunk_is_no_end_of_a_mail() -> None:
+    with pytest.raises(PatchError, match="more lines than its header"):
+        parse(PLAIN + b"---\n")
+
+
+@given(contents(rich=False), st.data(), st.integers(1, 3))
+@settings(max_examples=40, deadline=None)
+def test_two_sections_for_one_file_are_read_as_git_reads_them(
+    old: bytes, data: st.DataObject, context: int
+) -> None:
+    from npu_rl.stack.hunks.hunk_match import apply_exact
+
+    between = data.draw(edits(old, rich=False))
+    new = data.draw(edits(between, rich=False))
+    assume(old and between and new and old != between != new != old)
+    other = plain_diff(b"x\n", b"y\n", path="pkg/b.py")
+    patch = plain_diff(old, between, context=context) + other + plain_diff(between, new, context=context)
+    first, second = parse(patch).files
+    assert (first.path, second.path) == (PATH, "pkg/b.py")
+    assert [hunk.number for hunk in parse(patch).hunks] == list(range(1, len(parse(patch).hunks) + 1))
+    assert apply_exact(old, first) == new
 
 
 @given(st.data())

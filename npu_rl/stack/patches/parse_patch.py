@@ -8,13 +8,16 @@ rename or copy.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, cast
 
 from npu_rl.common.errors import UsageError
 from npu_rl.stack.patches import patch_paths
 from npu_rl.stack.patches.file_names import FileNames
+from npu_rl.stack.patches.file_sections import in_one_section
 from npu_rl.stack.patches.patch_model import FilePatch, Hunk, HunkLine, Patch, Tag
 from npu_rl.stack.patches.scan_hunks import RawFile, RawHunk, Scanner, malformed
 
@@ -56,7 +59,7 @@ def parse_patch(
     preamble, raw_files = scanner.scan()
     files: list[FilePatch] = []
     excluded: list[str] = []
-    seen: dict[str, int] = {}
+    at: dict[str, int] = {}  # by path: its place in `files`
     number = 1
     for raw in raw_files:
         where = scanner.where(raw.line)
@@ -66,14 +69,19 @@ def parse_patch(
             excluded.append(path)
         else:
             file = _file(raw, names, name, number)
-            if file.path in seen:
-                why = f"It is already changed at line {seen[file.path]}."
-                hint = "Merge the two parts, or split them into two patches."
-                raise malformed(f"{file.path} occurs twice in one patch", where, why, hint)
-            seen[file.path] = raw.line
-            files.append(file)
+            if file.path in at:
+                files[at[file.path]] = in_one_section(files[at[file.path]], file, where)
+            else:
+                at[file.path] = len(files)
+                files.append(file)
         number += len(raw.hunks)
     header = preamble.decode("utf-8", "replace")
+    if len(files) + len(excluded) < len(raw_files):
+        numbers = itertools.count(1)
+        files = [
+            replace(file, hunks=tuple(replace(hunk, number=next(numbers)) for hunk in file.hunks))
+            for file in files
+        ]
     return Patch(name, hashlib.sha256(data).hexdigest(), header, tuple(files), tuple(excluded))
 
 

@@ -1,8 +1,8 @@
 """Strict scanning of a patch into raw files and hunks, line by line.
 
 `git apply` and most parsers skip what they don't understand. Here every byte after the first diff is part of a file's
-header, of a hunk, or of the `-- ` trailer of `git format-patch`; anything else is an error. Names, modes and kinds of
-change are left to `parse_patch`.
+header, of a hunk, or of the end of a mail, which begins as git, b4 or a mailing list writes it and has no other diff;
+anything else is an error. Names, modes and kinds of change are left to `parse_patch`.
 """
 
 from __future__ import annotations
@@ -33,6 +33,13 @@ _EXTENDED = (
 _DECORATION = re.compile(rb"$|diff -(?!-git |-cc |-combined )|Index: |={20,}$")
 _COMBINED = (b"diff --cc ", b"diff --combined ", b"@@@ ")
 _COLORED = re.compile(rb"\x1b\[[\d;]*m(?:diff --git |--- )")
+# What ends a mail: git's signature, the footer of a mailing list, `git format-patch --base`, b4's trailers.
+_END_OF_MAIL = re.compile(rb"-- ?$|_{20,}$")
+_BASE = re.compile(rb"(?:base-commit|base-tree|prerequisite-(?:patch|change|message)-id|change-id): ")
+_MAIL = re.compile(
+    rb"--(?: |-)?$|(?:base-commit|base-tree|prerequisite-(?:patch|change|message)-id|change-id): |_{20,}$"
+)
+_MAIL = re.compile(rb"From [0-9a-f]{7,64} ")
 _BINARY = re.compile(rb"GIT binary patch$|Binary files? .* (?:differ|has changed)$")
 
 
@@ -121,8 +128,10 @@ class Scanner:
     def _at_file(self) -> bool:
         return self._starts(b"diff --git ") or (self._starts(b"--- ") and self._starts(b"+++ ", 1))
 
-    def _at_trailer(self) -> bool:
-        return self._line() in (b"-- ", b"--")
+    def _at_end_of_mail(self) -> bool:
+        line = self._line() or b""
+        base = self._line(1) if line == b"---" else line  # b4 writes `---` above it
+        return bool(_END_OF_MAIL.match(line) or _BASE.match(base or b""))
 
     # errors
 
@@ -199,9 +208,11 @@ class Scanner:
                 return True
             if line.startswith(_COMBINED):
                 raise self._combined_diff()
-            if self._at_trailer():
-                self._trailer()
+            if self._at_end_of_mail():
+                self._end_of_mail()
                 return False
+            if _MAIL.match(line):
+                raise self._several_commits()
             if HUNK.match(line):
                 raise self.error(
                     "Unexpected text between two hunks",
@@ -228,19 +239,25 @@ class Scanner:
             "if it was part of a hunk, regenerate the patch.",
         )
 
-    def _trailer(self) -> None:
-        """Read `-- ` and the version line that end a mail of `git format-patch`."""
-        self.at += 1
-        if self._line() and not self._at_file():
-            self.at += 1
+    def _end_of_mail(self) -> None:
+        """Read the text that ends a mail. Raises PatchError for a diff or another mail in it."""
         while (line := self._line()) is not None:
-            if line.strip():
+            if _MAIL.match(line):
+                raise self._several_commits()
+            is_diff = self._at_file() or line.startswith((b"@@", b"diff ", b"+", b"-"))
+            if is_diff and not self._at_end_of_mail():
                 raise self.error(
-                    "Text follows the end of the patch",
-                    why=f"{_shown(line)} follows the `-- ` trailer.",
-                    hint="Keep one commit per patch file (`git format-patch` without --stdout).",
+                    "Text follows the end of the patch", why=f"{_shown(line)} may be part of a diff."
                 )
             self.at += 1
+
+    def _several_commits(self) -> PatchError:
+        return self.error(
+            "The file has several commits",
+            why=f"{_shown(self.lines[self.at])} begins another one.",
+            hint="For a pull request take its `.diff` in place of its `.patch`, which is one patch of all commits.\n"
+            f"Or split the file into one patch per commit: git mailsplit -o. {self.name}",
+        )
 
     def _file(self, hunks_before: int) -> RawFile:
         file = RawFile(self.at + 1)
@@ -277,7 +294,7 @@ class Scanner:
         """Skip the body, so that a binary file can be excluded by name."""
         file.binary = self.at + 1
         self.at += 1
-        while self._line() is not None and not self._at_file() and not self._at_trailer():
+        while self._line() is not None and not self._at_file() and not self._at_end_of_mail():
             self.at += 1
 
     def _hunk(self, number: int) -> RawHunk:
@@ -294,7 +311,7 @@ class Scanner:
             line = self._line()
             tag = b"" if line is None else line[:1] or b" "
             if line is None or tag not in (b" ", b"-", b"+", b"\\"):
-                if line is not None and not (HUNK.match(line) or self._at_file() or self._at_trailer()):
+                if line is not None and not (HUNK.match(line) or self._at_file() or self._at_end_of_mail()):
                     raise self.error(
                         f"A line of hunk {number} begins with neither a space, `+` nor `-`", why=_shown(line)
                     )
@@ -346,7 +363,7 @@ class Scanner:
         self.at = hunk.line
         old = new = 0
         while (line := self._line()) is not None and line[:1] in (b"", b" ", b"-", b"+", b"\\"):
-            if self._at_file() or self._at_trailer():
+            if self._at_file() or self._at_end_of_mail():
                 break
             old += line[:1] in (b"", b" ", b"-")
             new += line[:1] in (b"", b" ", b"+")
