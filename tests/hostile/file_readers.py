@@ -109,9 +109,8 @@ READERS = {
         "a_heading",
         "takes events, which need no recursion; 1 MiB, 50,000 keys",
     ),
-    "stack/lint/compared_files.py": R("a file to be patched, a `.git` file", STRANGER, "a_linted_patch"),
-    "stack/lint/python_child.py": R("Python of a tree", STRANGER, "a_linted_patch", PRINTED),
-    "stack/lint/python_names.py": R("what its own process found", OWN, "", PRINTED),
+    "stack/lint/patch_targets.py": R("a file to be patched", STRANGER, "a_linted_patch"),
+    "stack/lint/python_names.py": R("Python of a tree", STRANGER, "a_linted_patch"),
     "stack/patches/series.py": R("a patchset", STRANGER, "a_series"),
     "common/private_log.py": R("npu-rl's own log", OWN, "", WRITES),
     "recipes/recipe/copy_recipe.py": R(

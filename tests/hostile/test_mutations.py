@@ -344,10 +344,11 @@ def a_patch(stage: Stage, m: Mutator) -> None:
 
 
 def a_linted_patch(stage: Stage, m: Mutator) -> None:
-    """A patch, the Python that it is for, and a work tree whose `.git` leads anywhere."""
+    """A patch, and the Python that it is for."""
     from npu_rl.common.errors import PatchError
-    from npu_rl.stack.lint.lint_patches import AgainstFolder, lint_patches
-    from npu_rl.stack.lint.python_child import examine
+    from npu_rl.stack.lint.lint_patches import lint_patches
+    from npu_rl.stack.lint.patch_targets import files_of_folder
+    from npu_rl.stack.lint.python_names import new_faults
 
     folder = fresh(stage.folder / "linted")
     (folder / "pkg").mkdir()
@@ -356,10 +357,9 @@ def a_linted_patch(stage: Stage, m: Mutator) -> None:
     patch = b"diff --git a/pkg/a.py b/pkg/a.py\nindex 1111111..2222222 100644\n" + lines
     m.write(folder / "pkg/a.py", m.bytes(python) if m.random.random() < 0.5 else python, 0.2)
     (folder / "x.patch").write_bytes(m.bytes(patch) if m.random.random() < 0.7 else patch)
-    if m.random.random() < 0.5:
-        m.write(folder / ".git", m.bytes(b"gitdir: ../repository\n"), 0.2)
-    examine(m.bytes(python), m.bytes(python), "pkg/a.py")  # as the process of `report` does
-    report = lint_patches(folder / "x.patch", fix=True, against=AgainstFolder(folder))
+    new_faults("pkg/a.py", m.bytes(python), m.bytes(python))
+    with files_of_folder(folder) as files:
+        report = lint_patches(folder / "x.patch", against=files)
     for found in report.findings:
         found.text()
     if not report.ok:

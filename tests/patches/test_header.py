@@ -124,20 +124,9 @@ def test_a_command_is_a_test_of_a_patch_of_ones_own(command: str) -> None:
     assert any("is not a test id" in fault.message for fault in lint_header(text))
 
 
-def test_near_misses_and_repeats_have_their_lines() -> None:
-    text = GOOD + "Verified-by: x\nWhy: again\nReviewed-by: y\n"
-    end = text.count("\n")
-    assert lint_header(text) == [
-        HeaderFault(end - 2, "`Verified-by:` is not a field; did you mean `Verified-By:`?"),
-        HeaderFault(end - 1, "`Why:` is there twice."),
-    ]
-
-
-def test_what_resembles_a_field_that_is_missing_was_meant_for_it() -> None:
-    text = GOOD.replace("\nWhy:", "\nWhi:")
-    line = text[: text.index("Whi:")].count("\n") + 1
-    assert lint_header(text) == [HeaderFault(line, "`Whi:` is not a field; did you mean `Why:`?")]
-    assert not lint_header(GOOD + "Whi: me\n")
+def test_a_field_that_is_there_twice() -> None:
+    text = GOOD + "Why: again\nReviewed-by: y\n"
+    assert lint_header(text) == [HeaderFault(text.count("\n") - 1, "`Why:` is there twice.")]
 
 
 def test_no_header_names_every_gap() -> None:

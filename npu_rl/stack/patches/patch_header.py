@@ -20,8 +20,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from npu_rl.common.yaml_documents.suggest import nearest
-
 WHY = "Why"
 HOW = "How"
 STATUS = "Upstream-Status"
@@ -51,14 +49,12 @@ class Header:
         subject: The subject without `[PATCH 1/2]`.
         fields: The known fields by name; values have no line breaks at their ends.
         repeated: Names that occur twice.
-        others: Names that are not a known field's.
-        lines: The line of each name, from 1; the last line of a repeated name.
+        lines: The line of each field, from 1; the last line of a repeated one.
     """
 
     subject: str
     fields: Mapping[str, str]
     repeated: tuple[str, ...] = ()
-    others: tuple[str, ...] = ()
     lines: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -66,22 +62,6 @@ class Header:
         """The adaptations whose switch the header names: `NPU_RL_KV_CACHE_REUSE=0` is "kv-cache-reuse"."""
         found = _SWITCH.finditer("\n".join(self.fields.values()))
         return tuple(dict.fromkeys(match[1].lower().replace("_", "-") for match in found))
-
-    @property
-    def misspelled(self) -> Mapping[str, str]:
-        """The names that resemble a field's name, with that field; the field may also be present."""
-        found = {}
-        for name in self.others:
-            for known, cutoff in ((self._missing, 0.6), (FIELDS, 0.85)):
-                like = nearest(name.casefold(), [field.casefold() for field in known], cutoff)
-                if like is not None:
-                    found[name] = next(field for field in FIELDS if field.casefold() == like)
-                    break
-        return found
-
-    @property
-    def _missing(self) -> tuple[str, ...]:
-        return tuple(name for name in FIELDS if name not in self.fields)
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -102,17 +82,15 @@ def parse_header(text: str) -> Header:
     subject = _subject(lines)
     fields: dict[str, str] = {}
     repeated: list[str] = []
-    others: list[str] = []
     numbers: dict[str, int] = {}
     for name, value, number in _fields(lines):
+        if name not in FIELDS:
+            continue
+        if name in fields:
+            repeated.append(name)
+        fields.setdefault(name, value)
         numbers[name] = number
-        if name in FIELDS:
-            if name in fields:
-                repeated.append(name)
-            fields.setdefault(name, value)
-        else:
-            others.append(name)
-    return Header(subject, fields, tuple(repeated), tuple(others), numbers)
+    return Header(subject, fields, tuple(repeated), numbers)
 
 
 def is_test_id(text: str) -> bool:
@@ -135,18 +113,9 @@ def lint_header(text: str, *, commands: bool = False) -> list[HeaderFault]:
     """
     header = parse_header(text)
     faults = [] if header.subject else ["The subject is missing: begin with `Subject: ` and one sentence."]
-    meant = header.misspelled
-    faults += [
-        f"`{name}:` is missing or empty."
-        for name in FIELDS
-        if not header.fields.get(name) and name not in meant.values()
-    ]
+    faults += [f"`{name}:` is missing or empty." for name in FIELDS if not header.fields.get(name)]
     found = [HeaderFault(1, message) for message in faults]
     found += [HeaderFault(header.lines[name], f"`{name}:` is there twice.") for name in header.repeated]
-    found += [
-        HeaderFault(header.lines[name], f"`{name}:` is not a field; did you mean `{field}:`?")
-        for name, field in meant.items()
-    ]
     status = header.fields.get(STATUS)
     if status and not _STATUS.fullmatch(status):
         message = (

@@ -81,7 +81,7 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
                 tree="",
                 hunks=0,
                 files=(),
-                strip=entry.strip,
+                strip=entry.strip if source.strip is None else source.strip,
                 directory=entry.directory,
                 exclude=tuple(entry.exclude),
                 # Other patches of the folder may change files with CRLF, which only their hunk lines show.
