@@ -181,14 +181,6 @@ Ray = Annotated[
         "run code here. --workers is for each host.",
     ),
 ]
-VerifyWith = Annotated[
-    Path | None,
-    typer.Option(
-        "--verify-with",
-        metavar="SIGNERS",
-        help="Refuse a bundle that is not signed by one of these: a file of allowed signers for ssh-keygen.",
-    ),
-]
 Offline = Annotated[bool, typer.Option("--offline", help="Use the local store only.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document for programs.")]
 

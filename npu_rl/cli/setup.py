@@ -17,18 +17,9 @@ from npu_rl.cli.options import (
     Offline,
     Python,
     Rewrite,
-    VerifyWith,
     network,
 )
 from npu_rl.cli.setup_build import built_components, built_json, say_built
-from npu_rl.cli.setup_bundle import (
-    manifest_file,
-    note_bundle,
-    opened_bundle,
-    require_bundled_lock,
-    store_of,
-    wheels_of,
-)
 from npu_rl.cli.setup_install import (
     install_planned,
     installed_json,
@@ -41,7 +32,11 @@ from npu_rl.cli.show import amount, print_json, say, say_folded, say_ids, say_la
 from npu_rl.common.printable import one_line
 
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
+    from npu_rl.stack.bundles.open_bundle import OpenBundle
     from npu_rl.stack.lock.lock_model import Lock
+    from npu_rl.stack.store import Store
     from npu_rl.workspace.folder.up_to_date import Outcome
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
@@ -74,7 +69,6 @@ def setup(
             "--bundle", metavar="FILE", help="Take everything from this bundle, and use no network."
         ),
     ] = None,
-    verify_with: VerifyWith = None,
     discard: Annotated[
         bool, typer.Option("--discard", help="Move local edits to .npu-rl/kept/TIME.")
     ] = False,
@@ -128,21 +122,21 @@ def setup(
         refuse_without_install(venv, wheels, dry_run=dry_run)
     packages = None
     with ExitStack() as held:
-        opened = opened_bundle(held, bundle, verify_with)
+        opened = _opened_bundle(held, bundle)
         if install and manifest is None and opened is None:
             manifest, paths = _of_workspace(workspace)
         else:
             paths = _paths_to_set_up(workspace)
             if workspace is None:
                 require_own_workspace(paths)
-        path = manifest_file(manifest, opened)
+        path = _manifest_file(manifest, opened)
         if install:
             asked, packages = planned_installation(
                 str(path) if manifest is None else manifest,
                 paths,
                 python,
                 venv,
-                [*(wheels or ()), *wheels_of(held, opened)],
+                [*(wheels or ()), *([opened.wheels] if opened and opened.wheels else [])],
                 offline=offline or opened is not None,
                 dry_run=dry_run,
             )
@@ -152,7 +146,10 @@ def setup(
         place = lock or lock_model.lock_path(path)
         text = lock_model.read_text(place)
         found, digest = lock_model.parse_with_digest(text, str(place))
-        require_bundled_lock(opened, found)
+        if opened is not None:
+            from npu_rl.stack.bundles.open_bundle import require_lock
+
+            require_lock(opened, found)
         if manifest_changed(found, path):
             tell(f"note: {path.name} has changed since its lock was made; the lock is what is set up.")
         started = time.monotonic()
@@ -162,7 +159,7 @@ def setup(
         else:
             from npu_rl.workspace.folder.setup import Request, run
 
-            store = store_of(held, opened, found)
+            store = _store_of(opened, found)
             shown = held.enter_context(watcher())
             fetching = network(rewrite, offline=offline or opened is not None)
             if_interrupted(KEEPS_DOWNLOADS)
@@ -172,7 +169,8 @@ def setup(
             if here is not None and not _is_here(here):
                 tell(f"note: setup has replaced this folder; enter it again: cd {shlex.quote(str(here))}")
             digest = lock_model.digest_of(found)  # as it was laid: one written by hand may spell it otherwise
-        note_bundle(bundle, opened, found, paths)
+        if opened is not None:
+            _note_bundle(opened, found, paths)
         if packages is not None:
             if venv is not None:
                 from npu_rl.workspace.packages.install_command import keep_begun
@@ -194,6 +192,53 @@ def setup(
         if packages is not None:
             say_installed(packages)
         _say_next(found, paths)
+
+
+def _opened_bundle(held: ExitStack, bundle: Path | None) -> OpenBundle | None:
+    """Return the named bundle, whose files are there until `held` ends; None without a name."""
+    if bundle is None:
+        return None
+    from npu_rl.common.user_path import user_path
+    from npu_rl.stack.bundles.open_bundle import open_bundle
+
+    return held.enter_context(open_bundle(user_path(bundle, "--bundle")))
+
+
+def _manifest_file(manifest: str | None, bundle: OpenBundle | None) -> Path:
+    """Return the file of the named manifest, or else of the bundle's."""
+    from npu_rl.common.errors import UsageError
+    from npu_rl.stack.manifest.manifest_kind import find_manifest
+
+    if manifest is None and bundle is not None:
+        from npu_rl.stack.bundles.open_bundle import only_manifest
+
+        manifest = only_manifest(bundle)
+    if manifest is None:
+        raise UsageError(
+            "Missing option '--manifest' / '-m'",
+            hint="Name one that `npu-rl manifests list` prints: npu-rl setup --manifest quickstart",
+        )
+    return find_manifest(manifest)
+
+
+def _store_of(bundle: OpenBundle | None, lock: Lock) -> Store:
+    """Return the user's store, or that of a bundle."""
+    if bundle is None:
+        from npu_rl.stack.store import Store
+
+        return Store()
+    from npu_rl.stack.bundles.open_bundle import bundled_store
+
+    return bundled_store(bundle, lock)
+
+
+def _note_bundle(bundle: OpenBundle, lock: Lock, paths: WorkspacePaths) -> None:
+    """Note a bundle that has packages, for the hint where some are missing."""
+    from npu_rl.stack.lock.lock_model import digest_of
+    from npu_rl.workspace.packages.install_command import keep_bundle
+
+    if bundle.wheels is not None:
+        keep_bundle(paths, bundle.path, digest_of(lock))
 
 
 def _paths_to_set_up(workspace: Path | None) -> WorkspacePaths:

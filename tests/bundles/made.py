@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping, Sequence
+import tarfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from npu_rl.stack.bundles.bundle_facts import content_id, dump_list, parse_facts
-from npu_rl.stack.bundles.bundle_names import FACTS, LIST, SIGNATURE
-from npu_rl.stack.bundles.bundle_tar import BLOCK, Bytes, write_tar
+from npu_rl.stack.bundles.bundle_file import LIST
 from npu_rl.stack.bundles.create_bundle import BundleOrder, MadeBundle, create_bundle
-from npu_rl.stack.bundles.read_bundle import OpenBundle, open_bundle
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.pylocks.pylock_targets import Target
 from npu_rl.stack.sources.git_remote import Network
@@ -38,23 +36,22 @@ class MadeStack:
 
     world: World
     file: Path
-    made: MadeBundle
 
     @property
     def manifest(self) -> Path:
         return self.world.root / "project" / "m.yaml"
 
-    def bundle(self, output: Path, *names: str, key: Path | None = None) -> MadeBundle:
+    def bundle(self, output: Path, *names: str) -> MadeBundle:
         return make_bundle(
-            *(self.world.root / "project" / f"{name}.yaml" for name in names or ("m",)), output, key=key
+            *(self.world.root / "project" / f"{name}.yaml" for name in names or ("m",)), output
         )
 
 
-def make_bundle(*paths: Path, key: Path | None = None) -> MadeBundle:
+def make_bundle(*paths: Path) -> MadeBundle:
     """Make a bundle of manifests whose objects are in the store; the last path is the bundle's."""
     *manifests, output = paths
     ordered = [(str(path), load_manifest(str(path)), [HERE]) for path in manifests]
-    order = BundleOrder(ordered, False, output, key, jobs=1)
+    order = BundleOrder(ordered, False, output, jobs=1)
     return create_bundle(order, replace(Network(), offline=True), Silent(), program)
 
 
@@ -72,8 +69,9 @@ def make_stack(root: Path) -> MadeStack:
     world.manifest({"up": component(up)}, "other", extends="./parts/base.yaml")
     world.write("parts/base.yaml", "schema: 1\nenv: {A: '1'}\n")
     world.lock(name="other")
-    stack = MadeStack(world, root / "m.tar", MadeBundle("", 0, {}))
-    return replace(stack, made=stack.bundle(stack.file))
+    stack = MadeStack(world, root / "m.tar")
+    stack.bundle(stack.file)
+    return stack
 
 
 @pytest.fixture(scope="session")
@@ -99,9 +97,6 @@ def _enter(root: Path, patch: pytest.MonkeyPatch) -> None:
 
 
 def members_of(file: Path) -> Members:
-    """Name -> content of a bundle's members, by Python's own reader."""
-    import tarfile
-
     with tarfile.open(file) as tar:
         found = {}
         for entry in tar:
@@ -111,43 +106,21 @@ def members_of(file: Path) -> Members:
         return found
 
 
-def tar_of(members: Mapping[str, bytes]) -> bytes:
+def tar_of(members: Mapping[str, bytes], *more: tarfile.TarInfo, **options: bytes) -> bytes:
+    """A tar of these members, then of members without content or with that of `options["content"]`."""
     memory = io.BytesIO()
-    write_tar(memory, [(name, Bytes(data)) for name, data in members.items()])
+    with tarfile.open(fileobj=memory, mode="w") as tar:
+        for name, data in members.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(data)
+            tar.addfile(entry, io.BytesIO(data))
+        for entry in more:
+            tar.addfile(entry, io.BytesIO(options.get("content", b"")))
     return memory.getvalue()
 
 
-def sealed(members: Mapping[str, bytes], **facts: object) -> bytes:
-    """The tar of a bundle whose list, sizes and id fit, as somebody could make it who knows how."""
-    rest = {name: data for name, data in members.items() if name not in (LIST, SIGNATURE, FACTS)}
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in rest.items()}
-    old = parse_facts(members[FACTS])
-    sizes = {name: len(data) for name, data in rest.items()}
-    new = replace(old, **{"id": content_id(hashes), "sizes": sizes, **facts})  # type: ignore[arg-type]
-    text = new.dump()
-    hashes[FACTS] = hashlib.sha256(text).hexdigest()
-    return tar_of({**rest, FACTS: text, LIST: dump_list(hashes)})
-
-
-def block_of(data: bytes, name: str) -> int:
-    """The offset of a member's header."""
-    return next(at for at in range(0, len(data), BLOCK) if data[at : at + 100].rstrip(b"\0") == name.encode())
-
-
-def with_checksum(block: bytes) -> bytes:
-    plain = block[:148] + b" " * 8 + block[156:]
-    return block[:148] + b"%06o\0 " % sum(plain) + block[156:]
-
-
-def changed_header(data: bytes, name: str, change: Callable[[bytearray], None]) -> bytes:
-    """The tar with another header of one member, whose checksum fits."""
-    at = block_of(data, name)
-    block = bytearray(data[at : at + BLOCK])
-    change(block)
-    return data[:at] + with_checksum(bytes(block)) + data[at + BLOCK :]
-
-
-def opened(file: Path, signers: Path | None = None) -> OpenBundle:
-    """The bundle as it was proven; closed again."""
-    with open_bundle(file, signers) as bundle:
-        return bundle
+def sealed(members: Mapping[str, bytes]) -> bytes:
+    """The tar of a bundle whose list fits, as somebody could make it who knows how."""
+    rest = {name: data for name, data in members.items() if name != LIST}
+    lines = (f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in rest.items())
+    return tar_of({LIST: "".join(lines).encode(), **rest})

@@ -24,7 +24,6 @@ from npu_rl.workspace.folder import chosen_interpreter
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.browse.recorded import run, write_samples
-from tests.bundles.made import make_bundle
 from tests.own_trainer import TREE, write_recipe
 from tests.support import ROOT, Repo, clean_env, script
 from tests.workspace.stack import receipt_with
@@ -51,7 +50,7 @@ components:
 PAGE = ROOT / "docs" / "trust.md"
 
 # {w}: the workspace. {m}: its manifest. {r}: a recipe for it, validated by the tree's own function. {d}: prepared data.
-# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path. {b}: a bundle. Runs shown and gone have records.
+# {t}: a tokenizer. {g}: downloaded rows. {o}: a new path. Runs shown and gone have records.
 STARTS: Mapping[str, Sequence[str]] = {
     "train": (
         "train {r} -w {w} overrides.actor.load={d} overrides.training.data_path={d}",
@@ -115,7 +114,6 @@ NONE = {
     "patches lint": ("patches lint verl/0.5.0",),
     "patches new": ("patches new verl/keep-kv-cache",),
     "patches export": ("patches export -w {w}", "patches export -w {w} -m {m}"),
-    "bundle show": ("bundle show {b}",),
     "store gc": ("store gc --dry-run",),
     "list": ("list",),
     "schema": ("schema",),
@@ -180,7 +178,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
         "d": "d",
         "t": "tokenizer",
         "g": "rows.json",
-        "b": "b.tar",
     }
     made = Place(WorkspacePaths(home / "w"), marker, {name: str(home / path) for name, path in names.items()})
     with pytest.MonkeyPatch.context() as patched:
@@ -191,7 +188,6 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
             "data prepare deepscaler --input {g} --output {d}",
         ):
             assert made.ran(line) == (0, ""), line
-        make_bundle(manifest, home / "b.tar")
     assert "python" not in read_receipt(made.paths).setup
     receipt_with(made.paths, lambda body: body["setup"].update(python=str(marker)))
     write_samples(run(made.paths.root / "runs", "shown"), 1, [("q", "a", 1.0)])

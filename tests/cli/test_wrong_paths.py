@@ -22,7 +22,7 @@ CHECKPOINT = "Pass the folder of a checkpoint; `npu-rl weights get NAME` prints 
         (["weights", "audit", "none", "none"], "The folder does not exist", CHECKPOINT),
         (["weights", "check", "file"], "The path is not a folder", CHECKPOINT),
         (["weights", "convert", ".", "out"], "Exactly one of --layout and --format", "--layout RECIPE"),
-        (["bundle", "show", "none.tar"], "No such bundle", "npu-rl bundle create"),
+        (["setup", "--bundle", "none.tar"], "No such bundle", "npu-rl bundle create"),
         (["patches", "lint", "verl/0.5.1"], "No such patch or folder", "npu-rl patches lint verl/0.5.0"),
         (["recipes", "copy", "quickstart", "no ne/r.yaml"], "No such folder: no ne", "mkdir -p 'no ne'"),
         (

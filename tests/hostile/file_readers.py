@@ -48,17 +48,11 @@ READERS = {
     "cli/next_steps.py": R("the bundled recipes", OWN, "", PACKAGED),
     "cli/patches.py": R("a bundled patch", OWN, "", PACKAGED),
     "cli/streams.py": R("standard input and output", OWN, "", "opens the three streams again, in UTF-8"),
-    "stack/bundles/bundle_facts.py": R("a bundle's facts", STRANGER, "a_made_bundle"),
-    "stack/bundles/bundle_signature.py": R("a signature", OWN, "", "what ssh-keygen wrote into its folder"),
-    "stack/bundles/bundle_tar.py": R("files that go into a bundle", OWN),
-    "stack/bundles/gathered_stack.py": R("a manifest that was loaded", USER),
-    "stack/bundles/own_wheel.py": R(
-        "npu-rl's installed files", OWN, "", "opens the wheel that pip has just built of the checkout"
+    "stack/bundles/bundle_file.py": R(
+        "a bundle", STRANGER, "a_made_bundle", "reads a member's content in chunks, as it is stored"
     ),
-    "stack/bundles/program_packages.py": R(
-        "a wheel that pip took", USER, "", "bounds its METADATA, and reads nothing else"
-    ),
-    "stack/bundles/read_bundle.py": R("a bundle", STRANGER, "a_made_bundle"),
+    "stack/bundles/bundled_packages.py": R("where npu-rl was installed from", OWN, "", PACKAGED),
+    "stack/bundles/open_bundle.py": R("a bundle's patches", STRANGER, "a_made_bundle"),
     "stack/compose/git_trees.py": R("objects of the store", OWN, "", WRITES),
     "stack/compose/patch_texts.py": R("a patch beside a manifest", STRANGER, "a_patch"),
     "stack/compose/runtime_tree.py": R("the runtime's modules", OWN, "", PACKAGED),

@@ -432,9 +432,8 @@ def a_bundle(stage: Stage, m: Mutator) -> None:
 
 
 def a_made_bundle(stage: Stage, m: Mutator) -> None:
-    """A tar of ours: its bytes, or content that somebody changed who makes list, sizes and id fit."""
-    from npu_rl.stack.bundles.bundled_store import bundled_store
-    from npu_rl.stack.bundles.read_bundle import open_bundle
+    """A tar of ours: its bytes, or content that somebody changed who makes the list fit."""
+    from npu_rl.stack.bundles.open_bundle import bundled_store, open_bundle
 
     manifest, made, place = (
         stage.world.root / "project" / "m.yaml",
@@ -453,8 +452,8 @@ def a_made_bundle(stage: Stage, m: Mutator) -> None:
         data = sealed_bundle({**members, name: m.bytes(members[name])})
     m.write(place, data)
     lock = lock_model.read(lock_model.lock_path(manifest))
-    with open_bundle(place) as bundle, bundled_store(bundle, lock):
-        pass
+    with open_bundle(place) as bundle:
+        bundled_store(bundle, lock)
 
 
 def a_configuration(stage: Stage, m: Mutator) -> None:

@@ -1,30 +1,45 @@
-"""Creation of a bundle: everything is gathered in a staging folder, then written to one file."""
+"""Creation of a bundle from the store (missing objects are fetched), the manifests' folders, and downloaded wheels."""
 
 from __future__ import annotations
 
 import os
+import shlex
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import npu_rl
-from npu_rl.common.bounded import hash_file
+from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.disk import disk_errors, put_in_place
-from npu_rl.common.errors import BundleError, UsageError
-from npu_rl.stack.bundles.bundle_facts import BundledHost, BundledStack, BundleFacts, content_id, dump_list
-from npu_rl.stack.bundles.bundle_names import FACTS, LIST, PROGRAM, SIGNATURE, WHEELS, is_member_name
-from npu_rl.stack.bundles.bundle_signature import sign
-from npu_rl.stack.bundles.bundle_tar import Bytes, Content, FileContent, TarFault, write_tar
-from npu_rl.stack.bundles.gathered_stack import StackFiles, gather
+from npu_rl.common.errors import BundleError, LockError, UsageError
+from npu_rl.stack.bundles.bundle_file import (
+    FILES,
+    MANIFESTS,
+    PROGRAM,
+    UNITS,
+    WHEELS,
+    is_member_name,
+    write_bundle,
+)
+from npu_rl.stack.bundles.bundled_packages import download_packages
+from npu_rl.stack.bundles.locked_content import patches_of, units_of
+from npu_rl.stack.compose.composed_unit import composed, runtime_unit
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.manifest.load_manifest import LoadedManifest
-from npu_rl.stack.pylocks.pylock_targets import Target
+from npu_rl.stack.pylocks.committed_pylock import committed_pylock
+from npu_rl.stack.pylocks.pylock_targets import Target, pylock_path
+from npu_rl.stack.sources.deliver import Deliverer
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Watcher
 from npu_rl.stack.store import Store
 
 Program = Callable[[Sequence[Target], Path], None]
 """Writes npu-rl's wheel and those that it needs on the targets into a folder."""
+
+_BUNDLED = "bundled:"
+_START, _ENVIRONMENT = "npu-rl-start", "npu-rl-env"
 
 
 @dataclass(frozen=True)
@@ -35,23 +50,27 @@ class BundleOrder:
         manifests: Each with the name that the user gave, and the hosts that its packages are for.
         wheels: Whether to include the packages locked beside the manifests.
         output: The file, which must not exist.
-        key: The key that signs its list of hashes; None for no signature.
     """
 
     manifests: Sequence[tuple[str, LoadedManifest, Sequence[Target]]]
     wheels: bool
     output: Path
-    key: Path | None = None
     jobs: int = 8
 
 
 @dataclass(frozen=True)
 class MadeBundle:
-    """A finished bundle: its id, its size in bytes, and the bytes of each kind of file."""
+    """A finished bundle.
 
-    id: str
+    Attributes:
+        size: Its size in bytes.
+        sizes: Bytes of each kind of file.
+        start: Command lines that set up its first manifest on a host with only Python, tar and git.
+    """
+
     size: int
     sizes: Mapping[str, int]
+    start: tuple[str, ...]
 
 
 def create_bundle(order: BundleOrder, network: Network, watcher: Watcher, program: Program) -> MadeBundle:
@@ -60,27 +79,32 @@ def create_bundle(order: BundleOrder, network: Network, watcher: Watcher, progra
     Raises:
         UsageError: If the file exists, or two manifests have one name.
         BundleError: If a file's name can't be that of a member.
+        LockError: If a manifest or its packages are not locked.
         SourceError: If something can't be fetched.
     """
     _check(order)
     store = Store()
     store.sweep()
-    with disk_errors(order.output), tempfile.TemporaryDirectory(
-        prefix=".npu-rl-bundle-", dir=order.output.absolute().parent
-    ) as name:  # fmt: skip
+    folder = order.output.absolute().parent
+    with disk_errors(folder), tempfile.TemporaryDirectory(prefix=".npu-rl-bundle-", dir=folder) as name:
         staging = Path(name)
-        stacks = [
-            gather(store, loaded, network, watcher, staging, jobs=order.jobs)
-            for _, loaded, _ in order.manifests
-        ]
-        members = _merged(stacks)
-        program(_program_targets(order), _folder(staging, PROGRAM))
+        for kind in (FILES, PROGRAM, WHEELS):
+            (staging / kind).mkdir(parents=True)
+        members: dict[str, Path] = {}
+        for _, loaded, _ in order.manifests:
+            members |= _store_members(store, loaded, network, watcher, staging, order.jobs)
+            members |= _manifest_members(loaded)
+        program(_program_targets(order), staging / PROGRAM)
         if order.wheels:
-            members |= _add_packages(order, stacks, _folder(staging, WHEELS), offline=network.offline)
-        for kind in (PROGRAM, WHEELS):
-            for path in sorted((staging / kind).glob("*")):
-                members[f"{kind}/{path.name}"] = FileContent(path)
-        return _write(order, stacks, members, staging)
+            members |= _add_packages(order, staging / WHEELS, offline=network.offline)
+        for kind in (FILES, PROGRAM, WHEELS):
+            members |= {f"{kind}/{path.name}": path for path in (staging / kind).iterdir()}
+        _check_names(members)
+        whole = staging / "bundle.tar"
+        write_bundle(whole, members)
+        made = MadeBundle(whole.stat().st_size, _sizes_by_kind(members), _start_lines(order, members))
+        put_in_place(whole, order.output)
+    return made
 
 
 def _check(order: BundleOrder) -> None:
@@ -98,26 +122,70 @@ def _check(order: BundleOrder) -> None:
         raise UsageError(f"Two of the manifests have the name {twice[0]}", hint="Make a bundle of each.")
 
 
-def _folder(staging: Path, name: str) -> Path:
-    (staging / name).mkdir()
-    return staging / name
+def _check_names(members: Mapping[str, Path]) -> None:
+    for name, path in members.items():
+        if not is_member_name(name):
+            raise BundleError(
+                "A bundle can't have a file of this name",
+                where=str(path),
+                why="Names of manifests in it have letters, digits and _ . + ! - only.",
+                hint="Rename the file.",
+            )
 
 
-def _merged(stacks: Sequence[StackFiles]) -> dict[str, Content]:
-    members: dict[str, Content] = {}
-    for stack in stacks:
-        members |= stack.members
-    return members
+def _store_members(
+    store: Store, loaded: LoadedManifest, network: Network, watcher: Watcher, staging: Path, jobs: int
+) -> Iterator[tuple[str, Path]]:
+    """Yield the packs and patches of a manifest's lock, after composing it."""
+    lock = _lock(loaded)
+    deliveries = Deliverer(store, network, loaded.path.parent, watcher).deliver(lock, jobs)
+    units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
+    made = composed(store, lock, units, loaded.path.parent)
+    runtime_unit(store, lock)  # makes it if the store does not have it
+    for key, (component, _) in units_of(lock).items():
+        unit = store.find(key)
+        if unit is None:
+            raise BundleError(
+                f"The store does not have {component} as locked",
+                where=str(store.root),
+                hint="Use the npu-rl that made the lock, or make a new lock: npu-rl lock --manifest M",
+            )
+        for pack in unit.packs():
+            yield f"{UNITS}/{key}/{pack.name}", pack
+    for sha256 in patches_of(lock):
+        text: str = made.facts["texts"][sha256]
+        (staging / FILES / sha256).write_bytes(text.encode("utf-8", "surrogateescape"))
+
+
+def _lock(loaded: LoadedManifest) -> Lock:
+    place = lock_model.lock_path(loaded.path)
+    lock = lock_model.read(place)
+    if lock.manifest_digest != loaded.digest:
+        raise LockError(
+            f"{loaded.path.name} has changed since its lock was made",
+            where=str(place),
+            hint=f"Make a new lock: npu-rl lock --manifest {shlex.quote(str(loaded.path))}",
+        )
+    return lock
+
+
+def _manifest_members(loaded: LoadedManifest) -> Iterator[tuple[str, Path]]:
+    """Yield the manifest, its lock and its parents, at the same relative paths as on disk."""
+    folder = loaded.path.parent
+    parents = {
+        Path(os.path.normpath(folder / name)) for name in loaded.files if not name.startswith(_BUNDLED)
+    }
+    top = Path(os.path.commonpath([folder, *(path.parent for path in parents)]))
+    for path in (loaded.path, lock_model.lock_path(loaded.path), *parents):
+        yield f"{MANIFESTS}/{loaded.manifest.name}/{path.relative_to(top).as_posix()}", path
 
 
 def _program_targets(order: BundleOrder) -> list[Target]:
     """Return one target for each Python and machine among the manifests' hosts, with the oldest glibc among them."""
     found: dict[tuple[str, str], Target] = {}
-    for _, _, targets in order.manifests:
-        for target in targets:
-            known = found.get((target.python, target.machine))
-            if known is None or _glibc(target) < _glibc(known):
-                found[target.python, target.machine] = target
+    for target in (target for _, _, targets in order.manifests for target in targets):
+        known = found.get((target.python, target.machine), target)
+        found[target.python, target.machine] = min(known, target, key=_glibc)
     return list(found.values())
 
 
@@ -125,93 +193,46 @@ def _glibc(target: Target) -> tuple[int, ...]:
     return tuple(map(int, target.glibc.split(".")))
 
 
-def _add_packages(
-    order: BundleOrder, stacks: Sequence[StackFiles], folder: Path, *, offline: bool
-) -> dict[str, Content]:
+def _add_packages(order: BundleOrder, folder: Path, *, offline: bool) -> dict[str, Path]:
     """Download the locked packages; return the locks of those that npu-rl does not ship, as members."""
-    from npu_rl.stack.bundles.bundled_packages import add_build_tools, download_packages, require_locked
-    from npu_rl.stack.pylocks.committed_pylock import committed_pylock
-    from npu_rl.stack.pylocks.pylock_targets import pylock_path
-
-    pylocks, members = [], dict[str, Content]()
-    for (named, loaded, targets), stack in zip(order.manifests, stacks, strict=True):
-        for target in targets:
-            pylocks.append(committed_pylock(loaded, target, named))
-            if not stack.shipped:
-                path = pylock_path(loaded.path, target)
-                members[f"{stack.path.rpartition('/')[0]}/{path.name}"] = FileContent(path)
-    for pylock in pylocks:
+    locked = [
+        (loaded, target, committed_pylock(loaded, target, named))
+        for named, loaded, targets in order.manifests
+        for target in targets
+    ]
+    members = {}
+    for loaded, target, pylock in locked:
         download_packages(pylock, folder, offline=offline)
-    require_locked(pylocks, folder)
-    for pylock in pylocks:
-        add_build_tools(pylock, folder, offline=offline)
+        if not _is_shipped(loaded):
+            beside = next(name for name, path in _manifest_members(loaded) if path == loaded.path)
+            path = pylock_path(loaded.path, target)
+            members[f"{beside.rpartition('/')[0]}/{path.name}"] = path
     return members
 
 
-def _write(
-    order: BundleOrder, stacks: Sequence[StackFiles], members: dict[str, Content], staging: Path
-) -> MadeBundle:
-    for name in members:
-        if not is_member_name(name):
-            raise BundleError(
-                "A bundle can't have a file of this name",
-                where=name,
-                why="Names of manifests in it have letters, digits and _ . + ! - only.",
-                hint="Rename the file.",
-            )
-    hashes = {name: _hash(content) for name, content in members.items()}
-    facts = BundleFacts(
-        id=content_id(hashes),
-        npu_rl=npu_rl.__version__,
-        stacks=tuple(_stack(stack) for stack in sorted(stacks, key=lambda one: one.lock.manifest)),
-        hosts=tuple(BundledHost(one.python, one.machine) for one in _program_targets(order)),
-        sizes={name: content.size() for name, content in members.items()},
-    )
-    members[FACTS] = Bytes(facts.dump())
-    hashes[FACTS] = _hash(members[FACTS])
-    members[LIST] = Bytes(dump_list(hashes))
-    if order.key is not None:
-        members[SIGNATURE] = Bytes(sign(dump_list(hashes), order.key))
-    whole = staging / "bundle.tar"
-    try:
-        with whole.open("wb") as file:
-            size = write_tar(file, list(members.items()))
-            file.flush()
-            os.fsync(file.fileno())
-    except TarFault as error:
-        raise BundleError("The bundle can't be written", where=str(order.output), why=str(error)) from error
-    _publish(whole, order.output.absolute())
-    return MadeBundle(facts.id, size, sizes_by_kind(facts.sizes))
+def _is_shipped(loaded: LoadedManifest) -> bool:
+    return bundled_manifests().get(loaded.path.stem) == loaded.path
 
 
-def _publish(whole: Path, output: Path) -> None:
-    """Give a finished file its final name, unless another file has taken it meanwhile."""
-    try:
-        os.link(whole, output)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        put_in_place(whole, output)
-
-
-def _stack(stack: StackFiles) -> BundledStack:
-    return BundledStack(stack.lock.manifest, stack.path, stack.digest, stack.shipped)
-
-
-def _hash(content: Content) -> str:
-    import hashlib
-
-    if isinstance(content, Bytes):
-        return hashlib.sha256(content.data).hexdigest()
-    assert isinstance(content, FileContent)
-    return hash_file(content.path)
-
-
-def sizes_by_kind(sizes: Mapping[str, int]) -> dict[str, int]:
-    """Return the bytes of each kind of member."""
-    from npu_rl.stack.bundles.bundle_names import kind_of
-
+def _sizes_by_kind(members: Mapping[str, Path]) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name, size in sorted(sizes.items()):
-        found[kind_of(name)] = found.get(kind_of(name), 0) + size
+    for name, path in sorted(members.items()):
+        kind = name.partition("/")[0]
+        found[kind] = found.get(kind, 0) + path.stat().st_size
     return found
+
+
+def _start_lines(order: BundleOrder, members: Mapping[str, Path]) -> tuple[str, ...]:
+    """Return the lines that unpack the bundle's wheels, make an environment of them, and set up the first manifest."""
+    _, loaded, targets = order.manifests[0]
+    file = shlex.quote(order.output.name)
+    pip = next(name for name in sorted(members) if name.startswith(f"{PROGRAM}/pip-"))
+    wanted = shlex.quote(f"npu-rl{'[uv]' if order.wheels else ''}=={npu_rl.__version__}")
+    own = next(name for name, path in _manifest_members(loaded) if path == loaded.path)
+    manifest = loaded.manifest.name if _is_shipped(loaded) else f"{_START}/{own}"
+    return (
+        f"mkdir {_START} && tar -xf {file} -C {_START} {PROGRAM} {MANIFESTS}",
+        f"python{targets[0].python} -m venv --without-pip {_ENVIRONMENT} && {_ENVIRONMENT}/bin/python"
+        f" {_START}/{pip}/pip install -q --no-index --find-links {_START}/{PROGRAM} {wanted}",
+        f". {_ENVIRONMENT}/bin/activate && npu-rl setup --manifest {manifest} --bundle {file}",
+    )

@@ -1,4 +1,4 @@
-"""pip of npu-rl's own interpreter, with the caller's configuration, to download the packages of a bundle."""
+"""pip of npu-rl's own interpreter, with the caller's configuration, to download and build the wheels of a bundle."""
 
 from __future__ import annotations
 
@@ -17,9 +17,6 @@ from npu_rl.stack.pylocks.pylock_targets import Target
 _TIMEOUT = 7200.0  # seconds
 _SHOWN = 2000  # characters of what pip printed
 _QUIET = ("--quiet", "--no-input", "--disable-pip-version-check")
-OFFLINE = (
-    "Without --offline pip asks its index; with it, only the folders of find-links: PIP_FIND_LINKS=FOLDER"
-)
 # The oldest glibc of each machine's wheels, and what such wheels were called before they had its number.
 _OLDEST_GLIBC = {"x86_64": 5, "aarch64": 17}
 _OLD_NAMES = {"x86_64": ("manylinux2014", "manylinux2010", "manylinux1"), "aarch64": ("manylinux2014",)}

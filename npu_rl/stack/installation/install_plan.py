@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from npu_rl.common.bounded import hash_file
 from npu_rl.common.printable import counted
 from npu_rl.stack.installation.host_packages import HostPackage, host_notes, host_packages
 from npu_rl.stack.installation.index_packages import PackageIndexes
-from npu_rl.stack.installation.named_wheels import NamedWheel
+from npu_rl.stack.installation.named_wheels import NamedWheel, choose_wheel
 from npu_rl.stack.installation.target_checks import (
     broken_bounds,
     check_own_needs,
@@ -20,7 +21,7 @@ from npu_rl.stack.installation.target_checks import (
 )
 from npu_rl.stack.installation.target_python import InstalledPackage, TargetPython
 from npu_rl.stack.pylocks.locked_versions import differing_packages
-from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock
+from npu_rl.stack.pylocks.pylock_file import LockedFile, LockedPackage, Pylock
 from npu_rl.stack.pylocks.requirement_lines import package_lines
 
 if TYPE_CHECKING:
@@ -92,7 +93,8 @@ def plan_installation(
         SourceError: If an index can't be queried.
     """
     check_target(target, pylock)
-    coming = [package for package, _ in differing_packages(pylock, target.versions)]
+    differing = (package for package, _ in differing_packages(pylock, target.versions))
+    coming = [_with_named_wheel(package, wheels) for package in differing]
     versions = {one.name: one.version for one in coming}
     locked = [target.packages[one.name] for one in pylock.packages if one.name in target.packages]
     kept = [one for one in locked if one.name not in versions]
@@ -104,6 +106,15 @@ def plan_installation(
     plan = InstallPlan(target, tuple(kept), tuple(coming), tuple(replaced), host, notes)
     check_room(target, round(plan.size() * _UNPACKED))
     return plan
+
+
+def _with_named_wheel(package: LockedPackage, wheels: Sequence[NamedWheel]) -> LockedPackage:
+    """Return a package with a wheel that the user names, such as a bundle's, in place of an sdist without wheels."""
+    named = None if package.wheels else choose_wheel(wheels, package.name, package.version)
+    if named is None:
+        return package
+    file = LockedFile(named.path.name, hash_file(named.path), named.path.stat().st_size)
+    return LockedPackage(package.name, package.version, (file,))
 
 
 def plan_lines(plan: InstallPlan) -> Iterator[str]:

@@ -57,8 +57,8 @@ def compile_pylock(
         SourceError: If uv fails otherwise.
         HostError: If uv is not installed.
     """
-    platform = f"{target.machine}-manylinux_{target.glibc.replace('.', '_')}"
-    words = ["--python-version", target.python, "--python-platform", platform, "--python", sys.executable]
+    words = ["--python-version", target.python, "--python-platform", target.uv_platform]
+    words += ["--python", sys.executable]
     words += ["--exclude-newer", newest] if newest else []
     environment = uv_environment(settings, os.environ if environ is None else environ)
     with uv_folder(settings, environment) as (folder, variables):

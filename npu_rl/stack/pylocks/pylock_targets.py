@@ -30,6 +30,11 @@ class Target:
         return f"py{self.python.replace('.', '')}-{self.machine}"
 
     @property
+    def uv_platform(self) -> str:
+        """The target as uv's --python-platform."""
+        return f"{self.machine}-manylinux_{self.glibc.replace('.', '_')}"
+
+    @property
     def markers(self) -> str:
         """The target as a marker (PEP 508)."""
         return (
