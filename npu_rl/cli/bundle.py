@@ -22,6 +22,7 @@ app = group(
     "Set up hosts without a network.",
     {"create": "bundle:create"},
     "npu-rl bundle create quickstart -o quickstart.tar",
+    "npu-rl bundle create today -o today.tar --wheels --platform aarch64",
     "npu-rl setup --bundle quickstart.tar   # on the other host",
 )
 
@@ -29,6 +30,7 @@ app = group(
 @examples(
     "npu-rl bundle create quickstart -o quickstart.tar",
     "npu-rl bundle create today newest -o both.tar --wheels --platform aarch64",
+    "npu-rl bundle create ./mine.yaml -o mine.tar --offline",
 )
 def create(
     manifests: Annotated[

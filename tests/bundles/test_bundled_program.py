@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 import shutil
 import sys
@@ -19,17 +20,15 @@ HERE = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 @pytest.mark.skipif(shutil.which(f"python{HERE}") is None, reason=f"no python{HERE} on PATH")
-def test_its_first_line_makes_an_environment_with_npu_rl(stack: MadeStack, tmp_path: Path) -> None:
+def test_its_lines_make_an_environment_and_a_workspace(stack: MadeStack, tmp_path: Path) -> None:
     env = index_env(tmp_path, stack.world.root / "store")
     words: list[str | Path] = ["-o", tmp_path / "m.tar", "--python", HERE, "--platform", platform.machine()]
-    ok(run_cli(["bundle", "create", stack.manifest, *words], env))
-    shown = ok(run_cli(["bundle", "show", tmp_path / "m.tar"], env, tmp_path)).stdout
-    lines = shown.partition("git:\n")[2].splitlines()
-    assert len(lines) == 2
+    made = json.loads(
+        ok(run_cli(["bundle", "create", stack.manifest, *words, "--json"], env, timeout=300)).stdout
+    )
     bare = {name: env[name] for name in ("PATH", "HOME", "TMPDIR")} | {"PIP_CONFIG_FILE": "/dev/null"}
     # In one shell, where `setup` ends with commands that begin with `npu-rl`.
-    typed = [line.replace("python3 ", f"python{HERE} ") for line in lines]
-    typed += ["command -v npu-rl", "npu-rl verify --deep"]
+    typed = [*made["start"], "command -v npu-rl", "npu-rl verify --deep"]
     done = ok(run_program(["sh", "-c", "set -e\n" + "\n".join(typed)], env=bare, cwd=tmp_path))
     assert f"\n{tmp_path}/npu-rl-env/bin/npu-rl\n" in done.stdout
     assert "Next: npu-rl verify" in done.stdout
