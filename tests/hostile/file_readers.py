@@ -191,14 +191,11 @@ READERS = {
     "runtime/used.py": R("counts of used patches", OWN, "", WRITES),
     "recipes/sizing/model_config.py": R("a model's config.json", STRANGER, "a_model_configuration"),
     "stack/sources/git_fetch.py": R("a bundle", STRANGER, "a_bundle"),
-    "stack/sources/index_session.py": R("a page of a package index", STRANGER, "an_index_page"),
     "stack/sources/pip_config.py": R(
         "pip.conf", USER, "a_pip_configuration", "parses the text that pip itself would"
     ),
-    "stack/sources/pypi.py": R("an sdist of a file:// index", USER),
-    "stack/sources/sdist.py": R(
-        "an sdist", STRANGER, "an_sdist", "budgets on bytes, members and headers (SdistLimits)"
-    ),
+    "stack/sources/pypi.py": R("a page of a package index", STRANGER, "an_index_page"),
+    "stack/sources/sdist.py": R("an sdist", STRANGER, "an_sdist", "bounds the bytes that it unpacks to"),
     "training/injected/npu_rl_driver.py": R("what the run is told", OWN, "", RUN),
     "training/injected/npu_rl_make_tiny.py": R("the model that it makes", OWN, "", RUN),
     "training/injected/npu_rl_mindspeed_rl_data.py": R("Python of the tree", STRANGER, "", RUN),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import socket
 import subprocess
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +22,6 @@ from npu_rl.stack.git.objects import FILE, Entry, format_tree
 from npu_rl.stack.sources.sdist import read_sdist
 from npu_rl.workspace.folder.file_check import read_stats
 from tests.code_trees import check_recipe
-from tests.hostile.test_index_pages import serving
 from tests.resolve.world import World, component
 from tests.support import assert_told, clean_env, run_cli
 
@@ -152,6 +154,33 @@ def test_a_text_file_is_no_bundle(world: World, tmp_path: Path) -> None:
     world.write("up.bundle", f"gitdir: {up.path}\n")
     manifest = world.manifest({"up": component(up, oid, sources=[{"bundle": "./up.bundle"}])})
     assert_told(run_cli(["lock", "-m", manifest], world.env), "does not begin with `# v2 git bundle`")
+
+
+@contextlib.contextmanager
+def serving(answer: Callable[[], Iterable[bytes]], *, asked: bool = True) -> Iterator[str]:
+    """A server that answers whatever is asked, or before it is `asked`, with these bytes; its address."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def talk(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            if asked:
+                connection.recv(65536)
+            for piece in answer():
+                connection.sendall(piece)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=talk, args=(listener.accept()[0],), daemon=True).start()
+
+    thread = threading.Thread(target=accept, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join()
 
 
 @pytest.mark.parametrize("read_first", [True, False])

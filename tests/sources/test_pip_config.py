@@ -28,10 +28,8 @@ class Machine:
         path.write_text(text)
         return path
 
-    def read(self, platform: str = "linux", **environ: str) -> PipSettings:
-        return read_pip_settings(
-            {**self.environ, **environ}, prefix=self.prefix, system=self.root, platform=platform
-        )
+    def read(self, **environ: str) -> PipSettings:
+        return read_pip_settings({**self.environ, **environ}, prefix=self.prefix, system=self.root)
 
 
 @pytest.fixture
@@ -43,7 +41,7 @@ def test_defaults_without_any_configuration(machine: Machine) -> None:
     settings = machine.read()
     assert settings == PipSettings()
     assert settings.index_urls == (DEFAULT_INDEX,)
-    assert (settings.timeout, settings.retries, settings.files) == (15.0, 5, ())
+    assert (settings.timeout, settings.retries) == (15.0, 5)
 
 
 def test_every_file_beats_the_one_before(machine: Machine) -> None:
@@ -58,7 +56,6 @@ def test_every_file_beats_the_one_before(machine: Machine) -> None:
         machine.write(path, f"[global]\nindex-url = https://host{number}/simple\n")
         settings = machine.read()
         assert settings.index_url == f"https://host{number}/simple"
-        assert settings.files == tuple(order[: number + 1])
     assert machine.read(PIP_INDEX_URL="https://env/simple").index_url == "https://env/simple"
 
 
@@ -70,16 +67,6 @@ def test_xdg_folders_are_followed(machine: Machine, tmp_path: Path) -> None:
     machine.write(machine.home / ".config/pip/pip.conf", "[global]\nretries = 9\n")
     settings = machine.read(XDG_CONFIG_DIRS=f"{first}:{second}", XDG_CONFIG_HOME=str(own))
     assert (settings.index_url, settings.timeout, settings.retries) == ("https://second/simple", 3.0, 1)
-
-
-def test_macos_places(machine: Machine) -> None:
-    machine.write(machine.root / "Library/Application Support/pip/pip.conf", "[global]\nretries = 1\n")
-    machine.write(machine.root / "etc/pip.conf", "[global]\ntimeout = 99\n")
-    machine.write(machine.home / ".config/pip/pip.conf", "[global]\nretries = 2\n")
-    assert machine.read("darwin").retries == 2
-    assert machine.read("darwin").timeout == 15.0
-    machine.write(machine.home / "Library/Application Support/pip/pip.conf", "[global]\nretries = 3\n")
-    assert machine.read("darwin").retries == 3
 
 
 def test_a_chosen_file_stands_in_for_the_users_and_beats_all(machine: Machine, tmp_path: Path) -> None:
@@ -96,7 +83,7 @@ def test_a_chosen_file_stands_in_for_the_users_and_beats_all(machine: Machine, t
 def test_devnull_leaves_files_out_but_not_variables(machine: Machine) -> None:
     machine.write(machine.root / "etc/pip.conf", "[global]\nretries = 1\n")
     settings = machine.read(PIP_CONFIG_FILE=os.devnull, PIP_TIMEOUT="4")
-    assert (settings.retries, settings.timeout, settings.files) == (5, 4.0, ())
+    assert (settings.retries, settings.timeout) == (5, 4.0)
 
 
 def test_a_section_beats_a_file(machine: Machine) -> None:
@@ -150,35 +137,27 @@ def test_certificates(machine: Machine) -> None:
     ("name", "text"),
     [("TIMEOUT", "soon"), ("TIMEOUT", "-1"), ("TIMEOUT", "nan"), ("RETRIES", "1.5"), ("NO_INDEX", "maybe")],
 )
-def test_a_value_of_the_wrong_kind_names_its_origin(machine: Machine, name: str, text: str) -> None:
-    with pytest.raises(HostError) as caught:
-        machine.read(**{f"PIP_{name}": text})
-    assert f"PIP_{name}" in str(caught.value)
-    assert text in str(caught.value)
-    path = machine.write(
-        machine.prefix / "pip.conf", f"[global]\n{name.lower().replace('_', '-')} = {text}\n"
-    )
+def test_a_value_of_the_wrong_kind(machine: Machine, name: str, text: str) -> None:
     with pytest.raises(HostError, match="Invalid value") as caught:
-        machine.read()
-    assert str(path) in str(caught.value)
+        machine.read(**{f"PIP_{name}": text})
+    assert f"{name.lower().replace('_', '-')} = {text}" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "reason"),
+    ("text", "line"),
     [
-        ("index-url = https://me:hunter2@a/simple\n", "line 1: a value before the first"),
-        ("[global]\nhttps me hunter2\n", "line 2"),
-        ("[global]\nretries=1\nretries=2\n", "line 3: retries appears twice"),
-        ("[global]\n[global]\n", "line 2: [global] appears twice"),
+        ("index-url = https://me:hunter2@a/simple\n", 1),
+        ("[global]\nhttps me hunter2\n", 2),
+        ("[global]\nretries=1\nretries=2\n", 3),
+        ("[global]\n[global]\n", 2),
     ],
 )
-def test_a_malformed_file_is_named_and_not_quoted(machine: Machine, text: str, reason: str) -> None:
+def test_a_malformed_file_is_named_and_not_quoted(machine: Machine, text: str, line: int) -> None:
     path = machine.write(machine.prefix / "pip.conf", text)
     with pytest.raises(HostError) as caught:
         machine.read()
     message = str(caught.value)
-    assert str(path) in message
-    assert reason in message
+    assert str(path) in message and f"in line {line}" in message
     assert "hunter2" not in message
     assert caught.value.exit_code == 3
 
@@ -198,7 +177,6 @@ def test_repr_shows_no_credentials() -> None:
         find_links=("https://me:hunter2@c/x?sig=s3cret",),
         proxy="http://me:hunter2@p:8080",
     )
-    assert "https://a/simple" in repr(settings)
     for secret in ("hunter2", "tok-3n", "s3cret"):
         assert secret not in repr(settings)
     assert set(settings.secrets) == {"hunter2", "tok-3n"}

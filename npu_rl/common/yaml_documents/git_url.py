@@ -15,6 +15,7 @@ SCHEMES = ("https", "http", "ssh", "git", "file")
 
 _HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
 _USER = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
+_WEB = re.compile(rf"(?:[^/@]*@)?{_HOST}(?::[0-9]{{1,5}})?/[^/].*")
 _REMOTE = re.compile(rf"(?:{_USER}@)?{_HOST}(?::[0-9]{{1,5}})?/[^/].*")
 _SCP = re.compile(rf"{_USER}@{_HOST}:(?![-:]).+")
 
@@ -26,32 +27,8 @@ URL_PATTERN = (
 
 def check_git_url(value: str) -> str:
     """Return the URL, or raise ValueError with the reason and what to write. Secrets are never echoed."""
-    if value.startswith("-"):
-        raise ValueError("a URL must not begin with '-': git would read it as an option")
-    if re.search(r"[\x00-\x20\x7f-\xa0\u2028\u2029]", value):
-        raise ValueError("a URL must not contain spaces or control characters")
-    if re.match(r"[A-Za-z0-9+.-]*::", value):
-        helper = value.split("::")[0]
-        raise ValueError(f"the remote helper {shown(helper + '::')} can run commands: {_allowed()}")
-    scheme, separator, rest = value.partition("://")
-    if separator:
-        return _check_scheme(value, scheme, rest)
-    if _SCP.fullmatch(value):
-        return value
-    if value.startswith(("/", "./", "../", "~")):
-        raise ValueError(f"write a local repository as file:///absolute/path; {_allowed()}")
-    raise ValueError(f"this is not a git URL: {_allowed()}")
-
-
-def _check_scheme(value: str, scheme: str, rest: str) -> str:
-    if scheme not in SCHEMES:
-        raise ValueError(f"the scheme {shown(scheme)} is not allowed: {_allowed()}")
-    if scheme == "file":
-        if not re.fullmatch(r"(?:localhost)?/[^/].*", rest):
-            raise ValueError("a file URL needs an absolute path: file:///absolute/path")
-        return value
-    authority = rest.split("/")[0]
-    user, at, _ = authority.rpartition("@")
+    scheme, _, rest = value.partition("://")
+    user, at, _ = rest.split("/")[0].rpartition("@")
     if at and (":" in user or scheme in ("http", "https")):
         raise ValueError(
             "a URL must not contain a user, password or token, since it is copied into the lock:"
@@ -61,10 +38,26 @@ def _check_scheme(value: str, scheme: str, rest: str) -> str:
         raise ValueError(
             "a git URL must not contain '?' or '#': remove that part, and use a credential helper for secrets"
         )
-    if not _REMOTE.fullmatch(rest):
-        raise ValueError(f"the URL has no valid host or no path: write {scheme}://host/path")
+    check_form(value)
     return value
 
 
+def check_form(value: str) -> None:
+    """Raise ValueError unless a URL is safe for git: not an option, and not a remote that runs commands."""
+    if re.search(r"[\x00-\x20\x7f-\xa0\u2028\u2029]", value):
+        raise ValueError("a URL must not contain spaces or control characters")
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        if not _SCP.fullmatch(value):
+            raise ValueError(f"this is not a git URL: {_allowed()}")
+    elif scheme not in SCHEMES:
+        raise ValueError(f"the scheme {shown(scheme)} is not allowed: {_allowed()}")
+    elif scheme == "file":
+        if not re.fullmatch(r"(?:localhost)?/[^/].*", rest):
+            raise ValueError("a file URL needs an absolute path: file:///absolute/path")
+    elif not (_WEB if scheme in ("http", "https") else _REMOTE).fullmatch(rest):
+        raise ValueError(f"the URL has no valid host or no path: write {scheme}://host/path")
+
+
 def _allowed() -> str:
-    return f"use {', '.join(f'{scheme}://' for scheme in SCHEMES)} or user@host:path"
+    return f"use {', '.join(f'{scheme}://' for scheme in SCHEMES)}/absolute/path or user@host:path"

@@ -21,15 +21,13 @@ from npu_rl.stack.git.objects import is_inside, short
 from npu_rl.stack.lock.lock_model import LockedComponent, LockedSource
 from npu_rl.stack.sources.git_fetch import GitRequest, missing
 from npu_rl.stack.sources.git_remote import Network
-from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
+from npu_rl.stack.sources.pip_config import read_pip_settings
 from npu_rl.stack.sources.progress import Watcher
-from npu_rl.stack.sources.pypi import DownloadedSdist, download_sdist, find_sdist
-from npu_rl.stack.sources.sdist import SdistFile, read_sdist, select
-from npu_rl.stack.sources.sdist_search import is_safe_sdist_name
+from npu_rl.stack.sources.pypi import DownloadedSdist, download_sdist, find_sdist, is_safe_sdist_name
+from npu_rl.stack.sources.sdist import SdistFile, read_sdist
 from npu_rl.stack.store import Store, Unit, pack_loose, unit_key
 
 _ID = re.compile("[0-9a-f]{40}")
-_LARGEST_KEPT = 256 * 1024 * 1024  # bytes of an archive: it passes through memory
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,6 @@ class Imported:
 
     Attributes:
         tree: The tree of its kept files.
-        sdist: The archive.
         received: The bytes received over the network.
         beside: Files that were read as well, by path; they need not be in the tree.
     """
@@ -64,12 +61,7 @@ def import_sdist(
     """Download an sdist, check its hash, and write the kept files into the repository as one pack.
 
     Args:
-        repository: The repository that gets the pack.
-        component: The component's name, for messages.
-        source: The release.
         keep: The paths to keep.
-        network: Settings for remotes.
-        watcher: The receiver of progress.
         store: The store, which may already have the archive and keeps it.
         ask: Whether to use the store's archive only if an index lists it.
         beside: Files and folders to read as well, kept or not; the sdist need not have them.
@@ -78,25 +70,29 @@ def import_sdist(
         SourceError: If there is no such sdist, it has another hash, is unsafe, or lacks a `drop` or kept path.
     """
     with tempfile.TemporaryDirectory(prefix="npu-rl-", dir=repository.git_dir) as folder:
-        sdist, received = _get_archive(
-            repository, component, source, network, watcher, store, ask, Path(folder)
-        )
+        place = Path(folder)
+        sdist, received = _get_archive(repository, component, source, network, watcher, store, ask, place)
         for note in sdist.notes:
             watcher.note(component, note)
         files = list(read_sdist(sdist.path, keep=[*keep, *beside]))
-        chosen = select(files, keep, source.drop)
-        lacking = [*chosen.unmatched_keep, *chosen.unmatched_drop]
-        if lacking:
-            patterns = any(set("*?[") & set(path) for path in chosen.unmatched_keep)
-            raise SourceError(
-                f"{sdist.filename} does not have {', '.join(lacking)}",
-                where=component,
-                hint="Look at `take:` and `drop:` of this component."
-                + (" `take:` has no patterns: name a folder, or each file." if patterns else ""),
-            )
-        tree = _import_files(repository, chosen.files)
+    paths = [path.rstrip("/") or "." for path in keep]
+    inside = [file for file in files if is_inside(file.path, paths)]
+    lacking = [path for path in (*paths, *source.drop) if not _has(inside, path)]
+    if lacking:
+        patterns = any(set("*?[") & set(path) for path in paths if path in lacking)
+        raise SourceError(
+            f"{sdist.filename} does not have {', '.join(lacking)}",
+            where=component,
+            hint="Look at `take:` and `drop:` of this component."
+            + (" `take:` has no patterns: name a folder, or each file." if patterns else ""),
+        )
+    tree = _import_files(repository, [file for file in inside if not is_inside(file.path, source.drop)])
     read = {file.path: file.data for file in files if is_inside(file.path, beside)}
     return Imported(tree, sdist, received, read)
+
+
+def _has(files: Sequence[SdistFile], path: str) -> bool:
+    return any(is_inside(file.path, (path,)) for file in files)
 
 
 def _get_archive(
@@ -114,9 +110,21 @@ def _get_archive(
     name, version = split_requirement(source.pypi)
     settings = read_pip_settings()
     settings = replace(settings, retries=min(settings.retries, network.retries))
-    kept = _find_kept_archive(repository, store, source, settings if ask else None, network, folder)
-    if kept is not None:
-        return kept, 0
+    wanted, notes = source.sha256, tuple[str, ...]()
+    if ask:
+        link = find_sdist(name, version, settings, pause=network.pause)
+        wanted, notes = link.sha256 or source.sha256, link.notes
+    if wanted is not None and source.sha256 in (None, wanted):
+        kept = _kept_archive(repository, store, wanted, folder)
+        if kept is not None:
+            return replace(kept, notes=notes), 0
+    if network.offline:
+        raise SourceError(
+            f"The sdist {source.pypi} is not in the local store",
+            where=component,
+            why="--offline does not allow fetching it.",
+            hint="Run the same command once without --offline.",
+        )
     watcher.begin(component, source.pypi)
 
     def progress(done: int, total: int | None) -> None:
@@ -133,39 +141,14 @@ def _get_archive(
         on_progress=progress,
         pause=network.pause,
     )
-    if sdist.size <= _LARGEST_KEPT:
-        _keep_archive(store, sdist)
+    _keep_archive(store, sdist)
     return sdist, sdist.size
 
 
-def _find_kept_archive(
-    repository: Git,
-    store: Store,
-    source: LockedSource,
-    settings: PipSettings | None,
-    network: Network,
-    folder: Path,
-) -> DownloadedSdist | None:
-    """Return the archive from the store, if it has the locked one or the one that an index lists now.
-
-    Args:
-        settings: Settings of the indexes to query; None if the locked hash suffices.
-    """
-    assert source.pypi is not None
-    wanted = source.sha256
-    if wanted is not None and store.find(_archive_key(wanted)) is None:
-        return None
-    notes: tuple[str, ...] = ()
-    if settings is not None:
-        try:
-            link = find_sdist(*split_requirement(source.pypi), settings, pause=network.pause)
-        except SourceError:
-            return None  # the download will say why
-        if wanted is not None and link.sha256 not in (None, wanted):
-            return None
-        wanted, notes = wanted or link.sha256, link.notes
-    unit = store.find(_archive_key(wanted)) if wanted is not None else None
-    if unit is None or wanted is None:
+def _kept_archive(repository: Git, store: Store, sha256: str, folder: Path) -> DownloadedSdist | None:
+    """Return the archive from the store as a file, if it has it; what has another hash is discarded."""
+    unit = store.find(_archive_key(sha256))
+    if unit is None:
         return None
     facts = unit.facts()
     blob, filename = str(facts.get("blob")), str(facts.get("filename"))
@@ -173,12 +156,12 @@ def _find_kept_archive(
     # One becomes a path, the other git's argument.
     known = is_safe_sdist_name(filename) and _ID.fullmatch(blob)
     found = here.run("cat-file", "blob", blob, ok=(0, 128)) if known else None
-    if found is None or hashlib.sha256(found.stdout).hexdigest() != wanted:
+    if found is None or hashlib.sha256(found.stdout).hexdigest() != sha256:
         store.discard(unit)
         return None
     path = folder / filename
     path.write_bytes(found.stdout)
-    return DownloadedSdist(path, filename, wanted, len(found.stdout), "", "the local store", notes)
+    return DownloadedSdist(path, filename, sha256, len(found.stdout), "", "the local store")
 
 
 def _keep_archive(store: Store, sdist: DownloadedSdist) -> None:
@@ -198,18 +181,7 @@ def locked_archive(
         SourceError: If the store does not have it and no index delivers it, or `network` is offline.
     """
     with store.quarantine() as scratch:
-        repository = Git(scratch)
-        if network.offline:
-            kept = _find_kept_archive(repository, store, source, None, network, folder)
-            if kept is None:
-                raise SourceError(
-                    f"The sdist {source.pypi} is not in the local store",
-                    where=component,
-                    why="--offline does not allow fetching it.",
-                    hint="Run the same command once without --offline.",
-                )
-            return kept
-        return _get_archive(repository, component, source, network, watcher, store, False, folder)[0]
+        return _get_archive(Git(scratch), component, source, network, watcher, store, False, folder)[0]
 
 
 def _archive_key(sha256: str) -> str:

@@ -17,14 +17,10 @@ from npu_rl.common.environment_variables import REWRITE
 from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import MASK
 from npu_rl.common.user_settings import read_configuration
+from npu_rl.common.yaml_documents.git_url import check_form
 from npu_rl.stack.git.environment import Credentials
 
-SCHEMES = ("https", "http", "ssh", "git", "file")
-_HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\])"
-_PLACE = re.compile(rf"{_HOST}(?::[0-9]{{1,5}})?")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+-]*")
-_SCP_LIKE = re.compile(rf"{_USER.pattern}@{_HOST}:(?![-:]).+")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_INVALID = re.compile(r"[\x00-\x20\x7f]")
 
 
 @dataclass(frozen=True)
@@ -70,42 +66,19 @@ def _rule(text: str, where: str) -> tuple[str, str]:
 
 
 def check_url(url: str, *, where: str | None = None) -> None:
-    """Raise UsageError unless the URL is safe for git: not an option, and not a remote that runs commands."""
-    scheme, separator, rest = url.partition("://")
-    if not separator or "/" in scheme:
-        scheme, rest = "", url
-    if scheme in SCHEMES:
-        wrong = _invalid_part(scheme, rest)
-    elif scheme or not _SCP_LIKE.fullmatch(url):
-        wrong = "unknown scheme"
-    else:
-        wrong = None
-    if wrong is None and _CONTROL.search(url):
-        wrong = "control characters"
-    if wrong is None and " " in url and scheme != "file":
-        wrong = "spaces"
-    if wrong is not None:
+    """Raise UsageError unless the URL is safe for git; it may have credentials if it is http or https."""
+    plain, credentials = split_credentials(url)
+    try:
+        check_form(plain)
+        if credentials and _INVALID.search(credentials.username + credentials.password):
+            raise ValueError("spaces or control characters in its credentials")
+    except ValueError as error:
         raise UsageError(
             f"Unsupported git URL: {hide_credentials(url)!r}",
             where=where,
-            why=wrong,
-            hint=f"Allowed: {', '.join(s + '://' for s in SCHEMES)} and user@host:path. "
-            "Write special characters in a user or password as %XX.",
-        )
-
-
-def _invalid_part(scheme: str, rest: str) -> str | None:
-    if scheme == "file":
-        return None if rest.startswith(("/", "localhost/")) else "a file URL needs an absolute path"
-    authority, slash, _ = rest.partition("/")
-    user, at, place = authority.rpartition("@")
-    if not slash or not _PLACE.fullmatch(place):
-        return "no valid host, or no path"
-    if scheme in ("http", "https"):
-        return "control characters" if _CONTROL.search(unquote(user)) else None
-    if at and not _USER.fullmatch(user):
-        return f"{scheme} does not accept a password in a URL"
-    return None
+            why=str(error),
+            hint="Write special characters in a user or password as %XX.",
+        ) from None
 
 
 def split_credentials(url: str) -> tuple[str, Credentials | None]:
