@@ -112,6 +112,18 @@ def put_in_place(staged: Path, target: Path) -> None:
     staged.rename(target)
 
 
+def move_new(source: Path, target: Path) -> None:
+    """Rename a path, and create the target's parents. Raises FileExistsError if the target exists.
+
+    Neither Python nor NFS has renameat2(RENAME_NOREPLACE): a file created between the check and the rename is lost.
+    """
+    source.lstat()
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(target):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    source.rename(target)
+
+
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     handle = os.open(folder, os.O_RDONLY)
@@ -270,9 +282,9 @@ def _take_after(handle: int, like: Path) -> None:
         os.fchmod(handle, stat.S_IMODE(old.st_mode))
 
 
-def private(path: str, flags: int) -> int:
+def private(path: str, flags: int, mode: int = 0o600) -> int:
     """Open regular files with mode 600, without following links or waiting for a pipe; an `opener` for `open`."""
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, mode)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return handle
     os.close(handle)

@@ -85,7 +85,6 @@ READERS = {
     "recipes/faults/catalogue_files.py": R("the catalogue of faults", OWN, "", PACKAGED),
     "recipes/faults/fault.py": R("catalogue.json", OWN),
     "recipes/faults/fault_counts.py": R("counts of faults in the cache", OWN),
-    "stack/git/repository_files.py": R("files in a workspace's repository", STRANGER, "a_receipt"),
     "recipes/environment/environment_reads.py": R("Python of a tree", STRANGER, "a_source_tree"),
     "recipes/judgement/prepared_data.py": R("prepared.json", STRANGER, "a_trainers_parquet"),
     "recipes/judgement/reward_function.py": R("Python of a tree", STRANGER, "a_source_tree"),

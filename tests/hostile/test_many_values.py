@@ -28,7 +28,6 @@ from npu_rl.stack.requirements.requirement_file import read_requirement_file
 from npu_rl.weights.checkpoints.output_journal import NAME, OutputJournal, finished_sizes
 from npu_rl.weights.tensors.npu_rl_tensors import safetensors_file
 from npu_rl.workspace.folder.file_check import read_stats
-from npu_rl.workspace.folder.local_commits import own_files, own_history
 from npu_rl.workspace.summary.definitions import definitions_in
 from tests.hostile.limits import measured_cli
 from tests.support import clean_env, cpu_below
@@ -185,22 +184,3 @@ def test_a_journal_of_millions_of_lines(tmp_path: Path) -> None:
         assert finished_sizes(tmp_path, NAME) == {}
         with pytest.raises(WeightsError, match="more than 200000 lines"):
             OutputJournal(tmp_path, tmp_path, "d")
-
-
-def test_refs_and_reflogs_of_a_repository(tmp_path: Path) -> None:
-    """40 sparse refs took setup 2.5 GB, and 2,000 links of one reflog 22 s; logs were copied without a limit."""
-    repository = tmp_path / "code"
-    logs = repository / "logs/refs/heads"
-    logs.mkdir(parents=True)
-    line = f"{'0' * 40} {'1' * 40} A <a@b> 1700000000 +0000\tcommit: x\n"
-    (logs / "0").write_text(line * ((1 << 20) // len(line)))
-    for number in range(1, 500):
-        os.link(logs / "0", logs / str(number))
-    with cpu_below(8):
-        found = list(own_files(tmp_path))
-        assert 0 < len(found) < 500 and all("/logs/" in path for path in found)
-    (repository / "refs/heads").mkdir(parents=True)
-    for number in range(40):
-        os.truncate(os.open(repository / f"refs/heads/x{number}", os.O_CREAT | os.O_WRONLY), 60 << 20)
-    (line_of_work,) = own_history(tmp_path, "code", "0" * 40)
-    assert "can't be read" in line_of_work and "larger than" in line_of_work

@@ -243,30 +243,6 @@ def test_what_nobody_uses_is_removed(machine: Path) -> None:
     assert os.listdir(elsewhere.parent) == ["backup-2026"]
 
 
-# -- workspaces of older versions ------------------------------------------------------------------------
-
-
-def as_of_older(paths: WorkspacePaths) -> None:
-    """As 0.1 laid it: nothing recorded of packs, and byte code in the workspace."""
-    receipt = read_receipt(paths)
-    del receipt.setup["packs"]
-    paths.receipt.write_text(receipt.dump())
-    (paths.hidden / "pycache").mkdir()
-
-
-def test_a_workspace_of_an_older_version(stack: Stack, paths: WorkspacePaths) -> None:
-    as_of_older(paths)
-    report = look(paths, deep=True)
-    assert (report.ok, report.byte_code) == (True, [])
-    (paths.hidden / "pycache/x.pyc").write_text("")
-    assert look(paths).byte_code == [".npu-rl/pycache/"]
-    done = ok(stack.run("verify", "-w", paths.root))
-    assert "older `activate`  .npu-rl/pycache/" in done.stdout
-    assert "is ready" in stack.lay(paths.root).stdout
-    assert not (paths.hidden / "pycache").exists()
-    assert "packs" in read_receipt(paths).setup
-
-
 def test_byte_code_is_told_of_in_both_forms(stack: Stack, paths: WorkspacePaths) -> None:
     core = paths.code / "alpha/core.py"
     plant(core, cached(core))

@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.disk import remove_tree
-from npu_rl.stack.git.editor_settings import split_settings
 from npu_rl.workspace.folder import local_edits
-from npu_rl.workspace.folder.local_commits import own_files
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
-from tests.support import assert_told, git, ok
+from tests.support import assert_told, ok
 from tests.workspace.stack import Stack, found, git_in, leftovers, snapshot, unchanged
 
 Work = Callable[[WorkspacePaths, Stack], object]
@@ -77,54 +75,9 @@ def git_attributes(paths: WorkspacePaths, stack: Stack) -> None:
 
 
 REPOSITORY = ".npu-rl/git/code"
-IN_THE_REPOSITORY = [
-    f"{REPOSITORY}/{name}"
-    for name in (
-        "BISECT_LOG",
-        "BISECT_NAMES",
-        "BISECT_RUN",
-        "BISECT_TERMS",
-        "BISECT_notes",
-        "COMMIT_EDITMSG",
-        "MERGE_MODE",
-        "MERGE_MSG",
-        "MERGE_RR",
-        "ORIG_HEAD",
-        "README",
-        "fsmonitor--daemon-notes",
-        "fsmonitor--daemon/cookies/1-2",
-        "fsmonitor--daemon/cookies/thesis.txt",
-        "gc.pid",
-        "hooks/pre-commit",
-        "hooks/pre-push.sample",
-        "hooks/thesis.sample",
-        "index.lock",
-        "info/refs",
-        "lfs/objects/ab/cd/abcd",
-        "logs/refs/heads/notes.txt",
-        "logs/thesis.txt",
-        "objects/info/commit-graph",
-        "objects/info/commit-graphs/thesis",
-        "objects/info/packs",
-        "objects/pack/multi-pack-index",
-        "objects/pack/multi-pack-index-notes.txt",
-        "objects/pack/tmp_thesis.txt",
-        "refs/heads/notes.txt",
-        "refs/heads/thesis.lock",
-        "shallow",
-        f"sharedindex.{'0' * 40}",
-    )
-]
-
-
-def notes_in_a_reflog(paths: WorkspacePaths, stack: Stack) -> None:
-    path = paths.git / "code/logs/refs/heads/x"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{'0' * 40} {'1' * 40} A <a@b> 1700000000 +0000\tcommit: x\nmy notes\n")
 
 
 NEW = (
-    f"{REPOSITORY}/info/exclude",
     "code/beta/__pycache__/thesis.pyc",
     "code/beta/mine.py",
     "code/outputs/step_1/log größe\nx.txt",
@@ -132,25 +85,9 @@ NEW = (
     "src/my project/thesis.tex",
     "code/beta/.git/HEAD",
 )
-ELSEWHERE = ("worktree", "add", "-q", "--detach", "../../other")
 # What is done, and the paths of the work that is found.
 FILES: dict[str, tuple[Work, list[str]]] = {
     **{f"new {name}": (written(name), [name]) for name in NEW},
-    "in the repository": (written(*IN_THE_REPOSITORY), IN_THE_REPOSITORY),
-    "settings": (
-        lambda paths, stack: git_in(paths.code, stack.env, "config", "user.email", "me@example.com"),
-        [f"{REPOSITORY}/config"],
-    ),
-    "attributes": (git_attributes, [f"{REPOSITORY}/info/attributes"]),
-    "a reflog": (notes_in_a_reflog, [f"{REPOSITORY}/logs/refs/heads/x"]),
-    "a work tree": (
-        lambda paths, stack: git_in(paths.code, stack.env, *ELSEWHERE),
-        [f"{REPOSITORY}/worktrees/other/gitdir"],
-    ),
-    "the cache of older versions": (
-        written(".npu-rl/pycache/x/thesis", ".npu-rl/pycache/x/b.cpython-311.pyc"),
-        [".npu-rl/pycache/x/thesis"],
-    ),
     "modified": (modify, ["code/beta/b.py"]),
     "mode": (lambda paths, stack: (paths.code / "beta/b.py").chmod(0o755), ["code/beta/b.py"]),
     "link": (make_link, ["code/beta/b.py"]),
@@ -328,6 +265,23 @@ def tag_only(paths: WorkspacePaths, stack: Stack) -> None:
     git_in(paths.code, stack.env, "tag", "mine")
 
 
+def hook(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.git / "code/hooks").mkdir(exist_ok=True)
+    (paths.git / "code/hooks/pre-commit").write_text("#!/bin/sh\n")
+
+
+def settings(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack.env, "config", "user.email", "me@example.com")
+
+
+def exclude(paths: WorkspacePaths, stack: Stack) -> None:
+    (paths.git / "code/info/exclude").write_text("# mine\n*.bin\n")
+
+
+def work_tree(paths: WorkspacePaths, stack: Stack) -> None:
+    git_in(paths.code, stack.env, "worktree", "add", "-q", "--detach", "../../other")
+
+
 HISTORIES: dict[Work, str] = {
     commit: "branch main",
     commit_in_src: "src/gamma: branch main",
@@ -341,6 +295,11 @@ HISTORIES: dict[Work, str] = {
     packed: "branch mine",
     branch_only: "branch mine",
     tag_only: "tag mine",
+    hook: "hooks/pre-commit in its git repository",
+    settings: "config in its git repository",
+    git_attributes: "info/attributes in its git repository",
+    exclude: "info/exclude in its git repository",
+    work_tree: "worktrees/other/gitdir in its git repository",
 }
 
 
@@ -453,7 +412,7 @@ def test_work_done_while_the_setup_ran_is_kept(paths: WorkspacePaths, mine: list
     work_found = local_edits.find_edits(old, {})
     assert work_found
     place = paths.kept / "now"
-    local_edits.move_edits(paths.inside, old, work_found, place)
+    local_edits.move_edits(old, work_found, place)
     for path in mine:
         assert os.path.lexists(place / path)
     assert not local_edits.find_edits(old, {}).files
@@ -508,48 +467,6 @@ def test_diff_tells_of_what_has_no_form_as_a_patch(stack: Stack, paths: Workspac
     assert done.stdout.count("deleted file") == 2
 
 
-def deep_folder(home: Path, length: int, *, make: bool) -> int:
-    """Return a handle of the innermost folder of a chain below `home`, whose path has `length` bytes."""
-    left = length - len(os.fsencode(home))
-    names = ["d" * 100] * (left // 101 - 1)
-    names.append("e" * (left - 101 * len(names) - 1))
-    handle = os.open(home, os.O_DIRECTORY)
-    for name in names:
-        if make:
-            os.mkdir(name, dir_fd=handle)
-        inner = os.open(name, os.O_DIRECTORY, dir_fd=handle)
-        os.close(handle)
-        handle = inner
-    return handle
-
-
-@pytest.mark.parametrize(
-    ("below", "spare"),
-    [
-        *(("code", spare) for spare in (300, 60, 20, 8, 0, -1, -5000)),
-        (".npu-rl/git/code/refs", -1),
-        ("src/gamma", 0),
-    ],
-)
-def test_a_path_too_long_to_be_opened(stack: Stack, paths: WorkspacePaths, below: str, spare: int) -> None:
-    """A shell that stands in a folder can make files there whose paths no call takes; each is the user's work."""
-    length = 4095 - spare  # bytes of the folder's path; PATH_MAX counts a NUL
-    home = paths.root / below
-    inner = deep_folder(home, length, make=True)
-    os.close(os.open("mine.txt", os.O_CREAT | os.O_WRONLY, dir_fd=inner))
-    os.close(inner)
-    assert stack.run("verify", "-w", paths.root).returncode == (0 if below.startswith(".") else 3)
-    assert stack.run("diff", "-w", paths.root).returncode == 0
-    assert_told(stack.lay(paths.root, stack.new), "1 local change that setup would replace", code=3)
-    ok(stack.lay(paths.root, stack.new, "--discard"))
-    moved = kept(paths) / below.removeprefix(".npu-rl/")
-    inner = deep_folder(moved, length + len(os.fsencode(moved)) - len(os.fsencode(home)), make=False)
-    assert os.listdir(inner) == ["mine.txt"]
-    os.close(inner)
-    assert found(paths, deep=True) == []
-    shutil.rmtree(paths.kept)  # its way follows handles
-
-
 def test_diff_of_a_replaced_root(stack: Stack, paths: WorkspacePaths) -> None:
     paths.code.rename(paths.root / "moved")
     paths.code.symlink_to("moved")
@@ -558,42 +475,8 @@ def test_diff_of_a_replaced_root(stack: Stack, paths: WorkspacePaths) -> None:
     assert "not shown: code (type)" in done.stderr
 
 
-def test_what_an_editor_notes_in_gits_settings_stops_nothing_and_is_kept(
-    stack: Stack, paths: WorkspacePaths
-) -> None:
-    notes = {
-        "branch.main.vscode-merge-base": "origin/main",
-        "branch.main.github-pr-owner-number": "volcengine#verl#1",
-        "branch.fix/日本.gk-last-accessed": "2026-11-23T21:00:00.000Z",
-        "branch.main.gk-associated-issues": '[{"provider":"github","id":"a\\"b","title":"x; y # z"}]',
-        "branch.main.gk-note": '{"a":1}',
-        "gui.geometry": "887x427+0+0 189 218",
-    }
-    for name, value in notes.items():
-        git_in(paths.code, stack.env, "config", name, value)
-    for manifest in (stack.new, stack.old):
-        ok(stack.lay(paths.root, manifest))
-        for name, value in notes.items():
-            assert git("config", "--get-all", name, git_dir=paths.git / "code") == value
-    assert found(paths, deep=True) == []
-
-
-@pytest.mark.parametrize(
-    "lines",
-    [
-        '[branch "main"]\n\tremote = x\n\tvscode-merge-base = origin/main\n',
-        '[branch "main"]\n\tgk-note = "[{\\"a\\":1}]" \\\n\tremote = x\n',
-        '[branch "main"]\n\tgk-note = {\\\n[core]\n',
-        "[gui]\n\twmstate = normal\n\tcommitmsgwidth = 72\n",
-        "[gui]\n\twmstate = normal\n[core]\n\tfsmonitor = /tmp/x\n",
-        "[gui]\n\twmstate = normal \\\n[core]\n",
-        "[gui] wmstate = normal\n",
-        '[core "x"]\n\twmstate = normal\n',
-    ],
-)
-def test_other_settings_beside_an_editors_stop_a_setup(paths: WorkspacePaths, lines: str) -> None:
-    config = paths.git / "code/config"
-    with config.open("a") as file:
-        file.write(lines)
-    assert list(own_files(paths.git)) == ["code/config"]
-    assert not {"fsmonitor", "remote"} & set(" ".join(split_settings(config.read_text())[0]).split())
+def test_what_an_editor_notes_in_gits_settings_stops_nothing(stack: Stack, paths: WorkspacePaths) -> None:
+    for name in ("branch.main.vscode-merge-base", "branch.fix/日本.gk-last-accessed", "gui.geometry"):
+        git_in(paths.code, stack.env, "config", name, "a value")
+    ok(stack.lay(paths.root, stack.new))
+    assert not paths.kept.exists()

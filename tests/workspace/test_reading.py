@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
 from functools import cache
 from pathlib import Path
 
@@ -39,9 +38,9 @@ def test_threads_find_what_one_reader_finds(root: Path) -> None:
     files = [(entry, entry.name, expected()[entry.name]) for entry in os.scandir(root)]
     (root / "m9.py").unlink()
     told: list[int] = []
-    alone, together = file_check._read_all(files, told.append), []  # type: ignore[var-annotated]
-    file_check._read_in_threads(deque(files), together, told.append)
-    assert sorted(together, key=str) == sorted(alone, key=str)
+    alone = list(file_check._read_all(files, told.append))
+    together = list(file_check._read_in_threads(files, told.append))
+    assert together == alone
     assert sum(told) == 2 * COUNT
     kinds = {path: kind for path, kind, _ in together if kind}
     assert kinds == {"m7.py": "modified", "m8.py": "mode", "m9.py": "missing"}
@@ -53,7 +52,7 @@ def test_an_error_in_a_thread_is_raised(root: Path) -> None:
         (root / f"m{number}.py").unlink()
         (root / f"m{number}.py").symlink_to("nowhere")  # the open that follows no link fails
     with pytest.raises(OSError, match="symbolic link"):
-        file_check._read_in_threads(deque(files), [], lambda count: None)
+        list(file_check._read_in_threads(files, lambda count: None))
 
 
 @pytest.mark.parametrize("deep", [False, True])

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests
-from npu_rl.common.confined_changes import Confined
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import local_edits, swap
 from npu_rl.workspace.folder.interrupted_setup import interrupted_error
+from npu_rl.workspace.folder.workspace_files import WorkspaceFiles
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.faults.killer import watch
@@ -35,7 +35,7 @@ OLD = "old-0123456789ab"
 def stage(paths: WorkspacePaths, incoming: WorkspacePaths) -> Path:
     """Put a new workspace where a setup has one before the swap."""
     staging = paths.hidden / STAGING
-    linked(incoming.root, staging, "busy.lock", "pycache")
+    linked(incoming.root, staging, "busy.lock")
     return staging
 
 
@@ -47,7 +47,7 @@ def linked(source: Path, target: Path, *without: str) -> None:
 
 def keep(old: Path, target: Path) -> None:
     """As setup does it: what a person did goes to `kept`."""
-    local_edits.move_edits(Confined(old.parent.parent), old, local_edits.find_edits(old, {}), target)
+    local_edits.move_edits(old, local_edits.find_edits(old, {}), target)
 
 
 def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:
@@ -68,7 +68,7 @@ def die_at(number: int, log: Path, action: Callable[[], object]) -> bool:
 
 def tidy(paths: WorkspacePaths) -> list[str]:
     """What is in `.npu-rl`, less what belongs there."""
-    usual = {"git", "lock.json", "receipt.json", "stat.json", "busy.lock", "kept", "pycache"}
+    usual = {"git", "lock.json", "receipt.json", "stat.json", "busy.lock", "kept"}
     return sorted({p.name for p in paths.hidden.iterdir()} - usual)
 
 
@@ -128,27 +128,26 @@ def test_a_part_that_cannot_be_moved_puts_everything_back(
     """As happens if a part is a mount. Which only root can make, so here the rename is told to fail."""
     before = snapshot(paths.root)
     staging = stage(paths, incoming)
-    move = Confined.move
+    move = WorkspaceFiles.move
 
-    def refusing(self: Confined, source: Path, target: Path) -> None:
+    def refusing(self: WorkspaceFiles, source: Path, target: Path) -> None:
         if source == paths.root / "activate":
             raise OSError(16, "Device or resource busy", str(source))
         move(self, source, target)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Confined, "move", refusing)
+        patched.setattr(WorkspaceFiles, "move", refusing)
         with pytest.raises(OSError, match="busy"):
             swap.swap(paths, staging, keep)
     assert snapshot(paths.root) == before
 
 
-@pytest.mark.parametrize("name", ["code", "src", "activate", ".npu-rl/pycache", ".npu-rl/stat.json"])
+@pytest.mark.parametrize("name", ["code", "src", "activate", ".npu-rl/stat.json"])
 def test_what_appears_in_a_place_of_ours_meanwhile(
     paths: WorkspacePaths, incoming: WorkspacePaths, name: str
 ) -> None:
     """Killed with the old part out and the new one not yet in; somebody's program writes there before the next
     command comes."""
-    (paths.hidden / "pycache").mkdir(exist_ok=True)
     staging = stage(paths, incoming)
     old = paths.hidden / OLD
     parts = frozenset(n for n in MOVED if os.path.lexists(staging / n))
@@ -294,20 +293,18 @@ def test_a_cache_that_verify_writes_amid_a_swap(
 ) -> None:
     """`verify` works without a lock: its cache may appear as soon as the old one has been moved out."""
     staging = stage(paths, incoming)
-    if undone:
-        (staging / ".npu-rl/pycache").mkdir()  # the last part, whose move fails
-    move = Confined.move
+    move = WorkspaceFiles.move
     written: list[Path] = []
 
-    def verified_meanwhile(self: Confined, source: Path, target: Path) -> None:
-        if source == staging / ".npu-rl/pycache":
+    def verified_meanwhile(self: WorkspaceFiles, source: Path, target: Path) -> None:
+        if undone and source == staging / ".npu-rl/stat.json":  # the last part
             raise OSError(errno.EIO, "Input/output error", str(source))
         move(self, source, target)
         if source == paths.stat:
             source.write_text("of the old receipt\n")
             written.append(source)
 
-    monkeypatch.setattr(Confined, "move", verified_meanwhile)
+    monkeypatch.setattr(WorkspaceFiles, "move", verified_meanwhile)
     if undone:
         with pytest.raises(OSError, match="Input/output error"):
             swap.swap(paths, staging, keep)

@@ -1,7 +1,6 @@
 """The histories of a workspace's code tree and full checkouts, read from the user's working repositories.
 
-The repository is untrusted: git reads its refs and objects through a view of npu-rl's own, without its configuration,
-and nothing is written into it.
+Nothing is written into them, and no program that their configuration names is run.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, ObjectReader, init_bare
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import commit_tree_id, short
-from npu_rl.workspace.folder.local_commits import view_of_repository, why_unreadable
+from npu_rl.workspace.folder.local_commits import git_of
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
 ROOT = "code"
@@ -93,9 +92,8 @@ def _read(paths: WorkspacePaths, root: str, laid: str) -> tuple[_Commits, _Commi
     """Return the commits up to a root's HEAD, and setup's commits."""
     repository = paths.git / repository_name(root)
     _require_readable(paths, root, repository)
-    with view_of_repository(paths.git, repository) as view:
-        seen = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
-        return _commits(seen, root, "HEAD"), _commits(seen, root, laid)
+    seen = git_of(repository)
+    return _commits(seen, root, "HEAD"), _commits(seen, root, laid)
 
 
 def _require_readable(paths: WorkspacePaths, root: str, repository: Path) -> None:
@@ -106,9 +104,6 @@ def _require_readable(paths: WorkspacePaths, root: str, repository: Path) -> Non
             where=where,
             hint="Run the export in the copy where you committed.",
         )
-    why = why_unreadable(paths.git, root)
-    if why is not None:
-        raise WorkspaceError(f"The git repository of {root} can't be read", where=where, why=why)
     for name, command in _UNFINISHED.items():
         if os.path.lexists(repository / name):
             raise WorkspaceError(

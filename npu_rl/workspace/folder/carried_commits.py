@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from npu_rl.common.errors import WorkspaceError
-from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
-from npu_rl.workspace.folder.local_commits import own_history, view_of_repository, why_unreadable
+from npu_rl.workspace.folder.local_commits import git_of, own_history
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
@@ -20,13 +18,9 @@ def are_carried(paths: WorkspacePaths, coming: Mapping[str, str]) -> bool:
 
 
 def _is_carried(paths: WorkspacePaths, root: str, commit: str, tree: str | None) -> bool:
-    repository = paths.git / repository_name(root)
+    git = git_of(paths.git / repository_name(root))
     try:
-        if why_unreadable(paths.git, root) is not None:
-            return False
-        with view_of_repository(paths.git, repository) as view:
-            seen = Git(view, extra={"GIT_OBJECT_DIRECTORY": str(repository / "objects")})
-            others = seen.text("rev-list", "--max-count=1", "--all", "--not", "HEAD", commit, "--")
-            return not others and seen.text("rev-parse", "--verify", "HEAD^{tree}") == tree
-    except (GitError, WorkspaceError, OSError):
+        others = git.text("rev-list", "--max-count=1", "--all", "--not", "HEAD", commit, "--")
+        return not others and git.text("rev-parse", "--verify", "HEAD^{tree}") == tree
+    except GitError:
         return False

@@ -11,7 +11,6 @@ import shlex
 from collections.abc import Callable
 from pathlib import Path
 
-from npu_rl.common.confined_changes import LinkOnTheWay
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.user_path import user_path
@@ -99,7 +98,4 @@ def require_own_workspace(paths: WorkspacePaths) -> None:
 
 
 def _is_workspace(paths: WorkspacePaths) -> bool:
-    found = paths.is_workspace or paths.is_swapping
-    if found and paths.hidden.is_symlink():
-        raise LinkOnTheWay(paths.hidden)
-    return found
+    return paths.is_workspace or paths.is_swapping

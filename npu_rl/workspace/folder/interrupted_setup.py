@@ -49,7 +49,7 @@ def edit_keeper(paths: WorkspacePaths) -> Callable[[Path, Path], None]:
             coming = read_receipt(paths).files
         except WorkspaceError:
             coming = {}  # damaged meanwhile, so no file of the old workspace is known to be in the new one
-        local_edits.move_edits(paths.inside, old, local_edits.find_edits(old, coming), target)
+        local_edits.move_edits(old, local_edits.find_edits(old, coming), target)
 
     return keep
 

@@ -7,17 +7,15 @@ commits, branches and settings elsewhere. A copy without any git directory is va
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import stat as stat_module
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import open_file
-from npu_rl.workspace.folder.file_check import OPEN_FLAGS, Difference, Stat, is_folder, stat_of
+from npu_rl.common.bounded import NO_FILE, open_file, read_file
+from npu_rl.workspace.folder.file_check import Difference, Stat, is_folder, stat_of
 from npu_rl.workspace.folder.workspace_paths import repository_name
 
 ALTERNATES = "../../objects\n"
@@ -133,20 +131,6 @@ def _untracked_in_src(home: Path, roots: Mapping[str, object]) -> Iterator[Diffe
             yield Difference(f"src/{entry.name}" + _slash(Path(entry.path)), "untracked")
 
 
-def is_from_older_version(setup: Mapping[str, Any]) -> bool:
-    """Return whether an older npu-rl created the workspace; its `activate` put bytecode in `.npu-rl/pycache`."""
-    return "packs" not in setup
-
-
-def older_byte_code(home: Path, setup: Mapping[str, Any]) -> list[str]:
-    """Return the bytecode folder of an older `activate`, if it contains files."""
-    if is_from_older_version(setup):
-        with contextlib.suppress(OSError):
-            if any(os.scandir(home / ".npu-rl/pycache")):
-                return [".npu-rl/pycache/"]
-    return []
-
-
 # -- git -----------------------------------------------------------------------------------------------
 
 
@@ -203,81 +187,36 @@ def _is_unchanged(before: Stat | None, now: Stat) -> bool:
 
 
 def _repository(place: Path) -> Iterator[tuple[str, str]]:
-    """Yield the differences (path, kind) in files that git needs or that could redirect git to other objects."""
+    """Yield the differences (path, kind) in what git needs, and in what could redirect it to other objects."""
     for folder in ("", "/objects", "/refs"):
         kind = _folder_kind(Path(f"{place}{folder}"))
         if kind:
             yield folder, kind
             return
-    checks: dict[str, Callable[[bytes], bool]] = {
-        "objects/info/alternates": ALTERNATES.encode().__eq__,
-        "config": _is_configuration,
-        "HEAD": partial(_names_a_commit, place),
-    }
-    for path, is_usable in checks.items():
-        kind, data = _small_file(place / path)
-        if kind or not is_usable(data):
-            yield f"/{path}", kind or "modified"
-    try:
-        if not stat_module.S_ISREG((place / "index").lstat().st_mode):
-            yield "/index", "type"
-    except FileNotFoundError:
-        yield "/index", "missing"
-
-
-def _names_a_commit(place: Path, head: bytes) -> bool:
-    if not head.startswith(b"ref: refs/"):
-        return _is_object(head)
-    name = os.fsdecode(head[len(b"ref: ") :].strip())
-    if (place / "reftable").is_dir():
-        return True
-    if ".." in name.split("/"):
-        return False
-    kind, data = _small_file(place / name)
-    if kind is None:
-        return _is_object(data)
-    kind, data = _small_file(place / "packed-refs", limit=64 * _SMALL)
-    return kind is None and f" {name}\n".encode("utf-8", "surrogateescape") in data
-
-
-def _is_object(data: bytes) -> bool:
-    name = data.strip()
-    return len(name) in (40, 64) and not name.strip(b"0123456789abcdef")
-
-
-def _is_configuration(data: bytes) -> bool:
-    """Return whether git can probably read the file, which may contain the user's own settings."""
-    text = data.decode("utf-8", "surrogateescape")
-    lines = [line.strip() for line in text.replace("\\\n", "").splitlines()]
-    return "[" in text and "\0" not in text and all(_is_setting(line) for line in lines if line)
-
-
-def _is_setting(line: str) -> bool:
-    return line[0] in "#;" or line[0].isalpha() or (line[0] == "[" and "]" in line)
+    kind, data = _small_file(place / "objects/info/alternates")
+    if kind or data != ALTERNATES.encode():
+        yield "/objects/info/alternates", kind or "modified"
+    for name in ("config", "HEAD", "index"):
+        path = place / name
+        if path.is_symlink() or not path.is_file():
+            yield f"/{name}", "type" if os.path.lexists(path) else "missing"
 
 
 # -- files ---------------------------------------------------------------------------------------------
 
 
-def _small_file(path: Path, limit: int = _SMALL) -> tuple[str | None, bytes]:
-    """Return (None, content) for a regular file within the limit, or the kind of difference."""
-    try:
-        handle = os.open(path, OPEN_FLAGS)
-    except FileNotFoundError:
-        return ("type" if path.is_symlink() else "missing"), b""
-    except NotADirectoryError:
-        return "missing", b""
-    except OSError:
-        if stat_module.S_ISREG(path.lstat().st_mode):
-            raise
+def _small_file(path: Path) -> tuple[str | None, bytes]:
+    """Return (None, content) for a regular file, or the kind of difference. Raises OSError if it can't be read."""
+    if path.is_symlink():
         return "type", b""
     try:
-        if not stat_module.S_ISREG(os.fstat(handle).st_mode):
-            return "type", b""
-        data = os.read(handle, limit)
-        return ("modified" if len(data) == limit else None), data
-    finally:
-        os.close(handle)
+        return None, read_file(path, _SMALL)
+    except ValueError:
+        return "modified", b""
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        return ("type" if path.exists() else "missing"), b""
 
 
 def _folder_kind(path: Path) -> str | None:
@@ -300,13 +239,10 @@ def _seal(path: Path) -> bytes:
 def _proven_seal(path: Path) -> str:
     """Return the SHA-1 trailer of a pack if it matches the content before it, else ""."""
     digest = hashlib.sha1(usedforsecurity=False)
-    handle = os.open(path, OPEN_FLAGS)
-    try:
-        remaining = os.fstat(handle).st_size - _SEAL
-        while remaining > 0 and (chunk := os.read(handle, min(_CHUNK, remaining))):
+    with open_file(path) as file:
+        left = os.fstat(file.fileno()).st_size - _SEAL
+        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
             digest.update(chunk)
-            remaining -= len(chunk)
-        seal = os.read(handle, _SEAL + 1)
-    finally:
-        os.close(handle)
+            left -= len(chunk)
+        seal = file.read(_SEAL + 1)
     return seal.hex() if seal == digest.digest() else ""

@@ -7,7 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.confined_changes import Confined, LinkOnTheWay
+from npu_rl.common.bounded import read_if_file
+from npu_rl.common.disk import move_new
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import file_check, laid_files
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
@@ -15,8 +16,6 @@ from npu_rl.workspace.folder.tree_check import examine_laid_root
 from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
-_LARGEST_SCRIPT = 16 * 1024 * 1024
-_OLD_CACHE = ".npu-rl/pycache"  # older versions kept byte code in the workspace
 FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
@@ -27,17 +26,19 @@ class Edits:
     Attributes:
         files: Changed or untracked paths in the workspace; a folder ends in a slash.
         history: The user's commits, branches, stashes or staged changes, one line each.
+        git_files: Hooks, settings and other files of the user's in git repositories, one line each.
     """
 
     files: tuple[str, ...]
     history: tuple[str, ...]
+    git_files: tuple[str, ...] = ()
 
     def __len__(self) -> int:
-        return len(self.files) + len(self.history)
+        return len(self.files) + len(self.history) + len(self.git_files)
 
     def shown(self, limit: int = 20) -> str:
         """Return one line per change for a message, followed by the number of further changes."""
-        lines = [*self.files, *self.history]
+        lines = [*self.files, *self.history, *self.git_files]
         more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
         return "\n".join([*(_printable(line) for line in lines[:limit]), *more])
 
@@ -56,15 +57,11 @@ def find_edits(home: Path, wanted: FilesByRoot) -> Edits:
     except WorkspaceError as error:
         return _all_files(home, error)
     found = {*_files(home, receipt, wanted)}
-    history = tuple(own_work(home, receipt))
-    if not history:  # the repositories are moved whole if there is
-        found.update(f".npu-rl/git/{path}" for path in own_files(WorkspacePaths(home).git))
-    return Edits(tuple(sorted(found)), history)
+    git_files = (line for root in receipt.commits for line in own_files(WorkspacePaths(home).git, root))
+    return Edits(tuple(sorted(found)), tuple(own_work(home, receipt)), tuple(git_files))
 
 
 def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
-    from npu_rl.workspace.folder.local_commits import files_below
-
     known = file_check.read_stats(WorkspacePaths(home).stat, receipt.digest)
     yield from laid_files.local_work(home, receipt.files, receipt.setup)
     for root, expected in receipt.files.items():
@@ -78,9 +75,6 @@ def _files(home: Path, receipt: Receipt, wanted: FilesByRoot) -> Iterator[str]:
             if path in coming and _content(home / root / path) == coming[path]:
                 continue
             yield f"{root}/{path}"
-    for path in files_below(home / _OLD_CACHE):
-        if not path.endswith(".pyc"):
-            yield f"{_OLD_CACHE}/{path}"
 
 
 def _content(path: Path) -> tuple[str, str] | None:
@@ -115,15 +109,12 @@ def _is_as_laid(home: Path, root: str, commit: str) -> bool:
     others = any(os.path.lexists(git / name) for name in ("packed-refs", "reftable", "refs/stash"))
     if others or found != {"refs/heads/main", "objects/info/alternates"}:
         return False
-    try:
-        return Confined(home).read(git / "refs/heads/main", 64) == f"{commit}\n".encode()
-    except (OSError, WorkspaceError):
-        return False
+    return read_if_file(git / "refs/heads/main") == f"{commit}\n".encode()
 
 
 def _all_files(home: Path, error: WorkspaceError) -> Edits:
-    found = [f"{n}/" if file_check.is_folder(home / n) else n for n in ("code", "src", "activate")
-             if os.path.lexists(home / n)]  # fmt: skip
+    names = [name for name in ("code", "src", "activate") if os.path.lexists(home / name)]
+    found = [f"{name}/" if file_check.is_folder(home / name) else name for name in names]
     history = [f"all of the git repositories ({error.what[0].lower()}{error.what[1:]})"]
     return Edits(tuple(found), tuple(history if WorkspacePaths(home).git.is_dir() else ()))
 
@@ -133,27 +124,29 @@ def _printable(line: str) -> str:
     return line if line.isprintable() else ascii(line)[1:-1]
 
 
-def move_edits(inside: Confined, home: Path, edits: Edits, target: Path) -> None:
+def move_edits(home: Path, edits: Edits, target: Path) -> None:
     """Move changes from the folder `home` of a workspace to another by renaming, without replacing files.
 
     An interrupted call can be repeated.
     """
     for path in edits.files:
-        _move_aside(inside, home / path.rstrip("/"), target, path.rstrip("/"))
-    if edits.history:
-        _move_aside(inside, WorkspacePaths(home).git, target, "git")
+        name = path.rstrip("/")
+        folders = (home / folder for folder in Path(name).parents)
+        if not any(
+            folder.is_symlink() for folder in folders
+        ):  # a link is an edit itself; what it leads to stays
+            _move_aside(home / name, target, name)
+    if edits.history or edits.git_files:  # the repositories as a whole
+        _move_aside(WorkspacePaths(home).git, target, "git")
 
 
-def _move_aside(inside: Confined, source: Path, target: Path, name: str) -> None:
+def _move_aside(source: Path, target: Path, name: str) -> None:
     """Move one path to the target, or to a numbered folder if the name is taken."""
-    try:
-        if not inside.exists(source):
-            return None
-    except LinkOnTheWay:
-        return None  # the link is an edit itself, and what it leads to is not ours
+    if not os.path.lexists(source):
+        return None
     for count in range(1000):
         try:
-            return inside.move(source, target / f"again.{count}" / name if count else target / name)
+            return move_new(source, target / f"again.{count}" / name if count else target / name)
         except (FileExistsError, NotADirectoryError):  # a file may be in place of a folder of the path
             continue
     raise WorkspaceError("Local changes can't be moved aside: 1000 names are taken", where=str(target / name))

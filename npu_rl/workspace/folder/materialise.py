@@ -31,12 +31,8 @@ def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
                 shutil.copyfile(path, target)
 
 
-def lay_repository(git_home: Path, name: str, commit: str, settings: Sequence[str] = ()) -> Path:
-    """Create a repository under `git_home` whose branch `main` is `commit`, with the shared objects as alternate.
-
-    Args:
-        settings: Further lines of its configuration.
-    """
+def lay_repository(git_home: Path, name: str, commit: str) -> Path:
+    """Create a repository under `git_home` whose branch `main` is `commit`, with the shared objects as alternate."""
     repository = git_home / name
     init_bare(repository, bare=False)
     (repository / "objects" / "info" / "alternates").write_text(ALTERNATES)
@@ -44,7 +40,7 @@ def lay_repository(git_home: Path, name: str, commit: str, settings: Sequence[st
     heads.mkdir(parents=True, exist_ok=True)
     (heads / "main").write_text(commit + "\n")
     with (repository / "config").open("a", encoding="utf-8") as config:
-        config.write(REPOSITORY_SETTINGS + "".join(f"{line}\n" for line in settings))
+        config.write(REPOSITORY_SETTINGS)
     return repository
 
 

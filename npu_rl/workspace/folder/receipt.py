@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import parse_json
+from npu_rl.common.bounded import parse_json, read_file, read_json
 from npu_rl.common.errors import LockError, WorkspaceError
 from npu_rl.common.printable import one_line
 from npu_rl.stack.lock import lock_model
@@ -34,7 +34,7 @@ class Receipt:
         commits: Commit id by root.
         hunks: Hunk records for verify.
         texts: Patch texts by SHA-256.
-        setup: How the workspace was set up; `lock` is the lock's digest, which receipts made before 0.2 lack.
+        setup: How the workspace was set up; `lock` is the lock's digest.
         digest: SHA-256 of the text it was read from, without the digest itself; empty if it was not read.
     """
 
@@ -99,9 +99,9 @@ def setup_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None, *o
         setup: The receipt's; None if the receipt or the lock is damaged.
         options: Further ones of the command.
     """
-    lock = _read_loosely(paths, paths.lock)
+    lock = _read_loosely(paths.lock)
     of_lock = {"manifest": f"{lock.get('manifest')}.yaml", "lock": lock.get("digest")}
-    of_receipt = _read_loosely(paths, paths.receipt).get("setup") if setup is None else setup
+    of_receipt = _read_loosely(paths.receipt).get("setup") if setup is None else setup
     facts = of_receipt if isinstance(of_receipt, Mapping) else of_lock
     name = bundled_manifest(facts)
     place = shlex.quote(str(paths.root))
@@ -125,10 +125,10 @@ def again_hint(paths: WorkspacePaths, setup: Mapping[str, Any] | None = None) ->
     return f"Set the workspace up again: {setup_hint(paths, setup)}"
 
 
-def _read_loosely(paths: WorkspacePaths, path: Path) -> dict[str, Any]:
+def _read_loosely(path: Path) -> dict[str, Any]:
     """Return the JSON content of a workspace file, ignoring its digest; empty if it can't be read."""
     try:
-        body = parse_json(paths.inside.read(path, MAXIMUM_SIZE))
+        body = read_json(path, MAXIMUM_SIZE)
     except (OSError, ValueError):
         return {}
     return body if isinstance(body, dict) else {}
@@ -141,7 +141,7 @@ def read_receipt(paths: WorkspacePaths) -> Receipt:
         return WorkspaceError(what, where=str(paths.receipt), why=why, hint=again_hint(paths))
 
     try:
-        text = paths.inside.read(paths.receipt, MAXIMUM_SIZE).decode("utf-8")
+        text = read_file(paths.receipt, MAXIMUM_SIZE).decode("utf-8")
         body = parse_json(text)
         if body["receipt_format"] != RECEIPT_FORMAT:
             raise refused("The workspace has a receipt of another format")
@@ -171,8 +171,8 @@ def read_lock(paths: WorkspacePaths) -> tuple[Lock, str]:
     """Read the lock the workspace was set up from, with its digest. Raises LockError."""
     where = str(paths.lock)
     try:
-        text = paths.inside.read(paths.lock, lock_model.MAXIMUM_SIZE).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_file(paths.lock, lock_model.MAXIMUM_SIZE).decode("utf-8")
+    except (OSError, ValueError) as error:
         hint = again_hint(paths)
         raise LockError(
             "The workspace's lock can't be read", where=where, why=_reason(error), hint=hint

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import npu_rl
-from npu_rl.common.confined_changes import LinkOnTheWay
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.printable import counted, one_line
 from npu_rl.stack.git.command import git_version
-from npu_rl.stack.git.editor_settings import split_settings
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit
@@ -37,8 +35,6 @@ if TYPE_CHECKING:
     from npu_rl.stack.compose.composed_unit import ComposedUnit
     from npu_rl.stack.sources.git_remote import Network
     from npu_rl.stack.sources.progress import Watcher
-
-_LARGEST_CONFIG = 1 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,8 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
             # With --discard, too: what can't be read stops it here.
             found = local_edits.find_edits(paths.root, files)
             trees = _trees(delivered.composed.facts, request.lock)
-            if found and not request.discard and (found.files or not are_carried(paths, trees)):
+            is_lost = found.files or found.git_files or (found.history and not are_carried(paths, trees))
+            if is_lost and not request.discard:
                 raise _local_changes_error(paths, found, request.manifest)
             if not (request.python or chosen_interpreter.chosen_for(paths)):
                 _tell_of_interpreter(paths, notify)
@@ -183,7 +180,11 @@ def _check_target(paths: WorkspacePaths) -> None:
         raise WorkspaceError(what, where=str(paths.root), hint="Choose another --workspace.")
     for folder in (paths.hidden, paths.kept):
         if folder.is_symlink():
-            raise LinkOnTheWay(folder)
+            raise WorkspaceError(
+                f"{folder} is a symbolic link",
+                why="setup renames folders from and to it, on one file system.",
+                hint="Replace the link with a folder, or set up another workspace.",
+            )
     foreign = [n for n in ("code", "src", "activate") if os.path.lexists(paths.root / n)]
     # In this order, after the look: another setup that is just ending removes its journal last.
     if foreign and not paths.is_swapping and not paths.is_workspace:
@@ -239,9 +240,7 @@ def _stage(
     stats = {laid_files.PACKS: laid_files.pack_stats(staging)}
     for root in files:
         name = repository_name(root)
-        repository = materialise.lay_repository(
-            home, name, receipt.commits[root], _notes(request.paths, name)
-        )
+        repository = materialise.lay_repository(home, name, receipt.commits[root])
         folder = staging / root
         folder.parent.mkdir(parents=True, exist_ok=True)
         materialise.lay_files(repository, receipt.trees[root], folder)
@@ -268,15 +267,6 @@ def _carried_products(request: Request, files: local_edits.FilesByRoot) -> list[
     except WorkspaceError:
         return []
     return lasting_products(request.paths.root, built.values(), request.lock, files)
-
-
-def _notes(paths: WorkspacePaths, repository: str) -> list[str]:
-    """Return the settings that editors wrote to the configuration of the repository being replaced."""
-    try:
-        config = paths.inside.read(paths.git / repository / "config", _LARGEST_CONFIG)
-    except (OSError, ValueError, WorkspaceError):  # or a link on the way, which is replaced
-        return []
-    return split_settings(config.decode("utf-8", "replace"))[0]
 
 
 def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, file_check.Stat]:

@@ -3,8 +3,8 @@
 Until the journal is written, the old workspace remains; from then on the next setup completes the renames, whatever
 killed the last one. What exists shows which renames are done.
 
-All changes go through `WorkspacePaths.inside`: the workspace and its journal are untrusted, and no link may redirect
-a rename or a removal.
+All changes go through `WorkspacePaths.inside`: none overwrites a file, and a link is moved or removed itself, not what
+it leads to.
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.lock.lock_model import MAXIMUM_SIZE
 from npu_rl.workspace.folder import file_check, laid_files, swap
@@ -38,14 +39,12 @@ def up_to_date(paths: WorkspacePaths, text: str, python: str | None = None) -> b
     if paths.is_swapping or not paths.is_workspace:
         return False
     try:
-        if paths.inside.read(paths.lock, MAXIMUM_SIZE) != text.encode():
+        if read_if_file(paths.lock, MAXIMUM_SIZE) != text.encode():
             return False
         receipt = read_receipt(paths)
     except (WorkspaceError, OSError):
         return False  # damaged, or another setup is putting it in place: look again with the workspace held
     if python is not None and receipt.setup.get("python") != python:
-        return False
-    if laid_files.is_from_older_version(receipt.setup):
         return False
     try:
         return _is_as_laid(paths, receipt)

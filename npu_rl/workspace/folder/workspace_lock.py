@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from npu_rl.common.disk import disk_errors
+from npu_rl.common.disk import disk_errors, private
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -68,7 +68,7 @@ def settled(paths: WorkspacePaths, notify: Notify, wait: float = 600.0) -> Itera
 
 def _existing_lock(paths: WorkspacePaths) -> int | None:
     try:
-        return paths.inside.handle(paths.hidden / _LOCK, os.O_RDONLY)
+        return private(str(paths.hidden / _LOCK), os.O_RDONLY)
     except OSError:  # none has worked here since this was copied, or it is not ours to read
         return None
 
@@ -79,22 +79,22 @@ def _acquire(paths: WorkspacePaths, notify: Notify, wait: float) -> tuple[list[P
     for attempt in itertools.count():
         try:
             created = _make(paths)
-            handle = paths.inside.handle(path, os.O_RDWR | os.O_CREAT)
+            handle = private(str(path), os.O_RDWR | os.O_CREAT, 0o666)
         except FileNotFoundError:
             if attempt == _ATTEMPTS:
                 raise
             continue  # another setup was refused and has taken its folders away
         except OSError as error:
-            if error.errno == errno.ENXIO:
+            if error.errno in (errno.ENXIO, errno.ELOOP, errno.EISDIR):
                 raise WorkspaceError(
                     f"{path} is not a regular file", hint="Remove it: npu-rl creates it when it needs it."
                 ) from error
             raise
         try:
             _wait_for(paths, handle, fcntl.LOCK_EX, notify, wait)
-            now = paths.inside.status(path)
-            if now is not None and os.path.samestat(now, os.fstat(handle)):
-                return created, handle
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(path.lstat(), os.fstat(handle)):
+                    return created, handle
         except BaseException:
             os.close(handle)
             raise
@@ -110,7 +110,6 @@ def _make(paths: WorkspacePaths) -> list[Path]:
         with contextlib.suppress(FileExistsError):
             path.mkdir()
             created.append(path)
-    paths.inside.make(paths.hidden)  # raises if it is not a folder
     return created
 
 
@@ -119,7 +118,7 @@ def _remove_created(paths: WorkspacePaths, created: list[Path]) -> None:
         return
     with contextlib.suppress(OSError):
         if [path.name for path in paths.hidden.iterdir()] == [_LOCK]:
-            paths.inside.remove(paths.hidden / _LOCK)
+            (paths.hidden / _LOCK).unlink()
         for path in reversed(created):
             path.rmdir()
 

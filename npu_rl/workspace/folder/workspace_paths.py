@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.confined_changes import Confined
+from npu_rl.workspace.folder.workspace_files import WorkspaceFiles
 
 
 @dataclass(frozen=True)
@@ -18,9 +18,9 @@ class WorkspacePaths:
     root: Path
 
     @property
-    def inside(self) -> Confined:
-        """Access to the workspace's files without following links."""
-        return Confined(self.root)
+    def inside(self) -> WorkspaceFiles:
+        """Changes of the workspace's files."""
+        return WorkspaceFiles()
 
     @property
     def hidden(self) -> Path:
@@ -80,7 +80,6 @@ class WorkspacePaths:
 
 
 # What a setup replaces, in this order, by renames on one file system.
-# Byte code is replaced with its sources: Python compares them only by size and whole seconds.
 MOVED = (
     "code",
     "src",
@@ -89,7 +88,6 @@ MOVED = (
     ".npu-rl/lock.json",
     ".npu-rl/receipt.json",
     ".npu-rl/stat.json",
-    ".npu-rl/pycache",
 )
 
 

@@ -11,12 +11,10 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from npu_rl.common.confined_changes import Confined, LinkOnTheWay
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.hunks.key_headings import with_key_paths
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.folder.local_commits import unsupported_file
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.file_origin import origins_comment
 from npu_rl.workspace.verification.verify import Drift, Report, verify
@@ -104,7 +102,7 @@ def patch_of(paths: WorkspacePaths, root: str, tree: str, files: list[str]) -> b
         init_bare(repository, bare=False)
         repository_view = Git(repository, work_tree=paths.root / root, alternates=(objects,))
         repository_view.run("read-tree", tree)
-        content = [p for p in files if _has_content(paths.inside, paths.root / root / p)]
+        content = [p for p in files if _has_content(paths.root / root, p)]
         repository_view.run(
             "update-index", "--force-remove", "-z", "--stdin", input=_names(set(files) - set(content))
         )
@@ -125,33 +123,28 @@ def _with_key_paths(repository_view: Git, tree: str, part: bytes) -> bytes:
 
 
 def git_objects(paths: WorkspacePaths) -> Path:
-    """Return the folder of a workspace's git objects. Raises WorkspaceError if it is missing, or can't be trusted."""
+    """Return the folder of a workspace's git objects. Raises WorkspaceError if it is missing."""
     objects = paths.git / "objects"
-
-    def refused(what: str, why: str | None = None) -> WorkspaceError:
-        hint = "`npu-rl verify` works without them."
-        return WorkspaceError(what, where=str(objects), why=why, hint=hint)
-
-    if not objects.is_dir():
-        raise refused("This copy of the workspace has no git objects to compare with")
-    problem = unsupported_file(objects) or (
-        "it uses the objects of another repository" if (objects / "info/alternates").exists() else None
+    if objects.is_dir():
+        return objects
+    raise WorkspaceError(
+        "This copy of the workspace has no git objects to compare with",
+        where=str(objects),
+        hint="`npu-rl verify` works without them.",
     )
-    if problem is not None:
-        raise refused("The git objects of this workspace can't be used", problem)
-    return objects
 
 
-def _has_content(inside: Confined, path: Path) -> bool:
+def _has_content(root: Path, name: str) -> bool:
     """Return whether git can store a path.
 
     A folder, a pipe or a device in place of a file counts as removed, and so does a path through a link.
     """
     try:
-        status = inside.status(path)
-    except LinkOnTheWay:
+        mode = (root / name).lstat().st_mode
+    except OSError:
         return False
-    return status is not None and (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode))
+    through_link = any((root / folder).is_symlink() for folder in Path(name).parents)
+    return not through_link and (stat.S_ISREG(mode) or stat.S_ISLNK(mode))
 
 
 def _names(paths: Iterable[str]) -> bytes:

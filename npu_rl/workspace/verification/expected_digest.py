@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.common.printable import one_line
 from npu_rl.stack.lock.lock_model import Lock
@@ -100,7 +101,4 @@ def is_expected_script(paths: WorkspacePaths, lock: Lock) -> bool:
     from npu_rl.workspace.folder.materialise import activate_script
 
     script = activate_script(lock.env).encode()
-    try:
-        return paths.inside.read(paths.root / "activate", len(script)) == script
-    except OSError:
-        return False
+    return read_if_file(paths.root / "activate", len(script)) == script

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from npu_rl.common import byte_code
 from npu_rl.common.bounded import read_file
-from npu_rl.common.confined_changes import LinkOnTheWay
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import NpuRlError, WorkspaceError
 from npu_rl.stack.git.objects import Entry, MalformedObject, nested
@@ -191,7 +190,6 @@ def _verify(paths: WorkspacePaths, deep: bool, expect: Expected | None, progress
 
         if not is_expected_script(paths, lock) and not any(d.path == "activate" for d in around.drift):
             report.drift.append(Drift("activate", "modified", None))
-    report.byte_code += laid_files.older_byte_code(paths.root, receipt.setup)
     _judge_hunks(paths, receipt, lock, changed, report)
     if report.hashed or around.read:
         stats = {**report.stats, laid_files.PACKS: around.stats}
@@ -342,5 +340,5 @@ def _write_stats(
         began = file_check.file_system_time(paths.hidden) - elapsed
         text = file_check.dump_stats(stats, began, receipt, margin=file_check.CACHED_NS, known=known)
         paths.inside.write(paths.stat, text.encode("utf-8", "surrogateescape"))
-    except (OSError, LinkOnTheWay):
+    except OSError:
         pass
