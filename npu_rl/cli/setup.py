@@ -19,7 +19,6 @@ from npu_rl.cli.options import (
     Rewrite,
     network,
 )
-from npu_rl.cli.setup_build import built_components, built_json, say_built
 from npu_rl.cli.setup_install import (
     install_planned,
     installed_json,
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.bundles.open_bundle import OpenBundle
     from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.stack.store import Store
+    from npu_rl.workspace.builds.build_components import BuildOutcome
     from npu_rl.workspace.folder.up_to_date import Outcome
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
@@ -181,13 +181,19 @@ def setup(
         python = packages.target.path if venv is not None else python
     if python is not None:
         _keep_choice(paths, python)
-    built = built_components(paths, found, python) if build else None
+    built: list[BuildOutcome] | None = None
+    if build:
+        from npu_rl.cli.setup_build import built_components, built_json, say_built
+
+        built = built_components(paths, found, python)
     if json:
         document = setup_json(found, digest, paths, outcome)
-        print_json({**document, **installed_json(packages), **built_json(built)})
+        of_builds = {} if built is None else {"built": built_json(built)}
+        print_json({**document, **installed_json(packages), **of_builds})
     else:
         _print(found, digest, paths, outcome)
-        say_built(found, built)
+        if built is not None:
+            say_built(found, built)
         _say_faults(paths)
         if packages is not None:
             say_installed(packages)

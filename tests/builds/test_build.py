@@ -20,7 +20,7 @@ from npu_rl.workspace.products.built_products import built_products
 from npu_rl.workspace.verification.verify import verify
 from tests.builds.conftest import BuiltStack
 from tests.in_process import run_here
-from tests.support import assert_told, ok
+from tests.support import assert_told, ok, run_program
 from tests.training.processes import lives, wait_for
 from tests.workspace.stack import receipt_with, snapshot
 
@@ -91,26 +91,51 @@ def test_a_build_that_fails_leaves_everything_as_it_was(
     before = of_tree(bare)
     assert_told(built_stack.setup(bare.root, "--build", BUILD_MODE=mode), *words)
     assert of_tree(bare) == before
-    assert "undefined" in (bare.hidden / "builds/ext.log").read_text() or mode == "nothing"
-    ok(run_here(["verify", "-w", bare.root, "--deep"], built_stack.env))
     ok(built_stack.setup(bare.root, "--build"))
 
 
-def test_what_a_build_writes_elsewhere_is_named_and_undone(
+def test_locked_files_that_a_build_changes_are_named_and_its_products_refused(
     built_stack: BuiltStack, bare: WorkspacePaths
 ) -> None:
-    before = of_tree(bare)
     done = built_stack.setup(bare.root, "--build", BUILD_MODE="elsewhere")
     assert_told(
-        done,
-        "The build of ext wrote outside its folder",
-        *("code/ext/evil.py", "code/new", "code/other/__init__.py", "code/other/folder", "code/other/run.sh"),
-        *("activate", ".npu-rl/receipt.json"),
-        code=3,
-    )
-    assert of_tree(bare) == before
-    ok(run_here(["verify", "-w", bare.root, "--deep"], built_stack.env))
-    assert states(bare) == {}
+        done, "Locked files were changed during the build of ext", "missing    code/other/__init__.py",
+        "mode       code/other/run.sh", "modified   activate", code=3,
+    )  # fmt: skip
+    assert "evil.py" not in done.stderr  # it is in no lock
+    assert (bare.code / "ext/evil.py").exists() and (bare.root / "activate").read_text() == "rm -rf /"
+    assert states(bare) == {} and not list(bare.code.rglob("_native*.so"))
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_what_a_person_does_during_a_build_stays(
+    built_stack: BuiltStack, bare: WorkspacePaths, tmp_path: Path, *, commits: bool
+) -> None:
+    """Without a change of a locked file, the products are taken beside the person's commit and new file."""
+    sign, code = tmp_path / "sign", bare.code
+    process = built_stack.start(bare.root, sign)
+    wait_for(lambda: sign.exists() and sign.read_text() != "")
+    (code / "ext/idea.py").write_text("IDEA = 1\n")
+    (code / "mine.txt").write_text("")
+    if commits:
+        with (code / "other/__init__.py").open("a") as file:
+            file.write("# an hour of work\n")
+    git: list[str | Path] = ["git", "-C", str(code), "-c", "user.name=A", "-c", "user.email=a@b"]
+    ok(run_program([*git, "add", "-A", "."]))
+    ok(run_program([*git, "commit", "-qm", "mine"]))
+    mine = ok(run_program([*git, "rev-parse", "HEAD"])).stdout
+    if commits:
+        (code / "other/run.sh").write_text("not committed")
+    sign.unlink()
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == (3 if commits else 0), told
+    assert ok(run_program([*git, "rev-parse", "HEAD"])).stdout == mine
+    assert (code / "ext/idea.py").read_text() == "IDEA = 1\n"
+    assert len(list(code.rglob("_native*.so"))) == (0 if commits else 1)
+    if commits:
+        assert "other/__init__.py" in told and "other/run.sh" in told
+        assert (code / "other/__init__.py").read_text() == "O = 1\n# an hour of work\n"
+        assert (code / "other/run.sh").read_text() == "not committed"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
@@ -136,6 +161,26 @@ def test_an_interrupted_build_leaves_the_tree_and_no_process(
     assert processes_of(mark) == []
     assert not list(bare.hidden.glob("build-*"))
     assert set(states(bare).values()) == {"built here"}
+
+
+@pytest.mark.parametrize("moved", [0, 1])
+def test_a_build_that_is_killed_while_it_places_products_is_repeated(
+    built_stack: BuiltStack, bare: WorkspacePaths, monkeypatch: pytest.MonkeyPatch, moved: int
+) -> None:
+    """The receipt lists products of which some are missing."""
+    real, calls = Path.replace, iter(range(9))
+
+    def replace(self: Path, target: Path) -> Path:
+        if "build-" in str(self) and next(calls) == moved:
+            raise KeyboardInterrupt
+        return real(self, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", replace)
+        assert built_stack.setup(bare.root, "--build").returncode != 0
+    assert list(states(bare).values()).count("missing") == 2 - moved
+    ok(built_stack.setup(bare.root, "--build"))
+    assert sorted(states(bare).values()) == ["built here", "built here"]
 
 
 def test_products_stay_for_the_same_sources_and_go_with_others(
@@ -177,14 +222,18 @@ def test_a_product_is_stale_when_its_source_is_edited_and_drift_when_it_is_chang
     assert set(states(built).values()) == {"built here"}
 
 
-def test_a_file_in_a_products_place_stops_it(built_stack: BuiltStack, bare: WorkspacePaths) -> None:
-    before = of_tree(bare)
-    place = bare.root / "src/ext/made.txt"
+def test_a_file_in_a_products_place_stops_it(
+    built_stack: BuiltStack, bare: WorkspacePaths, tmp_path: Path
+) -> None:
+    place, sign = bare.root / "src/ext/made.txt", tmp_path / "sign"
+    process = built_stack.start(bare.root, sign)
+    wait_for(lambda: sign.exists() and sign.read_text() != "")
     place.write_text("mine")
+    sign.unlink()
+    _, told = process.communicate(timeout=60)
+    assert process.returncode == 3 and "A file is in the way" in told
+    assert place.read_text() == "mine" and not list(bare.code.rglob("_native*.so"))
     assert_told(built_stack.setup(bare.root, "--build"), "would replace", "src/ext/made.txt", code=3)
-    assert place.read_text() == "mine"
-    place.unlink()
-    assert of_tree(bare) == before
 
 
 def test_products_are_a_part_of_the_environment(built_stack: BuiltStack, built: WorkspacePaths) -> None:

@@ -157,16 +157,7 @@ READERS = {
         "",
         "the log lies in a folder that it has made; the sources were proven before, and links are not followed",
     ),
-    "workspace/builds/surroundings.py": R(
-        "lock, receipt and activate of a workspace", OWN, "", "were read in full and proven before"
-    ),
-    "workspace/products/built_products.py": R(
-        "a product of a build",
-        STRANGER,
-        "a_receipt",
-        "regular files alone, in blocks, and no link is followed",
-    ),
-    "workspace/products/placed_products.py": R("the journal of a build", STRANGER, "a_receipt"),
+    "workspace/products/built_products.py": R("a product of a build", STRANGER, "a_receipt"),
     "rehearsal/level_imports.py": R("NAME.imports.yaml", USER),
     "rehearsal/training_checks/noise.py": R("what vLLM's stand-ins recorded", OWN),
     "rehearsal/patch_hooks.py": R("counts of used patches", OWN),

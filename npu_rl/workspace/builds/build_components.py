@@ -1,7 +1,8 @@
 """Building of the workspace components that have build commands in the manifest.
 
-A build works in a copy of its component's whole checkout. What it made is moved into the workspace, and the receipt
-lists it, only once every command has ended well and nothing else of the workspace has changed.
+A build works in a copy of its component's whole checkout. Its products are recorded in the receipt by their hashes and
+moved into the workspace once every command has ended well and the locked files are still as locked. Nothing that a
+build or a person changed meanwhile is undone or removed.
 """
 
 from __future__ import annotations
@@ -9,37 +10,37 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from npu_rl.common.disk import disk_errors
+from npu_rl.common.disk import disk_errors, remove_tree, write_atomically
 from npu_rl.common.errors import NpuRlError, WorkspaceError
 from npu_rl.common.masking import Secrets, masked_text
 from npu_rl.common.printable import one_line
 from npu_rl.common.process import RUN_VARIABLE, start, stop
 from npu_rl.stack.lock.lock_model import Lock, LockedBuild, LockedComponent
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.builds.surroundings import Surroundings, look_around, restore, strays
 from npu_rl.workspace.folder.interrupted_setup import recover_interrupted
-from npu_rl.workspace.folder.receipt import Receipt, read_receipt
+from npu_rl.workspace.folder.receipt import diff_command, read_receipt
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.products.built_products import (
     BUILT,
+    MISSING,
     BuiltProduct,
+    build_mark,
     built_products,
     command_digest,
     file_facts,
     place_of,
     state_on_disk,
 )
-from npu_rl.workspace.products.placed_products import build_mark, place_products
 from npu_rl.workspace.verification.require_locked import require_locked
+from npu_rl.workspace.verification.verify import verify
 
 _LAST_LINES = 20  # of a log, in an error
-_LARGEST_LOG = 64 << 20  # bytes of a log that are kept
 _SHOWN = 8
 
 
@@ -69,8 +70,8 @@ def build_components(
         lock: The lock that the workspace was set up from; its commands are run.
 
     Raises:
-        WorkspaceError: If the workspace is not as locked, or a build writes elsewhere; all of it is undone.
-        NpuRlError: If a command fails or makes none of its products; then the workspace is as before.
+        WorkspaceError: If a file is not as locked, before a build or after it, or is in a product's place.
+        NpuRlError: If a command fails or makes none of its products.
     """
     wanted = {name: one for name, one in lock.components.items() if one.build}
     if not wanted:
@@ -106,11 +107,11 @@ def _current(paths: WorkspacePaths, lock: Lock, name: str, builder: Builder) -> 
 def _build_folder(paths: WorkspacePaths) -> Iterator[Path]:
     """Create a build's folder in `.npu-rl`, and remove it at the end. The next setup removes a killed build's."""
     folder = paths.hidden / f"build-{os.urandom(6).hex()}"
-    paths.inside.make(folder)
+    folder.mkdir()
     try:
         yield folder
     finally:
-        paths.inside.remove(folder)
+        remove_tree(folder)
 
 
 @dataclass(frozen=True)
@@ -137,24 +138,22 @@ class _Build:
 
     @property
     def kept_log(self) -> Path:
-        """The output of the last build."""
+        """The output of the last build, with secrets masked."""
         return self.paths.hidden / "builds" / f"{self.name}.log"
 
     def run(self) -> BuildOutcome:
         """Build, and move the products into place. Raises WorkspaceError, NpuRlError, HostError."""
-        receipt = read_receipt(self.paths)
-        source = self.paths.root / "src" / self.name
-        shutil.copytree(source, self.copy, symlinks=True, ignore=_pointer_of(source))
+        shutil.copytree(self.paths.root / "src" / self.name, self.copy, symlinks=True)
+        (self.copy / ".git").unlink()  # git would write to the workspace through it
         (self.folder / "tmp").mkdir()
-        before = look_around(self.paths, self.folder)
         try:
             for step in self.component.build:
                 self._run_step(step)
         finally:
             self._keep_log()
-            self._require_untouched(before, receipt)
-        made = self._products(receipt)
-        self._place(receipt, made)
+        made = self._products()
+        self._require_locked_files()
+        self._place(made)
         return BuildOutcome(self.name, tuple(made.values()), already=False)
 
     def _run_step(self, step: LockedBuild) -> None:
@@ -170,10 +169,11 @@ class _Build:
         finally:
             stop(child, mark, 0.0)
         if code != 0:
+            last = "\n".join(self._log_text().splitlines()[-_LAST_LINES:])
             raise NpuRlError(
                 f"The build of {self.name} failed",
                 where=str(self.kept_log),
-                why=f"{one_line(' '.join(argv))}\nended with status {code}:\n{self._last_lines()}",
+                why=f"{one_line(' '.join(argv))}\nended with status {code}:\n{last}",
                 hint="The workspace is unchanged. Fix the error in the log, and run the same command again.",
             )
 
@@ -183,52 +183,29 @@ class _Build:
         temporary = str(self.folder / "tmp")
         return {**shell, **self.lock.env, **step.env, "TMPDIR": temporary, RUN_VARIABLE: mark}
 
-    def _last_lines(self) -> str:
-        return "\n".join(self._log_text().splitlines()[-_LAST_LINES:])
-
     def _log_text(self) -> str:
-        """Return the log with secrets masked; only the end of a huge one."""
-        try:
-            with self.log.open("rb") as file:
-                file.seek(max(0, self.log.stat().st_size - _LARGEST_LOG))
-                text = file.read(_LARGEST_LOG).decode("utf-8", "replace")
-        except FileNotFoundError:
-            return ""
+        text = self.log.read_text("utf-8", "replace") if self.log.exists() else ""
         return masked_text(Secrets.of({**os.environ, **self.lock.env}).mask(text))
 
     def _keep_log(self) -> None:
-        self.paths.inside.make(self.kept_log.parent)
-        self.paths.inside.write(self.kept_log, self._log_text().encode())
+        self.kept_log.parent.mkdir(exist_ok=True)
+        write_atomically(self.kept_log, self._log_text().encode())
 
-    def _require_untouched(self, before: Surroundings, receipt: Receipt) -> None:
-        """Undo the build's changes outside its folder, and raise WorkspaceError if there were any."""
-        found = [
-            path for path in strays(before, self.paths, self.folder) if not path.startswith(".npu-rl/builds")
-        ]
-        if not found:
-            return
-        lost = restore(before, found, self.paths, receipt)
-        more = [f"and {len(found) - _SHOWN} more"] if len(found) > _SHOWN else []
-        damaged = f" All but {', '.join(lost[:_SHOWN])}: set the workspace up again." if lost else ""
-        raise WorkspaceError(
-            f"The build of {self.name} wrote outside its folder",
-            where=str(self.paths.root),
-            why="\n".join([*map(one_line, found[:_SHOWN]), *more]),
-            hint="These files are removed, or as they were before, and the products are not taken." + damaged,
-        )
-
-    def _products(self, receipt: Receipt) -> dict[Path, BuiltProduct]:
+    def _products(self) -> dict[Path, BuiltProduct]:
         """Return the products by their file in the copy. Raises NpuRlError for a pattern that matches no new file."""
-        locked = receipt.files[f"src/{self.name}"]
-        files = [
-            path.relative_to(self.copy).as_posix()
-            for path in sorted(self.copy.rglob("*"))
-            if path.is_file() and not path.is_symlink()
-        ]
+        locked = read_receipt(self.paths).files[f"src/{self.name}"]
+        files = {path.relative_to(self.copy).as_posix(): path for path in sorted(self.copy.rglob("*"))}
         made: dict[Path, BuiltProduct] = {}
         for step in self.component.build:
             for pattern in step.products:
-                new = [path for path in files if fnmatchcase(path, pattern) and path not in locked]
+                new = [
+                    (name, path)
+                    for name, path in files.items()
+                    if fnmatchcase(name, pattern)
+                    and name not in locked
+                    and path.is_file()
+                    and not path.is_symlink()
+                ]
                 if not new:
                     raise NpuRlError(
                         f"The build of {self.name} made no {pattern}",
@@ -236,13 +213,14 @@ class _Build:
                         why=f"{one_line(' '.join(step.run))} ended well.",
                         hint="Correct `products` or the command in the manifest, and run npu-rl lock.",
                     )
-                made |= {self.copy / path: self._product(path) for path in new}
+                made |= {path: self._product(name, path) for name, path in new}
         return made
 
-    def _product(self, path: str) -> BuiltProduct:
-        digest, size, executable = file_facts(self.copy / path)
+    def _product(self, name: str, path: Path) -> BuiltProduct:
+        digest, size, executable = file_facts(path)
+        path.chmod(0o755 if executable else 0o644)  # commands run with a umask of 077
         return BuiltProduct(
-            path=place_of(self.name, self.component, path),
+            path=place_of(self.name, self.component, name),
             component=self.name,
             sha256=digest,
             size=size,
@@ -252,28 +230,50 @@ class _Build:
             python=self.builder.version,
         )
 
-    def _place(self, receipt: Receipt, made: Mapping[Path, BuiltProduct]) -> None:
-        for path, product in made.items():
-            path.chmod(0o755 if product.executable else 0o644)  # commands run with a umask of 077
+    def _require_locked_files(self) -> None:
+        """Raise WorkspaceError if a locked file differs now, whoever changed it. Commits and other files may."""
+        report = verify(self.paths, self.notify)
+        changed = [
+            f"{drift.kind:<10} {one_line(drift.path)}"
+            for drift in report.drift
+            if drift.kind != "untracked" and drift.path not in report.built and drift.path in self._locked()
+        ]
+        if changed:
+            more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+            raise WorkspaceError(
+                f"Locked files were changed during the build of {self.name}, so its products are not taken",
+                where=str(self.paths.root),
+                why="\n".join([*changed[:_SHOWN], *more]),
+                hint=f"Nothing was undone: {diff_command(self.paths)} shows the changes. Once the files are as locked, "
+                "run the same command again.",
+            )
+
+    def _locked(self) -> set[str]:
+        files = read_receipt(self.paths).files
+        return {"activate", *(f"{root}/{path}" for root, listing in files.items() for path in listing)}
+
+    def _place(self, made: Mapping[Path, BuiltProduct]) -> None:
+        """Write the receipt with the products, then move them into place.
+
+        Of a build that is killed in between, products are missing: the next setup lays the workspace without them.
+        """
+        home, receipt = self.paths.root, read_receipt(self.paths)
         every = built_products(receipt.setup)
-        old = [product for product in every.values() if product.component == self.name]
-        others = [product for product in every.values() if product.component != self.name]
+        old = {path: product for path, product in every.items() if product.component == self.name}
+        ours = {path for path, product in old.items() if state_on_disk(home, product) == BUILT}
+        for product in made.values():
+            if product.path not in ours and state_on_disk(home, product) not in (BUILT, MISSING):
+                raise WorkspaceError(
+                    "A file is in the way of a product",
+                    where=str(home / product.path),
+                    hint="Move it away, and build again.",
+                )
+        for path in ours - {product.path for product in made.values()}:
+            (home / path).unlink()
+        others = (product for path, product in every.items() if path not in old)
         listed = [product.to_json() for product in (*others, *made.values())]
-        text = (
-            replace(receipt, setup={**receipt.setup, "built": listed})
-            .dump()
-            .encode("utf-8", "surrogateescape")
-        )
-        place_products(
-            self.paths.root,
-            self.folder,
-            made,
-            old,
-            lambda: self.paths.inside.write(self.paths.receipt, text, sync=True),
-            lambda: built_products(read_receipt(self.paths).setup),
-        )
-
-
-def _pointer_of(source: Path) -> Callable[[str, list[str]], list[str]]:
-    """Return a copytree filter that leaves out the `.git` file, through which git would write to the workspace."""
-    return lambda folder, names: [".git"] if Path(folder) == source and ".git" in names else []
+        text = replace(receipt, setup={**receipt.setup, "built": listed}).dump()
+        write_atomically(self.paths.receipt, text.encode("utf-8", "surrogateescape"), sync=True)
+        for file, product in made.items():
+            (home / product.path).parent.mkdir(parents=True, exist_ok=True)
+            file.replace(home / product.path)

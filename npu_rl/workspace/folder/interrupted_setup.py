@@ -10,8 +10,7 @@ from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import swap
 from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.products.built_products import BuiltProduct, built_products
-from npu_rl.workspace.products.placed_products import settle_killed_builds
+from npu_rl.workspace.products.built_products import stop_killed_builds
 
 
 def recover_interrupted(paths: WorkspacePaths, notify: Callable[[str], None]) -> None:
@@ -19,21 +18,13 @@ def recover_interrupted(paths: WorkspacePaths, notify: Callable[[str], None]) ->
 
     The workspace must be locked. Raises WorkspaceError, HostError.
     """
-    if settle_killed_builds(paths.root, lambda: _listed_products(paths)):
-        notify("Settled an interrupted build.")
+    stop_killed_builds(paths.hidden)
     interrupted, kept = swap.finish(paths, edit_keeper(paths))
     if interrupted:
         notify("Finished an interrupted setup.")
         if kept:
             notify(f"Local changes were moved to {kept}")
     swap.sweep(paths)
-
-
-def _listed_products(paths: WorkspacePaths) -> Mapping[str, BuiltProduct]:
-    try:
-        return built_products(read_receipt(paths).setup)
-    except WorkspaceError:
-        return {}
 
 
 def edit_keeper(paths: WorkspacePaths) -> Callable[[Path, Path], None]:

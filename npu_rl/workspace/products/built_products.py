@@ -5,19 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import stat
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from npu_rl.common.bounded import hash_file
 from npu_rl.stack.lock.lock_fields import check_upstream_path
 from npu_rl.stack.lock.lock_model import Lock, LockedBuild, LockedComponent
 from npu_rl.stack.lock.strict_json import plain
 
 BUILT, STALE, MODIFIED, MISSING = "built here", "stale", "modified", "missing"
-_OPEN = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_CHUNK = 1 << 20
+_BUILD = re.compile("build-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True)
@@ -105,18 +105,12 @@ def check_built(given: object, roots: Iterable[str]) -> None:
 
 def state_on_disk(home: Path, product: BuiltProduct) -> str:
     """Return the state of a product: built, modified or missing. Raises OSError if it can't be read."""
-    folder = home
-    for part in product.path.split("/")[:-1]:
-        folder = folder / part
-        if folder.is_symlink():
-            return MODIFIED
-    try:
-        found = file_facts(home / product.path)
-    except (FileNotFoundError, NotADirectoryError):
+    place = home / product.path
+    if not os.path.lexists(place):
         return MISSING
-    except ValueError:
+    if place.is_symlink() or not place.is_file():
         return MODIFIED
-    return BUILT if found == (product.sha256, product.size, product.executable) else MODIFIED
+    return BUILT if file_facts(place) == (product.sha256, product.size, product.executable) else MODIFIED
 
 
 def lasting_products(
@@ -125,32 +119,28 @@ def lasting_products(
     lock: Lock,
     files: Mapping[str, Mapping[str, tuple[str, str]]],
 ) -> list[BuiltProduct]:
-    """Return the products that a workspace with this lock keeps: unmodified, and built from its sources and commands.
+    """Return the products that a workspace with this lock keeps.
+
+    These are the products of each component that has all of them, unmodified and built from its sources and commands.
 
     Args:
         files: The files of that workspace, by root.
     """
-    return [
-        product
-        for product in products
-        if product.is_current(lock)
+    fine = {
+        product: product.is_current(lock)
         and product.root in files
         and product.path_in_root not in files[product.root]
         and state_on_disk(home, product) == BUILT
-    ]
+        for product in products
+    }
+    incomplete = {product.component for product, lasts in fine.items() if not lasts}
+    return [product for product in fine if product.component not in incomplete]
 
 
 def file_facts(path: Path) -> tuple[str, int, bool]:
-    """Return a file's SHA-256, size and owner-executable bit. Raises OSError, or ValueError if it isn't regular."""
-    if not stat.S_ISREG(path.lstat().st_mode):
-        raise ValueError(f"{path} is not a regular file")
-    digest = hashlib.sha256()
-    handle = os.open(path, _OPEN)
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(handle)
-        while data := file.read(_CHUNK):
-            digest.update(data)
-    return digest.hexdigest(), status.st_size, bool(status.st_mode & 0o100)
+    """Return a file's SHA-256, size and owner-executable bit. Raises OSError."""
+    status = path.stat()
+    return hash_file(path), status.st_size, bool(status.st_mode & 0o100)
 
 
 def place_of(name: str, component: LockedComponent, path: str) -> str:
@@ -164,3 +154,17 @@ def place_of(name: str, component: LockedComponent, path: str) -> str:
             continue
         return "/".join(("code", *([] if take.to == "." else [take.to]), rest))
     return f"src/{name}/{path}"
+
+
+def build_mark(folder: str) -> str:
+    """Return the mark of a build's processes (`common/process.py`), from the name of its folder in `.npu-rl`."""
+    return folder.replace("-", "")
+
+
+def stop_killed_builds(hidden: Path) -> None:
+    """End processes left by killed builds. The workspace must be locked. Raises HostError if one can't be ended."""
+    for place in hidden.glob("build-*"):
+        if _BUILD.fullmatch(place.name):
+            from npu_rl.common.process import stop_remaining
+
+            stop_remaining(build_mark(place.name))
