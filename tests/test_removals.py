@@ -15,7 +15,7 @@ PACKAGE = ROOT / "npu_rl"
 # Modules that remove, rename or replace files themselves. All others call these.
 MAY_CHANGE = {
     "common/disk.py": "whatever `remove_tree` is called for (see below); its own temporary and lock files",
-    "common/confined_changes.py": "the known places of a workspace, and what npu-rl laid in a port, through no link",
+    "common/confined_changes.py": "the known places of a workspace, through no link",
     "stack/installation/new_environment.py": "the empty folders of an environment that it has made, after an error",
     "workspace/folder/workspace_lock.py": "the empty folders that a failed setup made",
     "stack/store.py": "units, quarantines and locks in a store that has npu-rl's mark",
@@ -58,8 +58,7 @@ MAY_REMOVE = {
     "weights/checkpoints/unfinished_files.py": "staging folders of killed exports, whose lock nobody holds",
     "common/confined_changes.py": "the known places of a workspace",
     "stack/patches/written_files.py": "the patches that its callers wrote: exports by SHA-256; empty folders it made",
-    "stack/port_series/upstream_history.py": "the history that it has just fetched, which was cut off",
-    "stack/port_series/port_result.py": "beginnings of its own texts, by content, that a killed write has left",
+    "stack/port/port.py": "the folder of a port: one that it has just made, or that has nothing but commits of patches",
     "workspace/folder/local_commits.py": "the temporary view of a repository that it made",
 }
 

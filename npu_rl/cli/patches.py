@@ -47,7 +47,7 @@ def list_patches(json: Json = False) -> None:
     """List the bundled patches.
 
     Each entry has the patch's state in later versions. present: the patchset of that version has it. upstream: the
-    version has its change. gone: the code that it changes is missing there. retired: it was dropped for another reason.
+    version has its change. gone: a file that it changes is missing there. retired: it was dropped for another reason.
     """
     from npu_rl.common.bundled import data_root
     from npu_rl.stack.patches.version_columns import read_versions, version_entries, version_lines

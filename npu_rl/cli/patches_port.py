@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from npu_rl.cli.command_group import examples
-from npu_rl.cli.next_steps import GOES_ON, if_interrupted
+from npu_rl.cli.next_steps import STARTS_OVER, if_interrupted
 from npu_rl.cli.options import MANIFEST_HELP, Json, Rewrite, manifest_names, network
-from npu_rl.cli.show import print_report, say, tell, watcher
+from npu_rl.cli.show import print_report, tell, watcher
 from npu_rl.common.errors import UsageError, WorkspaceError
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
-    from npu_rl.stack.port_series.port_folder import PortFolder
-    from npu_rl.stack.port_series.port_patches import Port
-    from npu_rl.stack.sources.progress import Watcher
-
-
-def _program(given: str | None) -> str | None:
-    from npu_rl.common.user_path import program_path
-
-    return None if given is None else program_path(given)
+    from npu_rl.stack.port.port import PortReport
 
 
 @examples(
     "npu-rl patches port verl --to v0.6.1 --manifest mine.yaml",
-    "npu-rl patches port verl --continue   # conflicts are solved",
-    "npu-rl patches port verl --to v0.6.1 --verify --python ~/venv/bin/python",
+    "npu-rl patches port verl --finish   # after git rebase --continue",
+    "npu-rl patches port verl --finish --accept 0003-rollout-offload.patch",
 )
 def port(
     component: Annotated[
@@ -49,22 +44,21 @@ def port(
             autocompletion=manifest_names,
         ),
     ] = None,
-    go_on: Annotated[
-        bool,
-        typer.Option("--continue", help="Take the work tree as the result of the stopped patch."),
+    finish: Annotated[
+        bool, typer.Option("--finish", help="Write the new patchset of a port whose rebase has ended.")
     ] = False,
-    skip: Annotated[bool, typer.Option("--skip", help="Leave out the stopped patch.")] = False,
-    abort: Annotated[bool, typer.Option("--abort", help="Remove the port and its work tree.")] = False,
-    no_history: Annotated[
-        bool,
-        typer.Option("--no-history", help="Fetch no commits between the versions, and name none."),
-    ] = False,
+    accept: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept", metavar="PATCH", help="A patch whose questions you have answered; repeatable."
+        ),
+    ] = None,
     folder: Annotated[
         Path | None,
         typer.Option(
             "--folder",
             metavar="DIR",
-            help="Folder of the port and its work tree.  [default: npu-rl-port/COMPONENT]",
+            help="Folder of a port that needs you.  [default: npu-rl-port-COMPONENT]",
         ),
     ] = None,
     output: Annotated[
@@ -76,92 +70,47 @@ def port(
             help="The folder for the new patchset.  [default: patches/COMPONENT/VERSION beside the manifest]",
         ),
     ] = None,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Run the tests that the ported patches name, in --python.")
-    ] = False,
-    python: Annotated[
-        str | None,
-        typer.Option(
-            "--python", metavar="PYTHON", help="The interpreter to run these tests in.", callback=_program
-        ),
-    ] = None,
     rewrite: Rewrite = None,
     json: Json = False,
 ) -> None:
-    """Port patches to another version.
+    """Rebase patches onto another version.
 
-    Each hunk is exact, moved, merged, in conflict, already upstream, or its target is gone. The first patch that needs
-    you stops the port, with exit code 1 and the files to edit. The end is a new patchset.
+    Without a conflict one command writes the new patchset. Otherwise it leaves a git repository, where you resolve the
+    conflicts with git, and exits with 1; --finish then writes the patchset.
     """
-    _check_options(go_on, skip, abort, verify, python)
-    place = _place(component, folder)
-    if_interrupted(GOES_ON)
-    if abort:
-        _abort(place, component)
-        return
-    if go_on or skip:
-        _require(place, component)
-    with watcher() as shown:
-        made = _port(place, manifest, output, rewrite, shown)
-        if go_on or skip:
-            report = made.go_on(component) if go_on else made.skip(component)
-        else:
-            report = made.run(component, to, history=not no_history)
-    if verify and python is not None and report.is_finished:
-        report = made.verified(report, python)
-    elif verify:
-        tell("note: no test has run: --verify runs them when no patch is left to port")
-    print_report(report.to_json(), report.text(), as_json=json)
-    made.shown()
-    if not report.ok:
+    from npu_rl.common.user_path import user_path
+    from npu_rl.stack.port.port import FINISHED
+    from npu_rl.stack.port.port import begin as begin_port
+    from npu_rl.stack.port.port import finish as finish_port
+    from npu_rl.stack.store import Store
+
+    if (to is not None) == finish:
+        raise UsageError("--to or --finish is needed, and only one", hint="Begin a port: --to REF")
+    if accept and not finish:
+        raise UsageError("--accept needs --finish", hint="First see what the port asks: --to REF")
+    place = (Path(f"npu-rl-port-{component}") if folder is None else user_path(folder, "--folder")).absolute()
+    result = None if output is None else user_path(output, "--output")
+    store = Store()
+    store.sweep()
+    if_interrupted(STARTS_OVER)
+    if to is None:
+        report = finish_port(store, component, place, result, accept or ())
+    else:
+        from npu_rl.stack.resolve.upstream_repository import Context
+
+        loaded = _manifest(manifest)
+        with watcher() as shown:
+            context = Context(store, network(rewrite, offline=False), shown, tell, loaded.path.parent)
+            report = begin_port(context, loaded, component, to, place, result)
+    print_report(asdict(report), "".join(f"{line}\n" for line in _lines(report, folder)), as_json=json)
+    if report.state != FINISHED:
         raise SystemExit(1)
 
 
-def _check_options(go_on: bool, skip: bool, abort: bool, verify: bool, python: str | None) -> None:
-    if go_on + skip + abort > 1:
-        raise UsageError("--continue, --skip and --abort exclude each other", hint="Give one of them.")
-    if verify != (python is not None):
-        raise UsageError(
-            "--verify and --python need each other",
-            hint="Tests run only in an interpreter that you name: --verify --python PYTHON",
-        )
-
-
-def _require(place: PortFolder, component: str) -> None:
-    from npu_rl.stack.port_series.port_patches import require_port
-
-    require_port(place, component)
-
-
-def _place(component: str, folder: Path | None) -> PortFolder:
-    from npu_rl.common.user_path import user_path
-    from npu_rl.stack.port_series.port_folder import USUAL, PortFolder
-
-    return PortFolder(Path(USUAL, component) if folder is None else user_path(folder, "--folder"))
-
-
-def _port(
-    place: PortFolder, manifest: str | None, output: Path | None, rewrite: list[str] | None, shown: Watcher
-) -> Port:
-    from npu_rl.common.user_path import user_path
-    from npu_rl.stack.port_series.port_patches import Port
-    from npu_rl.stack.resolve.upstream_repository import Context
-    from npu_rl.stack.store import Store
-
-    loaded = _manifest(manifest, place)
-    store = Store()
-    store.sweep()
-    context = Context(store, network(rewrite, offline=False), shown, tell, loaded.path.parent)
-    return Port(place, context, loaded, None if output is None else user_path(output, "--output"))
-
-
-def _manifest(named: str | None, place: PortFolder) -> LoadedManifest:
-    """Return the named manifest, else the port's own, else that of the workspace around this folder."""
+def _manifest(named: str | None) -> LoadedManifest:
+    """Return the named manifest, else that of the workspace around this folder."""
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
-    if named is None and place.is_there:
-        state = place.read()
-        named = None if state is None else state.manifest
     if named is None:
         from npu_rl.workspace.export.export_commits import manifest_of
         from npu_rl.workspace.folder.discovery import open_workspace
@@ -170,16 +119,49 @@ def _manifest(named: str | None, place: PortFolder) -> LoadedManifest:
             named = manifest_of(open_workspace(None, tell))
         except (UsageError, WorkspaceError) as error:
             hint = "Name it: --manifest FILE. After `lock`, a workspace knows its manifest again when `setup` has run."
-            raise UsageError(
-                "Missing option --manifest", why="\n".join(filter(None, (error.what, error.why))), hint=hint
-            ) from error
+            why = "\n".join(filter(None, (error.what, error.why)))
+            raise UsageError("Missing option --manifest", why=why, hint=hint) from error
     return load_manifest(named)
 
 
-def _abort(place: PortFolder, component: str) -> None:
-    from npu_rl.stack.port_series.port_patches import remove_port
+def _lines(report: PortReport, folder: Path | None) -> Iterator[str]:
+    from npu_rl.stack.port.port import FINISHED, STOPPED
 
-    left = remove_port(place, component)
-    say(f"{place.root}: the port is removed.")
-    for path in left:
-        say(f"  left, since npu-rl did not write it: {path}")
+    at = "" if folder is None else f" --folder {shlex.quote(str(folder))}"
+    again = f"npu-rl patches port {report.component}{at} --finish"
+    for patch in report.patches:
+        yield f"{patch.patch}: {patch.outcome}"
+        yield from (f"  {question}" for question in patch.questions)
+    if report.state == STOPPED:
+        yield from _stop(report, again)
+    elif report.state == FINISHED:
+        yield from _end(report)
+    else:
+        asking = " ".join(f"--accept {shlex.quote(one.patch)}" for one in report.patches if one.questions)
+        yield f"Look at these patches in {report.folder}, whose branch `port` has a commit for each."
+        yield "Correct one: git rebase -i refs/npu-rl/new, `edit`, git commit --amend, git rebase --continue."
+        yield f"Then, or if they are right: {again} {asking}"
+
+
+def _stop(report: PortReport, again: str) -> Iterator[str]:
+    yield f"{report.stopped_at or 'The rebase'} has conflicts in {report.folder}:"
+    yield from (f"  {path}" for path in report.conflicts)
+    for path, places in report.moved.items():
+        yield f"{path} is gone" + (f"; it may be {' or '.join(places)} now" if places else "")
+    for name, value in report.header.items():
+        yield f"{name}: {' '.join(value.split())}"
+    yield "Resolve them with git:"
+    yield f"  cd {shlex.quote(str(report.folder))}"
+    yield "  git add FILE, or git rm FILE"
+    yield "  git rebase --continue (or --skip, which leaves the patch out, or --abort)"
+    yield f"When the rebase has ended, back here: {again}"
+
+
+def _end(report: PortReport) -> Iterator[str]:
+    if report.written:
+        yield f"Written to {Path(report.written[0]).parent}"
+    place = "a manifest that extends the bundled one" if report.manifest is None else report.manifest
+    yield f"In {place}, under components: {report.component}:"
+    yield f"    ref: {report.ref}"
+    yield f"    patches: [{report.entry or ''}]"
+    yield f"Then: npu-rl lock --manifest {'M' if report.manifest is None else shlex.quote(report.manifest)}"

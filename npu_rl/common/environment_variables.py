@@ -80,16 +80,9 @@ BACKOFF = Variable(
     "Seconds before the first of these tries; each next wait is twice as long.",
     _SHELL,
 )
-TREE = Variable(
-    "NPU_RL_TREE",
-    NPU_RL,
-    "unset",
-    "The ported tree, for the tests that patches name in `Verified-By`: `patches port --verify` sets it.",
-    _OURS,
-)
 
 VARIABLES: tuple[Variable, ...] = (
-    STORE, RUNS, CONFIG, REWRITE, STALL, RETRIES, BACKOFF, TREE,
+    STORE, RUNS, CONFIG, REWRITE, STALL, RETRIES, BACKOFF,
     Variable("NPU_RL_WORKSPACE", ACTIVATE, "unset", "The workspace that is active in this shell.", _SHELL),
     Variable("NPU_RL_DEEPSCALER_VARIANT", "`env:` of a recipe", "accuracy",
              "Score of the reward for the data source deepscaler: `accuracy`, or `format` for the layout too."),

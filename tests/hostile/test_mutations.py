@@ -382,7 +382,7 @@ components:
 
 def a_series(stage: Stage, m: Mutator) -> None:
     from npu_rl.stack.patches.series import read_patchset
-    from npu_rl.stack.port_series.locked_patches import series_of
+    from npu_rl.stack.port.locked_patches import series_of
 
     folder = stage.folder / "patchset"
     shutil.rmtree(folder, ignore_errors=True)

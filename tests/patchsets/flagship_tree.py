@@ -23,8 +23,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from npu_rl.common.bundled import bundled_patchset
 from npu_rl.common.python_roots import INJECTED, NPU
 from npu_rl.stack.compose.dist_info import dist_info
@@ -41,7 +39,6 @@ from tests.support import byte_code
 MANIFEST = "deepseek-r1-zero"
 WITHOUT = "NPU_RL_TEST_WITHOUT"
 """Names a patch that every test is to go without, to see that its own tests fail then (test_each_is_needed.py)."""
-PORTED = "NPU_RL_TREE"
 Files = dict[str, "bytes | None"]
 _CONFLICT = re.compile(
     rb"^<<<<<<< [^\n]*\n(?P<now>.*?)^=======\n(?P<before>.*?)^>>>>>>> [^\n]*\n", re.MULTILINE | re.DOTALL
@@ -64,8 +61,6 @@ def tree(
     that is left out ("0006-rollout-compile.patch", "rollout-compile"); ValueError if no component has it. What later
     patches did to the same file stays, by a three-way merge; ValueError if they can't be told apart. Left out
     as well, whatever is asked for: the patch that the variable NPU_RL_TEST_WITHOUT names, if it is one of these.
-    Where NPU_RL_TREE names a ported tree (`npu-rl patches port --verify`), a component that is in it is laid from
-    there; a test of the tree without a patch then skips, which leaves the patch unproven.
     laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
     """
     loaded = load_manifest(manifest)
@@ -75,13 +70,7 @@ def tree(
     for name in components:
         locked = lock.components[name]
         source = folder / ".upstream"
-        ported = _ported(locked)
-        if ported is not None:
-            if not patched or without is not None:
-                pytest.skip(f"{PORTED} has {name} with all patches only")
-            for path in ported:
-                _copy(Path(os.environ[PORTED], path), source / path)
-        elif laid is not None:
+        if laid is not None:
             for take in locked.take:
                 shutil.copytree(laid / take.to, source / take.path)
         elif locked.pin is None:
@@ -97,7 +86,7 @@ def tree(
                     p.removeprefix(f"{module.path}/") for p in _paths(locked) if _is_below(p, module.path)
                 ]
                 _unpack(_repository(upstreams, [module]), module.pin, inner, source / module.path)
-        if patched and ported is None:
+        if patched:
             for entry in loaded.manifest.components[name].patches:
                 if entry.from_ is None:
                     left_out |= _patch(source / (entry.directory or "."), entry.path, without)
@@ -105,8 +94,7 @@ def tree(
                     assert upstreams
                     _patch_of_component(source, lock, locked, f"{entry.from_}:{entry.path}", upstreams)
         for take in locked.take:
-            if ported is None or take.path in ported:
-                _lay(source / take.path, folder / take.to)
+            _lay(source / take.path, folder / take.to)
         shutil.rmtree(source)
         for path, data in dist_info(locked.dist).items() if locked.dist else ():
             _write(folder / path, data)
@@ -115,14 +103,6 @@ def tree(
     for path, data in runtime_files().items():
         _write(folder / NAME / path, data)
     return folder
-
-
-def _ported(component: lock_model.LockedComponent) -> list[str] | None:
-    """Return the paths of a component in the ported tree; None if it is not the one that was ported."""
-    if PORTED not in os.environ:
-        return None
-    found = [take.path for take in component.take if Path(os.environ[PORTED], take.path).exists()]
-    return found or None
 
 
 def run(
@@ -222,14 +202,6 @@ def _sdist(source: lock_model.LockedSource) -> Path:
     return download_sdist(
         name, version, sha256=source.sha256, settings=read_pip_settings(), folder=folder
     ).path
-
-
-def _copy(path: Path, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if path.is_dir():
-        shutil.copytree(path, place)
-    else:
-        shutil.copy(path, place)
 
 
 def _lay(taken: Path, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""Hunks of real history, each with what a person says became of it: `corpus/*.yaml`, read strictly.
+"""Hunks of real history, each with what a person says became of it: `corpus/*.yaml`.
 
 The answers were written by hand from the upstream code, before any tool had judged a hunk. Where a tool and an answer
 differ, the tool is examined first; an answer is only corrected with its evidence in the commit message.
@@ -11,7 +11,7 @@ that brought the new lines or took the target away, `place` the file where a per
 
 from __future__ import annotations
 
-import re
+import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,161 +19,57 @@ from typing import Any
 
 import yaml
 
+from npu_rl.stack.patches.parse_patch import parse_patch
+from npu_rl.stack.patches.patch_model import Hunk
+
 FOLDER = Path(__file__).with_name("corpus")
-ANSWERS = ("exact", "moved", "merged", "conflict", "already upstream", "target gone")
-_WITH_COMMIT = ("already upstream", "target gone")
-_ID = re.compile(r"[0-9a-f]{40}")
-_URL = re.compile(r"https://github\.com/([\w-]+/[\w.-]+)\.git")
-
-
-class CorpusError(ValueError):
-    """An entry of the corpus is invalid."""
+NEEDS_PERSON = ("conflict", "target gone")
+ANSWERS = ("exact", "moved", "merged", "already upstream", *NEEDS_PERSON)
 
 
 @dataclass(frozen=True)
-class PatchFile:
-    """A patch that is a file of a repository."""
-
-    repository: str
-    commit: str
-    path: str
-    strip: int
-
-
-@dataclass(frozen=True)
-class CommitPatch:
-    """A patch that is the change of a commit to some files of the component."""
-
-    commit: str
-    paths: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What became of one hunk.
-
-    Attributes:
-        trivial: Whether a person would carry it over, or drop it, without thinking.
-        commit: The commit that made it upstream or took its target away.
-        place: The file where a person would look for a target that is gone; None if nothing took it over.
-    """
-
-    path: str
-    hunk: int
-    answer: str
-    trivial: bool
-    why: str
-    commit: str | None
-    place: str | None
-
-
-@dataclass(frozen=True)
-class Case:
-    """One patch, ported from one version to another.
-
-    Attributes:
-        where: The file of the corpus and the number of the entry.
-        repository: OWNER/NAME of the component.
-    """
+class CorpusHunk:
+    """A hunk, its file at both versions, and a person's answer. new: None if the new version has no such file."""
 
     where: str
-    repository: str
-    patch: PatchFile | CommitPatch
-    start: str
-    to: str
-    to_name: str
-    answers: tuple[Answer, ...]
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether it is somebody else's patch, not a commit of upstream."""
-        return isinstance(self.patch, PatchFile)
-
-    @property
-    def is_held_out(self) -> bool:
-        """Whether it was drawn by chance, and not looked at while the judging was improved."""
-        return self.where.startswith("held_out.yaml")
+    path: str
+    hunk: Hunk
+    old: bytes
+    new: bytes | None
+    answer: str
 
 
-def load_corpus(folder: Path = FOLDER) -> tuple[Case, ...]:
-    """Read the corpus. Raises CorpusError with the file, the number of the entry and what is wrong."""
-    cases: list[Case] = []
-    for file in sorted(folder.glob("*.yaml")):
-        entries = yaml.safe_load(file.read_text())
-        for number, entry in enumerate(entries, start=1):
-            cases.append(_case(f"{file.name}, entry {number}", entry))
-    return tuple(cases)
+def read_corpus() -> list[dict[str, Any]]:
+    """Read every entry."""
+    return [entry for file in sorted(FOLDER.glob("*.yaml")) for entry in yaml.safe_load(file.read_text())]
 
 
-def _case(where: str, entry: Any) -> Case:
-    fields = _Fields(where, entry, ("repository", "patch", "from", "to", "to_name", "hunks"))
-    answers = tuple(_answers(where, fields.value("hunks", list)))
-    if len({answer.hunk for answer in answers}) != len(answers) or not answers:
-        raise CorpusError(f"{where}: each hunk needs one answer")
-    return Case(
-        where,
-        fields.repository(),
-        _patch(f"{where}, patch", fields.value("patch", dict)),
-        fields.id("from"),
-        fields.id("to"),
-        fields.value("to_name", str),
-        answers,
-    )
+def corpus_hunks(upstreams: Path) -> Iterator[CorpusHunk]:
+    """Yield the hunks whose repositories are among the mirrors."""
+    for entry in read_corpus():
+        patch, own = entry["patch"], _mirror(upstreams, entry["repository"])
+        of = _mirror(upstreams, patch["repository"]) if "path" in patch else own
+        if not (own.is_dir() and of.is_dir()):
+            continue
+        if "path" in patch:
+            text = _git(of, "show", f"{patch['commit']}:{patch['path']}")
+        else:
+            options = ("--no-renames", "--full-index", "--no-ext-diff")
+            text = _git(of, "diff", *options, f"{patch['commit']}^", patch["commit"], "--", *patch["paths"])
+        parsed = parse_patch(text or b"", name="patch", strip=patch.get("strip", 1))
+        hunks = {hunk.number: hunk for hunk in parsed.hunks}
+        for answer in entry["hunks"]:
+            path = answer["path"]
+            old, new = (_git(own, "show", f"{entry[side]}:{path}") for side in ("from", "to"))
+            where = f"{entry['repository']} {path}, hunk {answer['hunk']} to {entry['to_name']}"
+            yield CorpusHunk(where, path, hunks[answer["hunk"]], old or b"", new, answer["answer"])
 
 
-def _patch(where: str, entry: Any) -> PatchFile | CommitPatch:
-    if "paths" in entry:
-        fields = _Fields(where, entry, ("commit", "paths"))
-        return CommitPatch(fields.id("commit"), tuple(fields.value("paths", list)))
-    fields = _Fields(where, entry, ("repository", "commit", "path", "strip"))
-    return PatchFile(
-        fields.repository(), fields.id("commit"), fields.value("path", str), fields.value("strip", int)
-    )
+def _mirror(upstreams: Path, url: str) -> Path:
+    owner_and_name = url.removesuffix(".git").split("/")[-2:]
+    return upstreams / "+".join(owner_and_name) / "repo"
 
 
-def _answers(where: str, entries: list[Any]) -> Iterator[Answer]:
-    for number, entry in enumerate(entries, start=1):
-        here = f"{where}, hunks {number}"
-        answer = entry.get("answer")
-        if answer not in ANSWERS:
-            raise CorpusError(f"{here}: unknown answer {answer!r}")
-        names = ["path", "hunk", "answer", "trivial", "why"]
-        names += ["commit"] if answer in _WITH_COMMIT else []
-        names += ["place"] if answer == "target gone" and "place" in entry else []
-        fields = _Fields(here, entry, tuple(names))
-        yield Answer(
-            fields.value("path", str),
-            fields.value("hunk", int),
-            answer,
-            fields.value("trivial", bool),
-            fields.value("why", str),
-            fields.id("commit") if "commit" in names else None,
-            fields.value("place", str) if "place" in names else None,
-        )
-
-
-class _Fields:
-    """The fields of one mapping, of which none may be missing, unknown or of another type."""
-
-    def __init__(self, where: str, entry: Any, names: tuple[str, ...]) -> None:
-        if not isinstance(entry, dict) or set(entry) != set(names):
-            raise CorpusError(f"{where}: the fields are {', '.join(names)}")
-        self._where, self._entry = where, entry
-
-    def value(self, name: str, kind: type) -> Any:
-        found = self._entry[name]
-        if type(found) is not kind or found in ("", []):
-            raise CorpusError(f"{self._where}: {name} is not a {kind.__name__}")
-        return found
-
-    def id(self, name: str) -> str:
-        found: str = self.value(name, str)
-        if not _ID.fullmatch(found):
-            raise CorpusError(f"{self._where}: {name} is not a full commit id")
-        return found
-
-    def repository(self) -> str:
-        found = _URL.fullmatch(self.value("repository", str))
-        if found is None:
-            raise CorpusError(f"{self._where}: repository is not https://github.com/OWNER/NAME.git")
-        return found[1]
+def _git(repository: Path, *words: str) -> bytes | None:
+    done = subprocess.run(["git", "--git-dir", repository, *words], capture_output=True, check=False)
+    return done.stdout if done.returncode == 0 else None

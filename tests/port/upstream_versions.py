@@ -1,14 +1,15 @@
-"""An upstream with two versions, and a patch of each kind: what `patches port` makes of it is known by heart."""
+"""An upstream with two versions, and a patch of each kind: what `patches port` makes of it is known."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.in_process import run_here
-from tests.support import Repo, clean_env, git, ok
+from tests.support import Files, Repo, clean_env, ok
 
 MANIFEST = """\
 schema: 1
@@ -56,18 +57,15 @@ PATCHED = {
     "0003-merged": {"pkg/merged.py": module("merged", second_2="x * 7")},
     "0004-upstream": {"pkg/upstream.py": module("upstream", second_2="x * 7")},
     "0005-conflict": {"pkg/conflict.py": module("conflict", second_2="x * 7")},
-    "0006-gone": {"pkg/gone.py": module("gone", second_2="x * 7")},
+    "0006-renamed": {"pkg/gone.py": module("gone", second_2="x * 7")},
     "0007-new": {"pkg/added.py": "ADDED = 1\n"},
 }
 
 
-def header(name: str, **fields: str) -> str:
-    """The header of a patch, with other fields by keyword."""
-    known = {"Why": f"the reason of {name}.", "How": "by a seven.", "Retire-When": "upstream has it."}
-    known |= {key.replace("_", "-"): value for key, value in fields.items()}
-    return (
-        f"Subject: Patch {name}\n\n" + "".join(f"{key}: {value}\n" for key, value in known.items()) + "---\n"
-    )
+def header(name: str) -> str:
+    """The header of a patch."""
+    fields = f"Why: the reason of {name}.\nHow: by a seven.\nRetire-When: upstream has it.\n"
+    return f"Subject: Patch {name}\n\n{fields}---\n"
 
 
 @dataclass
@@ -98,20 +96,20 @@ class Versions:
 
     @property
     def folder(self) -> Path:
-        return self.project / "npu-rl-port/up"
-
-    @property
-    def tree(self) -> Path:
-        return self.folder / "tree"
+        """The repository of a port that needs a person."""
+        return self.project / "npu-rl-port-up"
 
     def run(self, *args: str | Path) -> subprocess.CompletedProcess[str]:
         return run_here(args, self.env, self.project)
 
     def port(self, *options: str | Path) -> subprocess.CompletedProcess[str]:
-        """`npu-rl patches port up`, to v2 of ./m.yaml unless it goes on."""
-        going_on = any(str(word) in ("--continue", "--skip", "--abort", "--to") for word in options)
-        begin = [] if going_on else ["--to", "v2", "--manifest", "m.yaml"]
+        """`npu-rl patches port up`, to v2 of ./m.yaml unless the options say otherwise."""
+        given = any(word in ("--finish", "--to") for word in options)
+        begin = [] if given else ["--to", "v2", "--manifest", "m.yaml"]
         return self.run("patches", "port", "up", *begin, *options)
+
+    def finish(self, *options: str | Path) -> subprocess.CompletedProcess[str]:
+        return self.port("--finish", *options)
 
     def keep(self, *names: str) -> None:
         """Keep only these patches, by the first letters of their names, and lock."""
@@ -124,19 +122,27 @@ class Versions:
         ok(self.run("lock", "-m", "m.yaml"))
 
     def git(self, *args: str) -> str:
-        """git in the work tree."""
-        return git("-C", str(self.tree), *args)
+        """The user's git in the repository of the port, with the configuration of their HOME and nothing else."""
+        env = {"PATH": os.environ["PATH"], "HOME": self.env["HOME"]}
+        done = subprocess.run(
+            ["git", *args], cwd=self.folder, env=env, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0 or args[0] == "rebase", done.stderr
+        return done.stdout
 
-    def edit(self, path: str, old: str, new: str) -> None:
-        """Replace a text in a file of the work tree."""
-        place = self.tree / path
-        text = place.read_text()
-        assert old in text, text
-        place.write_text(text.replace(old, new))
+    def add_patch(self, name: str, before: str, files: Files) -> None:
+        """Add a patch at the end of the series that changes files of a revision, and lock."""
+        up = self.upstream
+        up.commit(files, on=f"patched-{name}", parents=[before])
+        diff = up.git("diff", "--full-index", before, f"patched-{name}")
+        (self.patches / f"{name}.patch").write_text(f"{header(name)}{diff}\n")
+        with (self.patches / "series").open("a") as series:
+            series.write(f"{name}.patch\n")
+        ok(self.run("lock", "-m", "m.yaml"))
 
     def resolve(self, path: str) -> None:
-        """Take the patch's side of every conflict in a file of the work tree."""
-        place = self.tree / path
+        """Take the patch's side of every conflict in a file, and add it."""
+        place = self.folder / path
         lines, side = [], "both"
         for line in place.read_text().splitlines(keepends=True):
             if line.startswith(("<<<<<<< ", "=======\n", ">>>>>>> ")):
@@ -144,6 +150,7 @@ class Versions:
             elif side != "ours":
                 lines.append(line)
         place.write_text("".join(lines))
+        self.git("add", path)
 
     def contents(self, folder: Path) -> dict[str, bytes]:
         """Every file below a folder but those of git."""

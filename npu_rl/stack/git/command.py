@@ -344,13 +344,26 @@ def bare_settings(*, bare: bool) -> str:
     return f"[core]\n\trepositoryformatversion = 0\n\tfilemode = true\n\tbare = {str(bare).lower()}\n"
 
 
-def init_bare(path: Path, *, bare: bool = True) -> None:
-    """Create an empty repository as `git init` does, without templates, hooks or a process."""
+def init_bare(path: Path, *, bare: bool = True, settings: Mapping[str, str] | None = None) -> None:
+    """Create an empty repository as `git init` does, without templates, hooks or a process.
+
+    Args:
+        settings: Configuration to add, by the key as `git config` has it.
+    """
     for folder in ("objects/info", "objects/pack", "refs", "info"):
         (path / folder).mkdir(parents=True, exist_ok=True)
     (path / "HEAD").write_text("ref: refs/heads/main\n")
-    (path / "config").write_text(bare_settings(bare=bare))
+    (path / "config").write_text(
+        bare_settings(bare=bare) + "".join(_setting(*pair) for pair in (settings or {}).items())
+    )
     (path / "info" / "attributes").write_text(ATTRIBUTES)
+
+
+def _setting(key: str, value: str) -> str:
+    head, _, name = key.rpartition(".")
+    section, dot, subsection = head.partition(".")
+    place = f'{section} "{subsection}"' if dot else section
+    return f"[{place}]\n\t{name} = {value}\n"
 
 
 if sys.platform == "win32":  # pragma: no cover

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_rl.stack.git.command import Git, ObjectReader
+
+if TYPE_CHECKING:
+    from git.objects import Commit
 
 AUTHOR = ("npu-rl", "npu-rl@invalid")
 EPOCH = 1577836800  # 2020-01-01 00:00 UTC
@@ -53,6 +57,38 @@ def create_commit(
 
 def commit_subjects(repository: Git, ids: Sequence[str]) -> list[str]:
     """Return the first lines of commit messages."""
+    with _reading(repository) as commit:
+        return [str(commit(oid).summary) for oid in ids]
+
+
+class CommitFacts(NamedTuple):
+    """A commit as its object has it. `number` is its author's date in seconds after `EPOCH`, which a rebase keeps."""
+
+    id: str
+    tree: str
+    parents: tuple[str, ...]
+    number: int
+    subject: str
+
+
+def commits_down_to(repository: Git, tip: str, base: str = "") -> list[CommitFacts]:
+    """Return the commits from a tip, first, down to the child of `base`, a root or a merge, last."""
+    found: list[CommitFacts] = []
+    with _reading(repository) as commit:
+        while tip != base:
+            one = commit(tip)
+            parents = tuple(parent.hexsha for parent in one.parents)
+            number = one.authored_date - EPOCH
+            found.append(CommitFacts(tip, one.tree.hexsha, parents, number, str(one.summary)))
+            if len(parents) != 1:
+                break
+            (tip,) = parents
+    return found
+
+
+@contextmanager
+def _reading(repository: Git) -> Iterator[Callable[[str], Commit]]:
+    """Provide commits by their ids, over one `ObjectReader`."""
     os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
     from git.objects import Commit
     from gitdb.base import OStream  # type: ignore[import-untyped]
@@ -64,4 +100,4 @@ def commit_subjects(repository: Git, ids: Sequence[str]) -> list[str]:
             return OStream(binsha, kind.encode(), len(data), io.BytesIO(data))
 
         repo: Any = SimpleNamespace(odb=SimpleNamespace(stream=stream))
-        return [str(Commit(repo, bytes.fromhex(oid)).summary) for oid in ids]
+        yield lambda oid: Commit(repo, bytes.fromhex(oid))

@@ -17,7 +17,7 @@ ALLOWED_PROTOCOLS = "https:http:ssh:git:file"
 _NULL = os.devnull
 
 # Settings that affect ids and bytes; set for every call.
-_CONFIG: dict[str, str] = {
+LOCAL_SETTINGS: dict[str, str] = {
     "core.hooksPath": _NULL,
     "core.attributesFile": _NULL,
     "core.excludesFile": _NULL,
@@ -128,7 +128,7 @@ def local_environment() -> dict[str, str]:
         GIT_CONFIG_GLOBAL=_NULL,
         GIT_CONFIG_SYSTEM=_NULL,
     )
-    env.update(_configuration(_CONFIG.items()))
+    env.update(_configuration(LOCAL_SETTINGS.items()))
     return env
 
 
@@ -149,7 +149,7 @@ def network_environment(
         env.pop("SSH_ASKPASS", None)
         env.update(_NO_QUESTIONS)
     env.update(_ALWAYS)
-    settings = [*_users_settings(), *_CONFIG.items(), *(extra or {}).items()]
+    settings = [*_users_settings(), *LOCAL_SETTINGS.items(), *(extra or {}).items()]
     if credentials is not None:
         settings += credentials.configuration()
         env.update(credentials.environment())

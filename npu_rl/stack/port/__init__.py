@@ -1,1 +1,1 @@
-"""Porting of a component's patches to another version, for `patches port`."""
+"""`patches port`: a rebase of a component's patches onto another version, in a plain git repository."""

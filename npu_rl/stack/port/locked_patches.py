@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,14 +20,12 @@ from npu_rl.stack.compose.patch_texts import MAXIMUM_SIZE, locked_text
 from npu_rl.stack.compose.write_patch import PatchOptions, diff_text, header_of
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.parse_patch import parse_patch
-from npu_rl.stack.patches.patch_model import Patch
+from npu_rl.stack.patches.patch_header import parse_header
 from npu_rl.stack.patches.series import SERIES
 from npu_rl.stack.resolve.upstream_repository import Context
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
-
-_NAME = re.compile(r"\d{4}-[a-z0-9-]+\.patch")
 
 
 @dataclass(frozen=True)
@@ -37,17 +34,19 @@ class OldPatch:
 
     Attributes:
         name: The name of its file in a patchset.
-        file: The path of its file, as in the lock.
         text: The text to apply.
-        before, after: The component's tree before and after it.
+        after: The component's tree after it.
     """
 
     name: str
-    file: str
     text: bytes
-    patch: Patch
-    before: str
     after: str
+
+    @property
+    def message(self) -> str:
+        """Its header as a commit message."""
+        header = parse_patch(self.text, name=self.name).header
+        return f"{parse_header(header).subject or self.name}\n\n{header.strip()}\n"
 
 
 def check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
@@ -87,15 +86,12 @@ def old_patches(context: Context, lock: Lock, component: str) -> Iterator[tuple[
 
     Raises SourceError, ComposeError, PatchError.
     """
-    names = _names(lock.components[component].patches)
-    needed = _with_origins(lock, component)
-    part = replace(
-        lock,
-        components={name: one for name, one in lock.components.items() if name in needed},
-        tree_patches=(),
-        runtime=None,
-    )
-    deliveries = context.deliverer().deliver(part, len(needed))
+    locked = lock.components[component]
+    names = _names(locked.patches)
+    # A patch may come from another component's files.
+    origins = lock.components if any(":" in patch.file for patch in locked.patches) else {component: locked}
+    part = replace(lock, components=origins, tree_patches=(), runtime=None)
+    deliveries = context.deliverer().deliver(part, len(origins))
     units = [unit for delivery in deliveries.values() for unit in delivery.units]
     texts: dict[str, bytes] = {}
     with scratch_trees(context.store, units) as trees:
@@ -105,12 +101,11 @@ def old_patches(context: Context, lock: Lock, component: str) -> Iterator[tuple[
             return texts[patch.sha256]
 
         compose(trees, part, text_of)
-        before = assemble.merged(lock.components[component])
+        before = assemble.merged(locked)
         found = []
-        for name, patch in zip(names, lock.components[component].patches, strict=True):
+        for name, patch in zip(names, locked.patches, strict=True):
             text = _plain_text(trees, patch, texts[patch.sha256], before)
-            parsed = parse_patch(text, name=name)
-            found.append(OldPatch(name, patch.file, text, parsed, before, patch.tree))
+            found.append(OldPatch(name, text, patch.tree))
             before = patch.tree
         yield trees, found
 
@@ -123,36 +118,17 @@ def _plain_text(trees: Trees, patch: LockedPatch, data: bytes, before: str) -> b
     return header_of(text) + b"---\n" + diff_text(trees, before, patch.tree, PatchOptions())
 
 
-def _with_origins(lock: Lock, component: str) -> set[str]:
-    """Return a component and, recursively, the components that its patches come from."""
-    needed: set[str] = set()
-    left = [component]
-    while left:
-        name = left.pop()
-        if name in needed:
-            continue
-        needed.add(name)
-        files = [patch.file for patch in lock.components[name].patches]
-        left += [file.partition(":")[0] for file in files if ":" in file]
-    return needed
-
-
 def _names(patches: Sequence[LockedPatch]) -> list[str]:
     """Return the names of the files in a new patchset. Raises PatchError for a duplicate name."""
-    names: dict[str, LockedPatch] = {}
-    for number, patch in enumerate(patches, 1):
-        name = PurePosixPath(patch.file.partition(":")[2] or patch.file).name
-        if _NAME.fullmatch(name) is None:
-            words = re.sub(r"[^a-z0-9]+", "-", PurePosixPath(name).stem.lower()).strip("-")
-            name = f"{number:04d}-{re.sub(r'^[0-9]+-', '', words) or 'patch'}.patch"
-        other = names.setdefault(name, patch)
-        if other is not patch:
-            raise PatchError(
-                f"Two patches would be named {name}",
-                why=f"{other.file}\n{patch.file}\nA port writes all patches of a component into one folder.",
-                hint="Rename one of them, lock again (npu-rl lock --manifest M), then port.",
-            )
-    return list(names)
+    names = [PurePosixPath(patch.file.partition(":")[2] or patch.file).name for patch in patches]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise PatchError(
+            f"Two patches are named {twice}",
+            why="A port writes all patches of a component into one folder.",
+            hint="Rename one of them, lock again (npu-rl lock --manifest M), then port.",
+        )
+    return names
 
 
 def series_of(loaded: LoadedManifest, component: str) -> str:

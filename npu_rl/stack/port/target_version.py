@@ -9,25 +9,19 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError, SourceError, UsageError
-from npu_rl.common.yaml_documents.suggest import nearest_names
 from npu_rl.stack.compose.git_trees import Trees, scratch_trees, taken_tree
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.objects import GITLINK, short
 from npu_rl.stack.resolve import takes as taking
-from npu_rl.stack.resolve.refs import is_full_id, shown
+from npu_rl.stack.resolve.refs import is_full_id
 from npu_rl.stack.resolve.release import sources_of
 from npu_rl.stack.resolve.takes import held_paths
 from npu_rl.stack.resolve.upstream_repository import Context, Upstream
 from npu_rl.stack.sources.git_fetch import GitRequest
-from npu_rl.stack.sources.git_remote import ls_remote, ls_tags
 from npu_rl.stack.store import Unit
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
-    from npu_rl.stack.manifest.schema import Component as Spec
-
-_REF = re.compile(r"[A-Za-z0-9_][\w./+-]*")
-_ABBREVIATED = re.compile(r"[0-9a-f]{7,39}")
 
 
 @dataclass(frozen=True)
@@ -64,59 +58,29 @@ def find_target(context: Context, loaded: LoadedManifest, name: str, to: str) ->
     """Return a component's upstream at a tag, branch or commit id; tags take precedence.
 
     Raises:
-        UsageError: For a component without a repository, and a name that is not a ref.
+        UsageError: For a component without a repository.
         SourceError: If no source has the ref.
     """
     spec = loaded.manifest.components[name]
     if spec.ref is None:
-        what = f"{name} has no repository: it is taken from a package index"
         raise UsageError(
-            what,
+            f"{name} has no repository: it is taken from a package index",
             where=loaded.where("components", name),
-            why="An index has releases, and not the history between them.",
             hint="In a manifest of your own that extends it, name the repository, and the tag of the same release:\n"
             f"components: {{{name}: {{sources: [{{git: URL}}], ref: refs/tags/TAG}}}}, then npu-rl lock.",
         )
-    if _REF.fullmatch(to) is None or ".." in to or to.endswith(("/", ".")):
-        raise UsageError(
-            f"Invalid ref {to[:80]!r}", where="--to", hint="Name a tag, a branch or a commit id."
-        )
-    ref = to if is_full_id(to) or to.startswith("refs/") else _full_name(context, name, spec, to)
-    upstream = upstream_at(context, loaded, name, ref)
-    with context.store.quarantine() as folder:
-        return upstream, TargetRef(ref, upstream.ids(Git(folder))[ref])
-
-
-def upstream_at(context: Context, loaded: LoadedManifest, name: str, ref: str) -> Upstream:
-    """Return a component's upstream at a ref, without merges and patches."""
-    moved = loaded.manifest.components[name].model_copy(update={"ref": ref, "merge": [], "patches": []})
-    return Upstream(context, name, moved, loaded.manifest.device, held_paths(loaded.manifest, name), None)
-
-
-def _full_name(context: Context, name: str, spec: Spec, to: str) -> str:
-    """Return the full name of a tag or branch, from the first source that has it."""
-    context.need_network(name)
-    reasons: list[str] = []
-    tags: set[str] = set()
-    for url in filter(None, (source.git for source in spec.sources)):
-        names = [f"refs/tags/{to}", f"refs/heads/{to}"]
+    full = is_full_id(to) or to.startswith("refs/")
+    reasons = []
+    for ref in [to] if full else [f"refs/tags/{to}", f"refs/heads/{to}"]:
+        moved = spec.model_copy(update={"ref": ref, "merge": [], "patches": []})
+        held = held_paths(loaded.manifest, name)
+        upstream = Upstream(context, name, moved, loaded.manifest.device, held, None)
         try:
             with context.store.quarantine() as folder:
-                found = ls_remote(Git(folder), url, names, context.network, name)
+                return upstream, TargetRef(ref, upstream.ids(Git(folder))[ref])
         except SourceError as error:
-            reasons.append(f"{error.what}: {error.why}")
-            continue
-        for ref in names:
-            if ref in found:
-                return ref
-        with context.store.quarantine() as folder:
-            tags |= ls_tags(Git(folder), url, context.network, name).keys()
-        reasons.append(f"{shown(url, context.network, name)} has no tag or branch {to}.")
-    hint = "Name a tag or branch of the component, or a full commit id."
-    if near := nearest_names(to, tags, 2, cutoff=0.82):
-        hint = f"Did you mean {' or '.join(near)}? {hint}"
-    if _ABBREVIATED.fullmatch(to):
-        hint = "A commit id needs all its 40 digits: an abbreviated one can't be fetched."
+            reasons.append(error.why or error.what)
+    hint = "Name a tag or a branch of the component, or all 40 digits of a commit id."
     raise SourceError(f"{name} has no version {to}", where="--to", why="\n".join(reasons), hint=hint)
 
 
@@ -126,14 +90,14 @@ class DeliveredVersion:
 
     Attributes:
         trees: Its objects.
-        commit: The commit object.
         lacking: The taken paths that the version does not have.
+        paths: Every file of the version, taken or not.
     """
 
     trees: Trees
     tree: str
-    commit: bytes
     lacking: list[str]
+    paths: list[str]
 
 
 @contextmanager
@@ -142,16 +106,15 @@ def deliver_target(upstream: Upstream, target: TargetRef) -> Iterator[DeliveredV
 
     Raises SourceError; LockError if the version has none of the taken paths.
     """
-    name = upstream.name
+    name, spec = upstream.name, upstream.spec
     with upstream.context.store.quarantine() as folder:
         quarantine = Git(folder)
         upstream.fetch(quarantine, [target.id], contents="blob:none", depth=1)
         with Trees(quarantine) as trees:
             root = upstream.root(trees, target.id)
-            commit = trees.read_object(target.id)[1]
-            parts = taking.parts_of(trees, upstream.spec, upstream.held, root)
-        wanted = [take.from_ for take in upstream.spec.take] if upstream.spec.checkout == "take" else []
-        lacking = [path for path in wanted if path not in dict(parts)]
+            parts = taking.parts_of(trees, spec, upstream.held, root)
+            paths = [path for path, _ in trees.files(root)]
+        wanted = [take.from_ for take in spec.take] if spec.checkout == "take" else []
         if not parts:
             raise LockError(
                 f"{name} takes nothing at {target}",
@@ -162,7 +125,8 @@ def deliver_target(upstream: Upstream, target: TargetRef) -> Iterator[DeliveredV
         with scratch_trees(upstream.context.store, [unit], [quarantine.git_dir / "objects"]) as trees:
             tree = taken_tree(trees, parts)
             tree = taking.without(trees, tree, taking.gitlinks(trees, tree))
-            yield DeliveredVersion(trees, tree, commit, lacking)
+            lacking = [path for path in wanted if path not in dict(parts)]
+            yield DeliveredVersion(trees, tree, lacking, paths)
 
 
 def _deliver(upstream: Upstream, target: TargetRef, parts: taking.Parts) -> Unit:

@@ -1,1 +1,0 @@
-"""Porting of a component's patches to another version, from the fetch to the new patchset."""
