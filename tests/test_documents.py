@@ -135,6 +135,7 @@ def keys_of(schema: str) -> set[str]:
     return set(walk(json.loads((ROOT / schema).read_text(encoding="utf-8"))))
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("text", quoted())
 def test_what_is_quoted_is_there(text: str) -> None:
     """A command with its options, manifests and recipes; a file; a name of ours; or a key."""

@@ -42,12 +42,14 @@ def _named(*places: str) -> Iterator[tuple[str, str]]:
                     yield name, str(path.relative_to(ROOT))
 
 
+@pytest.mark.second
 def test_every_name_in_the_package_is_in_it() -> None:
     found = dict(_named("npu_rl"))
     assert len(found) > 25
     assert {name: where for name, where in found.items() if name not in NAMES | _switches()} == {}
 
 
+@pytest.mark.second
 def test_every_name_in_tests_and_documents_is_in_it() -> None:
     found = dict(_named("tests", ".ci", "README.md", "docs", "recipes", "manifests"))
     left = {

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import npu_rl
 from npu_rl.recipes.recipe.key_map import dotted_keys, sections
 from npu_rl.recipes.trainer_code.adaptation_switches import known_switches
@@ -140,6 +142,7 @@ def _said_commands() -> list[tuple[str, str]]:
     return [(where, match[1]) for where, text in texts() for match in pattern.finditer(text)]
 
 
+@pytest.mark.second
 def test_the_commands_and_options_that_messages_name_exist() -> None:
     top = _commands()
     said = _said_commands()

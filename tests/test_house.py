@@ -7,6 +7,8 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
+import pytest
+
 from tests.support import ROOT
 
 PACKAGE = ROOT / "npu_rl"
@@ -34,6 +36,7 @@ def test_a_module_name_stands_once() -> None:
     assert [found for found in places.values() if len(found) > 1] == []
 
 
+@pytest.mark.second
 def test_a_public_class_name_stands_once() -> None:
     places = defaultdict(list)
     for path in modules():

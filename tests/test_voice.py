@@ -170,6 +170,7 @@ def _innocent(text: Text) -> bool:
     return any(part in text.text for part in INNOCENT)
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("found", [texts, other_texts])
 def test_few_strings_have_a_marker(found: Callable[[], tuple[Text, ...]]) -> None:
     """At most 2 % in a package, and 1 % over all."""

@@ -177,6 +177,7 @@ def marked(site: Path) -> None:
     (site / "needs.pth").write_text("\n".join(packages()) + "\n")
 
 
+@pytest.mark.second
 @pytest.mark.pypi
 def test_pip_in_a_virtual_environment(wheel: Path, hostile: dict[str, str], tmp_path: Path) -> None:
     home = tmp_path / "a venv"
@@ -193,6 +194,7 @@ def test_pip_in_a_virtual_environment(wheel: Path, hostile: dict[str, str], tmp_
     assert not list(home.glob("bin/npu-rl*"))
 
 
+@pytest.mark.second
 @pytest.mark.pypi
 @pytest.mark.parametrize("base", [None, "a base of one's own"])
 def test_pip_for_a_user(wheel: Path, hostile: dict[str, str], tmp_path: Path, base: str | None) -> None:
@@ -211,6 +213,7 @@ def test_pip_into_a_folder(wheel: Path, hostile: dict[str, str], tmp_path: Path)
     assert answer(tmp_path / "place/bin/npu-rl", hostile) == "npu-rl mine\n"
 
 
+@pytest.mark.second
 @pytest.mark.pypi
 def test_pip_editable(wheel: Path, hostile: dict[str, str], tmp_path: Path) -> None:
     home = tmp_path / "venv"

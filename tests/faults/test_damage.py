@@ -14,6 +14,8 @@ from tests.faults.stage import Scene, Stage
 from tests.support import Repo, assert_told, http_git, ok, run_cli
 from tests.workspace.stack import snapshot
 
+pytestmark = pytest.mark.second
+
 Damage = Callable[[Path], None]
 
 

@@ -1,6 +1,6 @@
 """kill -9 at step boundaries and at random moments: afterwards there is the old workspace, the new one or none.
 
-50 kills by default, spread over all boundaries, others on each Python; `NPU_RL_FAULTS=500` makes it 500.
+26 kills by default, spread over all boundaries, others on each Python; `NPU_RL_FAULTS=500` makes it 500.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import pytest
 
 from tests.faults.stage import Scene, Stage, timed
 from tests.support import git
+
+pytestmark = pytest.mark.second
 
 KILLS = max(10, int(os.environ.get("NPU_RL_FAULTS") or 26))  # the gate runs them twice, at other changes
 FIRST, UPDATE, DISCARD = (range(KILLS * part // 10) for part in (3, 3, 2))

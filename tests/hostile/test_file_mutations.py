@@ -26,6 +26,8 @@ from tests.hostile.pickles import dist_metadata, pickled
 from tests.hostile.reported_run import a_reported_run
 from tests.support import ROOT
 
+pytestmark = pytest.mark.nightly
+
 _VERIFIED = ROOT / "manifests" / "quickstart.verified.json"
 _PYLOCK = ROOT / "manifests/pylock.mindspeed-rl-grpo-py310-aarch64.toml"
 _BOUNDS = ROOT / "manifests/newest.bounds.json"

@@ -68,7 +68,7 @@ def test_every_test_named_is_one() -> None:
     "[newest-mini]"), and only the third tier would notice."""
     named = sorted({test for _, patch in bundled() for test in header_tests(patch)})
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--collect-only", "-n0", "-p", "no:cacheprovider", *named],
+        [sys.executable, "-m", "pytest", "-q", "-m", "", "--collect-only", "-n0", "-p", "no:cacheprovider", *named],
         cwd=ROOT, capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     missing = re.findall(r"^ERROR: not found: (\S+)\n\(no match in any of", done.stdout + done.stderr, re.M)
@@ -83,7 +83,8 @@ def run(tests: tuple[str, ...], folder: Path, **environment: str) -> list[tuple[
     """(outcome, text) of each test, up to the first that fails: passed, failure, error or skipped."""
     report = folder / "report.xml"
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-n0", "-p", "no:cacheprovider", f"--junitxml={report}", *tests],
+        [sys.executable, "-m", "pytest", "-q", "-m", "", "-x", "-n0", "-p", "no:cacheprovider",
+         f"--junitxml={report}", *tests],
         cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=900,
     )  # fmt: skip
     nothing_left = "found no collectors" in done.stderr + done.stdout and " skipped" in done.stdout

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -81,6 +82,7 @@ def fixes(recipe: str, changes: dict[str, Any], die: int) -> None:
             assert present(after).total < before.total, text
 
 
+@pytest.mark.second
 @settings(max_examples=15, deadline=None)
 @given(
     changes=st.fixed_dictionaries({}, optional={**OF_ALL, **OF_MEGATRON}), die=st.sampled_from([32, 64, 96])
@@ -89,6 +91,7 @@ def test_any_memory_of_megatron(changes: dict[str, Any], die: int) -> None:
     fixes(RECIPE, changes, die * 10**9)
 
 
+@pytest.mark.second
 @settings(max_examples=30, deadline=None)
 @given(changes=st.fixed_dictionaries({}, optional={**OF_ALL, **OF_FSDP}), die=st.sampled_from([8, 32, 64]))
 def test_any_memory_of_fsdp(changes: dict[str, Any], die: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +42,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.second
 @settings(max_examples=60, deadline=None)
 @given(
     sizes=st.dictionaries(st.sampled_from(KEYS), SIZES, max_size=5),

@@ -167,6 +167,7 @@ def written(fix: str) -> dict[str, str]:
     return dict(re.findall(r"([\w.]+) to (\[\d+\]|[\w.]+)", fix.removeprefix("set ")))
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("changes", FIXED, ids=[changes[-1] for changes in FIXED])
 def test_each_change_that_is_named_helps(changes: list[str]) -> None:
     """Every change of a fix is made, through the recipe's own keys, and the rule holds then."""

@@ -122,6 +122,7 @@ def mutations(data: Any, among: list[tuple[Any, ...]]) -> Iterator[tuple[str, An
                 yield f"{path} as {other}", changed(data, path, other)
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("path", NEW, ids=ids)
 def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
     for what, data in mutations(TEXTS[path], NEW[path]):
@@ -131,6 +132,7 @@ def test_it_agrees_with_the_models_on_every_mutation(path: Path) -> None:
 NUMBERS = [1, 0, -1, 3.5, 1e-6, True]
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("path", NEW, ids=ids)
 def test_it_accepts_numbers_where_the_loader_accepts_their_text(path: Path) -> None:
     text = TEXTS[path]

@@ -34,6 +34,7 @@ def report_of(failures: dict[str, str], modules: int = 100) -> ImportReport:
     return ImportReport(("p",), modules, tuple(listed), 1.0)
 
 
+@pytest.mark.second
 @given(st.dictionaries(NAMES, CAUSES, max_size=8))
 def test_a_written_list_reads_back_as_it_was(failures: dict[str, str]) -> None:
     report = report_of(failures)

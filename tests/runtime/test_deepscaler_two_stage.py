@@ -45,11 +45,13 @@ def larger(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     return st.builds(lambda form, a, b: form.format(a, b), st.sampled_from(forms), inner, inner)
 
 
+@pytest.mark.second
 @pytest.mark.parametrize("text", TEXTS)
 def test_it_reads_what_the_full_stage_reads(text: str) -> None:
     assert parsed(text, fully=False) == parsed(text, fully=True)
 
 
+@pytest.mark.second
 @settings(max_examples=40, deadline=None)
 @given(st.recursive(ATOMS, larger, max_leaves=6))
 def test_and_so_it_does_of_anything(text: str) -> None:

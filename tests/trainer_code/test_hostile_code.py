@@ -24,6 +24,7 @@ def large(path: Path) -> None:
         file.truncate(2**40)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "plant",
     [os.mkfifo, os.mkdir, *(partial(os.symlink, target) for target in ("nowhere", "/dev/zero")), large],

@@ -187,6 +187,7 @@ plain = st.recursive(
 )
 
 
+@pytest.mark.second
 @given(data=st.dictionaries(st.text("abc", min_size=1, max_size=3), plain))
 def test_any_yaml_mapping_is_read_as_yaml_reads_it(
     tmp_path_factory: pytest.TempPathFactory, data: object

@@ -77,6 +77,7 @@ def test_every_key_of_verl_is_known_to_some_reader(code_tree: Path) -> None:
             assert resolution.section or resolution.expected.mismatch(value) is None, key
 
 
+@pytest.mark.second
 @pytest.mark.parametrize(
     ("key", "right"),
     [

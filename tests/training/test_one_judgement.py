@@ -122,6 +122,7 @@ def teller(workspace: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> To
     return run
 
 
+@pytest.mark.second
 @pytest.mark.parametrize(("words", "rule", "key"), BROKEN, ids=[" ".join(row[0]) for row in BROKEN])
 def test_a_broken_recipe(told: Told, words: list[str], rule: str, key: str) -> None:
     check, code = told("recipes", "check", "quickstart", *words)
