@@ -19,14 +19,6 @@ from npu_rl.cli.options import (
     Rewrite,
     network,
 )
-from npu_rl.cli.setup_install import (
-    install_planned,
-    installed_json,
-    planned_installation,
-    refuse_without_install,
-    say_installed,
-    say_plan,
-)
 from npu_rl.cli.show import amount, print_json, say, say_folded, say_ids, say_labelled, tell, watcher
 from npu_rl.common.printable import one_line
 
@@ -119,7 +111,7 @@ def setup(
     from npu_rl.workspace.folder.up_to_date import Outcome, untouched
 
     if not install:
-        refuse_without_install(venv, wheels, dry_run=dry_run)
+        _refuse_without_install(venv, wheels, dry_run=dry_run)
     packages = None
     with ExitStack() as held:
         opened = _opened_bundle(held, bundle)
@@ -131,17 +123,13 @@ def setup(
                 require_own_workspace(paths)
         path = _manifest_file(manifest, opened)
         if install:
-            asked, packages = planned_installation(
-                str(path) if manifest is None else manifest,
-                paths,
-                python,
-                venv,
-                [*(wheels or ()), *([opened.wheels] if opened and opened.wheels else [])],
-                offline=offline or opened is not None,
-                dry_run=dry_run,
-            )
+            from npu_rl.cli.setup_install import install_planned, planning, say_installed, say_plan
+
+            named = [*(wheels or ()), *([opened.wheels] if opened and opened.wheels else [])]
+            planned = planning(str(path) if manifest is None else manifest, paths, python, venv, named)
+            packages = planned()  # an installation that can't work raises here, before anything is fetched
             if dry_run:
-                print_json(installed_json(packages)) if json else say_plan(packages)
+                say_plan(packages, json=json)
                 return
         place = lock or lock_model.lock_path(path)
         text = lock_model.read_text(place)
@@ -172,13 +160,9 @@ def setup(
         if opened is not None:
             _note_bundle(opened, found, paths)
         if packages is not None:
-            if venv is not None:
-                from npu_rl.workspace.packages.install_command import keep_begun
-
-                keep_begun(paths, packages.target.root)
-            packages = install_planned(asked, packages)
-    if packages is not None:
-        python = packages.target.path if venv is not None else python
+            packages = planned()
+            install_planned(packages, named, offline=offline or opened is not None)
+            python = packages.target.path if venv is not None else python
     if python is not None:
         _keep_choice(paths, python)
     built: list[BuildOutcome] | None = None
@@ -188,8 +172,12 @@ def setup(
         built = built_components(paths, found, python)
     if json:
         document = setup_json(found, digest, paths, outcome)
+        if packages is not None:
+            from npu_rl.stack.installation.install_plan import plan_json
+
+            document["packages"] = plan_json(packages)
         of_builds = {} if built is None else {"built": built_json(built)}
-        print_json({**document, **installed_json(packages), **of_builds})
+        print_json({**document, **of_builds})
     else:
         _print(found, digest, paths, outcome)
         if built is not None:
@@ -245,6 +233,15 @@ def _note_bundle(bundle: OpenBundle, lock: Lock, paths: WorkspacePaths) -> None:
 
     if bundle.wheels is not None:
         keep_bundle(paths, bundle.path, digest_of(lock))
+
+
+def _refuse_without_install(venv: Path | None, wheels: list[Path] | None, *, dry_run: bool) -> None:
+    from npu_rl.common.errors import UsageError
+
+    given = {"--venv": venv is not None, "--wheels": bool(wheels), "--dry-run": dry_run}
+    for option, is_given in given.items():
+        if is_given:
+            raise UsageError(f"{option} is for installing packages", hint="Add --install, or leave it out.")
 
 
 def _paths_to_set_up(workspace: Path | None) -> WorkspacePaths:

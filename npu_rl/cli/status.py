@@ -28,11 +28,9 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     import time
 
     from npu_rl.cli.show import print_json, say, tell
-    from npu_rl.workspace.folder.chosen_interpreter import chosen_for
     from npu_rl.workspace.folder.discovery import open_workspace
     from npu_rl.workspace.folder.local_edits import own_work
     from npu_rl.workspace.folder.lock_summary import stack_json, stack_lines
-    from npu_rl.workspace.packages.install_command import interrupted_line
     from npu_rl.workspace.verification.verify import verify
 
     layout = open_workspace(workspace, tell)
@@ -74,9 +72,6 @@ def status(workspace: Workspace = None, json: Json = False) -> None:
     for line in stack_lines(lock):
         say(line)
     say("  clean" if report.ok else f"  {counted(changed, 'local change')}: npu-rl verify")
-    interrupted = interrupted_line(layout, receipt.setup, chosen_for(layout))
-    if interrupted:
-        say(f"  packages  {interrupted}")
     for line in own:
         say(f"  yours     {line}")
     if own:

@@ -71,7 +71,6 @@ def verify(
     if expected is not None and expected.environment is not None:
         _require_environment(paths, report, python, expected.environment)
     _tell_of_changes(report)
-    _tell_of_installation(paths, report, python)
     own = list(own_work(paths.root, report.receipt))
     checked = _check_imports(paths, report, python) if imports and report.ok else None
     if json:
@@ -110,15 +109,6 @@ def _tell_of_changes(report: Report) -> None:
     manifest = Path(str(report.receipt.setup.get("manifest", "")))
     if manifest.is_file() and manifest_changed(report.lock, manifest):
         tell(f"note: {manifest.name} has changed since this workspace's lock was made.")
-
-
-def _tell_of_installation(paths: WorkspacePaths, report: Report, python: str | None) -> None:
-    from npu_rl.workspace.folder.chosen_interpreter import chosen_for
-    from npu_rl.workspace.packages.install_command import interrupted_line
-
-    line = interrupted_line(paths, report.receipt.setup, python or chosen_for(paths))
-    if line is not None:
-        tell(f"note: {line}")
 
 
 def _print(paths: WorkspacePaths, report: Report, own: list[str]) -> None:

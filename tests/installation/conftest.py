@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 
 from npu_rl.common.errors import HostError
 from npu_rl.stack.pylocks.uv_program import find_uv
-from tests.installation.made_packages import Stack, made_stack
+from tests.installation.made_packages import Stack
 from tests.sources.package_index import PackageIndex
 
 
@@ -16,7 +18,7 @@ from tests.sources.package_index import PackageIndex
 def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
     """A stack whose index is the only one of pip's configuration, and an empty environment."""
     try:
-        find_uv()
+        uv = find_uv()
     except HostError:
         pytest.skip("needs uv: pip install '.[test]'")
     for name in list(os.environ):
@@ -24,6 +26,8 @@ def stack(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stack]:
             monkeypatch.delenv(name)
     for name, value in {"HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "PIP_RETRIES": "0"}.items():
         monkeypatch.setenv(name, value)
-    with PackageIndex() as index, made_stack(tmp_path, index) as made:
+    words = ["venv", "-q", "--python", sys.executable, str(tmp_path / "env")]
+    subprocess.run([uv, *words], check=True, env=os.environ)
+    with PackageIndex() as index:
         monkeypatch.setenv("PIP_INDEX_URL", index.url)
-        yield made
+        yield Stack(tmp_path, index)

@@ -1,4 +1,4 @@
-"""Made packages with code, scripts and data, an index that has them, and a manifest whose lock names them."""
+"""Made packages, an index that has them, and a manifest whose lock names them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import subprocess
 import sys
 import tarfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from npu_rl.stack.installation.install import InstallRequest, requested
+from npu_rl.stack.installation.install import install
+from npu_rl.stack.installation.install_plan import InstallPlan, plan_installation
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.pylocks.package_sets import package_set
 from npu_rl.stack.pylocks.pylock_file import LockedFile, LockedPackage, Pylock, dump_pylock
@@ -36,7 +36,6 @@ def wheel(
     files: Mapping[str, str] | None = None,
     *,
     requires: Sequence[str] = (),
-    scripts: Mapping[str, str] | None = None,
     tag: str = "py3-none-any",
 ) -> tuple[str, bytes]:
     """The name and the bytes of a wheel. Without `files` it has a module of its name."""
@@ -47,9 +46,6 @@ def wheel(
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     contents[f"{info}/METADATA"] = "\n".join([*lines, *(f"Requires-Dist: {one}" for one in requires)]) + "\n"
     contents[f"{info}/WHEEL"] = f"Wheel-Version: 1.0\nGenerator: made\nRoot-Is-Purelib: true\nTag: {tag}\n"
-    if scripts:
-        entries = "".join(f"{script} = {target}\n" for script, target in scripts.items())
-        contents[f"{info}/entry_points.txt"] = f"[console_scripts]\n{entries}"
     record = "".join(
         f"{path},sha256={_digest(text)},{len(text.encode())}\n" for path, text in contents.items()
     )
@@ -129,30 +125,27 @@ class Stack:
             "components": {"own": component},
             "requirements": list(self.locked),
         }
-        if not self.manifest.exists():
-            self.manifest.write_text(json.dumps(text))
-        self.writes_lock(python)
-
-    def writes_lock(self, python: str = HERE) -> None:
+        self.manifest.write_text(json.dumps(text))
         loaded = load_manifest(str(self.manifest))
         packages = []
-        for key in sorted(self.locked):
+        for key, files in sorted(self.locked.items()):
             name, _, version = key.partition("==")
-            wheels = tuple(file for file in self.locked[key] if file.name.endswith(".whl"))
-            sources = [file for file in self.locked[key] if not file.name.endswith(".whl")]
+            wheels = tuple(file for file in files if file.name.endswith(".whl"))
+            sources = [file for file in files if not file.name.endswith(".whl")]
             packages.append(LockedPackage(name, version, wheels, sources[0] if sources else None))
         found = package_set(loaded)
-        known = {"npu": "2.34", "cuda": "2.34", "cpu": "2.28"}[loaded.manifest.device]
-        target = Target(python, MACHINE, known)
+        target = Target(python, MACHINE, {"npu": "2.34", "cuda": "2.34", "cpu": "2.28"}[device])
         pylock = Pylock("mine", target, found.digest(), tuple(packages), left_out=found.left_out)
         pylock_path(self.manifest, target).write_text(dump_pylock(pylock))
 
-    def asks(
-        self, *, venv: bool = False, wheels: Sequence[Path] = (), offline: bool = False
-    ) -> InstallRequest:
+    def plans(self, *wheels: Path, venv: bool = False) -> InstallPlan:
         place = self.folder / "env" if venv else None
-        python = "" if venv else str(self.python)
-        return requested(str(self.manifest), python, place, tuple(wheels), offline=offline)
+        return plan_installation(str(self.manifest), str(self.python), place, wheels, self.folder)
+
+    def installs(self, *wheels: Path, venv: bool = False, offline: bool = False) -> InstallPlan:
+        plan = self.plans(*wheels, venv=venv)
+        install(plan, wheels, lambda _: None, offline=offline)
+        return plan
 
     def has(self, *wheels: tuple[str, bytes]) -> None:
         """Install wheels into the environment as anybody would."""
@@ -171,25 +164,7 @@ class Stack:
         return done.stdout.strip()
 
 
-@contextmanager
-def made_stack(folder: Path, index: PackageIndex, *, environment: bool = True) -> Iterator[Stack]:
-    """A stack with an empty environment."""
-    stack = Stack(folder, index)
-    if environment:
-        words = ["venv", "-q", "--python", sys.executable, str(folder / "env")]
-        subprocess.run([find_uv(), *words], check=True, env=os.environ)
-    yield stack
-
-
-def tree(root: Path) -> dict[str, str]:
-    """Everything below a folder with its content, but byte code."""
-    found = {}
-    for path in sorted(root.rglob("*")):
-        name = path.relative_to(root).as_posix()
-        if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
-        elif path.is_dir():
-            found[name] = "folder"
-        elif "__pycache__" not in name:
-            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-    return {name: text for name, text in found.items() if "__pycache__" not in name}
+def tree(root: Path) -> dict[str, bytes]:
+    """Every file below a folder, but byte code."""
+    found = {str(path.relative_to(root)): path for path in root.rglob("*") if path.is_file()}
+    return {name: path.read_bytes() for name, path in found.items() if "__pycache__" not in name}

@@ -63,8 +63,6 @@ def check_imports(paths: WorkspacePaths, report: Report, python: str, notify: No
         found.version,
         lock.host.get("python"),
         managed=found.managed,
-        cpu_torch=lock.device != "cuda",
-        has_torch=found.first("torch") is not None,
     )
     install = install_command(paths, report.receipt.setup, into).replace("\n", "; ")
     count, of_packages = package_findings(manifest, lock, found, str(first["python"]["machine"]), install)

@@ -1,1 +1,1 @@
-"""The packages of a manifest's host, installed into a training interpreter: all of them, or nothing."""
+"""The packages of a manifest's host, installed into a training interpreter by uv."""

@@ -1,35 +1,31 @@
-"""The plan of an installation into an interpreter: kept, new and replaced packages, and their sources."""
+"""The plan of an installation into an interpreter: kept, new and replaced packages, and what forbids it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from npu_rl.common.bounded import hash_file
+from npu_rl.common.errors import HostError
 from npu_rl.common.printable import counted
-from npu_rl.stack.installation.host_packages import HostPackage, host_notes, host_packages
-from npu_rl.stack.installation.index_packages import PackageIndexes
-from npu_rl.stack.installation.named_wheels import NamedWheel, choose_wheel
-from npu_rl.stack.installation.target_checks import (
-    broken_bounds,
-    check_own_needs,
-    check_replaced,
-    check_room,
-    check_target,
-)
-from npu_rl.stack.installation.target_python import InstalledPackage, TargetPython
+from npu_rl.stack.installation.host_packages import HostPackage, host_packages
+from npu_rl.stack.installation.named_wheels import NamedWheel, choose_wheel, named_wheels
+from npu_rl.stack.installation.new_environment import environment_target, program_of
+from npu_rl.stack.installation.target_python import TargetPython, read_target
+from npu_rl.stack.installation.unfinished import unfinished_packages
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.pylocks.committed_pylock import committed_pylock
 from npu_rl.stack.pylocks.locked_versions import differing_packages
 from npu_rl.stack.pylocks.pylock_file import LockedFile, LockedPackage, Pylock
-from npu_rl.stack.pylocks.requirement_lines import package_lines
+from npu_rl.stack.pylocks.pylock_targets import choose_target, targets
 
-if TYPE_CHECKING:
-    from npu_rl.stack.manifest.load_manifest import LoadedManifest
-
-# What a wheel has, and what it is unpacked to: 462 MB of wheels became 1,669 MB (deepseek-r1-zero on x86-64, without
-# torch), 238 MB became 764 (quickstart).
-_UNPACKED = 4.7
+_OWN_ENVIRONMENT = "Install into an environment of its own: --venv DIR"
 
 
 @dataclass(frozen=True)
@@ -37,75 +33,127 @@ class InstallPlan:
     """A planned installation.
 
     Attributes:
-        kept: Packages of the lock that the interpreter has.
-        coming: Packages of the lock that it lacks, or has in another version.
-        replaced: Those of another version, with the version that comes.
+        coming: Packages of the lock that the interpreter lacks, has in another version, or has only in part.
         host: The host's packages.
-        notes: Further notes for the user.
+        cuda: Whether they may be built for CUDA.
     """
 
     target: TargetPython
-    kept: tuple[InstalledPackage, ...]
+    pylock: Pylock
     coming: tuple[LockedPackage, ...]
-    replaced: tuple[tuple[InstalledPackage, str], ...]
     host: tuple[HostPackage, ...]
-    notes: tuple[str, ...]
+    cuda: bool
+
+    @property
+    def of_host(self) -> tuple[HostPackage, ...]:
+        """The host's packages that are to be installed."""
+        return tuple(one for one in self.host if one.version)
 
     @property
     def versions(self) -> dict[str, str]:
         """Versions of all packages to install."""
         found = {one.name: one.version for one in self.coming}
-        return found | {one.name: one.version for one in self.host if one.comes}
+        return found | {one.name: one.version for one in self.of_host}
 
     @property
-    def nothing_to_do(self) -> bool:
-        """Return whether the interpreter has everything."""
-        return not self.versions and not self.target.absent
+    def replaced(self) -> dict[str, str]:
+        """The present versions of packages that are replaced."""
+        present = self.target.packages
+        return {one.name: present[one.name] for one in self.coming if one.name in present}
 
-    def size(self) -> int:
-        """Return the maximum number of bytes to download, as far as the sizes are known."""
-        found = [*self.coming, *(one.found for one in self.host if one.found is not None)]
-        return sum(max((file.size or 0 for file in one.wheels or one.files), default=0) for one in found)
+    @property
+    def kept(self) -> dict[str, str]:
+        """The versions of packages that stay."""
+        coming, present = {one.name for one in self.coming}, self.target.packages
+        kept = {one.name: present[one.name] for one in self.pylock.packages if one.name not in coming}
+        return kept | {one.name: one.present for one in self.host if one.present}
 
-    def requirement_lines(self) -> Iterator[str]:
-        """Yield the lines of a requirements file with hashes. Raises OSError for a wheel that can't be read."""
-        for package in self.coming:
-            yield from package_lines(package)
-        yield from (one.requirement() for one in self.host if one.comes)
+    @property
+    def notes(self) -> list[str]:
+        """Notes for the user."""
+        return [note for one in self.host if (note := one.note())]
 
 
 def plan_installation(
-    loaded: LoadedManifest,
-    pylock: Pylock,
-    target: TargetPython,
-    wheels: Sequence[NamedWheel],
-    indexes: PackageIndexes,
-    root: Path = Path("/"),
+    named: str, python: str, venv: Path | None, wheels: tuple[Path, ...], root: Path = Path("/")
 ) -> InstallPlan:
-    """Return what an installation would do. Only the index is queried, for packages such as torch.
+    """Return what an installation of a manifest's locked packages would do. Nothing is changed or fetched.
 
     Args:
+        named: The manifest's name or path.
+        python: The interpreter, unless `venv` is given.
+        venv: Folder of a virtual environment, which is made if it is missing.
+        wheels: Folders and files that the user names.
         root: Folder below which CANN is looked for.
 
     Raises:
-        HostError: If it can't work: another Python, no permission, no room, a package of the host that comes from
-            nowhere, one that can't be replaced.
-        SourceError: If an index can't be queried.
+        UsageError: If the manifest is not for the interpreter's Python and machine, where it has several.
+        LockError: If the packages are not locked.
+        HostError: If it can't work.
     """
-    check_target(target, pylock)
-    differing = (package for package, _ in differing_packages(pylock, target.versions))
-    coming = [_with_named_wheel(package, wheels) for package in differing]
-    versions = {one.name: one.version for one in coming}
-    locked = [target.packages[one.name] for one in pylock.packages if one.name in target.packages]
-    kept = [one for one in locked if one.name not in versions]
-    replaced = [(one, versions[one.name]) for one in locked if one.name in versions]
-    check_replaced(target, replaced)
-    check_own_needs(target, versions)
-    host = host_packages(loaded, target, wheels, indexes, root)
-    notes = (*host_notes(host), *broken_bounds(target, versions))
-    plan = InstallPlan(target, tuple(kept), tuple(coming), tuple(replaced), host, notes)
-    check_room(target, round(plan.size() * _UNPACKED))
-    return plan
+    loaded = load_manifest(named)
+    manifest = loaded.manifest
+    known = targets(manifest.device, manifest.host.python)
+    program = program_of(venv) if venv is not None else Path(python)
+    wanted = read_target(str(program)).short if program is not None else None
+    chosen = choose_target(known, wanted if wanted in {one.python for one in known} else None)
+    pylock = committed_pylock(loaded, chosen, named)
+    target = environment_target(venv, chosen.python) if venv is not None else read_target(python)
+    _check_target(target, pylock)
+    again = unfinished_packages(Path(target.root))
+    installed = {name: version for name, version in target.packages.items() if name not in again}
+    found = named_wheels(wheels, chosen.python)
+    coming = tuple(_with_named_wheel(one, found) for one, _ in differing_packages(pylock, installed))
+    _check_own_needs(target, {one.name: one.version for one in coming})
+    host = host_packages(loaded, installed, found, root)
+    return InstallPlan(target, pylock, coming, host, manifest.device == "cuda")
+
+
+def _check_target(target: TargetPython, pylock: Pylock) -> None:
+    """Raise HostError if the packages of a lock can't be installed into an interpreter."""
+    wanted = pylock.target
+    found = (target.short, target.machine, target.implementation)
+    if found != (wanted.python, wanted.machine, "cpython"):
+        raise HostError(
+            f"{pylock.manifest}'s packages are for CPython {wanted.python} on {wanted.machine}",
+            where=target.shown,
+            why=f"This is {target.implementation} {target.version} on {target.machine}.",
+            hint=f"Name another interpreter: --python python{wanted.python}\n"
+            "or let npu-rl make an environment with the right one: --venv DIR",
+        )
+    name, version = target.libc
+    if name != "glibc" or Version(version) < Version(wanted.glibc):
+        raise HostError(
+            f"{pylock.manifest}'s packages are for Linux with glibc {wanted.glibc} or newer",
+            where=target.shown,
+            why=f"This host has {f'{name} {version}'.strip() or 'another C library'}.",
+            hint="Use an image with a newer Linux, such as openEuler 22.03.",
+        )
+    if target.managed:
+        raise HostError(
+            "This Python belongs to the operating system, which installs its packages",
+            where=target.shown,
+            why="It has the mark EXTERNALLY-MANAGED (PEP 668).",
+            hint=_OWN_ENVIRONMENT,
+        )
+
+
+def _check_own_needs(target: TargetPython, coming: dict[str, str]) -> None:
+    """Raise HostError if npu-rl itself is installed in this interpreter and would not work with the new packages."""
+    broken = [
+        f"{one} ({version} would come)"
+        for one in map(Requirement, target.own_needs)
+        if (version := coming.get(str(canonicalize_name(one.name)))) is not None
+        and (one.marker is None or one.marker.evaluate({"extra": ""}))
+        and not one.specifier.contains(version, prereleases=True)
+    ]
+    if broken:
+        raise HostError(
+            "npu-rl is installed in this Python, too, and would not work with these packages",
+            where=target.shown,
+            why="It needs " + "; ".join(broken),
+            hint=_OWN_ENVIRONMENT,
+        )
 
 
 def _with_named_wheel(package: LockedPackage, wheels: Sequence[NamedWheel]) -> LockedPackage:
@@ -119,31 +167,20 @@ def _with_named_wheel(package: LockedPackage, wheels: Sequence[NamedWheel]) -> L
 
 def plan_lines(plan: InstallPlan) -> Iterator[str]:
     """Yield a plan as lines for people."""
-    if plan.target.absent:
-        yield f"make    {plan.target.root}, a virtual environment with Python {plan.target.version}"
-    for one in plan.host:
-        if one.present:
-            yield f"keep    {one.name} {one.present}, the host's"
-        elif one.comes:
-            source = str(one.wheel) if one.wheel else "an index of pip's configuration"
-            yield f"install {one.name} {one.version} from {source}"
-    for present, version in plan.replaced:
-        yield f"replace {present.name} {present.version} by {version}"
-    replaced = {present.name for present, _ in plan.replaced}
-    new = [f"{one.name} {one.version}" for one in plan.coming if one.name not in replaced]
-    if new:
-        yield f"install {counted(len(new), 'package')} with their hashes: {', '.join(new)}"
-    built = [f"{one.name} {one.version}" for one in plan.coming if not one.wheels]
-    if built:
-        yield f"build   {', '.join(built)}: no wheel fits"
+    target, replaced = plan.target, plan.replaced
+    if target.absent:
+        yield f"make    {target.root}, a virtual environment with Python {target.version}"
+    for one in plan.of_host:
+        source = str(one.wheel.path) if one.wheel else "an index of pip's configuration"
+        yield f"install {one.name} {one.version} from {source}"
+    for package in plan.coming:
+        built = "" if package.wheels else ", which is built, since no wheel fits"
+        old = f" in place of {replaced[package.name]}" if package.name in replaced else ""
+        yield f"install {package.name} {package.version} by its hash{old}{built}"
     if plan.kept:
-        yield f"keep    {counted(len(plan.kept), 'package')} that {'is' if len(plan.kept) == 1 else 'are'} as locked"
+        yield f"keep    {counted(len(plan.kept), 'package')}"
     yield from (f"note: {note}" for note in plan.notes)
-    if plan.nothing_to_do:
-        yield f"{plan.target.shown} has every package; nothing to do."
-    else:
-        size = f", {plan.size() / 1e6:.0f} MB to download at most" if plan.size() else ""
-        yield f"{counted(len(plan.versions), 'package')} into {plan.target.shown}{size}"
+    yield f"{counted(len(plan.versions), 'package')} to install into {target.shown}"
 
 
 def done_lines(plan: InstallPlan) -> Iterator[str]:
@@ -163,8 +200,7 @@ def plan_json(plan: InstallPlan) -> dict[str, Any]:
         "python_version": plan.target.version,
         "new_environment": plan.target.absent,
         "installed": plan.versions,
-        "replaced": {present.name: present.version for present, _ in plan.replaced},
-        "kept": {one.name: one.version for one in plan.kept}
-        | {o.name: o.present for o in plan.host if o.present},
-        "notes": list(plan.notes),
+        "replaced": plan.replaced,
+        "kept": plan.kept,
+        "notes": plan.notes,
     }

@@ -3,88 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
-from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
-from packaging.version import Version
+from packaging.tags import compatible_tags, cpython_tags, platform_tags
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from npu_rl.common.errors import UsageError
-from npu_rl.stack.installation.target_python import TargetPython
 from npu_rl.stack.pylocks.locked_versions import is_wanted_version
 
 
-@dataclass(frozen=True)
-class NamedWheel:
-    """A wheel on this host.
-
-    Attributes:
-        rank: Its position among the tags that the interpreter accepts, best first; None if it accepts none of its tags.
-        alone: Whether the user named the file itself, not only its folder.
-    """
+class NamedWheel(NamedTuple):
+    """A wheel that the interpreter accepts; `alone` if the user named the file itself, not only its folder."""
 
     path: Path
     name: str
-    version: Version
-    rank: int | None
+    version: str
     alone: bool
 
 
-def named_wheels(places: Sequence[Path], target: TargetPython) -> tuple[NamedWheel, ...]:
-    """Return the wheels in these folders and files. Raises UsageError for anything that is not a wheel."""
-    order = {tag: number for number, tag in enumerate(_tags(target))}
-    found = []
+def named_wheels(places: Sequence[Path], python: str) -> tuple[NamedWheel, ...]:
+    """Return the wheels in these folders and files that an interpreter of this host accepts, the best first.
+
+    Args:
+        python: Its version, such as 3.11.
+
+    Raises:
+        UsageError: For a place without any wheel.
+    """
+    version, platforms = tuple(map(int, python.split("."))), list(platform_tags())
+    tags = [*cpython_tags(version, platforms=platforms)]
+    tags += compatible_tags(version, interpreter=f"cp{version[0]}{version[1]}", platforms=platforms)
+    ranks = {tag: number for number, tag in enumerate(tags)}
+    found: list[tuple[int, NamedWheel]] = []
     for place in places:
-        place = place.absolute()
-        if place.is_dir():
+        paths = [place] if place.is_file() else sorted(place.glob("*.whl"))
+        for path in paths:
             try:
-                paths = sorted(path for path in place.iterdir() if path.name.endswith(".whl"))
-            except OSError as error:
-                raise _unreadable(place, error.strerror or str(error)) from error
-            if not paths:
-                raise _unreadable(place, "The folder has no file whose name ends in .whl.")
-            found += [one for path in paths if (one := _parsed(path, order, alone=False)) is not None]
-            continue
-        one = _parsed(place, order, alone=True) if place.is_file() else None
-        if one is None:
-            raise _unreadable(
-                place, "It is neither a folder nor a wheel, which is named NAME-VERSION-TAGS.whl."
+                name, its_version, _, its_tags = parse_wheel_filename(path.name)
+            except InvalidWheelFilename:
+                paths = []  # at least one is not what it seems
+                break
+            wheel = NamedWheel(path, str(name), str(its_version), path == place)
+            found += [(min(its), wheel)] if (its := [ranks[tag] for tag in its_tags & ranks.keys()]) else []
+        if not paths:
+            raise UsageError(
+                "--wheels names no wheels",
+                where=str(place),
+                hint="Name a folder with wheels, or a wheel, whose name is NAME-VERSION-TAGS.whl.",
             )
-        found.append(one)
-    return tuple(found)
+    return tuple(wheel for _, wheel in sorted(found))
 
 
 def choose_wheel(wheels: Iterable[NamedWheel], name: str, version: str) -> NamedWheel | None:
-    """Return the best wheel of a package that the interpreter accepts; an empty version accepts any."""
-    fitting = [
-        one
-        for one in wheels
-        if one.name == canonicalize_name(name)
-        and one.rank is not None
-        and (not version or is_wanted_version(str(one.version), version))
-    ]
-    return min(fitting, key=lambda one: (one.rank, str(one.version)), default=None)
-
-
-def _parsed(path: Path, order: dict[Tag, int], *, alone: bool) -> NamedWheel | None:
-    try:
-        name, version, _, tags = parse_wheel_filename(path.name)
-    except (InvalidWheelFilename, ValueError):
-        return None
-    ranks = [order[tag] for tag in tags if tag in order]
-    return NamedWheel(path, str(name), version, min(ranks, default=None), alone)
-
-
-def _tags(target: TargetPython) -> Iterable[Tag]:
-    """Yield the tags that the interpreter accepts, best first. It runs on this host, so its C library is npu-rl's."""
-    version = tuple(map(int, target.short.split(".")))
-    platforms = list(platform_tags())
-    yield from cpython_tags(version, platforms=platforms)
-    yield from compatible_tags(version, interpreter=f"cp{version[0]}{version[1]}", platforms=platforms)
-
-
-def _unreadable(place: Path, why: str) -> UsageError:
-    return UsageError(
-        "--wheels names no wheels", where=str(place), why=why, hint="Name a folder with wheels, or a wheel."
+    """Return the best wheel of a package; an empty version accepts any."""
+    fitting = (
+        one for one in wheels if one.name == name and (not version or is_wanted_version(one.version, version))
     )
+    return next(fitting, None)

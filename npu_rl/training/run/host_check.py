@@ -154,8 +154,6 @@ def _install(manifest: str, stack: WantedStack, python: TrainingPython) -> str:
         python.version,
         stack.versions.get("python"),
         managed=python.managed,
-        cpu_torch=stack.device != "cuda",
-        has_torch=python.first("torch") is not None,
     )
     paths = find_workspace(None)
     if paths is not None:

@@ -36,7 +36,6 @@ print(json.dumps({
     "version": list(sys.version_info[:3]),
     "executable": sys.executable,
     "packages": {name: version(name) for name in json.loads(sys.argv[1])},
-    "torch": version("torch"),
     "torch_npu": version("torch_npu"),
     "prefix": sys.prefix,
     "managed": sys.prefix == sys.base_prefix
@@ -54,7 +53,6 @@ class Interpreter:
         torch_npu: Version of torch_npu; None if it is not installed.
         managed: Whether it belongs to the operating system (PEP 668).
         prefix: Folder of its environment.
-        has_torch: Whether it has torch, of any version.
     """
 
     path: str
@@ -63,7 +61,6 @@ class Interpreter:
     torch_npu: str | None = None
     managed: bool = False
     prefix: str = ""
-    has_torch: bool = True
 
     @property
     def shown(self) -> str:
@@ -100,7 +97,6 @@ def probe(python: str, requirements: Sequence[str]) -> Interpreter:
         probed["torch_npu"],
         probed["managed"],
         probed["prefix"],
-        probed.get("torch") is not None,
     )
 
 

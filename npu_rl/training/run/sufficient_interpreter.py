@@ -6,7 +6,7 @@ from pathlib import Path
 
 from npu_rl.common import host_facts
 from npu_rl.common.errors import HostError
-from npu_rl.stack.installation.move_journal import InstallationFolder
+from npu_rl.stack.installation.unfinished import unfinished_packages
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.training.run import interpreter
 from npu_rl.training.run.interpreter import Interpreter
@@ -28,9 +28,9 @@ def sufficient_interpreter(
     required = _requirements(report.lock, stands_in, root)
     found = interpreter.probe(choose(python, paths, report.receipt.setup), required)
     install = installing(paths, report, found)
-    if InstallationFolder(Path(found.prefix)).is_interrupted():
+    if unfinished_packages(Path(found.prefix)):
         raise HostError(
-            "An installation into the training interpreter was interrupted while files were moved",
+            "An installation into the training interpreter was interrupted",
             where=found.shown,
             hint=f"Finish it: {install}",
         )
@@ -51,8 +51,6 @@ def installing(paths: WorkspacePaths, report: Report, found: Interpreter) -> str
         ".".join(map(str, found.version)),
         report.lock.host.get("python"),
         managed=found.managed,
-        cpu_torch=report.lock.device != "cuda",
-        has_torch=found.has_torch,
     )
     return install_command(paths, report.receipt.setup, into)
 
