@@ -1,24 +1,36 @@
-"""Facts about the user's paths, kept in the user's state folder so that no workspace can forge them.
-
-A file is named after the path that it is about, so a copy of a workspace starts without any.
-"""
+"""The user's state folder, with facts about paths: a file is named after its path, so a copy starts without any."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import parse_json
+from npu_rl.common.bounded import read_json
 from npu_rl.common.disk import write_atomically
-from npu_rl.common.private_log import own_folder, state_folder
 
-_LARGEST = 1024 * 1024  # bytes
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+def state_folder() -> Path | None:
+    """Return $XDG_STATE_HOME/npu-rl, else ~/.local/state/npu-rl; None if this user has no home."""
+    state, home = (os.environ.get(name, "") for name in ("XDG_STATE_HOME", "HOME"))
+    if state.startswith("/"):
+        return Path(state, "npu-rl")
+    return Path(home, ".local/state/npu-rl") if home.startswith("/") else None
+
+
+def own_state_folder() -> Path:
+    """Return the state folder, created. Raises OSError unless it is this user's: under sudo, HOME may be another's."""
+    folder = state_folder()
+    if folder is None:
+        raise FileNotFoundError("HOME and XDG_STATE_HOME are unset")
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if existing.stat().st_uid != os.geteuid():
+        raise PermissionError(f"{existing} belongs to another user")
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
 
 
 def kept_facts(kind: str, subject: str, path: Path) -> Mapping[str, Any] | None:
@@ -28,39 +40,23 @@ def kept_facts(kind: str, subject: str, path: Path) -> Mapping[str, Any] | None:
         kind: The beginning of the file's name.
         subject: The key that holds the path.
     """
-    root = os.path.realpath(path)
+    folder, root = state_folder(), os.path.realpath(path)
+    if folder is None:
+        return None
     try:
-        place = _file(kind, subject, root)
-        if not place.parent.is_dir():
-            return None
-        folder = own_folder(place.parent)
-        try:
-            handle = os.open(place.name, _READ, dir_fd=folder)
-        finally:
-            os.close(folder)
-        with os.fdopen(handle, "rb") as file:
-            found = os.fstat(handle)
-            if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-                return None
-            kept = parse_json(file.read(_LARGEST))
-        return kept if isinstance(kept, dict) and kept.get(subject) == root else None
+        place = folder / _name(kind, root)
+        kept = read_json(place) if place.stat().st_uid == os.geteuid() else None
     except (OSError, ValueError):
         return None
+    return kept if isinstance(kept, dict) and kept.get(subject) == root else None
 
 
 def keep_facts(kind: str, subject: str, path: Path, facts: Mapping[str, Any]) -> None:
     """Keep facts about a path. Raises OSError, or ValueError for a path with a NUL."""
     root = os.path.realpath(path)
-    place = _file(kind, subject, root)
-    os.close(own_folder(place.parent))
+    place = own_state_folder() / _name(kind, root)
     write_atomically(place, json.dumps({subject: root, **facts}).encode(), sync=True)
 
 
-def _file(kind: str, subject: str, root: str) -> Path:
-    """Return the file about a path. Raises OSError without a state folder outside of it."""
-    state = state_folder()
-    if state is None:
-        raise FileNotFoundError("HOME and XDG_STATE_HOME are unset")
-    if f"{os.path.realpath(state)}/".startswith(f"{root.rstrip('/')}/"):
-        raise PermissionError(f"{state} is inside the {subject}")
-    return state / f"{kind}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"
+def _name(kind: str, root: str) -> str:
+    return f"{kind}-{hashlib.sha256(os.fsencode(root)).hexdigest()[:32]}.json"

@@ -13,6 +13,7 @@ import pytest
 
 from npu_rl import cli
 from npu_rl.common.errors import LockError
+from npu_rl.common.user_state import state_folder
 from npu_rl.stack.git import command_log
 from npu_rl.stack.git.command import Git, GitError, ObjectReader, init_bare
 from npu_rl.stack.git.environment import Credentials
@@ -30,7 +31,7 @@ def log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The log's place; commands are logged as after `npu-rl setup env.MY_TOKEN=...`."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("MY_SERVICE_TOKEN", TOKEN)
-    for name in ("_log", "_known", "echo"):
+    for name in ("_log", "echo"):
         monkeypatch.setattr(command_log, name, None)
     monkeypatch.setattr(command_log, "_command_line", None)
     command_log.begin(["train", "quickstart", f"env.MY_TOKEN={TOKEN[::-1]}"])
@@ -124,6 +125,39 @@ def test_a_log_that_can_not_be_written_fails_nothing(
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_large_log_is_begun_anew(log: Path, repository: Git) -> None:
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"x" * 5_000_001)
+    repository.run("write-tree")
+    assert log.with_name("git.log.1").stat().st_size == 5_000_001 and log.stat().st_size < 1000
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_nothing_is_made_in_the_home_of_another_user(log: Path, repository: Git) -> None:
+    """As under `sudo`, which may keep HOME."""
+    log.parent.parent.mkdir()
+    os.chown(log.parent.parent, 12345, 12345)
+    repository.run("write-tree")
+    assert list(log.parent.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("environment", "place"),
+    [
+        ({"XDG_STATE_HOME": "/s", "HOME": "/h"}, Path("/s/npu-rl")),
+        ({"XDG_STATE_HOME": "relative", "HOME": "/h"}, Path("/h/.local/state/npu-rl")),
+        ({"HOME": ""}, None),
+    ],
+)
+def test_the_state_folder(
+    monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], place: Path | None
+) -> None:
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    assert state_folder() == place
+
+
 # -- the command line ----------------------------------------------------------------------------------
 
 
@@ -198,14 +232,8 @@ def test_help_writes_and_imports_no_log(tmp_path: Path) -> None:
 
     env = clean_env(tmp_path)
     for words in (["--version"], ["--help"], ["verify", "--help"]):
-        assert not modules_after(words, env, tmp_path) & {
-            "npu_rl.common.private_log",
-            "npu_rl.stack.git.command_log",
-        }
-    assert not modules_after(["manifests", "list"], env, tmp_path) & {
-        "npu_rl.common.private_log",
-        "npu_rl.common.masking",
-    }
+        assert "npu_rl.stack.git.command_log" not in modules_after(words, env, tmp_path)
+    assert "npu_rl.common.masking" not in modules_after(["manifests", "list"], env, tmp_path)
     assert os.listdir(tmp_path / "home") == []
 
 

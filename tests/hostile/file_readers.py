@@ -105,7 +105,6 @@ READERS = {
     "stack/lint/patch_targets.py": R("a file to be patched", STRANGER, "a_linted_patch"),
     "stack/lint/python_names.py": R("Python of a tree", STRANGER, "a_linted_patch"),
     "stack/patches/series.py": R("a patchset", STRANGER, "a_series"),
-    "common/private_log.py": R("npu-rl's own log", OWN, "", WRITES),
     "recipes/recipe/copy_recipe.py": R(
         "a schema beside the new recipe", USER, "", "else reads what is bundled"
     ),

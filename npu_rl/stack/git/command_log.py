@@ -1,6 +1,7 @@
 """The log of git commands, with folder, duration and outcome. It is written only after `begin`.
 
 Secrets are masked: in URLs, in values whose name marks a secret, in the environment, and the credentials of a fetch.
+A log that can't be written fails nothing.
 """
 
 from __future__ import annotations
@@ -12,26 +13,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
-    from npu_rl.common.masking import Secrets
-    from npu_rl.common.private_log import PrivateLog
     from npu_rl.stack.git.environment import Credentials
 
 FILE = "git.log"
-_MOST_WORDS = 50
+_LARGEST = 5_000_000  # bytes; then it is renamed to git.log.1
 _LONGEST_COMMAND = 500  # characters
-_LONGEST_MESSAGE = 4000
-_LONGEST_TRACE = 20_000
+_LONGEST_MESSAGE = 20_000
 
 echo: Callable[[str], None] | None = None
 """What is told each command too, for -v."""
 
-_speaking = threading.Lock()
+_speaking = threading.RLock()
 _command_line: Sequence[str] | None = None
-_log: PrivateLog | None = None
-_known: Secrets | None = None
+_log: TextIO | None = None
 
 
 class CommandOutcome:
@@ -54,21 +51,19 @@ def end(seconds: float) -> None:
         echo(f"npu-rl: {seconds:.3f} s in all")
         echo = None
     if _log is not None:
-        with _speaking:
-            _append(_stamped(f"{seconds:8.3f} s  in all"))
+        _append(f"{seconds:8.3f} s  in all")
 
 
 def written() -> Path | None:
     """Return the path of the log if this process wrote to it."""
-    return None if _log is None else _log.path
+    return None if _log is None else Path(_log.name)
 
 
 def note(text: str) -> Path | None:
     """Add a text of several lines, such as a traceback. Returns the log's path, None if it can't be written."""
     if _command_line is None:
         return None
-    with _speaking:
-        _append(_stamped(_indented(_safe(text)[-_LONGEST_TRACE:])))
+    _append(_safe(text)[-_LONGEST_MESSAGE:])
     return written()
 
 
@@ -77,91 +72,55 @@ def recorded(
     args: Sequence[str], place: Path | None, credentials: Credentials | None = None
 ) -> Iterator[CommandOutcome]:
     """Log the git command that runs inside, once it has ended; the block sets the outcome."""
-    if _command_line is None and echo is None:
-        yield CommandOutcome()
-        return
     outcome = CommandOutcome()
     started = time.monotonic()
     try:
         yield outcome
     finally:
-        _record(args, place, time.monotonic() - started, outcome, credentials)
-
-
-def _record(
-    args: Sequence[str],
-    place: Path | None,
-    seconds: float,
-    outcome: CommandOutcome,
-    credentials: Credentials | None,
-) -> None:
-    ended = "no exit" if outcome.code is None else f"exit {outcome.code}"
-    command = _safe("git " + " ".join(map(shlex.quote, args[:_MOST_WORDS])), credentials)
-    if len(args) > _MOST_WORDS or len(command) > _LONGEST_COMMAND:
-        command = f"{command[:_LONGEST_COMMAND]} … ({len(args)} words)"
-    where = f"  (in {_safe(str(place), credentials)})" if place is not None else ""
-    why = _safe(outcome.stderr.strip(), credentials)[:_LONGEST_MESSAGE] if outcome.code != 0 else ""
-    if echo is not None:
-        echo(f"git: {seconds:.3f} s, {ended}: {command}")
-    if _command_line is None:
-        return
-    with _speaking:
-        _append(
-            _stamped(f"{seconds:8.3f} s  {ended:<8}  {command}{where}")
-            + ("\n    " + _indented(why) if why else "")
-        )
+        if _command_line is not None or echo is not None:
+            seconds = time.monotonic() - started
+            ended = "no exit" if outcome.code is None else f"exit {outcome.code}"
+            command = _safe("git " + shlex.join(args), credentials)
+            if len(command) > _LONGEST_COMMAND:
+                command = f"{command[:_LONGEST_COMMAND]} … ({len(args)} words)"
+            if echo is not None:
+                echo(f"git: {seconds:.3f} s, {ended}: {command}")
+            where = f"  (in {_safe(str(place))})" if place is not None else ""
+            why = _safe(outcome.stderr.strip(), credentials)[:_LONGEST_MESSAGE] if outcome.code != 0 else ""
+            _append(f"{seconds:8.3f} s  {ended:<8}  {command}{where}" + (f"\n{why}" if why else ""))
 
 
 def _append(text: str) -> None:
+    """Add an entry, whose further lines are indented; the command line before the first one."""
     global _log
-    if _log is None:
-        from npu_rl.common.private_log import PrivateLog, state_folder
-
-        folder = state_folder()
-        if folder is None:
-            return
-        log = PrivateLog(folder, FILE)
-        if log.write(f"{_beginning()}\n{text}\n"):
-            _log = log
-            if echo is not None:
-                echo(f"git: logged in {log.path}")
+    if _command_line is None:
         return
-    _log.write(text + "\n")
+    with _speaking, contextlib.suppress(OSError):
+        if _log is None:
+            import npu_rl
+            from npu_rl.common.disk import private
+            from npu_rl.common.user_state import own_state_folder
 
+            path = own_state_folder() / FILE
+            if path.exists() and path.stat().st_size > _LARGEST:
+                path.replace(path.with_name(f"{FILE}.1"))
+            _log = open(path, "a", 1, "utf-8", "backslashreplace", opener=private)  # noqa: SIM115
+            if echo is not None:
+                echo(f"git: logged in {path}")
+            from npu_rl.common.masking import masked_argument
 
-def _beginning() -> str:
-    import npu_rl
-    from npu_rl.common.masking import masked_argument
-
-    # One by one: in running text a secret may reach to the end of the line.
-    words = [shlex.quote(masked_argument(_without_known(word))) for word in _command_line or ()]
-    return _stamped(f"npu-rl {npu_rl.__version__}: {' '.join(['npu-rl', *words])}"[:_LONGEST_COMMAND])
-
-
-def _stamped(text: str) -> str:
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%SZ', time.gmtime())} {os.getpid()}  {text}"
-
-
-def _indented(text: str) -> str:
-    return text.replace("\n", "\n    ")
+            words = ["npu-rl", *(masked_argument(_safe(word)) for word in _command_line)]
+            _append(f"npu-rl {npu_rl.__version__}: {shlex.join(words)}"[:_LONGEST_COMMAND])
+        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        _log.write(f"{stamp} {os.getpid()}  " + text.replace("\n", "\n    ") + "\n")
 
 
 def _safe(text: str, credentials: Credentials | None = None) -> str:
     """Return the text without secrets and control characters."""
     from npu_rl.common.masking import Secrets, masked_text
-
-    if credentials is not None:
-        words = {"USERNAME_SECRET": credentials.username, "PASSWORD": credentials.password}
-        text = Secrets.of(words).mask(text)
-    return masked_text(_without_known(text))
-
-
-def _without_known(text: str) -> str:
-    """Return the text without control characters and the secrets of the environment."""
-    from npu_rl.common.masking import Secrets
     from npu_rl.common.printable import printable
 
-    global _known
-    if _known is None:
-        _known = Secrets.of(os.environ)
-    return printable(_known.mask(text))
+    variables = dict(os.environ)
+    if credentials is not None:
+        variables |= {"USERNAME_SECRET": credentials.username, "PASSWORD": credentials.password}
+    return masked_text(printable(Secrets.of(variables).mask(text)))
