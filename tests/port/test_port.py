@@ -234,7 +234,7 @@ def test_a_lock_or_patch_that_is_older_than_the_manifest(versions: Versions) -> 
     assert_told(told, "Unknown component of m: vllm", code=2)
     path = versions.patches / "0003-merged.patch"
     path.write_text(path.read_text() + "\n")
-    assert_told(versions.port(), "0003-merged of up was changed after the lock was made", "npu-rl lock")
+    assert_told(versions.port(), "0003-merged was changed after the lock was made", "npu-rl lock")
     versions.manifest.write_text(versions.manifest.read_text().replace("one component", "another title"))
     assert_told(versions.port(), "m has changed since its lock was made")
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
@@ -23,14 +22,13 @@ _COMMITTED = re.compile(rb"^committer .*> (\d+) [+-]\d{4}$", re.M)
 _LARGEST = 64 << 20  # bytes of a lock's proofs
 
 
-@dataclass
-class _PatchsetAtPin:
+class _PatchsetAtPin(NamedTuple):
     """A bundled patchset. patches: by slug, the trees before and after a patch, and its files, in `folder`."""
 
     date: int
     tree: str
     folder: str
-    patches: dict[str, tuple[str, str, tuple[str, ...]]] = field(default_factory=dict)
+    patches: dict[str, tuple[str, str, tuple[str, ...]]]
 
 
 def patch_versions(trees: Trees, locks: Sequence[Lock]) -> dict[str, Any]:
@@ -43,25 +41,22 @@ def patch_versions(trees: Trees, locks: Sequence[Lock]) -> dict[str, Any]:
     for component in (one for lock in locks for one in lock.components.values()):
         pin = before = assemble.merged(component)
         for patch in component.patches:
-            place = patch.file.split("/")
-            if len(place) == 3 and ":" not in patch.file and place[0] != ".":
-                name, version, file = place
-                versions = known.setdefault(name, {})
-                if version not in versions or versions[version].tree == pin:
-                    new = _PatchsetAtPin(_date(component, patch), pin, patch.directory)
-                    patchset = versions.setdefault(version, new)
-                    paths = tuple(path.removeprefix(f"{patch.directory}/") for path in patch.files)
-                    patchset.patches[slug_of_file(file)] = before, patch.tree, paths
+            name, _, version_and_file = patch.file.partition("/")
+            version, _, file = version_and_file.partition("/")
+            if (
+                file and not name.startswith(".") and ":" not in name
+            ):  # neither the user's nor another component's
+                one = _PatchsetAtPin(_date(component, patch), pin, patch.directory, {})
+                one = known.setdefault(name, {}).setdefault(version, one)
+                one.patches[slug_of_file(file)] = before, patch.tree, patch.files
             before = patch.tree
-    result = {}
-    for name, found in sorted(known.items()):
-        ordered = dict(sorted(found.items(), key=lambda pair: (pair[1].date, pair[0])))
-        slugs = sorted({slug for one in ordered.values() for slug in one.patches})
-        result[name] = {
-            "versions": list(ordered),
-            "patches": {slug: _states(trees, slug, ordered) for slug in slugs},
-        }
-    return result
+    return {name: _table(trees, found) for name, found in sorted(known.items())}
+
+
+def _table(trees: Trees, found: dict[str, _PatchsetAtPin]) -> dict[str, Any]:
+    versions = dict(sorted(found.items(), key=lambda pair: (pair[1].date, pair[0])))
+    slugs = sorted({slug for one in versions.values() for slug in one.patches})
+    return {"versions": list(versions), "patches": {slug: _states(trees, slug, versions) for slug in slugs}}
 
 
 def _states(trees: Trees, slug: str, versions: dict[str, _PatchsetAtPin]) -> dict[str, str]:
@@ -76,19 +71,17 @@ def _states(trees: Trees, slug: str, versions: dict[str, _PatchsetAtPin]) -> dic
 
 
 def _state(trees: Trees, old: _PatchsetAtPin, slug: str, new: _PatchsetAtPin) -> str:
-    before, after, paths = old.patches[slug]
+    before, after, files = old.patches[slug]
+    paths = [path.removeprefix(f"{old.folder}/") for path in files]
 
     def only(tree: str, folder: str) -> str:
         found = ((path, trees.find(tree, f"{folder}/{path}" if folder else path)) for path in paths)
         return trees.put_all(EMPTY_TREE, [(path, entry) for path, entry in found if entry is not None])
 
-    there = only(new.tree, new.folder)
-    if merged_tree(trees, only(before, old.folder), there, only(after, old.folder)) == there:
+    base, there = only(before, old.folder), only(new.tree, new.folder)
+    if merged_tree(trees, base, there, only(after, old.folder)) == there:
         return "upstream"
-    gone = any(
-        trees.find(there, path) is None and trees.find(only(before, old.folder), path) for path in paths
-    )
-    return "gone" if gone else "retired"
+    return "gone" if any(trees.find(base, p) and not trees.find(there, p) for p in paths) else "retired"
 
 
 def _date(component: LockedComponent, patch: LockedPatch) -> int:

@@ -4,39 +4,32 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.disk import remove_tree
 from npu_rl.common.errors import PatchError, UsageError
 from npu_rl.common.folder_owner import require_own
-from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.commits import commits_down_to
-from npu_rl.stack.git.objects import short
-from npu_rl.stack.lock import lock_model
-from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_header import parse_header
 from npu_rl.stack.patches.series import SERIES
 from npu_rl.stack.patches.series_file import with_names
 from npu_rl.stack.patches.written_files import write_files
-from npu_rl.stack.port.locked_patches import OldPatch, check_lock, old_patches, series_of
+from npu_rl.stack.port.both_versions import OldPatch, both_versions, series_of
 from npu_rl.stack.port.port_repository import BRANCH, NEW, OLD, PATCHES, PortRepository, uncommitted
 from npu_rl.stack.port.port_state import PortState, read_state, state_file, write_state
 from npu_rl.stack.port.ported_patches import PortedPatch, RebasedPatches
-from npu_rl.stack.port.target_version import DeliveredVersion, TargetRef, deliver_target, find_target
 from npu_rl.stack.store import Store
 
 if TYPE_CHECKING:
-    from npu_rl.stack.lock.lock_model import LockedComponent
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
     from npu_rl.stack.resolve.upstream_repository import Context
 
 STOPPED, QUESTIONS, FINISHED = "stopped", "questions", "finished"
-_MOST_ALIKE = 3  # files of one name that are worth naming
 
 
 @dataclass(frozen=True)
@@ -82,31 +75,22 @@ def begin(
     if os.path.lexists(folder):
         hint = "Finish that port (--finish), remove the folder, or choose another one: --folder DIR"
         raise UsageError("The folder of the port exists", where=str(folder), hint=hint)
-    lock = lock_model.read(lock_model.lock_path(loaded.path))
-    check_lock(loaded, lock, component)
-    locked = lock.components[component]
-    upstream, target = find_target(context, loaded, component, to)
-    with old_patches(context, lock, component) as (old, patches), deliver_target(upstream, target) as new:
-        for note in _notes(component, locked, target, new.lacking):
-            context.notify(note)
+    with both_versions(context, loaded, component, to) as both:
         state = PortState(
             component=component,
             manifest=None if loaded.bundled else str(loaded.path),
-            ref=target.pinned,
-            version=target.version,
+            ref=both.ref,
+            version=both.version,
             output=None if output is None else str(output.absolute()),
-            moved=_moved(patches, new),
+            moved=both.moved,
             series=series_of(loaded, component),
-            patches={patch.name: patch.text.decode("utf-8", "surrogateescape") for patch in patches},
+            headers={one.name: one.header.decode("utf-8", "surrogateescape") for one in both.patches},
         )
-        lent = [one.repository for one in (old, new.trees)]
-        lenders = tuple(path for one in lent for path in (one.git_dir / "objects", *one.alternates))
         port = _Port(PortRepository(folder), context.store, state)
         try:
-            memory = context.store.root / "rerere"
-            port.repository.create(assemble.merged(locked), patches, new.tree, lenders, memory)
+            port.repository.create(both, context.store.root / "rerere")
             write_state(port.repository.git_dir, state)
-            port.repository.rebase(len(patches))
+            port.repository.rebase(len(both.patches))
             report = port.report()
         except BaseException:
             remove_tree(folder)
@@ -136,40 +120,15 @@ def finish(
         hint = f"Begin one: npu-rl patches port {component} --to REF. One elsewhere is named by --folder DIR."
         raise UsageError(f"No port of {component} is there", where=str(folder), hint=hint)
     for name in accepted:
-        if name not in state.patches:
-            raise UsageError(
-                f"Unknown patch {name}", where="--accept", hint=f"One of: {', '.join(state.patches)}"
-            )
+        if name not in state.headers:
+            hint = f"One of: {', '.join(state.headers)}"
+            raise UsageError(f"Unknown patch {name}", where="--accept", hint=hint)
     if output is not None:
         state = replace(state, output=str(output.absolute()))
     report = _Port(repository, store, state).report(accepted)
     if report.state == FINISHED:
         remove_tree(folder)
     return report
-
-
-def _notes(name: str, locked: LockedComponent, target: TargetRef, lacking: list[str]) -> Iterator[str]:
-    yield f"{name}: patches from {short(locked.pin or '')} to {target}: {len(locked.patches)}"
-    if lacking:
-        yield f"note: {name} takes these paths, which {target} does not have: {', '.join(lacking)}"
-    if locked.merges:
-        refs = ", ".join(merge.ref for merge in locked.merges)
-        yield f"note: {name} merges {refs}; the patches are ported to {target} without that"
-    if locked.submodules:
-        yield f"note: submodules of {name} are left out: patches of their files find no target"
-
-
-def _moved(patches: Collection[OldPatch], new: DeliveredVersion) -> dict[str, list[str]]:
-    """Return the files that a new version lacks, each with the few of the same name there."""
-    parsed = [parse_patch(patch.text, name=patch.name) for patch in patches]
-    paths = {file.path for patch in parsed for file in patch.files if file.old_path is not None}
-    lost = [*new.lacking, *sorted(path for path in paths if new.trees.find(new.tree, path) is None)]
-    there = {*new.paths, *(str(folder) for path in new.paths for folder in PurePosixPath(path).parents)}
-    alike = {
-        path: sorted(one for one in there if f"/{one}".endswith(f"/{PurePosixPath(path).name}"))
-        for path in lost
-    }
-    return {path: found if len(found) <= _MOST_ALIKE else [] for path, found in alike.items()}
 
 
 @dataclass(frozen=True)
@@ -189,9 +148,9 @@ class _Port:
         with repository.viewed(self.store) as view, Trees(view) as trees:
             old, *befores = reversed(commits_down_to(view, tips[PATCHES]))
             (new,) = commits_down_to(view, tips[NEW])
-            texts = (text.encode("utf-8", "surrogateescape") for text in state.patches.values())
-            named = zip(state.patches, texts, befores, strict=True)
-            patches = [OldPatch(name, text, commit.tree) for name, text, commit in named]
+            headers = (header.encode("utf-8", "surrogateescape") for header in state.headers.values())
+            named = zip(state.headers, headers, befores, strict=True)
+            patches = [OldPatch(name, header, commit.tree) for name, header, commit in named]
             commits = commits_down_to(view, tips[BRANCH], base=new.id)[::-1]
             rebased = RebasedPatches(trees, state.component, patches, old.tree, new.tree, commits)
             if repository.is_stopped:
@@ -207,11 +166,11 @@ class _Port:
                     why="\n".join(others),
                     hint="Commit it into a patch (git commit --amend), or move it away.",
                 )
-            ported, new_texts = rebased.judged()
+            ported, texts = rebased.judged()
         report = replace(report, state=QUESTIONS, patches=ported)
         if any(patch.questions and patch.patch not in accepted for patch in ported):
             return report
-        entry, written = self._write(new_texts) if new_texts else (None, [])
+        entry, written = self._write(texts) if texts else (None, [])
         return replace(report, state=FINISHED, entry=entry, written=written)
 
     def _stop(self, rebased: RebasedPatches, view: Git) -> dict[str, Any]:
@@ -221,7 +180,7 @@ class _Port:
         if not 1 <= number <= len(rebased.patches):
             return {}  # a stop or a commit of the user's own
         patch = rebased.patches[number - 1]
-        header = parse_header(parse_patch(patch.text, name=patch.name).header)
+        header = parse_header(patch.header.decode("utf-8", "replace"))
         return {"stopped_at": patch.name, "header": dict(header.fields)}
 
     def _write(self, texts: dict[str, bytes]) -> tuple[str, list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,8 @@ from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.commits import AUTHOR, create_commit
 from npu_rl.stack.git.environment import LOCAL_SETTINGS
 from npu_rl.stack.git.messages import GitError
-from npu_rl.stack.port.locked_patches import OldPatch
+from npu_rl.stack.patches.patch_header import parse_header
+from npu_rl.stack.port.both_versions import BothVersions
 from npu_rl.stack.store import Store
 
 OLD, PATCHES, NEW, BRANCH = "refs/npu-rl/old", "refs/npu-rl/patches", "refs/npu-rl/new", "refs/heads/port"
@@ -68,29 +69,28 @@ class PortRepository:
         """Return whether a rebase has stopped."""
         return any((self.git_dir / name).is_dir() for name in ("rebase-merge", "rebase-apply"))
 
-    def create(
-        self, old: str, patches: Sequence[OldPatch], new: str, lenders: tuple[Path, ...], memory: Path
-    ) -> None:
+    def create(self, both: BothVersions, memory: Path) -> None:
         """Write both versions and the patches as commits, with all their objects.
 
         Args:
-            old, new: The trees of the versions.
-            lenders: Object folders that have the trees.
             memory: The folder where git remembers resolutions.
         """
         with disk_errors(self.folder):
             init_bare(self.git_dir, bare=False, settings=_SETTINGS)
             memory.mkdir(exist_ok=True)
             (self.git_dir / "rr-cache").symlink_to(memory.absolute())
-        git = Git(self.git_dir, self.folder, alternates=lenders)
-        tip = create_commit(git, old, "old version\n")
+        lender = both.trees.repository
+        git = Git(self.git_dir, self.folder, alternates=(lender.git_dir / "objects", *lender.alternates))
+        tip = create_commit(git, both.old, "old version\n")
         git.run("update-ref", OLD, tip)
-        for number, patch in enumerate(patches, 1):
-            tip = create_commit(git, patch.after, patch.message, [tip], number=number)
+        for number, patch in enumerate(both.patches, 1):
+            header = patch.header.decode("utf-8", "surrogateescape")
+            message = f"{parse_header(header).subject or patch.name}\n\n{header}"
+            tip = create_commit(git, patch.after, message, [tip], number=number)
         git.run("update-ref", PATCHES, tip)
         git.run("update-ref", BRANCH, tip)
-        git.run("update-ref", NEW, create_commit(git, new, "new version\n"))
-        git.run("repack", "-a", "-d", "-q")  # with the objects of the lenders
+        git.run("update-ref", NEW, create_commit(git, both.new, "new version\n"))
+        git.run("repack", "-a", "-d", "-q")  # with the objects of the lender
         self.git.run("symbolic-ref", "HEAD", BRANCH)
         self.git.run("reset", "--hard", "-q")
 

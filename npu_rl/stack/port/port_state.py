@@ -24,7 +24,7 @@ class PortState:
         output: The folder of the new patchset; None for the usual one.
         moved: Files that the manifest takes or patches change and the new version lacks, with files that may be them.
         series: The text of the old `series`.
-        patches: The old patches by name; bytes that are not UTF-8 are surrogates.
+        headers: Those of the patches by name; bytes that are not UTF-8 are surrogates.
     """
 
     component: str
@@ -34,7 +34,7 @@ class PortState:
     output: str | None
     moved: dict[str, list[str]]
     series: str
-    patches: dict[str, str]
+    headers: dict[str, str]
 
 
 def state_file(git_dir: Path) -> Path:

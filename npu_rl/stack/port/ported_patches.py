@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from npu_rl.common.errors import LockError, PatchError
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.compose.write_patch import PatchOptions, diff_text, header_of, tree_after
+from npu_rl.stack.compose.write_patch import PatchOptions, diff_text, tree_after
 from npu_rl.stack.git.commits import CommitFacts
 from npu_rl.stack.git.objects import GITLINK, SYMLINK, short
 from npu_rl.stack.lint.python_names import PYTHON, new_faults
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Patch
-from npu_rl.stack.port.locked_patches import OldPatch
+from npu_rl.stack.port.both_versions import OldPatch
 from npu_rl.stack.port.placement_check import ReadFile, place_questions, places
 from npu_rl.stack.resolve.record_merge import merge_trees
 
@@ -77,30 +77,27 @@ class RebasedPatches:
             old = patch.after
         return found, texts
 
-    def _patch_of(self, commit: CommitFacts, known: dict[int, tuple[str, str]]) -> OldPatch:
+    def _patch_of(self, commit: CommitFacts, known: Collection[int]) -> OldPatch:
         if commit.number not in known and 1 <= commit.number <= len(self.patches):
             return self.patches[commit.number - 1]
-        of = (
-            f"a second one of {self.patches[commit.number - 1].name}"
-            if commit.number in known
-            else "of no patch"
-        )
-        raise PatchError(
-            f"Commit {short(commit.id)} ({commit.subject}) is {of}",
-            why="A port has one commit for each patch, with the author's date that npu-rl gave it.",
-            hint="Put its change into the commit of a patch: `fixup` in git rebase -i refs/npu-rl/new",
-        )
+        second = "a second one of a patch" if commit.number in known else "of no patch"
+        why = "A port has one commit for each patch, with the author's date that npu-rl gave it."
+        hint = "Put its change into the commit of a patch: `fixup` in git rebase -i refs/npu-rl/new"
+        raise PatchError(f"Commit {short(commit.id)} ({commit.subject}) is {second}", why=why, hint=hint)
 
     def _text(self, patch: OldPatch, before: str, after: str) -> bytes:
         """Return the text of a patch for the new version, which is proven to apply there exactly."""
-        text = header_of(patch.text) + b"---\n" + diff_text(self.trees, before, after, PatchOptions())
+        text = self._diff(patch, before, after)
         if tree_after(self.trees, before, text, patch.name, self.component, PatchOptions()) != after:
             raise PatchError(f"{patch.name} would not give the tree of its commit when it is applied")
         return text
 
+    def _diff(self, patch: OldPatch, before: str, after: str) -> bytes:
+        return patch.header + b"---\n" + diff_text(self.trees, before, after, PatchOptions())
+
     def _ported(self, patch: OldPatch, old: str, new: str, after: str, text: bytes) -> PortedPatch:
         """Judge a patch that has a commit. old, new: The trees before it."""
-        was, now = parse_patch(patch.text, name=patch.name), parse_patch(text, name=patch.name)
+        was, now = (parse_patch(t, name=patch.name) for t in (self._diff(patch, old, patch.after), text))
         outcome = CARRIED if list(places(was)) == list(places(now)) else MOVED
         if merged_tree(self.trees, old, new, patch.after) != after:
             outcome = BY_HAND
