@@ -1,23 +1,46 @@
-"""Differences between two stacks: pins, takes, merges, patches, requirements, environment, host."""
+"""Differences between two locks: pins, takes, merges, patches, requirements, environment, host."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from npu_rl.common.masking import masked_value
 from npu_rl.common.printable import counted
 from npu_rl.stack.comparison.commits_between import CommitsBetween
-from npu_rl.stack.comparison.compared_stack import ComparedComponent, ComparedPatch, ComparedStack
+from npu_rl.stack.git.objects import short
+from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
+from npu_rl.stack.lock.strict_json import plain
+from npu_rl.stack.manifest.load_manifest import load_manifest
+from npu_rl.stack.manifest.manifest_kind import find_manifest
+from npu_rl.stack.resolve.refs import is_full_id
+from npu_rl.stack.sources.progress import Notify
 
-ADDED, REMOVED, CHANGED, SAME = "added", "removed", "changed", "same"
+_REF = re.compile("^refs/((tags|heads)/)?")
+_NUMBER = re.compile("^[0-9]+-")
+_OF_THE_TEXT = ("name", "file", "sha256", "tree", "hunks", "files")
+
+
+class LockFile(NamedTuple):
+    """A lock and its path."""
+
+    path: Path
+    lock: Lock
 
 
 @dataclass(frozen=True)
-class ChangedValue:
-    """A named value; `before` or `after` is None if only one side has it."""
+class Difference:
+    """A value that differs; `before` or `after` is None if only one side has it.
 
+    Attributes:
+        of: A component, or one of: stack, tree, requirements, env, host.
+    """
+
+    of: str
     name: str
     before: str | None
     after: str | None
@@ -25,253 +48,197 @@ class ChangedValue:
     @property
     def state(self) -> str:
         """Return whether it was added, removed or changed."""
-        return ADDED if self.before is None else REMOVED if self.after is None else CHANGED
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {"name": self.name, "state": self.state, "from": self.before, "to": self.after}
+        return "added" if self.before is None else "removed" if self.after is None else "changed"
 
 
 @dataclass(frozen=True)
-class ComparedPatches:
-    """A patch of one side or both; for a changed patch, `why` names the parts that differ."""
-
-    name: str
-    state: str
-    before: str | None
-    after: str | None
-    why: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        return {
-            "name": self.name,
-            "state": self.state,
-            "from": self.before,
-            "to": self.after,
-            "why": self.why,
-        }
-
-
-@dataclass
-class ComponentDifference:
-    """One component.
+class StackDifferences:
+    """Two locks and their differences.
 
     Attributes:
-        state: Added and removed where only one side has it.
-        pin: None if it is the same.
-        commits: None if the pin is the same, or only one side has the component.
-        takes: Taken paths that differ, "FROM -> TO".
-        patches: All patches, including unchanged ones.
-        others: Sources, submodules, dist-info and the like.
+        pins: Components with another pin, or that only one side has.
+        commits: The commits between two pins, by component.
+        values: All other differences.
     """
 
-    name: str
-    state: str
-    pin: ChangedValue | None
-    commits: CommitsBetween | None = None
-    takes: list[ChangedValue] = field(default_factory=list)
-    merges: list[ChangedValue] = field(default_factory=list)
-    patches: list[ComparedPatches] = field(default_factory=list)
-    others: list[ChangedValue] = field(default_factory=list)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain data."""
-        lists = {
-            key: [one.to_json() for one in getattr(self, key)]
-            for key in ("takes", "merges", "patches", "others")
-        }
-        pin = None if self.pin is None else self.pin.to_json()
-        commits = None if self.commits is None else asdict(self.commits)
-        return {"name": self.name, "state": self.state, "pin": pin, "commits": commits, **lists}
-
-
-@dataclass
-class StackDifferences:
-    """Two stacks and their differences; an unchanged component is listed with its state only."""
-
-    before: ComparedStack
-    after: ComparedStack
-    components: list[ComponentDifference]
-    tree_patches: list[ComparedPatches]
-    stack: list[ChangedValue]
-    requirements: list[ChangedValue]
-    env: list[ChangedValue]
-    host: list[ChangedValue]
-
-    @property
-    def is_same(self) -> bool:
-        """Return whether nothing differs."""
-        values = (self.stack, self.requirements, self.env, self.host)
-        patches = all(patch.state == SAME for patch in self.tree_patches)
-        return patches and not any(values) and all(one.state == SAME for one in self.components)
+    before: LockFile
+    after: LockFile
+    pins: tuple[Difference, ...]
+    commits: Mapping[str, CommitsBetween]
+    values: tuple[Difference, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON."""
         return {
-            "same": self.is_same,
+            "same": not self.pins and not self.values,
             "from": _side(self.before),
             "to": _side(self.after),
-            "components": [one.to_json() for one in self.components],
-            "tree_patches": [one.to_json() for one in self.tree_patches],
-            "stack": [one.to_json() for one in self.stack],
-            "requirements": [one.to_json() for one in self.requirements],
-            "env": [one.to_json() for one in self.env],
-            "host": [one.to_json() for one in self.host],
+            "pins": [{**_row(one), "commits": self._commits(one)} for one in self.pins],
+            "values": [{"of": one.of, **_row(one)} for one in self.values],
         }
 
+    def _commits(self, pin: Difference) -> dict[str, Any] | None:
+        found = self.commits.get(pin.name)
+        return None if found is None else asdict(found)
 
-def compare_stacks(
-    before: ComparedStack, after: ComparedStack, commits: Mapping[str, CommitsBetween]
+    def pin_rows(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield the component, its old pin, its new pin, and the number of commits in between."""
+        for one in self.pins:
+            commits = self.commits.get(one.name)
+            shown = one.state if commits is None else commits.shown()
+            yield one.name, _short(one.before), _short(one.after), shown
+
+    def value_rows(self) -> Iterator[tuple[str, str, str, str, str]]:
+        """Yield every other difference: its owner, its name, the change, and both values."""
+        for one in self.values:
+            yield one.of, one.name, one.state, _short(one.before), _short(one.after)
+
+    def summary(self) -> str:
+        """Return the number of differences in words."""
+        components = len(self.before.lock.components.keys() | self.after.lock.components.keys())
+        pins = f"{len(self.pins)} of {counted(components, 'component')} with another pin"
+        values = counted(len(self.values), "other difference")
+        return f"{pins}, {values}" if self.pins or self.values else "no difference"
+
+
+def read_lock_file(name_or_path: str, notify: Notify) -> LockFile:
+    """Return a lock by the name or path of its manifest, or by its own path.
+
+    Notifies of a manifest that is newer than its lock. Raises ManifestError, LockError.
+    """
+    path = Path(name_or_path)
+    if not name_or_path.endswith(".lock.json") and not (path.is_file() and lock_model.begins_as_lock(path)):
+        manifest = find_manifest(name_or_path)
+        path = lock_model.lock_path(manifest)
+        lock = lock_model.read(path)
+        if lock.manifest_digest != load_manifest(name_or_path).digest:
+            notify(
+                f"note: {manifest.name} has changed since its lock was made; the lock is what is compared."
+            )
+        return LockFile(path, lock)
+    return LockFile(path, lock_model.read(path))
+
+
+def compare(
+    before: LockFile, after: LockFile, commits: Mapping[str, CommitsBetween] | None = None
 ) -> StackDifferences:
     """Return what differs.
 
     Args:
         commits: The commits between the pins, by component.
     """
-    names = dict.fromkeys([*after.components, *before.components])
-    facts = [ChangedValue("device", before.device, after.device)] * (before.device != after.device)
-    if before.digest and after.digest and before.runtime != after.runtime:
-        facts.append(ChangedValue("npu_rl_runtime", before.runtime, after.runtime))
-    return StackDifferences(
-        before,
-        after,
-        [_component(n, before.components.get(n), after.components.get(n), commits.get(n)) for n in names],
-        _patches(before.tree_patches, after.tree_patches),
-        facts,
-        _values(before.requirements, after.requirements),
-        [_masked(one) for one in _values(before.env, after.env)],
-        _values(before.host, after.host),
-    )
+    one, other = _Facts(before.lock), _Facts(after.lock)
+    pins = tuple(_differing("", one.pins, other.pins))
+    both = one.lock.components.keys() & other.lock.components.keys()
+    values: list[Difference] = []
+    for name in (name for name in other.lock.components if name in both):
+        values += _differing(name, one.component(name), other.component(name))
+    for of, left, right in zip(one.others, one.others.values(), other.others.values(), strict=True):
+        values += _differing(of, left, right)
+    return StackDifferences(before, after, pins, commits or {}, tuple(map(_masked, values)))
 
 
-def moved_components(before: ComparedStack, after: ComparedStack) -> list[str]:
-    """Return the names of the components whose pin changed."""
-    both = [name for name in after.components if name in before.components]
-    return [name for name in both if _pin(before.components[name], after.components[name]) is not None]
+def moved_components(before: Lock, after: Lock) -> list[str]:
+    """Return the names of the components of both locks whose pins differ."""
+    pins = _Facts(before).pins, _Facts(after).pins
+    return [name for name in pins[1] if name in pins[0] and pins[0][name] != pins[1][name]]
 
 
-def _component(
-    name: str,
-    before: ComparedComponent | None,
-    after: ComparedComponent | None,
-    commits: CommitsBetween | None,
-) -> ComponentDifference:
-    if before is None or after is None:
-        one = after if before is None else before
-        assert one is not None
-        state = ADDED if before is None else REMOVED
-        value = _shown_pin(one)
-        pin = ChangedValue(name, None, value) if before is None else ChangedValue(name, value, None)
-        found = ComponentDifference(name, state, pin)
-        found.patches = _patches(*((), one.patches) if before is None else (one.patches, ()))
+class _Facts:
+    """What is compared of a lock: values by name."""
+
+    def __init__(self, lock: Lock) -> None:
+        self.lock = lock
+        self.pins = {name: _pin(one) for name, one in lock.components.items()}
+        self.others: dict[str, dict[str, str]] = {
+            "stack": {"device": lock.device, "npu_rl_runtime": lock.runtime or ""},
+            "tree": _patches(lock.tree_patches),
+            "requirements": _by_package(lock.requirements),
+            "env": lock.env,
+            "host": lock.host,
+        }
+
+    def component(self, name: str) -> dict[str, str]:
+        """Return a component's facts but for its pin."""
+        one = self.lock.components[name]
+        found = {f"take {take.path}": f"to {take.to}" for take in one.take}
+        found |= {f"merge {merge.ref}": f"{merge.how} at {merge.head}" for merge in one.merges}
+        found |= _patches(one.patches)
+        found |= {"sources": ", ".join(source.shown() for source in one.sources), "checkout": one.checkout}
+        found |= {f"submodule {module.path}": module.pin for module in one.submodules}
+        found |= {f"skipped submodule {path}": "yes" for path in one.skipped}
+        for number, step in enumerate(one.build, 1):
+            env = [f"{name}={masked_value(name, value)}" for name, value in step.env.items()]
+            found[f"build {number}"] = f"{' '.join([*env, *step.run])} -> {', '.join(step.products)}"
+        if one.dist is not None:
+            points = one.dist.entry_points.items()
+            found |= {"dist": f"{one.dist.name} {one.dist.version}"}
+            found |= {
+                f"entry point {group} {key}": to for group, inner in points for key, to in inner.items()
+            }
         return found
-    found = ComponentDifference(name, SAME, _pin(before, after), commits)
-    found.takes = _takes(before.takes, after.takes)
-    found.merges = _merges(before, after)
-    found.patches = _patches(before.patches, after.patches)
-    found.others = _values(before.others, after.others)
-    patches = any(patch.state != SAME for patch in found.patches)
-    if found.pin is not None or found.takes or found.merges or found.others or patches:
-        found.state = CHANGED
+
+
+def _pin(one: LockedComponent) -> str:
+    pin = one.shown_pin()
+    return pin if one.ref in (None, pin) else f"{pin} {one.ref}"
+
+
+def _patches(patches: Iterable[LockedPatch]) -> dict[str, str]:
+    """Return patches by name without its number, as their name, digest and options; the file's place is no part."""
+    found: dict[str, str] = {}
+    for patch in patches:
+        slug = f"patch {_NUMBER.sub('', patch.name)}"
+        options = {name: value for name, value in plain(patch).items() if name not in _OF_THE_TEXT}
+        words = [patch.name, patch.sha256[:12], *(f"{name}={value}" for name, value in options.items())]
+        found[f"patch {patch.name}" if slug in found else slug] = " ".join(words)
     return found
 
 
-def _pin(before: ComparedComponent, after: ComparedComponent) -> ChangedValue | None:
-    known = before.pin is not None and after.pin is not None
-    if before.pin == after.pin if known else before.ref == after.ref:
-        return None
-    return ChangedValue("pin", _shown_pin(before), _shown_pin(after))
+def _by_package(requirements: Iterable[str]) -> dict[str, str]:
+    """Return requirements by package; those of one package that differ by their markers stay together."""
+    from packaging.requirements import InvalidRequirement, Requirement
+    from packaging.utils import canonicalize_name
+
+    found: dict[str, str] = {}
+    for text in requirements:
+        try:
+            name = canonicalize_name(Requirement(text).name)
+        except InvalidRequirement:  # of a lock that another npu-rl wrote
+            name = canonicalize_name(text)
+        found[name] = f"{found[name]}, {text}" if name in found else text
+    return found
 
 
-def _shown_pin(one: ComparedComponent) -> str:
-    if one.pin is None:
-        return one.ref or "?"
-    return one.pin if one.ref in (None, one.pin) else f"{one.pin} {one.ref}"
+def _differing(of: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Difference]:
+    for name in dict.fromkeys([*after, *before]):
+        if before.get(name) != after.get(name):
+            yield Difference(of, name, before.get(name), after.get(name))
 
 
-def _takes(before: Sequence[str], after: Sequence[str]) -> list[ChangedValue]:
-    removed = [ChangedValue(take, take, None) for take in before if take not in after]
-    return [*removed, *(ChangedValue(take, None, take) for take in after if take not in before)]
-
-
-def _merges(before: ComparedComponent, after: ComparedComponent) -> list[ChangedValue]:
-    """Return the merges that differ. An unresolved head is not compared with the other one."""
-    shared = before.merges.keys() & after.merges.keys()
-    unknown = {ref for ref in shared if None in (before.merges[ref][1], after.merges[ref][1])}
-    sides = [
-        {
-            ref: how if head is None or ref in unknown else f"{how} at {head}"
-            for ref, (how, head) in merges.items()
-        }
-        for merges in (before.merges, after.merges)
-    ]
-    return _values(*sides)
-
-
-def _values(before: Mapping[str, str], after: Mapping[str, str]) -> list[ChangedValue]:
-    names = dict.fromkeys([*before, *after])
-    found = [ChangedValue(name, before.get(name), after.get(name)) for name in names]
-    return [one for one in found if one.before != one.after]
-
-
-def _masked(one: ChangedValue) -> ChangedValue:
-    """Return a variable with its secret values masked."""
+def _masked(one: Difference) -> Difference:
+    """Return a variable with its secret values masked; others as they are."""
+    if one.of != "env":
+        return one
     before, after = (None if v is None else masked_value(one.name, v) for v in (one.before, one.after))
-    return ChangedValue(one.name, before, after)
+    return Difference(one.of, one.name, before, after)
 
 
-# -- patches -------------------------------------------------------------------------------------------
+def _short(text: str | None) -> str:
+    """Return a value with short ids, the last part of a ref, and no digest of a release."""
+    words = [word for word in (text or "").split(" ") if not word.startswith("sha256:")]
+    return " ".join(short(word) if is_full_id(word) else _REF.sub("", word) for word in words)
 
 
-def _patches(before: Sequence[ComparedPatch], after: Sequence[ComparedPatch]) -> list[ComparedPatches]:
-    """Return the patches of both sides in the later stack's order, then the removed ones.
-
-    Patches are paired by name, or else by slug if only the number has changed.
-    """
-    left = {patch.name: patch for patch in before}
-    partners: dict[str, ComparedPatch] = {p.name: left.pop(p.name) for p in after if p.name in left}
-    for patch in after:
-        if patch.name not in partners:
-            same = [name for name in left if _slug(name) == _slug(patch.name)]
-            if len(same) == 1:
-                partners[patch.name] = left.pop(same[0])
-    found = [_patch(partners.get(patch.name), patch) for patch in after]
-    return found + [ComparedPatches(p.name, REMOVED, p.file, None) for p in left.values()]
+def _row(one: Difference) -> dict[str, Any]:
+    return {"name": one.name, "state": one.state, "from": one.before, "to": one.after}
 
 
-def _slug(name: str) -> str:
-    head, _, rest = name.partition("-")
-    return rest if rest and head.isdecimal() else name
-
-
-def _patch(before: ComparedPatch | None, after: ComparedPatch) -> ComparedPatches:
-    if before is None:
-        return ComparedPatches(after.name, ADDED, None, after.file)
-    why = [f"was {before.name}"] * (before.name != after.name)
-    if before.sha256 != after.sha256 and None not in (before.sha256, after.sha256):
-        why.append("another text")
-    for one in _values(before.options, after.options):
-        why.append(f"{one.name}: {one.before or 'none'} -> {one.after or 'none'}")
-    state = CHANGED if why else SAME
-    return ComparedPatches(after.name, state, before.file, after.file, "; ".join(why))
-
-
-def _side(stack: ComparedStack) -> dict[str, Any]:
-    return {"manifest": stack.name, "path": str(stack.path), "lock": stack.digest, "tree": stack.tree}
-
-
-def summary_line(differences: StackDifferences) -> str:
-    """Return the counts in one line."""
-    if differences.is_same:
-        return "no difference"
-    states = [one.state for one in differences.components]
-    counts = [
-        f"{counted(states.count(s), 'component')} {s}" for s in (CHANGED, ADDED, REMOVED, SAME) if s in states
-    ]
-    patches = [p.state for one in differences.components for p in one.patches]
-    patches += [p.state for p in differences.tree_patches]
-    shown = [
-        f"{counted(patches.count(s), 'patch')} {s}" for s in (ADDED, REMOVED, CHANGED, SAME) if s in patches
-    ]
-    return ", ".join([*counts, *shown]).replace("patchs", "patches")
+def _side(side: LockFile) -> dict[str, Any]:
+    lock = side.lock
+    return {
+        "manifest": lock.manifest,
+        "path": str(side.path),
+        "lock": lock_model.digest_of(lock),
+        "tree": lock.tree,
+    }

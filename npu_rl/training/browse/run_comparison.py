@@ -9,9 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.stack.comparison.compared_stack import read_stack
-from npu_rl.stack.comparison.difference_rows import component_rows, value_rows
-from npu_rl.stack.comparison.stack_differences import StackDifferences, compare_stacks
+from npu_rl.stack.comparison.stack_differences import StackDifferences, compare, read_lock_file
 from npu_rl.training.browse.run_rows import run_row, steps_text
 from npu_rl.training.monitor.metrics import rewards, seconds, throughput
 from npu_rl.training.monitor.plot import two_curves
@@ -79,12 +77,14 @@ class RunComparison:
     @cached_property
     def _stack_or_reason(self) -> StackDifferences | str:
         try:
-            sides = [read_stack(str(run.folder / "lock.json"), _ignore) for run in (self.first, self.second)]
+            sides = [
+                read_lock_file(str(run.folder / "lock.json"), _ignore) for run in (self.first, self.second)
+            ]
         except NpuRlError as error:
             return f"{error.what} ({error.where})" if error.where else error.what
         except (OSError, ValueError) as error:
             return str(error)
-        return compare_stacks(sides[0], sides[1], {})
+        return compare(sides[0], sides[1])
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as documented in docs/json.md."""
@@ -115,10 +115,10 @@ class RunComparison:
         if stack is None:
             return
         rows = [
-            *((name, "pin", before, after) for name, before, after, _ in component_rows(stack)),
+            *((name, "pin", before, after) for name, before, after, _ in stack.pin_rows()),
             *(
                 (of, f"{what} {change}", before, after)
-                for of, what, change, before, after in value_rows(stack)
+                for of, what, change, before, after in stack.value_rows()
             ),
         ]
         if not rows:

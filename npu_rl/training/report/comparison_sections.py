@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from npu_rl.stack.comparison.difference_rows import component_rows, value_rows
 from npu_rl.training.browse.run_comparison import RunComparison
 from npu_rl.training.report.gather_report import GatheredRun
 from npu_rl.training.report.markup import Markup, joined, section, table, tag
@@ -123,9 +122,10 @@ def _differences(run: GatheredRun, other: GatheredRun) -> list[tuple[str, str, s
     values.append(("overrides", " ".join(run.overrides), " ".join(other.overrides)))
     stack = compared.stack
     if stack is not None:
-        values += [(f"{name}: pin", before, after) for name, before, after, _ in component_rows(stack)]
+        values += [(f"{name}: pin", before, after) for name, before, after, _ in stack.pin_rows()]
         values += [
-            (f"{of}: {what} {change}", before, after) for of, what, change, before, after in value_rows(stack)
+            (f"{of}: {what} {change}", before, after)
+            for of, what, change, before, after in stack.value_rows()
         ]
     values += [(f"not compared: {text}", None, None) for text in compared.not_compared]
     masked = [(name, run.masked(first or "-"), run.masked(second or "-")) for name, first, second in values]
