@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.cli.command_group import examples
 from npu_rl.cli.options import Json, ManifestOrWorkspace, Workspace
-from npu_rl.cli.show import print_json, say, tell
+from npu_rl.cli.show import print_json, say, say_text, tell
 
 if TYPE_CHECKING:
     from npu_rl.workspace.export.export_commits import CommitExport
@@ -25,9 +25,9 @@ def export(
 ) -> None:
     """Write your commits as patches.
 
-    Commits in code/ and src/NAME become files beside the manifest, which then lists them. By default that is the
-    manifest that the workspace was set up from. Nothing is written unless the patches give the tree of your last
-    commit.
+    Commits in code/ and src/NAME become files in patches/COMPONENT beside the manifest; the lines that it needs for
+    them are printed. By default that is the manifest that the workspace was set up from. Nothing is written unless
+    the patches give the tree of your last commit.
     """
     from npu_rl.stack.manifest.load_manifest import load_manifest
     from npu_rl.workspace.export.export_commits import export_commits, manifest_of
@@ -53,10 +53,12 @@ def _print(paths: WorkspacePaths, report: CommitExport) -> None:
         say(f"  {patch.state:<9}  {patch.component}: {patch.path}")
     for path in report.removed:
         say(f"  removed    {path}")
-    if not report.written and not report.removed:
-        say(f"{report.manifest} has these patches; nothing to write.")
+    if not report.written and not report.removed and not report.lines:
+        say(f"{report.manifest} has the patches of your commits; nothing to write.")
         return
-    named = shlex.quote(str(report.manifest))
-    say(f"{report.manifest} has the patches of your commits.")
+    if report.lines:
+        say(f"Lines that {report.manifest} needs, in place of its own with these keys:")
+        say_text(report.lines)
+    named = shlex.quote(report.manifest)
     workspace = shlex.quote(str(paths.root))
     say(f"Next: npu-rl lock --manifest {named}; npu-rl setup --manifest {named} --workspace {workspace}")

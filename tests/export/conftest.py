@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tests.in_process import run_here
 from tests.support import Repo, clean_env, ok
@@ -29,6 +32,9 @@ diff --git a/pkg/core.py b/pkg/core.py
  line 11
  line 12
 """
+THIRTY = TEN.replace("Ten is X", "Thirty").replace("-8,5 +8,5", "-28,5 +28,5").replace("line 10", "line 30")
+for number in (8, 9, 11, 12):
+    THIRTY = THIRTY.replace(f" line {number}\n", f" line {number + 20}\n")
 MANIFEST = """\
 # The stack of these tests.
 schema: 1
@@ -58,9 +64,17 @@ class Export:
     root: Path
     env: dict[str, str]
 
+    manifest_name: str = "m"
+
     @property
     def manifest(self) -> Path:
-        return self.root / "project/m.yaml"
+        return self.root / f"project/{self.manifest_name}.yaml"
+
+    def child(self) -> Export:
+        """The same workspace, with a manifest that extends its own."""
+        made = replace(self, manifest_name="child")
+        made.manifest.write_text("schema: 1\nname: child\ntitle: mine\nextends: ./m.yaml\n")
+        return made
 
     @property
     def workspace(self) -> Path:
@@ -83,13 +97,52 @@ class Export:
     def round_trip(self) -> dict[str, bytes]:
         """Export, and again without a change; lock and set up, which gives the same tree. Returns what was written."""
         tree = self.tree()
-        ok(self.export())
+        self.enter(self.states()["lines"])
         before = self.beside()
-        ok(self.export())
+        assert self.states()["lines"] == ""
         assert self.beside() == before
         self.lay()
         assert self.tree() == tree
+        ok(self.run("verify", "-w", self.workspace))
+        assert "nothing to write" in ok(self.export()).stdout
         return before
+
+    def states(self) -> dict[str, Any]:
+        """An export as JSON, with the state of each patch by its path."""
+        body: dict[str, Any] = json.loads(ok(self.export("--json")).stdout)
+        return {**body, **{row["path"]: row["state"] for row in body["patches"]}}
+
+    def enter(self, lines: str) -> None:
+        """Put the printed lines into the manifest, as a person does."""
+        written, added = yaml.safe_load(self.manifest.read_text()), yaml.safe_load(lines) or {}
+        for name, component in added.get("components", {}).items():
+            written.setdefault("components", {}).setdefault(name, {}).update(component)
+        self.manifest.write_text(
+            yaml.safe_dump({**written, **added, "components": written.get("components", {})})
+        )
+
+    def files(self, folder: str = "up") -> list[str]:
+        """The names in a patch folder."""
+        return sorted(path.name for path in (self.patches / folder).iterdir())
+
+    def fix_up(self, patch: str, **files: str) -> None:
+        """Change files in the commit of a patch, as a person does; `__` stands for a slash in their names."""
+        at = self.git("log", "--format=%H", "--grep", f"Apply {patch}")
+        for path, text in files.items():
+            self.write(path.replace("__", "/").replace("_py", ".py"), text)
+        self.git("add", "-A")
+        self.git("commit", "-q", "--fixup", at)
+        self.git("-c", "sequence.editor=:", "rebase", "-qi", "--autosquash", f"{at}^")
+
+    def drop(self, patch: str) -> None:
+        """Drop the commit of a patch, as `git rebase -i` does."""
+        at = self.git("log", "--format=%H", "--grep", f"Apply {patch}")
+        self.git("rebase", "-q", "--onto", f"{at}^", at)
+
+    def relay(self, entry: str) -> None:
+        """Replace the list of patches of `up`, and lay the stack again."""
+        self.manifest.write_text(self.manifest.read_text().replace("[./patches/up]", f"[{entry}]"))
+        self.lay()
 
     def lay(self) -> None:
         ok(self.run("lock", "-m", self.manifest))
@@ -103,11 +156,11 @@ class Export:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
 
-    def commit(self, message: str, **files: str) -> str:
-        """A commit of everything, with files changed before; `__` stands for a slash in their names."""
+    def commit(self, message: str, path: str = "lib/same.py", text: str | None = None) -> None:
+        if text is not None:
+            self.write(path, text)
         self.git("add", "-A")
         self.git("commit", "-qm", message)
-        return self.git("rev-parse", "HEAD")
 
     def tree(self) -> str:
         return self.git("rev-parse", "HEAD^{tree}")
@@ -149,3 +202,9 @@ def plain(tmp_path: Path) -> Export:
 def patched(tmp_path: Path) -> Export:
     """A stack with one patch, ./patches/up/0001-ten.patch."""
     return build(tmp_path, {"0001-ten.patch": TEN})
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Export:
+    """A stack with two patches in ./patches/up."""
+    return build(tmp_path, {"0001-ten.patch": TEN, "0002-thirty.patch": THIRTY})

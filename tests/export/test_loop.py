@@ -1,49 +1,71 @@
-"""Edit, commit, export, lock, setup: the same tree, and nothing is lost."""
+"""Edit, commit, export, lock, setup: the same tree; what is refused changes nothing."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
+from npu_rl.stack.patches.patch_names import slug_of_subject
+from npu_rl.stack.patches.series_file import with_names
+from npu_rl.workspace.export.patch_writer import header_text
 from tests.export.conftest import LINES, Export
-from tests.support import assert_told, ok
+from tests.support import assert_told, ok, run_program
 
 
 def test_commits_become_patches_that_give_the_same_tree(plain: Export) -> None:
     plain.write("lib/core.py", LINES.replace("line 5\n", "line five\n"))
-    plain.write("lib/new.py", "NEW = 1\n")
-    plain.commit("Count in words\n\nWhy: five is a word.\n")
-    plain.write("top.py", "T = 2\n")
-    plain.commit("Two at the top\n\nPatch: up/top-two\n")
-    tree = plain.tree()
+    plain.commit("Count in words\n\nWhy: five is a word.\n", "lib/new.py", "NEW = 1\n")
+    plain.commit("Two at the top\n\nPatch: up/top-two\n", "top.py", "T = 2\n")
+    manifest = plain.manifest.read_text()
     done = ok(plain.export())
-    assert "up: patches/up/0001-count-in-words.patch" in done.stdout
+    assert "new        up: patches/up/0001-count-in-words.patch" in done.stdout
+    assert "components:\n  up:\n    patches: [./patches/up]\n" in done.stdout
+    assert plain.manifest.read_text() == manifest
     first = (plain.patches / "up/0001-count-in-words.patch").read_text()
     assert first.startswith(
         "Subject: Count in words\n\nWhy: five is a word.\n---\ndiff --git a/pkg/core.py b/pkg/core.py\n"
     )
     assert "new file mode" in first and "b/pkg/new.py" in first
-    assert (plain.patches / "up/series").read_text() == "0001-count-in-words.patch\n0002-top-two.patch\n"
-    text = plain.manifest.read_text()
-    assert "    patches: [./patches/up]\n    take:\n" in text and "# as in verl-npu's layout" in text
-    before = plain.beside()
-    assert "nothing to write" in ok(plain.export()).stdout
-    assert plain.beside() == before
-    plain.lay()
-    assert plain.tree() == tree
+    written = plain.round_trip()
+    assert written["patches/up/series"] == b"0001-count-in-words.patch\n0002-top-two.patch\n"
     assert "Apply 0002-top-two to up" in plain.git("log", "--format=%s")
-    ok(plain.run("verify", "-w", plain.workspace))
-    before = plain.beside()
-    assert "nothing to write" in ok(plain.export()).stdout
-    assert plain.beside() == before
 
 
+def test_the_loop_in_a_home_without_a_git_identity(plain: Export) -> None:
+    plain.write("top.py", "T = 2\n")
+    env = {name: value for name, value in plain.env.items() if not name.startswith("GIT_")}
+    who = ("-c", "user.name=me", "-c", "user.email=me@example.com")
+    ok(
+        run_program(
+            ["git", *who, "commit", "-qam", "Two"], env={**env, "GIT_CONFIG_NOSYSTEM": "1"}, cwd=plain.code
+        )
+    )
+    assert "patches/up/0001-two.patch" in plain.round_trip()
+
+
+def test_settings_of_the_user_change_no_byte(plain: Export) -> None:
+    plain.commit("Twenty", "lib/core.py", LINES.replace("line 20\n", "line twenty\n"))
+    (plain.root / "machine/home/.gitconfig").write_text(
+        "[diff]\n\tcontext = 9\n\tnoprefix = true\n\tmnemonicPrefix = true\n\talgorithm = patience\n"
+        "\texternal = false\n[core]\n\tabbrev = 5\n\tquotePath = false\n[format]\n\tsignature = me\n"
+    )
+    plain.git("config", "diff.context", "0")
+    ok(plain.export())
+    text = (plain.patches / "up/0001-twenty.patch").read_text()
+    assert re.search(r"(?m)^index [0-9a-f]{40}\.\.[0-9a-f]{40} 100644$", text)
+    assert "@@ -17,7 +17,7 @@" in text and text.endswith(" line 23\n")
+
+
+WHY = "Why: the header of a patch stays when its hunks change.\n"
 REWORDED = [
-    ("Better\n\n{laid}", "Subject: Better\n\nWhy: the header of a patch stays when its hunks change.\n"),
-    ("Better", "Subject: Better\n\nWhy: the header of a patch stays when its hunks change.\n"),
+    ("Better\n\n{laid}", f"Subject: Better\n\n{WHY}"),
+    ("Better", f"Subject: Better\n\n{WHY}"),
     ("Better\n\nWhy: it is.\n\nPatch: up/ten\n", "Subject: Better\n\nWhy: it is.\n"),
     (
         "Apply 0001-ten to up\n\n{laid}\nMy change\n\nIts body\n",
-        "Subject: Ten is X\n\nWhy: the header of a patch stays when its hunks change.\n\nMy change\n\nIts body\n",
+        f"Subject: Ten is X\n\n{WHY}\nMy change\n\nIts body\n",
     ),
     ("Apply 0001-ten to up\n\n{laid}\nWhy: new\n", "Subject: Ten is X\n\nWhy: new\n"),
 ]
@@ -51,97 +73,216 @@ REWORDED = [
 
 @pytest.mark.parametrize(("message", "header"), REWORDED)
 def test_a_reworded_commit_changes_what_the_user_wrote(patched: Export, message: str, header: str) -> None:
-    """Setup's lines became the header, and the patch's own was gone."""
     at = patched.git("log", "--format=%H", "--grep", "Apply 0001-ten")
-    laid = patched.git("log", "-1", "--format=%b", at)
-    message = message.format(laid=laid)
+    message = message.format(laid=patched.git("log", "-1", "--format=%b", at))
     if "Patch: " not in message:
         message += "\n\nPatch: up/ten"
     patched.git("checkout", "-q", at)
     patched.git("commit", "-q", "--amend", "-m", message)
     patched.git("rebase", "-q", "--onto", "HEAD", at, "main")
-    written = patched.round_trip()["patches/up/0001-ten.patch"].decode()
-    assert written.startswith(f"{header}---\n")
+    assert patched.round_trip()["patches/up/0001-ten.patch"].decode().startswith(f"{header}---\n")
 
 
-def test_a_header_that_was_edited_in_an_exported_file_stays(plain: Export) -> None:
-    """It was refused, with hints that led in a circle: export, lock, setup, export."""
-    plain.write("top.py", "T = 2\n")
-    plain.commit("Two at the top")
-    ok(plain.export())
-    first = plain.patches / "up/0001-two-at-the-top.patch"
-    edited = first.read_text().replace(
-        "Subject: Two at the top\n", "Subject: Two\n\nWhy: one is not enough.\n"
-    )
-    first.write_text(edited)
-    plain.write("lib/new.py", "NEW = 1\n")
-    plain.commit("New")
-    tree = plain.tree()
-    ok(plain.export())
-    assert first.read_text() == edited
-    plain.lay()
-    assert plain.tree() == tree
-    assert "nothing to write" in ok(plain.export()).stdout
-
-
-def test_an_edited_header_stays_when_the_patch_gets_another_number(plain: Export) -> None:
-    for number in (5, 15, 25):
-        core = (plain.code / "lib/core.py").read_text()
-        plain.write("lib/core.py", core.replace(f"line {number}\n", f"line X{number}\n"))
-        plain.commit(f"Change {number}")
-    ok(plain.export())
-    second = plain.patches / "up/0002-change-15.patch"
-    second.write_text(second.read_text().replace("---\n", "\nWhy: by hand.\n---\n", 1))
-    header = "Subject: Change 15\n\nWhy: by hand.\n---\ndiff --git "
-    plain.git("checkout", "-q", "HEAD~2")
-    plain.write("lib/core.py", f"line 0\n{(plain.code / 'lib/core.py').read_text()}")
-    plain.git("commit", "-qa", "--amend", "--no-edit")
-    plain.git("rebase", "-q", "--onto", "HEAD", "main~2", "main")
-    ok(plain.export())
-    assert second.read_text().startswith(header) and "@@ -13,7 +13,7 @@" in second.read_text()
-    plain.git("rebase", "-q", "--onto", "HEAD~3", "HEAD~2")
-    before = plain.round_trip()
-    assert before["patches/up/0001-change-15.patch"].decode().startswith(header)
-    assert [name for name in before if name.endswith(".patch")] == [
-        "patches/up/0001-change-15.patch",
-        "patches/up/0002-change-25.patch",
-    ]
-
-
-def test_a_reworded_new_commit_gives_a_new_header_before_the_lock(plain: Export) -> None:
-    plain.write("top.py", "T = 2\n")
-    plain.commit("Two at the top\n\nPatch: up/two\n")
-    ok(plain.export())
-    plain.git("commit", "-q", "--amend", "-m", "Two\n\nWhy: one is not enough.\n\nPatch: up/two\n")
-    written = plain.round_trip()["patches/up/0001-two.patch"].decode()
-    assert written.startswith("Subject: Two\n\nWhy: one is not enough.\n---\n")
-
-
-def test_an_edited_file_whose_commit_is_gone_is_named(plain: Export) -> None:
-    plain.write("top.py", "T = 2\n")
-    plain.commit("Two at the top")
-    ok(plain.export())
-    first = plain.patches / "up/0001-two-at-the-top.patch"
-    first.write_text(f"Why: by hand\n{first.read_text()}")
-    before = plain.beside()
+def test_an_export_replaces_what_the_last_one_wrote(plain: Export) -> None:
+    plain.commit("Four", text="S = 4\n")
+    plain.enter(plain.states()["lines"])
+    plain.git("commit", "-q", "--amend", "-m", "Quatre")
+    assert plain.states()["removed"]
+    assert plain.files() == ["0001-quatre.patch", "series"]
     plain.git("reset", "-q", "--hard", "HEAD^")
-    assert_told(plain.export(), "was changed by hand after an export had written it", "remove the file")
-    assert plain.beside() == before
-    first.unlink()
-    ok(plain.export())
-    assert (plain.patches / "up/series").read_text() == ""
+    assert plain.states()["changed"] and plain.files() == ["series"]
+    plain.round_trip()
 
 
-def test_a_diff_that_was_edited_in_an_exported_file_is_refused(plain: Export) -> None:
-    plain.write("top.py", "T = 2\n")
-    plain.commit("Two at the top")
-    ok(plain.export())
-    first = plain.patches / "up/0001-two-at-the-top.patch"
-    first.write_text(first.read_text().replace("+T = 2", "+T = 3"))
+def by_hand(stack: Export) -> None:
+    """The header of an exported file, changed by hand."""
+    stack.commit("Mine", text="S = 4\n")
+    ok(stack.export())
+    mine = stack.patches / "up/0002-mine.patch"
+    mine.write_text(f"Why: by hand\n{mine.read_text()}")
+
+
+def dropped_by_hand(stack: Export) -> None:
+    """A locked file, changed by hand, whose commit is dropped."""
+    stack.drop("0001-ten")
+    mine = stack.patches / "up/0001-ten.patch"
+    mine.write_text(f"Why: by hand\n{mine.read_text()}")
+
+
+def foreign(stack: Export) -> None:
+    """A file of the name that a patch would get, which the series doesn't name."""
+    stack.commit("Mine", text="S = 4\n")
+    (stack.patches / "up/0002-mine.patch").write_text("of somebody else\n")
+
+
+def listed(stack: Export) -> None:
+    """A patch that is in the series, and not in the lock."""
+    (stack.patches / "up/mine.patch").write_text("of somebody else\n")
+    with (stack.patches / "up/series").open("a") as series:
+        series.write("mine.patch\n")
+
+
+@pytest.mark.parametrize(
+    ("make", "name"),
+    [(by_hand, "0002-mine"), (dropped_by_hand, "0001-ten"), (foreign, "0002-mine"), (listed, "mine")],
+)
+def test_a_file_of_somebody_else_is_refused_by_name(
+    patched: Export, make: Callable[[Export], None], name: str
+) -> None:
+    make(patched)
+    before = patched.beside()
+    assert_told(patched.export(), f"{name}.patch is neither the lock's nor an earlier export's")
+    assert patched.beside() == before
+
+
+def test_a_failed_write_puts_everything_back(plain: Export) -> None:
+    plain.commit("Another", text="S = 2\n")
     before = plain.beside()
-    plain.write("lib/new.py", "NEW = 1\n")
-    plain.commit("New")
-    assert_told(
-        plain.export(), "was changed by hand after an export had written it", "git commit --amend", code=1
-    )
+    plain.patches.write_text("a file where the folder has to be\n")
+    assert plain.export().returncode
+    plain.patches.unlink()
     assert plain.beside() == before
+
+
+def dirty(stack: Export) -> None:
+    stack.write("lib/same.py", "S = 9\n")
+
+
+def untracked(stack: Export) -> None:
+    stack.write("lib/stray.py", "x = 1\n")
+
+
+def not_squashed(stack: Export) -> None:
+    stack.write("lib/same.py", "S = 9\n")
+    stack.git("commit", "-qa", "--fixup", "HEAD")
+
+
+def rewritten(stack: Export) -> None:
+    stack.git("checkout", "-q", "--orphan", "fresh")
+    stack.git("commit", "-qm", "All in one")
+
+
+def merged(stack: Export) -> None:
+    stack.git("checkout", "-qb", "side")
+    stack.commit("Side", text="S = 8\n")
+    stack.git("checkout", "-q", "main")
+    stack.commit("Main", "top.py", "T = 8\n")
+    stack.git("merge", "-q", "side")
+
+
+def unfinished(stack: Export) -> None:
+    stack.commit("One", text="S = 8\n")
+    stack.commit("Two", text="S = 9\n")
+    stack.git("-c", "sequence.editor=sed -i 1s/pick/edit/", "rebase", "-qi", "HEAD~2")
+
+
+def binary(stack: Export) -> None:
+    (stack.code / "lib/data.bin").write_bytes(bytes(range(256)))
+    stack.commit("Bytes")
+
+
+def attributes(stack: Export) -> None:
+    stack.commit("Attributes", "lib/.gitattributes", "*.py -diff\n")
+
+
+def pin_changed(stack: Export) -> None:
+    stack.write("lib/same.py", "S = 10\n")
+    pin = stack.git("log", "--format=%H", "--grep", "Pin other")
+    stack.git("commit", "-qa", "--fixup", pin)
+    stack.git("-c", "sequence.editor=:", "rebase", "-qi", "--autosquash", f"{pin}^")
+
+
+def amended(stack: Export) -> None:
+    stack.git("commit", "-q", "--amend", "-m", "Another message")
+
+
+def amended_with_a_change(stack: Export) -> None:
+    stack.write("lib/same.py", "S = 12\n")
+    stack.git("commit", "-qa", "--amend", "--no-edit")
+
+
+def bad_trailer(stack: Export) -> None:
+    stack.commit("Eleven\n\nPatch: other/eleven\n", text="S = 11\n")
+
+
+def moved_ref(stack: Export) -> None:
+    stack.manifest.write_text(stack.manifest.read_text().replace("refs/heads/main", "refs/tags/v9", 1))
+
+
+@pytest.mark.parametrize(
+    ("make", "words", "code"),
+    [
+        (dirty, ("in no commit", "lib/same.py", "git commit"), 3),
+        (untracked, ("in no commit", "lib/stray.py"), 3),
+        (not_squashed, ("is not squashed yet", "git rebase -i --autosquash"), 3),
+        (rewritten, ("The step `Pin up at", "is missing", "git reflog"), 3),
+        (amended, ("is missing", "git reset --soft "), 3),
+        (amended_with_a_change, ("The step `Pin other at", "was changed", "git reset --soft "), 3),
+        (merged, ("is a merge", "git rebase "), 3),
+        (unfinished, ("in the middle of `git rebase`", "git rebase --continue"), 3),
+        (binary, ("can't be written as a patch", "binary", "git commit --amend"), 1),
+        (attributes, ("can't be written as a patch", "git commit --amend"), 1),
+        (pin_changed, ("The step `Pin other at", "was changed"), 3),
+        (bad_trailer, ("`Patch: other/eleven` fits no patch of its commit",), 1),
+        (moved_ref, ("has changed since the workspace was set up", "`ref:` of up"), 3),
+    ],
+)
+def test_bad_input_is_named_and_nothing_is_written(
+    plain: Export, make: Callable[[Export], None], words: tuple[str, ...], code: int
+) -> None:
+    make(plain)
+    before, head = plain.beside(), plain.git("rev-parse", "HEAD")
+    assert_told(plain.export(), *words, code=code)
+    assert (plain.beside(), plain.git("rev-parse", "HEAD")) == (before, head)
+
+
+def test_the_command_after_an_amended_step_splits_it(plain: Export) -> None:
+    amended_with_a_change(plain)
+    command = re.search(r"git (reset --soft [0-9a-f]{12}); git commit", plain.export().stderr)
+    assert command is not None
+    plain.git(*command[1].split())
+    plain.commit("Twelve")
+    assert "+S = 12\n" in plain.round_trip()["patches/up/0001-twelve.patch"].decode()
+
+
+def test_a_bundled_manifest_is_never_written(plain: Export) -> None:
+    done = plain.run("patches", "export", "-m", "quickstart", "-w", plain.workspace)
+    assert_told(done, "quickstart is a bundled manifest", "extends: quickstart")
+
+
+def test_setup_stops_for_work_that_the_lock_does_not_have(plain: Export) -> None:
+    plain.commit("Fourteen", text="S = 14\n")
+    for command in ("verify", "status"):
+        done = plain.run(command, "-w", plain.workspace)
+        assert "code: 1 commit of your own" in done.stdout and "npu-rl patches export" in done.stdout
+    plain.git("branch", "other-idea")
+    plain.enter(plain.states()["lines"])
+    plain.git("checkout", "-q", "other-idea")
+    plain.commit("Fifteen", text="S = 15\n")
+    plain.git("checkout", "-q", "main")
+    ok(plain.run("lock", "-m", plain.manifest))
+    assert_told(plain.run("setup", "-m", plain.manifest, "-w", plain.workspace), "branch other-idea", code=3)
+    plain.git("branch", "-qD", "other-idea")
+    ok(plain.run("setup", "-m", plain.manifest, "-w", plain.workspace))
+    (kept,) = (plain.workspace / ".npu-rl/kept").iterdir()
+    assert (kept / "git/code/HEAD").is_file()
+
+
+def test_names_and_headers() -> None:
+    assert slug_of_subject("Don't repeat `n` twice (#12), für alle") == "dont-repeat-n-twice-12-fur-alle"
+    assert len(slug_of_subject("word " * 40)) <= 52 and slug_of_subject("修复") == ""
+    message = (
+        "Subject here\n\nWhy: x\ndiff --git a/x b/x\n---\n@@@ x\nHow: y\n\nPatch: a/b\nSigned-off-by: Me\n"
+    )
+    assert header_text(message) == (
+        b"Subject: Subject here\n\nWhy: x\n diff --git a/x b/x\n ---\n @@@ x\nHow: y\n\nSigned-off-by: Me\n"
+    )
+
+
+def test_a_series_keeps_its_comments() -> None:
+    text = "# All.\n0001-a.patch\n# why b\n0002-b.patch  # mine\n# end\n"
+    names = ["0001-a.patch", "0002-b.patch"]
+    assert with_names(text, names) == text
+    assert with_names(text, [*names, "0003-c.patch"]) == text.replace("# mine\n", "# mine\n0003-c.patch\n")
+    assert with_names(text, ["0002-b.patch"]) == "# All.\n# why b\n0002-b.patch  # mine\n# end\n"
+    assert with_names("", ["0001-a.patch"]) == "0001-a.patch\n"

@@ -11,7 +11,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from tests.export.conftest import LINES, TEN, Export, build
-from tests.support import ok
 
 PATHS = (
     "lib/core.py",
@@ -64,4 +63,3 @@ def test_random_edits_give_the_same_tree(template: Export, commits: list[dict[st
             stack.git("add", "-A")
             stack.git("commit", "-q", "--allow-empty", "-m", f"Edit {number}")
         stack.round_trip()
-        ok(stack.run("verify", "-w", stack.workspace))

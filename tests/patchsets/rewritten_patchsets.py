@@ -13,16 +13,16 @@ from pathlib import Path
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.compose.write_patch import PatchOptions
+from npu_rl.stack.compose.write_patch import header_of
+from npu_rl.stack.git.commits import CommitFacts
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.patch_names import slug_of_file
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Silent
 from npu_rl.stack.sources.url_rewriting import load_rewrites
-from npu_rl.workspace.export.commit_history import HistoryCommit
 from npu_rl.workspace.export.history_steps import TREE, PatchCommit
-from npu_rl.workspace.export.patch_writer import rewritten
+from npu_rl.workspace.export.patch_writer import written
 from npu_rl.workspace.export.series_of_component import SeriesPatch
 from npu_rl.workspace.summary.summary_sources import of_manifest
 from tests.support import ROOT
@@ -38,9 +38,9 @@ def rewritten_patches(manifest: str, network: Network) -> Iterator[tuple[Path, b
             if ":" in patch.file or not file.is_file():
                 continue
             data = file.read_bytes()
-            step = PatchCommit(HistoryCommit("", patch.tree, f"{patch.file}\n"), before, None)
+            step = PatchCommit(CommitFacts("", patch.tree, (), 0, f"{patch.file}\n"), before, None)
             one = SeriesPatch(component, slug_of_file(patch.file), before, patch.tree, step)
-            yield file, data, rewritten(trees, one, data, PatchOptions(patch.strip, patch.directory))
+            yield file, data, written(trees, one, header_of(data))
 
 
 def _patches(lock: Lock, trees: Trees) -> Iterator[tuple[str, LockedPatch, str]]:

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from npu_rl.stack.git.command import Git, ObjectReader
+from npu_rl.stack.git.objects import short
 
 if TYPE_CHECKING:
     from git.objects import Commit
@@ -68,7 +69,15 @@ class CommitFacts(NamedTuple):
     tree: str
     parents: tuple[str, ...]
     number: int
-    subject: str
+    message: str
+
+    @property
+    def subject(self) -> str:
+        """The first line of the message."""
+        return self.message.strip().partition("\n")[0].strip()
+
+    def __str__(self) -> str:
+        return f"{short(self.id)} {self.subject}"
 
 
 def commits_down_to(repository: Git, tip: str, base: str = "") -> list[CommitFacts]:
@@ -79,7 +88,8 @@ def commits_down_to(repository: Git, tip: str, base: str = "") -> list[CommitFac
             one = commit(tip)
             parents = tuple(parent.hexsha for parent in one.parents)
             number = one.authored_date - EPOCH
-            found.append(CommitFacts(tip, one.tree.hexsha, parents, number, str(one.summary)))
+            message = str(one.message).replace("\r\n", "\n")
+            found.append(CommitFacts(tip, one.tree.hexsha, parents, number, message))
             if len(parents) != 1:
                 break
             (tip,) = parents

@@ -1,30 +1,33 @@
-"""The command `patches export`: write the commits of a workspace as patches beside its manifest, atomically."""
+"""The command `patches export`: write the commits of a workspace as patches beside its manifest, all or none."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+import contextlib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import LockError, ManifestError, UsageError, WorkspaceError
+from npu_rl.common.user_state import keep_facts, kept_facts
+from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.patches.written_files import differing, write_files
 from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.export.commit_history import ROOT, SOURCES, WorkspaceHistory, open_histories
-from npu_rl.workspace.export.export_plan import ExportedPatch, ExportPlanner
-from npu_rl.workspace.export.export_record import exported_files, keep_exported
-from npu_rl.workspace.export.history_steps import steps_of
-from npu_rl.workspace.export.manifest_entries import check_same_stack
-from npu_rl.workspace.export.series_of_component import SeriesByComponent, series_by_component
-from npu_rl.workspace.export.whole_checkouts import take_whole_checkouts
-from npu_rl.workspace.folder import file_check
-from npu_rl.workspace.folder.local_edits import own_work
+from npu_rl.workspace.export.commit_history import ROOT, SOURCES, open_histories
+from npu_rl.workspace.export.patch_folder import (
+    PatchFolder,
+    check_droppable,
+    digest,
+    manifest_lines,
+    patch_folder,
+    planned_files,
+)
+from npu_rl.workspace.export.patch_writer import patch_text
+from npu_rl.workspace.export.series_of_component import series_by_component
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, read_lock, read_receipt
-from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.products.built_products import built_products
@@ -32,38 +35,50 @@ from npu_rl.workspace.products.built_products import built_products
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
 
-_SHOWN = 20  # paths of a dirty tree in a message
+_RECORD = "export", "workspace"  # of the files that exports have written, in the user's state folder
 
 
 @dataclass(frozen=True)
+class ExportedPatch:
+    """One patch of an export.
+
+    Attributes:
+        path: Relative to the manifest's folder; of a dropped one, as the lock has it.
+        commit, subject: Empty of a dropped one.
+        state: new, changed, unchanged or dropped.
+    """
+
+    component: str
+    path: str
+    commit: str
+    subject: str
+    state: str
+
+
+@dataclass
 class CommitExport:
     """The result of an export.
 
     Attributes:
-        patches: Every patch of the history.
+        patches: Every patch in a folder that is written.
         written, removed: The files that changed.
+        lines: What the manifest has to say, in YAML; empty if it does.
         split: Commits that gave patches to several components, with their names.
         empty: Commits that change nothing.
     """
 
-    manifest: Path
-    patches: list[ExportedPatch]
-    written: list[str]
-    removed: list[str]
-    split: list[tuple[str, list[str]]]
-    empty: list[str]
+    manifest: str
+    patches: list[ExportedPatch] = field(default_factory=list)
+    written: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    lines: str = ""
+    split: list[tuple[str, list[str]]] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON."""
-        return {
-            "manifest": str(self.manifest),
-            "changed": bool(self.written or self.removed),
-            "patches": [asdict(patch) for patch in self.patches],
-            "written": self.written,
-            "removed": self.removed,
-            "split": [{"commit": commit, "components": names} for commit, names in self.split],
-            "empty": self.empty,
-        }
+        split = [{"commit": commit, "components": names} for commit, names in self.split]
+        return {**asdict(self), "split": split, "changed": bool(self.written or self.removed)}
 
 
 def manifest_of(paths: WorkspacePaths) -> str:
@@ -76,10 +91,10 @@ def manifest_of(paths: WorkspacePaths) -> str:
     """
     receipt = read_receipt(paths)
     named = Path(str(receipt.setup.get("manifest", "")))
-    _, digest = read_lock(paths)
+    _, locked = read_lock(paths)
     try:
         beside = lock_model.lock_path(named)
-        if lock_model.parse_with_digest(lock_model.read_text(beside), str(beside))[1] == digest:
+        if lock_model.parse_with_digest(lock_model.read_text(beside), str(beside))[1] == locked:
             return str(named)
     except (LockError, ValueError):
         pass
@@ -91,47 +106,62 @@ def manifest_of(paths: WorkspacePaths) -> str:
 
 
 def export_commits(paths: WorkspacePaths, loaded: LoadedManifest, notify: Notify) -> CommitExport:
-    """Write the commits of `code` and `src/NAME` as patches, and list them in the manifest.
+    """Write the commits of `code` and `src/NAME` as patches into one folder per component, beside the manifest.
 
     A failure changes nothing.
 
     Raises:
-        WorkspaceError: For a dirty tree, and for a history that is not that of setup with patches on top.
-        PatchError: For a commit that can't be a patch, or that would overwrite a patch of somebody else.
-        ManifestError: If the manifest is a bundled one, or can't be edited.
+        WorkspaceError: For changes that are in no commit, and a history that is not setup's with patches on top.
+        PatchError: For a commit that can't be a patch, and a file that neither the lock nor an export has written.
+        ManifestError: If the manifest is a bundled one.
     """
     _check_own_manifest(loaded)
+    report = CommitExport(str(loaded.path))
     with disk_errors(paths.root), exclusive(paths, notify):
         receipt = read_receipt(paths)
-        lock, digest = read_lock(paths)
-        check_same_stack(loaded, lock)
-        work = list(own_work(paths.root, receipt))
-        with open_histories(paths, _roots(lock, receipt, work)) as histories:
-            for history in histories.values():
-                _require_clean(paths, history)
-            _tell_of_other_work(histories, work, notify)
+        lock, locked = read_lock(paths)
+        _check_same_stack(loaded, lock)
+        texts = {
+            digest(text): text
+            for text in (t.encode("utf-8", "surrogateescape") for t in receipt.texts.values())
+        }
+        exported = _exported(paths, locked)
+        files: dict[Path, bytes | None] = {}
+        with open_histories(paths, _roots(lock, receipt), built_products(receipt.setup)) as histories:
             code = histories.pop(ROOT)
-            series = series_by_component(code.trees, lock, steps_of(code, lock), code.commits[-1].tree)
-            whole = take_whole_checkouts(lock, code, histories, series)
-            exported = exported_files(paths, digest)
-            planner = ExportPlanner(code.trees, loaded, lock, _locked_texts(receipt), exported, whole)
-            plan = planner.plan(series)
-        changes = differing(plan.files)
-        written = [(path, data) for path, data in changes.items() if data is not None]
-        keep_exported(paths, digest, exported, written, plan.edited)
+            checkouts = {root: history for root, history in histories.items() if not history.is_as_laid}
+            series = series_by_component(lock, code, checkouts)
+            folders = [patch_folder(code.trees, loaded, lock, texts, *row) for row in series.patches.items()]
+            for folder in folders:
+                if SOURCES + folder.component not in checkouts:
+                    check_droppable(folder, lock)
+                written = _texts(code.trees, folder, texts, report)
+                if written or folder.is_listed:
+                    place = loaded.path.parent / folder.path
+                    files |= planned_files(place, written, {*texts, *exported})
+        changes = differing(files)
+        new = [(path, data) for path, data in changes.items() if data is not None]
+        _keep_exported(paths, locked, {*exported, *(digest(data) for _, data in new)})
         write_files(changes)
-    return _report(loaded, plan.patches, changes, series)
+    report.lines, report.split, report.empty = manifest_lines(folders), series.split, series.empty
+    report.written = [str(path) for path, _ in new]
+    report.removed = [str(path) for path, data in changes.items() if data is None]
+    return report
 
 
-def _report(
-    loaded: LoadedManifest,
-    patches: list[ExportedPatch],
-    changes: Mapping[Path, bytes | None],
-    series: SeriesByComponent,
-) -> CommitExport:
-    written = [str(path) for path, data in changes.items() if data is not None]
-    removed = [str(path) for path, data in changes.items() if data is None]
-    return CommitExport(loaded.path, patches, written, removed, series.split, series.empty)
+def _texts(
+    trees: Trees, folder: PatchFolder, locked: Mapping[str, bytes], report: CommitExport
+) -> dict[str, bytes]:
+    """Return the texts of a folder's patches by their names, and report each. Raises PatchError."""
+    texts = {name: patch_text(trees, patch, locked) for name, patch in folder.patches.items()}
+    for name, patch in folder.patches.items():
+        state = "new" if patch.locked is None else "unchanged"
+        if patch.locked is not None and digest(texts[name]) != patch.locked.sha256:
+            state = "changed"
+        path, commit = f"{folder.path.removeprefix('./')}/{name}", patch.step.commit
+        report.patches.append(ExportedPatch(folder.component, path, commit.id, commit.subject, state))
+    report.patches += [ExportedPatch(folder.component, one.file, "", "", "dropped") for one in folder.dropped]
+    return texts
 
 
 def _check_own_manifest(loaded: LoadedManifest) -> None:
@@ -144,56 +174,43 @@ def _check_own_manifest(loaded: LoadedManifest) -> None:
         )
 
 
-def _roots(lock: Lock, receipt: Receipt, work: Sequence[str]) -> dict[str, str]:
-    """Return the roots to read, with setup's commits: `code`, and full checkouts with the user's work."""
+def _check_same_stack(loaded: LoadedManifest, lock: Lock) -> None:
+    """Raise WorkspaceError unless a manifest still describes a lock's stack, not counting patches."""
+    specs, locked = loaded.manifest.components, lock.components
+    differing = [f"component {name}" for name in specs.keys() ^ locked.keys()]
+    for name in specs.keys() & locked.keys():
+        one, other = specs[name], locked[name]
+        facts = {
+            "ref": one.ref == other.ref,
+            "merge": [merge.ref for merge in one.merge] == [merge.ref for merge in other.merges],
+            "take": [(take.from_, take.to) for take in one.take]
+            == [(take.path, take.to) for take in other.take],
+        }
+        differing += [f"`{key}:` of {name}" for key, is_same in facts.items() if not is_same]
+    if differing:
+        raise WorkspaceError(
+            f"{loaded.path.name} has changed since the workspace was set up",
+            where=str(loaded.path),
+            why="\n".join(sorted(differing)),
+            hint="Run npu-rl lock and npu-rl setup again before you export.",
+        )
+
+
+def _roots(lock: Lock, receipt: Receipt) -> dict[str, str]:
+    """Return the roots to read, with setup's commits: `code` and full checkouts."""
     whole = [SOURCES + name for name, component in lock.components.items() if component.checkout == "full"]
-    worked_in = [root for root in whole if any(line.startswith(f"{root}: ") for line in work)]
-    return {
-        ROOT: lock.commit,
-        **{root: receipt.commits[root] for root in worked_in if root in receipt.commits},
-    }
+    return {ROOT: lock.commit, **{root: receipt.commits[root] for root in whole if root in receipt.commits}}
 
 
-def _require_clean(paths: WorkspacePaths, history: WorkspaceHistory) -> None:
-    """Raise WorkspaceError unless every file of a root equals the last commit, regardless of git's index."""
-    root, tree = history.root, history.commits[-1].tree
-    files = {path: (entry.mode, entry.oid) for path, entry in history.trees.files(tree)}
-    laid = ExpectedTree(files)
-    products = built_products(read_receipt(paths).setup)
-    drift = [
-        found
-        for found in file_check.examine_root(paths.root, root, files, {}).drift
-        if not has_byte_code_name(found.path, laid) and not _is_empty_folder(paths.root / root / found.path)
-        if f"{root}/{found.path}" not in products
-    ]
-    if not drift:
-        return
-    lines = [f"{d.kind:<10} {root}/{d.path}" for d in drift[:_SHOWN]]
-    more = [f"and {len(drift) - _SHOWN} more"] if len(drift) > _SHOWN else []
-    raise WorkspaceError(
-        f"{root} has changes that are in no commit",
-        where=str(paths.root / root),
-        why="\n".join([*lines, *more]),
-        hint="Commit them (git add -A, git commit), or move untracked files away.",
-    )
+def _exported(paths: WorkspacePaths, locked: str) -> Collection[str]:
+    """Return the SHA-256 of the files that exports have written for a workspace with this lock."""
+    kept = kept_facts(*_RECORD, paths.root) or {}
+    return frozenset(map(str, kept.get("files", ()))) if kept.get("lock") == locked else frozenset()
 
 
-def _is_empty_folder(path: Path) -> bool:
-    """Return whether a path is an empty folder, which a commit can't contain."""
-    return path.is_dir() and not path.is_symlink() and not any(path.iterdir())
-
-
-def _tell_of_other_work(
-    histories: Mapping[str, WorkspaceHistory], work: Sequence[str], notify: Notify
-) -> None:
-    """Print a note on work outside `code` that HEAD's commits don't contain."""
-    for line in work:
-        root = line.partition(": ")[0]
-        if root != ROOT and (root not in histories or histories[root].is_as_laid):
-            notify(f"note: {line}; only commits of the current branch are exported")
-
-
-def _locked_texts(receipt: Receipt) -> dict[str, bytes]:
-    """Return the files of the lock's patches by the SHA-256 of their content, ignoring names in the receipt."""
-    texts = [text.encode("utf-8", "surrogateescape") for text in receipt.texts.values()]
-    return {hashlib.sha256(text).hexdigest(): text for text in texts}
+def _keep_exported(paths: WorkspacePaths, locked: str, digests: Collection[str]) -> None:
+    """Record the files about to be written, so that a killed export can be run again."""
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # without a HOME each export takes them for somebody else's
+        keep_facts(*_RECORD, paths.root, {"lock": locked, "files": sorted(digests)})

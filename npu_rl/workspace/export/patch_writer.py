@@ -3,61 +3,74 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from npu_rl.common.errors import PatchError
+from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.write_patch import PatchOptions, diff_text, header_of, tree_after
 from npu_rl.stack.patches.patch_header import parse_header
 from npu_rl.workspace.export.series_of_component import SeriesPatch
 
 _SUBJECT = re.compile(r"(?i)^subject:\s*")
-_SUBJECT_LINES = re.compile(rb"(?m)^Subject:.*(?:\n[ \t]+\S.*)*")  # folded, in a mail
+_SUBJECT_LINES = re.compile(rb"(?m)^Subject:.*(?:\n[ \t]+\S.*)*\n")  # folded, in a mail
 # Lines of setup's commits, of which `git rebase -i` may have squashed several.
 _OF_SETUP = re.compile(
     r"Apply \S+ to \S+|Component: \S+|Patch-SHA256: [0-9a-f]{64}|Repair: \S+|Replaces: \S+|Tree: [0-9a-f]{40}"
 )
 # Lines that would begin a diff, or end the header of a mail.
 _UNFIT = re.compile(r"(?m)^(?=diff |--- |\+\+\+ |@@@? |Index: |---$|From |={20})")
+_PLAIN = PatchOptions()
 
-_OUT = "Take this change out of the commit: git commit --amend, or git rebase -i."
 
-
-def patch_text(trees: Trees, patch: SeriesPatch, old: bytes | None, options: PatchOptions) -> bytes:
+def patch_text(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes]) -> bytes:
     """Return the text of a patch that turns `before` into `after`.
 
     Args:
-        old: Its text so far, which stays if it still does exactly that. A new text keeps its header, unless the commit
-            was reworded.
+        locked: The files of the lock's patches by SHA-256. One that still does exactly that stays; a new text keeps its
+            header, unless the commit was reworded.
 
     Raises:
         PatchError: If it can't be written as a patch, with its commit.
     """
-    if patch.step.laid is not None and (old is None or patch.step.is_reworded):
-        header = _reworded(patch, None if old is None else header_of(old))
-    elif old is None:
-        header = header_text(patch.step.commit.message)
-    elif patch.is_unchanged or _still_gives(trees, patch, old, options):
-        return old
-    else:
-        return rewritten(trees, patch, old, options)
-    return _written(trees, patch, header, options)
+    if patch.locked is None:
+        message = patch.step.commit.message
+        return written(trees, patch, _reworded(patch, None) if patch.step.laid else header_text(message))
+    raw = locked[patch.locked.sha256]
+    old = patch.locked.applied_text(raw)
+    is_plain = (old, patch.locked.strip, patch.locked.directory) == (raw, _PLAIN.strip, _PLAIN.directory)
+    if is_plain and stays(trees, patch, locked):
+        return raw
+    return written(trees, patch, _reworded(patch, header_of(old)) if patch.is_reworded else header_of(old))
 
 
-def rewritten(trees: Trees, patch: SeriesPatch, old: bytes, options: PatchOptions) -> bytes:
-    """Return the text of a patch with its header, and a diff in the fixed form. Raises PatchError."""
-    return _written(trees, patch, header_of(old), options)
-
-
-def _written(trees: Trees, patch: SeriesPatch, header: bytes, options: PatchOptions) -> bytes:
-    text = header + b"---\n" + _diff(trees, patch, options)
-    what = f"{patch.step.commit} can't be written as a patch"
+def stays(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes]) -> bool:
+    """Return whether the file of a locked patch still does what its commit does, though an earlier one may not."""
+    if patch.locked is None or patch.is_reworded:
+        return False
+    if patch.is_unchanged:
+        return True
+    where = patch.before, patch.locked, locked[patch.locked.sha256], patch.component
     try:
-        found = _applied(trees, patch, text, options)
+        return run_patch(trees, *where, (".",), Tolerance())[1].tree == patch.after
+    except PatchError:
+        return False
+
+
+def written(trees: Trees, patch: SeriesPatch, header: bytes) -> bytes:
+    """Return the text of a patch with a header, and a diff in the fixed form. Raises PatchError."""
+    text = header + b"---\n" + diff_text(trees, patch.before, patch.after, _PLAIN)
+    try:
+        if tree_after(trees, patch.before, text, patch.slug, patch.component, _PLAIN) == patch.after:
+            return text
+        why = "Applying it gives a different tree."
     except PatchError as error:
-        raise PatchError(what, why=f"{error.what}. {error.why or ''}".strip(), hint=_OUT) from error
-    if found != patch.after:
-        raise PatchError(what, why="Applying it gives a different tree.")
-    return text
+        why = f"{error.what}. {error.why or ''}".strip()
+    raise PatchError(
+        f"{patch.step.commit} can't be written as a patch",
+        why=why,
+        hint="Take this change out of the commit: git commit --amend, or git rebase -i.",
+    )
 
 
 def header_text(message: str) -> bytes:
@@ -73,69 +86,28 @@ def header_text(message: str) -> bytes:
 def _reworded(patch: SeriesPatch, header: bytes | None) -> bytes:
     """Return the header of a patch of setup whose commit was reworded, without the lines that setup wrote.
 
+    A new subject replaces the old one, fields or a new subject with a text replace the whole, and other text is added.
+
     Args:
-        header: The old one, which stays where the user wrote nothing in its place; None for a patch of another
-            component that the same commit changes now.
+        header: The old one; None for a patch of another component that the same commit changes now.
     """
     assert patch.step.laid is not None
     of_setup = set(patch.step.laid.commit.message.split("\n"))
     subject, *lines = patch.step.commit.message.strip().split("\n")
-    is_new = subject not in of_setup and not _OF_SETUP.fullmatch(subject)
+    is_new = subject not in of_setup and _OF_SETUP.fullmatch(subject) is None
     kept = [line for line in lines if not line or (line not in of_setup and not _OF_SETUP.fullmatch(line))]
     body = re.sub(r"\n{3,}", "\n\n", "\n".join(kept)).strip("\n")
-    words = header_text(f"{subject if is_new else patch.slug.replace('-', ' ').capitalize()}\n\n{body}")
+    if not is_new:
+        subject = patch.slug.replace("-", " ").capitalize() if header is None else _subject(header)
+    words = header_text(f"{subject}\n\n{body}")
     first, _, rest = words.partition(b"\n")
-    if header is None or (is_new and rest):
+    if header is None or (is_new and rest) or parse_header(body).fields:
         return words
-    if is_new:
-        return _with_subject(header, first)
-    if parse_header(body).fields:
-        old = _SUBJECT_LINES.search(header)
-        return (old[0] if old else first) + b"\n" + rest
-    return header + (rest if header else rest.lstrip(b"\n"))
+    if not is_new:
+        return header + rest
+    kept_text = _SUBJECT_LINES.sub(b"", header, count=1).lstrip(b"\n")
+    return first + b"\n" + (b"\n" + kept_text if kept_text else b"")
 
 
-def _with_subject(header: bytes, line: bytes) -> bytes:
-    """Return a header with another subject."""
-    if _SUBJECT_LINES.search(header):
-        return _SUBJECT_LINES.sub(lambda _: line, header, count=1)
-    return line + b"\n" + (b"\n" + header if header else b"")
-
-
-def header_part(text: bytes) -> bytes:
-    """Return what is above the diff of an export's patch."""
-    return text[: len(text) - len(diff_part(text))]
-
-
-def diff_part(text: bytes) -> bytes:
-    """Return a patch without its header; empty if the text has no diff in the form of an export."""
-    found = text.find(b"\ndiff --git ")
-    return b"" if found < 0 else text[found:]
-
-
-def changed_lines(text: bytes) -> list[bytes]:
-    """Return a patch's changed lines and file names; ids, places and context follow from the patches before it."""
-    return [line for line in diff_part(text).split(b"\n") if line.startswith((b"+", b"-", b"\\"))]
-
-
-def _still_gives(trees: Trees, patch: SeriesPatch, text: bytes, options: PatchOptions) -> bool:
-    """Return whether a patch's text still produces its tree although an earlier patch has changed."""
-    try:
-        return _applied(trees, patch, text, options) == patch.after
-    except PatchError:
-        return False
-
-
-def _applied(trees: Trees, patch: SeriesPatch, text: bytes, options: PatchOptions) -> str:
-    return tree_after(trees, patch.before, text, patch.slug, patch.component, options)
-
-
-def _diff(trees: Trees, patch: SeriesPatch, options: PatchOptions) -> bytes:
-    text = diff_text(trees, patch.before, patch.after, options)
-    if not text:
-        raise PatchError(
-            f"{patch.component}/{patch.slug} no longer changes anything",
-            where=str(patch.step.commit),
-            hint="Take it out of `series` or the manifest and remove its file, and drop its commit.",
-        )
-    return text
+def _subject(header: bytes) -> str:
+    return parse_header(header.decode("utf-8", "replace")).subject

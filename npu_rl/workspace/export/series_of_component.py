@@ -1,4 +1,4 @@
-"""The patches of each component in a history, in order, with the tree before and after each."""
+"""The patches of each component in the histories of a workspace, in order, with the tree before and after each."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.message_template import SLUG
 from npu_rl.stack.patches.patch_names import slug_of_file, slug_of_subject, trailers
+from npu_rl.workspace.export.commit_history import SOURCES, WorkspaceHistory
 from npu_rl.workspace.export.commit_split import Changes, CommitSplitter
-from npu_rl.workspace.export.history_steps import TREE, PatchCommit
+from npu_rl.workspace.export.history_steps import TREE, PatchCommit, steps_of
 
 
 @dataclass(frozen=True)
@@ -35,10 +36,15 @@ class SeriesPatch:
     locked_before: str = ""
 
     @property
+    def is_reworded(self) -> bool:
+        """Return whether the message of its commit is not the one that setup wrote."""
+        return self.step.laid is None or self.step.commit.message != self.step.laid.commit.message
+
+    @property
     def is_unchanged(self) -> bool:
-        """Return whether the patch has the lock's trees, so that its text is kept in any form."""
+        """Return whether the patch has the lock's trees, so that its text is kept."""
         same = self.locked is not None and (self.locked_before, self.locked.tree) == (self.before, self.after)
-        return same and not self.step.is_reworded
+        return same and not self.is_reworded
 
 
 @dataclass
@@ -55,71 +61,59 @@ class SeriesByComponent:
     empty: list[str] = field(default_factory=list)
 
 
-def series_by_component(trees: Trees, lock: Lock, steps: list[PatchCommit], head: str) -> SeriesByComponent:
-    """Return the patches of all steps.
+def series_by_component(
+    lock: Lock, code: WorkspaceHistory, checkouts: Mapping[str, WorkspaceHistory]
+) -> SeriesByComponent:
+    """Return the patches of all commits.
 
     Args:
-        head: The tree of the last commit, which they have to give.
+        code: The history of the code tree.
+        checkouts: Those of full checkouts in `src/NAME` with the user's commits, by root.
 
     Raises:
-        WorkspaceError: If they would not give the tree of the last commit.
-        PatchError: For two commits that give one name, and for a trailer that names no component of its commit.
+        WorkspaceError: If they would not give the tree of the last commit, or a component has commits in both places.
+        PatchError: For a trailer that names no component of its commit.
     """
-    found = SeriesByComponent()
+    trees, found = code.trees, SeriesByComponent()
     splitter = CommitSplitter(trees, lock)
-    parts = [(step, splitter.split(step)) for step in steps]
+    parts = [(step, splitter.split(step)) for step in steps_of(code, lock)]
     results = {name: assemble.merged(component) for name, component in lock.components.items()}
     for name in lock.components:
         results[name] = _add(trees, lock, name, results[name], parts, found)
-    root = assemble.lay_components(trees, lock, results)
-    root = assemble.lay_dists(trees, lock, root)
+    root = assemble.lay_dists(trees, lock, assemble.lay_components(trees, lock, results))
     root = root if lock.runtime is None else assemble.lay_runtime(trees, lock.runtime, root)
     root = _add(trees, lock, TREE, root, parts, found)
+    if root != code.commits[-1].tree:
+        raise _other_tree(trees, root, code.commits[-1].tree)
     for step, changes in parts:
-        if step.laid is None:
-            note_commit(step, changes, found)
-        elif len(changes) > 1 and step.commit.id != step.laid.commit.id:
-            found.split.append((str(step.commit), list(changes)))
-    if root != head:
-        raise _other_tree(trees, root, head)
+        _note(step, changes, found)
+    for at, history in checkouts.items():
+        _add_checkout(lock, code, at.removeprefix(SOURCES), history, found)
     return found
 
 
-def _add(
-    trees: Trees,
-    lock: Lock,
-    name: str,
-    tree: str,
-    parts: list[tuple[PatchCommit, dict[str, Changes]]],
-    found: SeriesByComponent,
-) -> str:
+_Parts = list[tuple[PatchCommit, dict[str, Changes]]]
+
+
+def _add(trees: Trees, lock: Lock, name: str, tree: str, parts: _Parts, found: SeriesByComponent) -> str:
     """Add the patches of one component. Returns its tree after them."""
-    series: list[SeriesPatch] = []
-    locked_before = trees_before_patches(trees, lock, name, tree)
+    series = found.patches.setdefault(name, [])
+    locked_before = _trees_before(trees, lock, name, tree)
     for step, changes in parts:
-        locked = step.laid.patch if step.laid is not None and step.laid.component == name else None
-        if name not in changes and locked is None:
-            continue
         own = changes.get(name, {})
-        if locked is None:
-            series.append(
-                patch := SeriesPatch(
-                    name, slug_of_step(step, name), tree, trees.put_all(tree, own.items()), step
-                )
-            )
-        else:
-            before = locked_before[locked.name]
+        locked = step.laid.patch if step.laid is not None and step.laid.component == name else None
+        before = "" if locked is None else locked_before[locked.name]
+        if locked is not None:
             own = {**_unlaid_changes(trees, lock, name, before, locked.tree), **own}
-            after = trees.put_all(tree, own.items())
-            patch = SeriesPatch(name, slug_of_file(locked.file), tree, after, step, locked, before)
-            series.append(patch)
-        tree = patch.after
-    check_names(series)
-    found.patches[name] = series
+        after = trees.put_all(tree, own.items())
+        if after != tree:
+            slug = _slug(step, name) if locked is None else slug_of_file(locked.file)
+            series.append(SeriesPatch(name, slug, tree, after, step, locked, before))
+        tree = after
     return tree
 
 
-def trees_before_patches(trees: Trees, lock: Lock, name: str, tree: str) -> dict[str, str]:
+def _trees_before(trees: Trees, lock: Lock, name: str, tree: str) -> dict[str, str]:
     """Return the tree before each locked patch of a component, by its name."""
     patches = lock.components[name].patches if name in lock.components else lock.tree_patches
     if name == TREE and patches:
@@ -130,13 +124,13 @@ def trees_before_patches(trees: Trees, lock: Lock, name: str, tree: str) -> dict
 def _unlaid_changes(trees: Trees, lock: Lock, name: str, before: str, after: str) -> Changes:
     """Return a locked patch's changes to files outside the code tree."""
     component = lock.components.get(name)
-    if component is None:
-        return {}
-    changed = trees.changed(before, after)
-    return {path: entry for path, _, entry in changed if not assemble.code_paths(component, path)}
+    changed = () if component is None else trees.changed(before, after)
+    return {
+        path: entry for path, _, entry in changed if component and not assemble.code_paths(component, path)
+    }
 
 
-def slug_of_step(step: PatchCommit, name: str) -> str:
+def _slug(step: PatchCommit, name: str) -> str:
     """Return the slug of a new patch of a component."""
     for value in trailers(step.commit.message, "Patch"):
         component, _, slug = value.partition("/")
@@ -144,53 +138,67 @@ def slug_of_step(step: PatchCommit, name: str) -> str:
             return slug
     if step.laid is not None and step.laid.patch is not None:
         return slug_of_file(step.laid.patch.file)  # a patch that now changes another component, too
-    slug = slug_of_subject(step.commit.subject)
-    if not slug:
-        raise PatchError(
-            f"{step.commit} has no usable name",
-            why="Its subject has no letter or digit of ASCII.",
-            hint=f"Add a line to its message: Patch: {name}/SLUG",
-        )
-    return slug
+    return slug_of_subject(step.commit.subject) or f"commit-{step.commit.id[:12]}"
 
 
-def check_names(series: list[SeriesPatch]) -> None:
-    """Raise PatchError if two new patches have the same name."""
-    taken: dict[str, SeriesPatch] = {}
-    for patch in series:
-        other = taken.setdefault(patch.slug, patch)
-        if other is not patch and (patch.locked is None or other.locked is None):
-            raise PatchError(
-                f"Two commits give the patch {patch.component}/{patch.slug}",
-                why=f"{other.step.commit}\n{patch.step.commit}",
-                hint="Squash the second into the first (git rebase -i), or give it a name of its own with a line in "
-                f"its message: Patch: {patch.component}/SLUG",
-            )
-
-
-def note_commit(step: PatchCommit, changes: Mapping[str, Changes], found: SeriesByComponent) -> None:
-    """Note a commit that becomes several patches or none. Raises PatchError for a trailer that matches none of them."""
+def _note(step: PatchCommit, changes: Mapping[str, Changes], found: SeriesByComponent) -> None:
+    """Note a commit that becomes several patches or none. Raises PatchError for a trailer that fits none of them."""
+    if step.laid is not None and step.commit.id == step.laid.commit.id:
+        return
     if not changes:
         found.empty.append(str(step.commit))
     if len(changes) > 1:
         found.split.append((str(step.commit), list(changes)))
-    for value in trailers(step.commit.message, "Patch"):
+    for value in trailers(step.commit.message, "Patch") if step.laid is None else ():
         component, _, slug = value.partition("/")
         if component not in changes or not SLUG.fullmatch(slug):
-            names = ", ".join(changes) or "nothing"
             raise PatchError(
                 f"`Patch: {value}` fits no patch of its commit",
                 where=str(step.commit),
-                why=f"The commit changes {names}; a trailer is COMPONENT/slug, a slug lower-case words and dashes.",
+                why=f"The commit changes {', '.join(changes) or 'nothing'}; a trailer is COMPONENT/slug, a slug "
+                "lower-case words and dashes.",
                 hint="Correct the trailer: git commit --amend, or git rebase -i.",
             )
 
 
+def _add_checkout(
+    lock: Lock, code: WorkspaceHistory, name: str, history: WorkspaceHistory, found: SeriesByComponent
+) -> None:
+    """Replace a component's patches from `code` by those from its full checkout, which has all of its files."""
+    component = lock.components[name]
+    in_code = [patch.locked for patch in found.patches[name] if patch.is_unchanged]
+    changed = [path for path, _, _ in history.trees.changed(component.result, history.commits[-1].tree)]
+    shared = [path for path in changed if assemble.code_paths(component, path)]
+    if in_code != list(component.patches) or len(in_code) < len(found.patches[name]):
+        raise WorkspaceError(
+            f"Both code and {history.root} have commits that change {name}",
+            why="The patches of a component are one series.",
+            hint=f"Make all of its changes in {history.root}, or all in code.",
+        )
+    if shared and code.commits[-1].tree != lock.tree:
+        raise WorkspaceError(
+            f"Commits of {history.root} change files that code has, too, and code has commits of its own",
+            why="The next setup could assemble neither tree as you have it:\n" + "\n".join(shared[:10]),
+            hint="Make these changes in code, or export, lock and set up the commits of one of the two first.",
+        )
+    merged = history.laid[len(component.merges)].tree
+    locked_before = _trees_before(history.trees, lock, name, merged)
+    series: list[SeriesPatch] = []
+    for step in steps_of(history, lock):
+        trees = step.before, step.commit.tree
+        locked = step.laid.patch if step.laid is not None else None
+        _note(step, {name: {}} if trees[0] != trees[1] else {}, found)
+        if trees[0] != trees[1]:
+            slug = _slug(step, name) if locked is None else slug_of_file(locked.file)
+            before = "" if locked is None else locked_before[locked.name]
+            series.append(SeriesPatch(name, slug, *trees, step, locked, before))
+    found.patches[name] = series
+
+
 def _other_tree(trees: Trees, root: str, wanted: str) -> WorkspaceError:
     paths = [path for path, _, _ in trees.changed(root, wanted)]
-    more = f"\nand {len(paths) - 10} more" if len(paths) > 10 else ""
     return WorkspaceError(
         "The patches would not give the tree of your last commit",
-        why="These files would differ:\n" + "\n".join(paths[:10]) + more,
+        why="\n".join([f"{len(paths)} files would differ, such as", *paths[:10]]),
         hint="Nothing was written. Please report this as a bug, with `git log --stat` of these commits.",
     )
