@@ -110,7 +110,7 @@ def test_a_test_must_be_named(test: str, commands: bool) -> None:
 
 
 COMMANDS = [
-    "python $NPU_RL_TREE/x.py -q", "pytest -q here", "./check.sh", "bash x", "uv run pytest", "env A=1 pytest"
+    "python code/x.py -q", "pytest -q here", "./check.sh", "bash x", "uv run pytest", "env A=1 pytest"
 ]  # fmt: skip
 
 
