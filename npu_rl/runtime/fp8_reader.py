@@ -22,12 +22,16 @@ def device() -> str:
     return "cpu" if enabled(SLUG) else "cuda"
 
 
-def weight_dequant(weight: Any, scale_inv: Any) -> Any:
+def weight_dequant(weight: Any, scale_inv: Any, name: str) -> Any:
     """Return `float32(weight) * scale_inv` per block, rounded to BF16.
 
     Args:
         weight: float8_e4m3fn [rows, columns].
         scale_inv: float32 [ceil(rows / 128), ceil(columns / 128)].
+        name: The weight's, for the error.
+
+    Raises:
+        ValueError: `scale_inv` has another shape, as of blocks of another size.
     """
     import torch
 
@@ -35,6 +39,12 @@ def weight_dequant(weight: Any, scale_inv: Any) -> Any:
         from mbridge.models.ext.deepseek_v3.kernel import weight_dequant as upstream
 
         return upstream(weight, scale_inv)
+    blocks = [-(-size // _BLOCK) for size in weight.shape]
+    if list(scale_inv.shape) != blocks:
+        raise ValueError(
+            f"{name}_scale_inv: shape {list(scale_inv.shape)} instead of {blocks}: one scale for each "
+            f"{_BLOCK} x {_BLOCK} block of {name}, shape {list(weight.shape)}"
+        )
     count(SLUG)
     found = torch.empty(weight.shape, dtype=torch.bfloat16)
     # A block of rows at a time: in float32 all of a weight would take four times its memory.

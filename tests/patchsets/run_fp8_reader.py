@@ -1,9 +1,9 @@
 """Read a small FP8 checkpoint by mbridge's own reader and compare each tensor with npu-rl's cast.
 
-    python run_fp8_reader.py TENSORS
+    python run_fp8_reader.py TENSORS [ROWS,COLUMNS]
 
-On PYTHONPATH: a tree with mbridge. TENSORS is the folder of `npu_rl_tensors`. The output is one line of JSON:
-whether each tensor is equal in every bit, or the error.
+On PYTHONPATH: a tree with mbridge. TENSORS is the folder of `npu_rl_tensors`; ROWS,COLUMNS are another shape for the
+scale of layer.0. The output is one line of JSON: whether each tensor is equal in every bit, or the error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 SHAPES = {"layer.0.weight": (300, 200), "layer.1.weight": (128, 384)}
 
 
-def checkpoint(folder: Path) -> dict[str, torch.Tensor]:
+def checkpoint(folder: Path, wrong: str = "") -> dict[str, torch.Tensor]:
     """Write two files and an index; the scale of layer.1 is in the other file than its weight."""
     numbers = torch.Generator().manual_seed(0)
     tensors = {"norm.weight": torch.randn(64, generator=numbers).bfloat16()}
@@ -30,6 +30,8 @@ def checkpoint(folder: Path) -> dict[str, torch.Tensor]:
         tensors[name] = torch.randn(rows, columns, generator=numbers).to(torch.float8_e4m3fn)
         blocks = (-(-rows // 128), -(-columns // 128))
         tensors[f"{name}_scale_inv"] = torch.rand(blocks, generator=numbers) * 1e-3
+    if wrong:
+        tensors["layer.0.weight_scale_inv"] = torch.ones([int(size) for size in wrong.split(",")])
     second = {"layer.1.weight_scale_inv"}
     files = {name: "b.safetensors" if name in second else "a.safetensors" for name in tensors}
     for file in set(files.values()):
@@ -65,15 +67,15 @@ def reader() -> Any:
     return importlib.import_module("mbridge.models.ext.deepseek_v3.dequant_fp8_safetensor_io")
 
 
-def main(tensors: str) -> dict[str, Any]:
+def main(tensors: str, wrong: str = "") -> dict[str, Any]:
     opened = reader().DequantFP8SafeTensorIO
     sys.path.append(tensors)
     with tempfile.TemporaryDirectory() as folder:
-        written = checkpoint(Path(folder))
+        written = checkpoint(Path(folder), wrong)
         names = ["norm.weight", *SHAPES]
         try:
             found = opened(folder).load_some_hf_weight(names)
-        except (AssertionError, RuntimeError) as error:
+        except (AssertionError, RuntimeError, ValueError) as error:
             return {"error": str(error)}
     torch.set_default_dtype(torch.float32)
     right = {
@@ -86,5 +88,5 @@ def main(tensors: str) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    result = main(sys.argv[1])
+    result = main(*sys.argv[1:])
     print("\n" + json.dumps(result))

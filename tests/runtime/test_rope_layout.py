@@ -1,4 +1,4 @@
-"""What mbridge is told of RoPE, by a configuration of transformers 4 and of transformers 5."""
+"""RoPE's base and scaling in a configuration of transformers 4, of transformers 5 and of a checkpoint's own class."""
 
 from __future__ import annotations
 
@@ -33,6 +33,11 @@ class Config(SimpleNamespace):
             {"rope_theta": 1e4, "rope_type": "yarn", "type": "yarn", **YARN},
         ),
         (Config(rope_theta=5.0, rope_parameters={"rope_theta": 1e4}), 5.0, {}),
+        (  # transformers 5, the checkpoint's own class
+            Config(rope_theta=5.0, rope_parameters={"rope_theta": 5.0, "rope_type": "yarn", **YARN}),
+            5.0,
+            {"rope_theta": 5.0, "rope_type": "yarn", "type": "yarn", **YARN},
+        ),
     ],
 )
 def test_both_layouts(config: Any, base: float, scaling: dict[str, Any]) -> None:
