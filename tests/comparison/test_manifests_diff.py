@@ -170,15 +170,3 @@ def test_commits_beside_a_merge_are_those_of_gits_own_log(world: World, up: Repo
     own = up.git("log", "--format=%H %s", f"{main}..{last}", "--", "pkg").splitlines()
     assert [f"{one['id']} {one['subject']}" for one in commits["touching"]] == own
     assert commits["count"] == 3 and "before" not in str(commits["touching"])
-
-
-def test_a_bundle_is_counted_offline(world: World, up: Repo) -> None:
-    first = up.id("main")
-    second = up.commit({"pkg/a.py": "1\n"}, "change a")
-    bundle = world.root / "project" / "up.bundle"
-    up.git("bundle", "create", "-q", str(bundle), "--all")
-    for name, pin in (("a", first), ("b", second)):
-        world.manifest({"up": component(up, ref=pin, sources=[{"bundle": "./up.bundle"}])}, name)
-        world.lock(name=name)
-    commits = compared(world, "a.yaml", "b.yaml", "--offline", "--commits")["pins"][0]["commits"]
-    assert (commits["count"], [one["subject"] for one in commits["touching"]]) == (1, ["change a"])

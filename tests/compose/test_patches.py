@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import ComposeError, LockError, ManifestError, PatchError
+from npu_rl.common.errors import LockError, ManifestError, PatchError
 from npu_rl.stack.lock.lock_model import Lock, dump
 from npu_rl.stack.store import Store
 from tests.compose.test_bad_patches import CONTENT, GOOD, edit, hunk
@@ -109,39 +108,14 @@ def test_patches_stack(world: World) -> None:
         world.lock()
 
 
-# -- offsets -------------------------------------------------------------------------------------------
-
 MOVED = edit(
     "pkg/a.py",
     hunk(2, " line 2", "-line 3", "+LINE 3", "+and more", " line 4"),
-    hunk(40, " line 42", "-line 43", "+LINE 43", " line 44", to=41),
+    hunk(42, " line 42", "-line 43", "+LINE 43", " line 44", to=43),
 )
 
 
-def test_an_offset_that_is_allowed_is_locked_and_kept(world: World) -> None:
-    world.write("x.patch", MOVED)
-    lock = locked(world, {"path": "./x.patch", "offset": "allow"})
-    assert lock.components["up"].patches[0].offsets == {"2": 2}
-    made = world.compose(lock)
-    assert b"line 42\nLINE 43\nline 44\n" in made.code["pkg/a.py"]
-    assert [(h["hunk"], h["line"], h["state"]) for h in made.hunks] == [
-        (1, 3, "in place"),
-        (2, 44, "in place"),
-    ]
-
-
-def test_another_offset_than_the_locked_one_is_refused(world: World) -> None:
-    world.write("x.patch", MOVED)
-    lock = locked(world, {"path": "./x.patch", "offset": "allow"})
-    up = lock.components["up"]
-    for offsets in ({}, {"2": 3}, {"1": 1, "2": 2}):
-        patch = replace(up.patches[0], offsets=offsets)
-        forged = replace(lock, components={"up": replace(up, patches=(patch,))})
-        with pytest.raises(ComposeError, match="applies at other offsets than the lock records"):
-            world.compose(forged)
-
-
-# -- strip, directory, exclude -------------------------------------------------------------------------
+# -- strip, directory ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -158,27 +132,6 @@ def test_strip_and_directory(world: World, path: str, options: dict[str, object]
     made = patched(world, patch, **options)
     assert made.code["pkg/a.py"].decode() == CONTENT.replace("line 3\n", "LINE 3\n", 1)
     assert [h["file"] for h in made.hunks] == ["pkg/a.py"]
-
-
-EXTRA = edit("setup.py", "@@ -1 +1 @@\n-s\n+t\n") + (
-    "diff --git a/docs/logo.png b/docs/logo.png\nindex 1111111..2222222 100644\n"
-    "Binary files a/docs/logo.png and b/docs/logo.png differ\n"
-)
-
-
-def test_what_is_excluded_is_left_out_unjudged(world: World) -> None:
-    world.write("x.patch", EXTRA + GOOD)
-    lock = locked(world, {"path": "./x.patch", "exclude": ["setup.py", "docs/*"]})
-    (patch,) = lock.components["up"].patches
-    assert (patch.files, patch.hunks, patch.exclude) == (("pkg/a.py",), 1, ("setup.py", "docs/*"))
-    made = world.compose(lock)
-    assert [(h["hunk"], h["file"]) for h in made.hunks] == [(2, "pkg/a.py")]  # numbers are the file's own
-
-
-def test_an_exclude_that_leaves_nothing_out(world: World) -> None:
-    with pytest.raises(LockError, match="matches no file: doc/") as error:
-        patched(world, EXTRA + GOOD, exclude=["setup.py", "docs/*", "doc/*"])
-    assert "setup.py" not in str(error.value)
 
 
 # -- where the text comes from -------------------------------------------------------------------------
@@ -228,7 +181,7 @@ def test_two_patches_of_one_name_stay_two(world: World) -> None:
         "two/0001-fix.patch", MOVED.replace("line 3", "LINE 3").replace("+LINE 3\n+and more", "+x\n+y")
     )
     world.write("two/series", "0001-fix.patch\n")
-    lock = locked(world, "./one", {"path": "./two", "offset": "allow"})
+    lock = locked(world, "./one", "./two")
     assert names(lock) == ["0001-fix", "two/0001-fix"]
     made = world.compose(lock)
     assert [(h["patch"], h["hunk"]) for h in made.hunks] == [

@@ -1,10 +1,9 @@
-"""Twin functions: a hunk goes where its heading says, or nowhere; an offset has a bound."""
+"""Twin functions: a hunk goes where its heading says, or nowhere."""
 
 from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -36,10 +35,10 @@ def patch(*hunks: str, path: str = "pkg/a.py") -> str:
     return f"--- a/{path}\n+++ b/{path}\n" + "".join(hunks)
 
 
-def locked(world: World, content: str, text: str, path: str = "pkg/a.py", **options: Any) -> Lock:
+def locked(world: World, content: str, text: str, path: str = "pkg/a.py") -> Lock:
     up = world.upstream({path: content})
     world.write("x.patch", text)
-    entry = component(up, up.id("main"), patches=[{"path": "./x.patch", **options}])
+    entry = component(up, up.id("main"), patches=[{"path": "./x.patch"}])
     return world.locked({"up": entry})
 
 
@@ -51,23 +50,14 @@ def test_a_hunk_that_fits_exactly_in_the_wrong_twin(world: World) -> None:
     swapped = function("two") + PAD + function("one")
     with pytest.raises(PatchError, match="x does not apply to up") as error:
         locked(world, swapped, patch(hunk(ONE_AT, "def one():")))
-    assert f"It fits at line {ONE_AT}, in two (line 1); its heading is `def one():` (line 160)." in str(
-        error.value
+    assert (
+        f"It fits at line {ONE_AT}, below `def two():` (line 1); its heading is `def one():` (line 160)."
+        in str(error.value)
     )
     assert "Nothing was changed" in str(error.value)
     lock = locked(world, ONE_TWO, patch(hunk(ONE_AT, "def one():")))
     assert world.compose(lock).code["pkg/a.py"].decode() == ONE_TWO.replace(
         "finish(x)", "finish(x, npu=True)", 1
-    )
-
-
-def test_an_offset_does_not_lead_into_the_twin(world: World) -> None:
-    """`one` was changed upstream, so that the hunk fits only `two`, 159 lines away."""
-    content = function("one", BODY.replace("finish", "end")) + PAD + function("two")
-    with pytest.raises(PatchError, match="x does not apply") as error:
-        locked(world, content, patch(hunk(ONE_AT, "def one():")), offset="allow")
-    assert f"It fits at line {TWO_AT}, in two (line 160); its heading is `def one():` (line 1)." in str(
-        error.value
     )
 
 
@@ -79,39 +69,7 @@ def test_a_heading_that_fits_or_says_nothing(world: World, heading: str) -> None
         content = content.replace("def two():\n", "@decorated(\n)\n")
         at += 1
     lock = locked(world, content, patch(hunk(at, heading)))
-    assert lock.components["up"].patches[0].offsets == {}
-
-
-def test_methods_of_one_name_in_two_classes(world: World) -> None:
-    """git's heading for Python is `def forward` in both: the class is told by the distance to the stated line."""
-
-    def klass(name: str, body: str = BODY) -> str:
-        method = "".join(f"    {line}\n" for line in ("def forward(self):\n" + body).splitlines())
-        return f"class {name}:\n    def __init__(self):\n        pass\n\n{method}\n\n"
-
-    text = patch(hunk(6, "def forward(self):", indent="    "))
-    changed = klass("Small", BODY.replace("finish", "end")) + PAD + klass("Large")
-    with pytest.raises(PatchError) as error:
-        locked(world, changed, text, offset="allow")
-    assert "only, in Large.forward (line 165); its line 6 is nearer to Small.forward (line 5)." in str(
-        error.value
-    )
-    assert "`offset: 160` would allow it." in str(error.value)
-    with pytest.raises(PatchError, match="`offset: 159` does not allow that"):
-        locked(world, changed, text, offset=159)
-    lock = locked(world, changed, text, offset="160")
-    assert lock.components["up"].patches[0].offsets == {"1": 160}
-    moved = "import x\n" * 5 + klass("Small") + PAD
-    assert locked(world, moved, text, offset="allow").components["up"].patches[0].offsets == {"1": 5}
-
-
-def test_a_bound_of_the_offset(world: World) -> None:
-    content = "import x\n" * 3 + function("one")
-    text = patch(hunk(ONE_AT, "def one():"))
-    assert locked(world, content, text, offset=3).components["up"].patches[0].offsets == {"1": 3}
-    with pytest.raises(PatchError, match="does not allow that") as error:
-        locked(world, content, text, offset=2)
-    assert "+3 lines" in str(error.value) and "set a larger `offset:`" in str(error.value)
+    assert lock.components["up"].patches[0].hunks == 1
 
 
 def test_a_heading_may_be_removed_where_the_place_is_right(world: World) -> None:

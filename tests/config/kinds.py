@@ -45,7 +45,7 @@ class Examples:
 
 
 _MANIFEST_KEYS = """schema extends name title device host components tree requirements overrides env runtime verl
-sources git pypi bundle drop ref merge base how drift patches path strip directory exclude offset from take to dist
+sources git pypi drop ref merge base how drift patches path strip directory from take to dist
 version entry_points checkout submodules"""
 _RECIPE_KEYS = "path make config train test rows function lr dies engine responses strategy kl_loss"
 
@@ -56,7 +56,7 @@ MANIFESTS = Examples(
     good=manifests.GOOD,
     minimal=manifests.MINIMAL,
     words=_MANIFEST_KEYS,
-    values=[manifests.PIN, "refs/heads/main", "a/b", ".", "1", "full", "./x", "x.bundle"],
+    values=[manifests.PIN, "refs/heads/main", "a/b", ".", "1", "full", "./x"],
     quoted=("cpu", '"cpu"'),
     harm={"to: verl": "to: /verl", "cpu": "gpu"},
     child="name: -child\ncomponents: {nobody: ~}\n",

@@ -96,12 +96,6 @@ READERS = {
         "metrics.jsonl", STRANGER, "a_killed_record", "appends to that of the attempt it began"
     ),
     "training/monitor/tail.py": R("driver.log", STRANGER, "a_killed_record"),
-    "stack/hunks/key_paths.py": R(
-        "YAML of a component",
-        STRANGER,
-        "a_heading",
-        "takes events, which need no recursion; 1 MiB, 50,000 keys",
-    ),
     "stack/lint/patch_targets.py": R("a file to be patched", STRANGER, "a_linted_patch"),
     "stack/lint/python_names.py": R("Python of a tree", STRANGER, "a_linted_patch"),
     "stack/patches/series.py": R("a patchset", STRANGER, "a_series"),
@@ -176,7 +170,6 @@ READERS = {
     "runtime/rollout_dp_groups/address.py": R("/proc", OWN, "", "the kernel's"),
     "runtime/used.py": R("counts of used patches", OWN, "", WRITES),
     "recipes/sizing/model_config.py": R("a model's config.json", STRANGER, "a_model_configuration"),
-    "stack/sources/git_fetch.py": R("a bundle", STRANGER, "a_bundle"),
     "stack/sources/pip_config.py": R(
         "pip.conf", USER, "a_pip_configuration", "parses the text that pip itself would"
     ),

@@ -592,7 +592,7 @@ def a_heading(folder: Path, m: Mutator) -> None:
 
 
 def _find_heading(path: str, m: Mutator) -> None:
-    from npu_rl.stack.hunks.hunk_headings import misplaced, moved_to_twin
+    from npu_rl.stack.hunks.hunk_headings import misplaced
     from npu_rl.stack.patches.patch_model import Hunk, HunkLine
 
     content = m.bytes(m.random.choice(_DEEP) if m.random.random() < 0.1 else _TWINS[path])
@@ -607,7 +607,6 @@ def _find_heading(path: str, m: Mutator) -> None:
     hunk = Hunk(1, 1, at + 1, old, at + 1, len(around) + 1, heading, (*around, *removed, added))
     for line in (1, at + 1):
         misplaced(content, hunk, line, path)
-    moved_to_twin(content, hunk, m.random.choice((-at, 0, 1, 9)), path)
 
 
 _DECLARING = {

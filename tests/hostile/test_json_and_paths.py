@@ -147,15 +147,6 @@ def test_an_sdist_with_numbers_and_depths_of_its_own(make: Callable[[Path], Path
         list(read_sdist(make(tmp_path / "pkg-1.tar.gz")))
 
 
-def test_a_text_file_is_no_bundle(world: World, tmp_path: Path) -> None:
-    """git takes a file `gitdir: /elsewhere` for a repository, and would fetch from there."""
-    up = world.repo()
-    oid = up.commit({"pkg/a.py": "a = 1\n"})
-    world.write("up.bundle", f"gitdir: {up.path}\n")
-    manifest = world.manifest({"up": component(up, oid, sources=[{"bundle": "./up.bundle"}])})
-    assert_told(run_cli(["lock", "-m", manifest], world.env), "does not begin with `# v2 git bundle`")
-
-
 @contextlib.contextmanager
 def serving(answer: Callable[[], Iterable[bytes]], *, asked: bool = True) -> Iterator[str]:
     """A server that answers whatever is asked, or before it is `asked`, with these bytes; its address."""

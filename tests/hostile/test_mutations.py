@@ -27,7 +27,6 @@ from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.objects import EMPTY_TREE, FILE, Entry
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
-from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.pip_config import PipSettings
 from npu_rl.stack.sources.progress import Silent
@@ -122,7 +121,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             host={"cann": "8"},
         )
         world.lock()
-        up.git("bundle", "create", str(root / "project" / "up.bundle"), "--all")
         workspace = root / "ws"
         ok(run_cli(["setup", "-m", root / "project" / "m.yaml", "-w", workspace], world.env))
         folder = root / "mutated"
@@ -222,7 +220,7 @@ def a_lock(stage: Stage, m: Mutator) -> None:
     from npu_rl.stack.sources.deliver import Deliverer
 
     beside = stage.world.root / "project"
-    delivered = Deliverer(store, network, beside, Silent()).deliver(lock, 1)
+    delivered = Deliverer(store, network, Silent()).deliver(lock, 1)
     composed(store, lock, [u for d in delivered.values() for u in d.units], beside)
 
 
@@ -242,8 +240,9 @@ def hidden(stage: Stage, m: Mutator, name: str, text: bytes) -> WorkspacePaths:
 
 
 def a_receipt(stage: Stage, m: Mutator) -> None:
-    from npu_rl.workspace.folder.local_edits import find_edits
     from npu_rl.workspace.products.placed_products import journal_path, undo_interrupted
+
+    from npu_rl.workspace.folder.local_edits import find_edits
 
     raw = (stage.workspace / ".npu-rl" / "receipt.json").read_bytes()
     body = json.loads(raw)
@@ -382,7 +381,7 @@ components:
 
 def a_series(stage: Stage, m: Mutator) -> None:
     from npu_rl.stack.patches.series import read_patchset
-    from npu_rl.stack.port.locked_patches import series_of
+    from npu_rl.stack.port.both_versions import series_of
 
     folder = stage.folder / "patchset"
     shutil.rmtree(folder, ignore_errors=True)
@@ -418,17 +417,6 @@ def an_index_page(stage: Stage, m: Mutator) -> None:
     with pytest.MonkeyPatch.context() as patch:  # the index speaks http, and to load certificates takes 0.2 s
         patch.setattr(ssl.SSLContext, "load_verify_locations", _ignore)
         str(find_sdist("pkg", "1.0", settings, pause=_ignore))
-
-
-def a_bundle(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.sources.git_fetch import fetch_bundle
-
-    place = stage.folder / "up.bundle"
-    place.write_bytes(m.bytes((stage.world.root / "project" / "up.bundle").read_bytes()))
-    lock = lock_model.read(stage.world.root / "project" / "m.lock.json")
-    wants = lock.components["up"].wanted_objects()
-    fetch_bundle(Store(stage.folder / "bundle-store"), GitRequest("up", wants), place, Network(), Silent())
-    shutil.rmtree(stage.folder / "bundle-store")
 
 
 def a_made_bundle(stage: Stage, m: Mutator) -> None:
@@ -544,7 +532,6 @@ KINDS: tuple[Callable[[Stage, Mutator], None], ...] = (
     a_linted_patch,
     a_series,
     an_index_page,
-    a_bundle,
     a_made_bundle,
     a_configuration,
     a_variable,

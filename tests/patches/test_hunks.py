@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from npu_rl.common.errors import PatchError
 from npu_rl.stack.hunks.carry_hunks import trace_hunks
 from npu_rl.stack.hunks.hunk_match import apply_exact, split_lines
-from npu_rl.stack.hunks.hunk_record import HunkRecord
-from npu_rl.stack.hunks.hunk_states import hunk_state
+from npu_rl.stack.hunks.hunk_states import HunkRecord, hunk_state
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Hunk, Patch
 from tests.patches.helpers import PATH, contents, edits, git_apply, plain_diff
@@ -200,13 +199,6 @@ def test_a_patch_that_does_not_fit_is_refused() -> None:
         trace_hunks(stack_of([BASE, ONE]), lambda path: b"top\n" + BASE)
     with pytest.raises(PatchError, match="does not exist"):
         trace_hunks(stack_of([BASE, ONE]), lambda path: None)
-
-
-def test_accepted_offsets_are_followed() -> None:
-    offsets = {("0001-p.patch", 1): 1, ("0001-p.patch", 2): 1}
-    records = trace_hunks(stack_of([BASE, ONE]), lambda path: b"top\n" + BASE, offsets=offsets)
-    assert [r.line for r in records] == [11, 27]
-    assert states(records, b"top\n" + ONE) == [("in place", 11), ("in place", 27)]
 
 
 def test_records_are_plain_json() -> None:

@@ -177,13 +177,10 @@ def test_a_refusal_names_patch_line_hunk_and_both_sides() -> None:
     assert "|" in message and "LINE" in message and caught.value.hint
 
 
-def test_an_offset_must_be_accepted() -> None:
+def test_an_offset_is_refused() -> None:
     patch = file_patch(plain_diff(BASE, CHANGED))
     with pytest.raises(PatchError, match=r"(?s)fits at line 13 only, \+1"):
         apply_exact(b"top\n" + BASE, patch)
-    assert apply_exact(b"top\n" + BASE, patch, offsets={1: 1}) == b"top\n" + CHANGED
-    with pytest.raises(PatchError):
-        apply_exact(BASE, patch, offsets={1: -40})
 
 
 @pytest.mark.parametrize(

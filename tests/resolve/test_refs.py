@@ -200,15 +200,3 @@ def test_offline_asks_nobody(world: World) -> None:
         with pytest.raises(SourceError, match="--offline does not allow"):
             relock.write(world.offline(), [])
         assert daemon.requests == 0
-
-
-def test_a_bundle_needs_full_ids(world: World) -> None:
-    up = world.repo()
-    oid = up.commit({"pkg/a.py": "base\n"})
-    up.git("bundle", "create", "-q", str(world.root / "project" / "up.bundle"), "main")
-    entry = component(up, sources=[{"bundle": "./up.bundle"}])
-    message = world.refused({"up": entry})
-    assert "has only a bundle as its source" in message
-    assert "refs/heads/main" in message
-    lock = world.locked({"up": {**entry, "ref": oid}})
-    assert world.compose(lock).code["pkg/a.py"] == b"base\n"

@@ -127,7 +127,7 @@ class World:
         """What setup makes of a lock on a machine whose store is empty."""
         store = store or self.empty_store()
         beside = self.root / "project"
-        deliverer = Deliverer(store, Network.from_environment(load_rewrites()), beside, Silent())
+        deliverer = Deliverer(store, Network.from_environment(load_rewrites()), Silent())
         units = [unit for delivery in deliverer.deliver(lock, 2).values() for unit in delivery.units]
         done = composed(store, lock, units, beside)
         lent = tuple(unit.objects for unit in [*units, done.unit])

@@ -79,7 +79,7 @@ class Delivering:
 
     def all(self, lock: Lock, jobs: int = 4, **options: object) -> dict[str, Delivery]:
         here = network(**options)  # type: ignore[arg-type]
-        return Deliverer(self.store, here, self.folder, self.notes).deliver(lock, jobs)
+        return Deliverer(self.store, here, self.notes).deliver(lock, jobs)
 
     def __call__(self, *sources: LockedSource, **options: object) -> Delivery:
         return self.all(lock_of(up=component(self.upstream, *sources)), **options)["up"]
@@ -145,11 +145,10 @@ def test_an_sdist_with_other_content_is_refused_and_followed(
 @pytest.mark.usefixtures("index")
 def test_when_nobody_delivers_every_reason_is_told(deliver: Delivering) -> None:
     with pytest.raises(SourceError, match="No source delivered up") as caught:
-        deliver(GONE, PYPI, LockedSource(bundle="./none"))
+        deliver(GONE, PYPI)
     why = (caught.value.why or "").splitlines()
     assert why[0].startswith(DEAD)
     assert any(line.startswith("up==1.0: ") for line in why)
-    assert "can't open the bundle" in why[-1]
     assert "--rewrite" in (caught.value.hint or "")
 
 
@@ -177,12 +176,6 @@ def test_offline_and_not_there(deliver: Delivering) -> None:
     with pytest.raises(SourceError, match="up is not in the local store") as caught:
         deliver(deliver.here, PYPI, offline=True)
     assert "--offline" in str(caught.value)
-
-
-def test_offline_a_bundle_still_delivers(deliver: Delivering, tmp_path: Path) -> None:
-    deliver.upstream.repo.git("bundle", "create", "-q", str(tmp_path / "up.bundle"), "--all")
-    assert deliver(GONE, LockedSource(bundle="./up.bundle"), offline=True).source == "./up.bundle"
-    assert deliver.notes.begun == ["up: up.bundle"]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from npu_rl.common.errors import HostError, SourceError, UsageError
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitStopped
-from npu_rl.stack.sources.git_fetch import GitRequest, fetch_bundle, fetch_commits, fetch_from, missing
+from npu_rl.stack.sources.git_fetch import GitRequest, fetch_commits, fetch_from, missing
 from npu_rl.stack.sources.git_remote import ls_remote
 from npu_rl.stack.sources.progress import Silent, Watcher
 from npu_rl.stack.sources.transfer_errors import NotDelivered
@@ -207,42 +207,6 @@ def test_missing(upstream: Upstream) -> None:
     here = Git(upstream.repo.path)
     assert missing(here, []) == []
     assert missing(here, [upstream.tip, "1" * 40, upstream.repo.tree("main")]) == ["1" * 40]
-
-
-# -- bundles -------------------------------------------------------------------------------------------
-
-
-def test_a_bundle_delivers_without_a_network(
-    upstream: Upstream, store: Store, scratch: Path, tmp_path: Path
-) -> None:
-    bundle = tmp_path / "my bundle"
-    upstream.repo.git("bundle", "create", "-q", str(bundle), "--all")
-    request = upstream.request(upstream.middle)
-    unit, received = fetch_bundle(store, request, bundle, network(offline=True), Silent())
-    assert 0 < unit.size() <= received <= bundle.stat().st_size
-    assert unit.facts()["source"] == "my bundle"
-    check(unit, request, upstream, scratch)
-
-
-@pytest.mark.parametrize("harm", ["missing", "cut", "no bundle", "folder", "incomplete", "other"])
-def test_a_bundle_that_does_not_do(harm: str, upstream: Upstream, store: Store, tmp_path: Path) -> None:
-    bundle = tmp_path / "b"
-    revisions = {"incomplete": ["middle..main"], "other": ["refs/tags/v1"]}.get(harm, ["--all"])
-    upstream.repo.git("branch", "-f", "middle", upstream.middle)
-    upstream.repo.git("bundle", "create", "-q", str(bundle), *revisions)
-    upstream.repo.git("branch", "-D", "middle")
-    if harm == "cut":
-        os.truncate(bundle, 100_000)
-    elif harm == "no bundle":
-        bundle.write_bytes(b"hello")
-    elif harm in ("missing", "folder"):
-        bundle.unlink()
-    if harm == "folder":
-        bundle.mkdir()
-    notes = Notes()
-    with pytest.raises(SourceError):
-        fetch_bundle(store, upstream.request(upstream.tip), bundle, network(retries=3), notes)
-    assert notes.notes == [], "trying again does not help"
 
 
 # -- servers that fail ---------------------------------------------------------------------------------

@@ -101,7 +101,6 @@ def test_yaml_is_read_in_one_place() -> None:
         "common/yaml_documents/yaml_reader.py",
         "recipes/trainer_code/hydra_yaml.py",
         "recipes/faults/catalogue_files.py",
-        "stack/hunks/key_paths.py",  # takes events, whose number and depth it bounds, with their lines
     }
     room = Path(__file__).parents[2] / "npu_rl"
     reads = re.compile(r"yaml\.(safe_load|load|compose|parse)")

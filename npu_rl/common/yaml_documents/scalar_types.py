@@ -50,16 +50,6 @@ def _read_count(value: object) -> object:
     raise ValueError("must be a whole number from 0 to 99")
 
 
-def _read_offset(value: object) -> object:
-    if value in ("refuse", "allow"):
-        return value
-    if isinstance(value, str) and re.fullmatch(r"[1-9][0-9]{0,6}", value):
-        return int(value)
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 9_999_999:
-        return value
-    raise ValueError("must be 'refuse', 'allow' or the number of lines a hunk may move (1 or more)")
-
-
 def _read_schema(value: object) -> object:
     if value in ("1", 1) and not isinstance(value, bool):
         return 1
@@ -78,19 +68,6 @@ Count = Annotated[
     BeforeValidator(_read_count),
     WithJsonSchema({"type": ["integer", "string"], "minimum": 0, "maximum": 99, "pattern": "^[0-9]{1,2}$"}),
 ]
-Offset = Annotated[
-    Literal["refuse", "allow"] | int,
-    BeforeValidator(_read_offset),
-    WithJsonSchema(
-        {
-            "type": ["integer", "string"],
-            "minimum": 1,
-            "maximum": 9_999_999,
-            "pattern": "^(refuse|allow|[1-9][0-9]{0,6})$",
-        }
-    ),
-]
-
 AnyText = Annotated[str, _shape()]
 Text = Annotated[str, AfterValidator(text_checks.check_text), _shape(r"\S")]
 Name = Annotated[str, AfterValidator(text_checks.check_name), _shape(text_checks.NAME_PATTERN)]
@@ -100,7 +77,6 @@ Sha256 = Annotated[str, AfterValidator(text_checks.check_sha256), _shape(text_ch
 RelativePath = Annotated[str, AfterValidator(text_checks.check_path), _shape(_PATH_PATTERN)]
 Directory = Annotated[str, AfterValidator(text_checks.check_directory), _shape(f"^$|{_PATH_PATTERN}")]
 Glob = Annotated[str, AfterValidator(text_checks.check_glob), _shape(r"^[^-/\\][^\\]*$")]
-BundlePath = Annotated[str, AfterValidator(text_checks.check_bundle_path), _shape(r"^[^-/~].*\.bundle$")]
 GitUrl = Annotated[str, AfterValidator(check_git_url), _shape(URL_PATTERN)]
 Release = Annotated[
     str, AfterValidator(text_checks.check_pypi), _shape(r"^[A-Za-z0-9][A-Za-z0-9._-]*==[^=]+$")

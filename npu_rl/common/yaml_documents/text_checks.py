@@ -190,17 +190,8 @@ def check_patch_path(value: str) -> str:
     )
 
 
-def check_bundle_path(value: str) -> str:
-    """Check the path of a bundle file, relative to the manifest."""
-    if "://" in value or not value.endswith(".bundle"):
-        raise ValueError(
-            f"{shown(value)} is not a bundle: write a path relative to the manifest, ending in .bundle"
-        )
-    return check_local_path(value)
-
-
 def check_glob(value: str) -> str:
-    """Check a pattern of paths, as `git apply --exclude` accepts it."""
+    """Check a pattern of paths."""
     check_text(value)
     if value.startswith(("-", "/")) or "\\" in value:
         raise ValueError(

@@ -138,7 +138,7 @@ def _store_members(
 ) -> Iterator[tuple[str, Path]]:
     """Yield the packs and patches of a manifest's lock, after composing it."""
     lock = _lock(loaded)
-    deliveries = Deliverer(store, network, loaded.path.parent, watcher).deliver(lock, jobs)
+    deliveries = Deliverer(store, network, watcher).deliver(lock, jobs)
     units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
     made = composed(store, lock, units, loaded.path.parent)
     runtime_unit(store, lock)  # makes it if the store does not have it

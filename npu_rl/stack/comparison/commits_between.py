@@ -72,11 +72,11 @@ def _between(
 ) -> CommitsBetween:
     if before.pin is None or after.pin is None:
         return CommitsBetween(why="a release has no commits")
-    sources = tuple(dict.fromkeys((*after.sources, *before.sources)))
-    if context.network.offline and not any(source.bundle for source in sources):
+    urls = list(dict.fromkeys(source.git for source in (*after.sources, *before.sources) if source.git))
+    if context.network.offline:
         return CommitsBetween(why="--offline does not allow network access")
     refs = [one.ref for one in (after, before) if one.ref is not None and one.ref.startswith("refs/")]
-    fetch = partial(fetch_from_sources, context, name, sources, refs=refs)
+    fetch = partial(fetch_from_sources, context, name, urls, refs=refs)
     try:
         with ExitStack() as opened:
             history = Git(opened.enter_context(context.store.quarantine()))

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, replace
 
 from npu_rl.common.disk import remove_tree
 from npu_rl.common.errors import PatchError
@@ -17,11 +16,11 @@ from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import SYMLINK, is_inside
-from npu_rl.stack.hunks.hunk_headings import misplaced, moved_to_twin
-from npu_rl.stack.hunks.hunk_match import Kind, Location, apply_exact, explain, locate
+from npu_rl.stack.hunks.hunk_headings import misplaced
+from npu_rl.stack.hunks.hunk_match import apply_exact, explain, locate
 from npu_rl.stack.lock.lock_model import LockedPatch
 from npu_rl.stack.patches.parse_patch import parse_patch
-from npu_rl.stack.patches.patch_model import FilePatch, Hunk, Patch
+from npu_rl.stack.patches.patch_model import FilePatch, Patch
 
 _REFRESH = "Refresh the patch for this pin. Nothing was changed."
 _MAXIMUM_REPORTED = 20  # failing hunks; finding the closest position of each takes up to 0.1 s
@@ -33,24 +32,21 @@ class Tolerance:
     """Limits on where a hunk may apply.
 
     Attributes:
-        offset: By how many lines it may move (0: none, None: any number).
         headings: Whether its position must also match the heading after the second @@.
     """
 
-    offset: int | None = 0
     headings: bool = True
 
 
-AS_LOCKED = Tolerance(None, headings=False)
+AS_LOCKED = Tolerance(headings=False)
 """For patches of a lock: its trees prove the result, even if a later npu-rl would reject the position."""
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The new tree, and the offset in lines of each moved hunk, by hunk number."""
+    """The new tree."""
 
     tree: str
-    offsets: dict[str, int] = field(default_factory=dict)
 
 
 def parse_locked(locked: LockedPatch, data: bytes) -> Patch:
@@ -60,7 +56,6 @@ def parse_locked(locked: LockedPatch, data: bytes) -> Patch:
         name=locked.file,
         strip=locked.strip,
         directory=locked.directory,
-        exclude=locked.exclude,
     )
     return replace(parsed, name=locked.name)
 
@@ -78,7 +73,7 @@ def run_patch(
 
     Args:
         taken: Upstream paths the component takes; a file outside them is an error.
-        tolerance: How far hunks may move if they apply at exactly one other position.
+        tolerance: What is required of a hunk besides its lines at the stated line.
 
     Raises:
         PatchError: A hunk does not apply; it shows the expected and found lines, and the closest position.
@@ -87,24 +82,20 @@ def run_patch(
     where = f"{component}, patch {patch.name}"
     _check_taken(patch, taken, where)
     before = {file.path: _content(trees, tree, file, where) for file in patch.files}
-    offsets = _offsets(patch, before, tolerance, where, component)
-    after = {
-        file.path: apply_exact(before[file.path], file, name=patch.name, offsets=offsets)
-        for file in patch.files
-    }
+    _check_places(patch, before, tolerance, where, component)
+    after = {file.path: apply_exact(before[file.path], file, name=patch.name) for file in patch.files}
     result = _git_apply(trees, tree, locked, data, where)
     _check_result(trees, tree, result, after, where)
-    return patch, Applied(result, {str(number): moved for number, moved in offsets.items()})
+    return patch, Applied(result)
 
 
-def _offsets(
+def _check_places(
     patch: Patch, before: Mapping[str, bytes | None], tolerance: Tolerance, where: str, component: str
-) -> dict[int, int]:
-    """Return the offsets of the hunks that move. Raises PatchError with all hunks that do not apply."""
-    offsets: dict[int, int] = {}
+) -> None:
+    """Raise PatchError with all hunks that do not apply."""
     problems: list[str] = []
     unchecked = 0
-    kinds: set[Kind | _Misplacement] = set()
+    kinds: set[str] = set()
     for file in patch.files:
         content = before[file.path]
         if content is None:
@@ -114,12 +105,12 @@ def _offsets(
                 unchecked += 1
                 continue
             location = locate(content, hunk)
-            reason = _why_not(content, hunk, location, tolerance, file.path)
-            if reason is None:
-                if location.offset:
-                    offsets[hunk.number] = location.offset
+            kind: str = location.kind
+            explanation = explain(content, hunk, location) if kind != "exact" else None
+            if kind == "exact" and tolerance.headings:
+                kind, explanation = "heading", misplaced(content, hunk, hunk.old_index + 1, file.path)
+            if explanation is None:
                 continue
-            kind, explanation = reason
             kinds.add(kind)
             problems.append(f"hunk {hunk.number} of {file.path} (patch line {hunk.line}):\n{explanation}")
     if unchecked:
@@ -131,46 +122,11 @@ def _offsets(
             why="\n".join(problems),
             hint=_hint(kinds) + " Nothing was changed.",
         )
-    return offsets
 
 
-_Misplacement = Literal["heading", "twin", "too far"]
-
-
-def _why_not(
-    content: bytes, hunk: Hunk, location: Location, tolerance: Tolerance, path: str
-) -> tuple[Kind | _Misplacement, str] | None:
-    """Return why a hunk must not apply where it was found, as the kind of reason and its text; None if it may."""
-    if location.kind not in ("exact", "offset") or (location.kind == "offset" and tolerance.offset == 0):
-        return location.kind, explain(content, hunk, location)
-    if tolerance.offset is not None and abs(location.offset) > tolerance.offset:
-        bound = f"`offset: {tolerance.offset}` does not allow that."
-        return "too far", f"{explain(content, hunk, location)} {bound}"
-    if not tolerance.headings:
-        return None
-    assert location.line is not None
-    elsewhere = misplaced(content, hunk, location.line, path)
-    if elsewhere is not None:
-        return "heading", elsewhere
-    if location.offset and tolerance.offset is None:
-        crossing = moved_to_twin(content, hunk, location.offset, path)
-        if crossing is not None:
-            return "twin", f"{crossing} `offset: {abs(location.offset)}` would allow it."
-    return None
-
-
-def _hint(kinds: set[Kind | _Misplacement]) -> str:
+def _hint(kinds: set[str]) -> str:
     if kinds == {"already_applied"}:
         return "The change is already upstream at this pin: remove the patch."
-    if kinds == {"offset"}:
-        return (
-            "Refresh the patch for this pin, or set `offset: N` to let its hunks move by at most N lines "
-            "(`offset: allow`: by any number)."
-        )
-    if kinds == {"too far"}:
-        return "Review the new position, then refresh the patch for this pin or set a larger `offset:`."
-    if kinds == {"twin"}:
-        return "Review the new position, then refresh the patch for this pin or set `offset:` to that number."
     if kinds == {"heading"}:
         return "Refresh the patch for this pin. If the place is right, remove the heading after the hunk's second @@."
     return "The pin or the patch has changed: refresh the patch for this pin."
@@ -202,7 +158,7 @@ def _check_taken(patch: Patch, taken: Collection[str], where: str) -> None:
             f"{patch.name} changes paths that the component does not take",
             where=where,
             why=", ".join(outside),
-            hint="Add those paths to `take:`, list them under `exclude:` of the patch, or set `checkout: full`.",
+            hint="Add those paths to `take:`, take them out of the patch, or set `checkout: full`.",
         )
 
 
@@ -239,7 +195,6 @@ def _git_apply(trees: Trees, tree: str, locked: LockedPatch, data: bytes, where:
     temporary = Git(repository.git_dir, index=index, alternates=repository.alternates)
     options = [f"-p{locked.strip}", "--cached", "--whitespace=nowarn"]
     options += [f"--directory={locked.directory}"] if locked.directory else []
-    options += [f"--exclude={glob}" for glob in locked.exclude]
     try:
         temporary.run("read-tree", tree)
         temporary.run("apply", *options, "-", input=locked.applied_text(data))

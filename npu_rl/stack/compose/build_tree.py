@@ -53,11 +53,6 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
     def patched(tree: str, patch: LockedPatch, name: str, what: str, taken: Sequence[str]) -> str:
         data = composition.texts[patch.sha256] = text_of(patch, results)
         parsed, applied = run_patch(trees, tree, patch, data, name, taken, AS_LOCKED)
-        if applied.offsets != patch.offsets:
-            raise ComposeError(
-                f"{patch.name} of {name} applies at other offsets than the lock records",
-                why=f"Locked offsets: {patch.offsets or 'none'}; found: {applied.offsets or 'none'}.",
-            )
         stacks.setdefault(name, []).append((patch, parsed))
         return _expect(applied.tree, patch.tree, f"{what} after {patch.name}")
 
@@ -183,12 +178,6 @@ def hunk_records(
 
     Each record is a `HunkRecord` as JSON, with `root`: "code" or "src/NAME".
     """
-    offsets = {
-        (f"{name}/{patch.name}", int(number)): moved
-        for name, stack in stacks.items()
-        for patch, _ in stack
-        for number, moved in patch.offsets.items()
-    }
     code: list[tuple[str, ParsedPatch]] = []
     records: list[dict[str, Any]] = []
     for name, stack in stacks.items():
@@ -200,19 +189,18 @@ def hunk_records(
         code += [(key, _with_code_paths(component, parsed)) for key, parsed in own]
         if component.checkout == "full":
             before = assemble.merged(component)
-            records += _traced(own, partial(_blob, trees, before), offsets, f"src/{name}")
+            records += _traced(own, partial(_blob, trees, before), f"src/{name}")
     before = assemble.unpatched(trees, lock)
-    return _traced(code, partial(_blob, trees, before), offsets, "code") + records
+    return _traced(code, partial(_blob, trees, before), "code") + records
 
 
 def _traced(
     stack: list[tuple[str, ParsedPatch]],
     base: Callable[[str], bytes | None],
-    offsets: dict[tuple[str, int], int],
     root: str,
 ) -> list[dict[str, Any]]:
     found = []
-    for record in trace_hunks(stack, base, offsets=offsets):
+    for record in trace_hunks(stack, base):
         component, _, patch = record.patch.partition("/")
         found.append({**replace(record, component=component, patch=patch).to_json(), "root": root})
     return found

@@ -14,7 +14,7 @@ from npu_rl.stack.store import Store, Unit, pack_loose, unit_key
 if TYPE_CHECKING:
     from npu_rl.stack.compose.build_tree import Composition
 
-COMPOSE_FORMAT = 1
+COMPOSE_FORMAT = 2
 
 
 @dataclass(frozen=True)

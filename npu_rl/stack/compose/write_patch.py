@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.hunks.key_headings import with_key_paths
 from npu_rl.stack.lock.lock_model import LockedPatch
 from npu_rl.stack.patches.scan_hunks import Scanner
 
@@ -21,7 +20,6 @@ _OPTIONS = (
 )
 _FILE = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 _NAME = re.compile(rb"^(--- |\+\+\+ |diff --git )(.*)$", re.MULTILINE)
-_OLD_NAME = re.compile(rb"^--- a/([\w./+-]+\.(?:yaml|yml|json|toml|ini|cfg))$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -35,8 +33,9 @@ class PatchOptions:
 def diff_text(trees: Trees, before: str, after: str, options: PatchOptions) -> bytes:
     """Return the diff of two trees; empty if they are the same."""
     done = trees.repository.run("diff-tree", *_OPTIONS, before, after)
-    parts = [_with_key_paths(trees, before, part) for part in _FILE.split(done.stdout) if part]
-    return b"".join(parts) if options == PatchOptions() else b"".join(_moved(part, options) for part in parts)
+    if options == PatchOptions():
+        return done.stdout
+    return b"".join(_moved(part, options) for part in _FILE.split(done.stdout) if part)
 
 
 def header_of(text: bytes) -> bytes:
@@ -53,17 +52,6 @@ def tree_after(trees: Trees, tree: str, text: bytes, name: str, component: str, 
         directory=options.directory,
     )  # fmt: skip
     return run_patch(trees, tree, locked, text, component, (".",), Tolerance())[1].tree
-
-
-def _with_key_paths(trees: Trees, tree: str, part: bytes) -> bytes:
-    """Return one file's diff with key paths as headings, if it is a configuration file in the tree."""
-    name = _OLD_NAME.search(part.partition(b"\n@@ ")[0])
-    entry = trees.find(tree, name[1].decode()) if name is not None else None
-    return (
-        part
-        if name is None or entry is None
-        else with_key_paths(part, trees.blob(entry.oid), name[1].decode())
-    )
 
 
 def _moved(part: bytes, options: PatchOptions) -> bytes:

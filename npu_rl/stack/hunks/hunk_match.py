@@ -1,12 +1,11 @@
 """Location of a hunk in a text, and an explanation of why it does not fit.
 
-`apply_exact` is the smallest possible applier: no fuzz, and no offset unless it is given. The tests compare it with
-`git apply`.
+`apply_exact` is the smallest possible applier: no fuzz and no offset. The tests compare it with `git apply`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -185,16 +184,13 @@ def explain(content: bytes, hunk: Hunk, location: Location) -> str:
     return "\n".join([summary, *table])
 
 
-def apply_exact(
-    content: bytes | None, file_patch: FilePatch, *, name: str = "", offsets: Mapping[int, int] | None = None
-) -> bytes | None:
+def apply_exact(content: bytes | None, file_patch: FilePatch, *, name: str = "") -> bytes | None:
     """Return the file after the patch; None is an absent file.
 
     Args:
         content: The file before the patch.
         file_patch: The patch of this file.
         name: The patch's name, for messages.
-        offsets: Accepted offsets by hunk number; every other hunk must stand at its stated line.
 
     Raises:
         PatchError: If a hunk does not fit; with the patch's line, and expected and found lines side by side.
@@ -204,14 +200,13 @@ def apply_exact(
         hint = "Check that the patch is for this version of the component."
         return PatchError(f"{file_patch.path} {what}", where=f"{name}:{file_patch.line}", why=why, hint=hint)
 
-    offsets = offsets or {}
     if (content is None) != (file_patch.old_path is None):
         raise refused("does not exist" if content is None else "exists already")
     lines = split_lines(content or b"")
     result: list[bytes] = []
     done = 0
     for hunk in file_patch.hunks:
-        index = hunk.old_index + offsets.get(hunk.number, 0)
+        index = hunk.old_index
         if index < done or not fits(lines, hunk, index):
             raise _refusal(content or b"", hunk, file_patch.path, name)
         result += lines[done:index] + hunk.new_lines

@@ -1,25 +1,93 @@
-"""The state of each recorded hunk in the current text of its file."""
+"""The record of one hunk in the locked result, and its state in the current text of its file, without a repository."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple
 
-from npu_rl.stack.hunks.hunk_match import find_all
-from npu_rl.stack.hunks.hunk_places import find, padded
-from npu_rl.stack.hunks.hunk_record import ALTERED, IN_PLACE, MISSING, SHIFTED, SUPERSEDED, HunkRecord, State
+from npu_rl.common.errors import PatchError
+from npu_rl.stack.hunks.hunk_match import find_all, split_lines
+
+State = Literal["in place", "superseded", "missing", "shifted", "altered"]
+IN_PLACE: State = "in place"
+SUPERSEDED: State = "superseded"
+MISSING: State = "missing"
+SHIFTED: State = "shifted"
+ALTERED: State = "altered"
+
+CONTEXT = 3
+Edge = str | None
 
 
 class HunkState(NamedTuple):
     """The state of a hunk.
 
     Attributes:
-        state: Its state.
         line: The line of its first own line in the current text, from 1, or where it should be; 0 if there is no
             file.
     """
 
     state: State
     line: int
+
+
+@dataclass(frozen=True)
+class HunkRecord:
+    """One hunk as it is in the locked result.
+
+    Attributes:
+        patch: The patch's name.
+        hunk: The hunk's number in it, from 1.
+        file: The target path.
+        line: Line of its first own line (for a deletion, of the line below); 0 if the result has no such file.
+        state: `in place` or `superseded`.
+        component: The component that the patch is for.
+        before: The lines above; None is the edge of the file.
+        lines: The lines from its first to its last own line with their tags: `+` own, `-` removed by it, ` ` of
+            others.
+        after: The lines below; None is the edge of the file.
+    """
+
+    patch: str
+    hunk: int
+    file: str
+    line: int
+    state: State
+    component: str | None = None
+    before: tuple[Edge, ...] = ()
+    lines: tuple[tuple[str, str], ...] = ()
+    after: tuple[Edge, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain lists, strings and numbers, safe to write as UTF-8."""
+        lines = [list(pair) for pair in self.lines]
+        return {**asdict(self), "before": list(self.before), "lines": lines, "after": list(self.after)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> HunkRecord:
+        """Return the record of `to_json`. Raises PatchError for invalid data."""
+        try:
+            lines = tuple((tag, text) for tag, text in data["lines"])
+            edges = {side: tuple(data[side]) for side in ("before", "after")}
+            return cls(**{**data, "lines": lines, **edges})
+        except (KeyError, TypeError, ValueError) as error:
+            raise PatchError(
+                "A hunk record is damaged", why=str(error), hint="Run the command that wrote it again."
+            ) from error
+
+    def side(self, tag: Literal["+", "-"]) -> tuple[str, ...]:
+        """Return its lines (`+`), or those before it (`-`), with the lines of others between them."""
+        return tuple(text for other, text in self.lines if other in (tag, " "))
+
+
+def text_of(raw: bytes) -> str:
+    """Return a line as text that JSON can hold; different lines give different texts."""
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return "\0" + raw.decode("latin-1")
 
 
 def hunk_state(record: HunkRecord, current: bytes | None) -> HunkState:
@@ -31,27 +99,57 @@ def hunk_state(record: HunkRecord, current: bytes | None) -> HunkState:
     - `missing`: its preimage is there, or the whole file is gone.
     - `altered`: anything else.
     """
-    has_no_file = record.line == 0
     if current is None:
-        return HunkState(record.state if has_no_file else MISSING, 0)
+        return HunkState(record.state if record.line == 0 else MISSING, 0)
     if record.state == SUPERSEDED:
         return HunkState(SUPERSEDED, record.line)
-    lines = padded(current)
-    if has_no_file:
-        removed = [text for tag, text in record.lines if tag == "-"]
-        places = find_all(lines, removed)
-        return HunkState(MISSING if places or not removed else ALTERED, places[0] if places else 1)
-    pieces = record.pieces()
-    whole = find(pieces[0], lines, record.copies[:2], record.copies[2])
-    if whole.fits is None and len(pieces) > 1:
-        parts = [find(p, lines, None, n) for p, n in zip(pieces[1:], record.copies[3:], strict=True)]
-        fitting = {part.fits for part in parts}
-        if fitting == {"new"}:
-            moved = any(part.line != piece.line for part, piece in zip(parts, pieces[1:], strict=True))
-            return HunkState(SHIFTED if moved else IN_PLACE, parts[0].line)
-        if fitting == {"old"}:
-            return HunkState(MISSING, parts[0].line)
-        return HunkState(ALTERED, parts[0].line)
-    if whole.fits == "new":
-        return HunkState(IN_PLACE if whole.line == record.line else SHIFTED, whole.line)
-    return HunkState(MISSING if whole.fits == "old" else ALTERED, whole.line)
+    lines = _between_edges(current)
+    if record.line == 0:  # the file that it deletes is there
+        places = find_all(lines, record.side("-"))
+        return HunkState(MISSING if places else ALTERED, places[0] if places else 1)
+    new, old = (max(_places(record, lines, tag), default=None) for tag in ("+", "-"))
+    if new is not None and (old is None or new >= old):
+        return HunkState(IN_PLACE if new.line == record.line else SHIFTED, new.line)
+    if old is not None:
+        return HunkState(MISSING, old.line)
+    return HunkState(ALTERED, min(record.line, len(lines) - 1))
+
+
+@lru_cache(maxsize=4)
+def _between_edges(content: bytes) -> tuple[Edge, ...]:
+    """Return the lines between two edges. Cached for the next hunk of the same file."""
+    return (None, *(text_of(line) for line in split_lines(content)), None)
+
+
+class _Place(NamedTuple):
+    """A place in a text; the greatest is the likeliest: the most lines of context, then the nearest."""
+
+    context: int
+    nearness: int
+    line: int
+
+
+def _places(record: HunkRecord, lines: Sequence[Edge], tag: Literal["+", "-"]) -> Iterator[_Place]:
+    """Yield each place that has the own lines of one side, and enough of the context."""
+    core = record.side(tag)
+    enough = min(CONTEXT, (len(record.before) + len(record.after) + 1) // 2)
+    tags = [other for other, _ in record.lines if other in (tag, " ")]
+    # Lines of others between its own ones count as context, unless there is nothing else.
+    own = [n for n in range(len(core)) if tags[n] == tag or tag not in tags]
+    starts = [
+        start for start in range(1, len(lines) - len(core)) if all(lines[start + n] == core[n] for n in own)
+    ]
+    for start in starts:
+        above = _equal(record.before[::-1], lines[start - 1 :: -1])
+        below = _equal(record.after, lines[start + len(core) :])
+        inside = sum(one == other for one, other in zip(core, lines[start:], strict=False)) - len(own)
+        sure = above + below >= enough and (core or (above and below))
+        alone = tag == "+" and core and (len(starts) == 1 or (start == record.line and above + below))
+        if sure or alone:
+            yield _Place(above + inside + below, -abs(start - record.line), start)
+
+
+def _equal(wanted: Sequence[Edge], there: Sequence[Edge]) -> int:
+    """Return how many lines are equal, from the first on."""
+    pairs = zip(wanted, there, strict=False)
+    return next((n for n, (one, other) in enumerate(pairs) if one != other), min(len(wanted), len(there)))

@@ -60,7 +60,6 @@ Sha256 = Annotated[str, _pattern(r"[0-9a-f]{64}", "a SHA-256")]
 Mode = Annotated[str, _pattern(r"100644|100755|120000|160000|40000", "a mode of git")]
 Ref = Annotated[str, text_checks.check_full_ref]
 Url = Annotated[str, check_git_url]
-BundlePath = Annotated[str, text_checks.check_bundle_path]
 # PEP 440 in full is for `packaging`, which a verify does not import.
 Release = Annotated[
     str, _pattern(r"[A-Za-z0-9][A-Za-z0-9._-]*==[A-Za-z0-9][A-Za-z0-9.!+_-]*", "name==version")

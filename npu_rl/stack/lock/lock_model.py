@@ -64,11 +64,10 @@ class HeldPath:
 
 @dataclass(frozen=True)
 class LockedSource:
-    """One source of a component: exactly one of git, pypi, bundle."""
+    """One source of a component: either git or pypi."""
 
     git: t.Url | None = None
     pypi: t.Release | None = None
-    bundle: t.BundlePath | None = None
     filename: str | None = None
     sha256: t.Sha256 | None = None
     size: int | None = None
@@ -76,7 +75,7 @@ class LockedSource:
 
     def shown(self) -> str:
         """Return the source for messages."""
-        return self.git or self.pypi or self.bundle or "?"
+        return self.git or self.pypi or "?"
 
 
 @dataclass(frozen=True)
@@ -137,7 +136,6 @@ class LockedPatch:
         file: Where its text is: a bundled patchset path, "./..." or "../..." from the manifest's folder, or
             "COMPONENT:path".
         sha256: Digest of the bytes of that file.
-        offsets: Hunk number to the accepted offset in lines.
         eol: "lf" if CRLF line ends are converted to LF before the patch is applied.
         repair: "final-newline" if the missing newline at its end is added first.
         replaces: The patch that it replaces, as "COMPONENT:path"; empty for none.
@@ -151,8 +149,6 @@ class LockedPatch:
     files: tuple[str, ...]
     strip: int = 1
     directory: t.Directory = ""
-    exclude: tuple[t.Glob, ...] = ()
-    offsets: dict[str, int] = field(default_factory=dict)
     eol: t.Eol = "keep"
     repair: t.Repair = "none"
     replaces: str = ""

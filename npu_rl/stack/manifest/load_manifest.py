@@ -55,7 +55,7 @@ class LoadedManifest:
         return own is not None and self.origins[path].file != own.file
 
     def locate(self, path: str) -> Path:
-        """Return the file or folder of a patch path (without `from`) or a bundle path.
+        """Return the file or folder of a patch path (without `from`).
 
         A local path need not exist.
 

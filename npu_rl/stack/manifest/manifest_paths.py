@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from npu_rl.common.yaml_documents.problems import KeyPath, Problem
 
 
 def rebase(document: Document, folder: Path | None, onto: Path) -> list[Problem]:
-    """Make every local patch and bundle path in the document relative to `onto`, in place.
+    """Make every local patch's path in the document relative to `onto`, in place.
 
     Invalid paths are left for the schema to reject. Returns the problems found.
 
@@ -39,15 +39,11 @@ def moved_path(value: str, folder: Path, onto: Path) -> str:
 
 
 def _local_paths(data: dict[str, Plain]) -> Iterator[tuple[Any, str | int, KeyPath]]:
-    """Yield the holder, key and key path of each local patch and bundle path that is valid."""
+    """Yield the holder, key and key path of each local patch whose path is valid."""
     yield from _local_patches(data.get("tree"), ("tree",))
     components = data.get("components")
     for name, component in components.items() if isinstance(components, dict) else ():
         yield from _local_patches(component, ("components", name))
-        sources, at = _list_of(component, ("components", name, "sources"))
-        for index, source in enumerate(sources):
-            if isinstance(source, dict) and _passes(text_checks.check_bundle_path, source.get("bundle")):
-                yield source, "bundle", (*at, index, "bundle")
 
 
 def _local_patches(holder: Plain, path: KeyPath) -> Iterator[tuple[Any, str | int, KeyPath]]:
@@ -68,12 +64,7 @@ def _list_of(holder: Plain, path: KeyPath) -> tuple[list[Plain], KeyPath]:
 
 
 def _is_local_patch(value: Plain) -> bool:
-    return _passes(text_checks.check_local_path, value) and text_checks.is_local(str(value))
-
-
-def _passes(check: Callable[[str], str], value: Plain) -> bool:
-    """Return whether a value is a text that a check accepts."""
     try:
-        return isinstance(value, str) and check(value) == value
+        return isinstance(value, str) and text_checks.is_local(text_checks.check_local_path(value))
     except ValueError:
         return False

@@ -20,7 +20,7 @@ from npu_rl.stack.manifest import schema_rules
 
 
 class Source(Strict):
-    """One place that delivers objects: exactly one of `git`, `pypi` or `bundle`."""
+    """One place that delivers objects: either `git` or `pypi`."""
 
     model_config = ConfigDict(json_schema_extra=schema_rules.SOURCE)
 
@@ -28,7 +28,6 @@ class Source(Strict):
     pypi: f.Release | None = Field(
         default=None, description="A source release on a package index: name==version."
     )
-    bundle: f.BundlePath | None = Field(default=None, description="A git bundle, relative to the manifest.")
     drop: list[f.RelativePath] = Field(
         default=[], description="Generated paths to leave out of the release (with pypi only)."
     )
@@ -36,12 +35,10 @@ class Source(Strict):
     @classmethod
     def rules(cls, data: Mapping[str, Any]) -> Iterator[Fault]:
         """Yield errors of a source that isn't exactly one of its kinds, or drops what it can't."""
-        kinds = [kind for kind in ("git", "pypi", "bundle") if kind in data]
-        if len(kinds) != 1:
-            got = f", not {' and '.join(kinds)}" if kinds else ""
-            yield (), f"a source must have exactly one of git, pypi, bundle{got}"
+        if ("git" in data) == ("pypi" in data):
+            yield (), "a source must have either git or pypi"
         if data.get("drop") and "pypi" not in data:
-            only = "works with a pypi source only: a git or bundle source delivers its tree unchanged"
+            only = "works with a pypi source only: a git source delivers its tree unchanged"
             yield ("drop",), f"`drop` {only}"
 
 
@@ -75,11 +72,6 @@ class PatchEntry(Strict):
     )
     strip: f.Count = Field(default=1, description="Leading folders to strip from paths in the patch.")
     directory: f.Directory = Field(default="", description="The folder the patch is applied in.")
-    exclude: list[f.Glob] = Field(default=[], description="Patterns of files in the patch to leave out.")
-    offset: f.Offset = Field(
-        default="refuse",
-        description="Allowed distance of a hunk from the line that it names: refuse, allow, or a number of lines.",
-    )
     eol: Literal["keep", "lf"] = Field(
         default="keep", description="lf: a patch whose own lines end in CRLF gets LF before it is applied."
     )

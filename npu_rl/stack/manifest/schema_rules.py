@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 SOURCE: dict[str, Any] = {
-    "oneOf": [{"required": ["git"]}, {"required": ["pypi"]}, {"required": ["bundle"]}],
+    "oneOf": [{"required": ["git"]}, {"required": ["pypi"]}],
     "if": {"required": ["pypi"]},
     "else": {"properties": {"drop": {"maxItems": 0}}},
 }
@@ -13,9 +13,7 @@ SOURCE: dict[str, Any] = {
 _WITH_COMMITS = {
     "required": ["sources"],
     "properties": {
-        "sources": {
-            "contains": {"type": "object", "anyOf": [{"required": ["git"]}, {"required": ["bundle"]}]},
-        }
+        "sources": {"contains": {"type": "object", "required": ["git"]}},
     },
 }
 _FULL = {"required": ["checkout"], "properties": {"checkout": {"const": "full"}}}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from fnmatch import fnmatchcase
 
 from npu_rl.common.errors import PatchError
 from npu_rl.stack.patches import patch_paths
@@ -57,22 +55,6 @@ class FileNames:
         if len(targets) > 1 or (self.raw.names is not None and self.pair is None):
             raise self._disagree()
         return targets.pop()
-
-    def excluded_by(self, patterns: Sequence[str]) -> str | None:
-        """Return the path if a pattern matches it. An excluded file is not checked in any way."""
-        if not patterns:
-            return None
-        moved = self.raw.extended.get(b"rename to ") or self.raw.extended.get(b"copy to ")
-        rest = None
-        if self._named:
-            rest = patch_paths.stripped(self._named[-1], self.strip)
-        elif moved:  # these two lines have no a/ and b/
-            rest = patch_paths.stripped(patch_paths.read_name(moved, self.where), max(self.strip - 1, 0))
-        if rest is None:
-            return None
-        path = rest.decode("utf-8", "replace")
-        path = f"{self.directory.rstrip('/')}/{path}" if self.directory else path
-        return path if any(fnmatchcase(path, pattern) for pattern in patterns) else None
 
     def _disagree(self) -> PatchError:
         written = [n for n in (self.raw.names, self.raw.old, self.raw.new) if n is not None]

@@ -38,7 +38,6 @@ def parse_patch(
     name: str,
     strip: int = 1,
     directory: str = "",
-    exclude: Sequence[str] = (),
 ) -> Patch:
     """Parse a patch as `git diff`, `git format-patch` or GNU `diff -u` write it.
 
@@ -47,7 +46,6 @@ def parse_patch(
         name: Its name, for messages.
         strip: Leading folders to drop from names, as `-p` does.
         directory: The folder of the tree that the names are relative to.
-        exclude: Patterns (`*` crosses folders); files whose target path matches are left out unchecked.
 
     Raises:
         PatchError: If anything is malformed or not allowed, with `name:line`.
@@ -58,31 +56,26 @@ def parse_patch(
     scanner = Scanner(data, name)
     preamble, raw_files = scanner.scan()
     files: list[FilePatch] = []
-    excluded: list[str] = []
     at: dict[str, int] = {}  # by path: its place in `files`
     number = 1
     for raw in raw_files:
         where = scanner.where(raw.line)
         names = FileNames(raw, strip, directory, where)
-        path = names.excluded_by(exclude)
-        if path is not None:
-            excluded.append(path)
+        file = _file(raw, names, name, number)
+        if file.path in at:
+            files[at[file.path]] = in_one_section(files[at[file.path]], file, where)
         else:
-            file = _file(raw, names, name, number)
-            if file.path in at:
-                files[at[file.path]] = in_one_section(files[at[file.path]], file, where)
-            else:
-                at[file.path] = len(files)
-                files.append(file)
+            at[file.path] = len(files)
+            files.append(file)
         number += len(raw.hunks)
     header = preamble.decode("utf-8", "replace")
-    if len(files) + len(excluded) < len(raw_files):
+    if len(files) < len(raw_files):
         numbers = itertools.count(1)
         files = [
             replace(file, hunks=tuple(replace(hunk, number=next(numbers)) for hunk in file.hunks))
             for file in files
         ]
-    return Patch(name, hashlib.sha256(data).hexdigest(), header, tuple(files), tuple(excluded))
+    return Patch(name, hashlib.sha256(data).hexdigest(), header, tuple(files))
 
 
 def _check_bytes(data: bytes, name: str) -> None:
@@ -110,10 +103,10 @@ def _file(raw: RawFile, names: FileNames, name: str, number: int) -> FilePatch:
     path = names.path()
     if (guard := patch_paths.guarded(path)) is not None:
         why = f"A {guard} file changes how git reads the whole tree."
-        raise malformed(f"The patch changes {path}", where, why, "Leave the file out (`exclude`).")
+        raise malformed(f"The patch changes {path}", where, why, "Take the file out of the patch.")
     _check_modes(raw, path, where)
     if raw.binary is not None:
-        hint = "Patches may only change text; leave the file out (`exclude`)."
+        hint = "Patches may only change text; take the file out of the patch."
         raise malformed(f"The patch changes the binary file {path}", f"{name}:{raw.binary}", hint=hint)
     is_new, is_deleted = names.is_new(), names.is_deleted()
     _check_sides(raw, names, is_new, is_deleted, path, where)
@@ -136,7 +129,7 @@ def _check_modes(raw: RawFile, path: str, where: str) -> None:
     for mode in named.values():
         if mode in _LINKS:
             why = f"Mode {mode}. A link can lead anywhere."
-            hint = "Leave the file out (`exclude`); name submodules in the manifest instead."
+            hint = "Take the file out of the patch; name submodules in the manifest instead."
             raise malformed(f"The patch touches {_LINKS[mode]}, {path}", where, why, hint)
         if mode not in _MODES:
             why = f"A file's mode is {_MODES[0]} or {_MODES[1]}."
@@ -168,7 +161,7 @@ def _check_sides(
 
 def _check_empty(raw: RawFile, is_new: bool, is_deleted: bool, path: str, where: str) -> None:
     if b"new mode " in raw.extended:
-        what, hint = f"The patch only changes the mode of {path}", "Leave the file out (`exclude`)."
+        what, hint = f"The patch only changes the mode of {path}", "Take the file out of the patch."
         raise malformed(what, where, "A patch must change text.", hint)
     found = _INDEX.match(raw.extended.get(b"index ", b""))
     side: Literal[1, 2] = 2 if is_new else 1

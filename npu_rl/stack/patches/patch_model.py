@@ -136,14 +136,12 @@ class Patch:
         sha256: The digest of its bytes.
         header: The text before the first diff.
         files: The changed files.
-        excluded: Paths that were left out on request.
     """
 
     name: str
     sha256: str
     header: str
     files: tuple[FilePatch, ...]
-    excluded: tuple[str, ...] = ()
 
     @property
     def hunks(self) -> tuple[Hunk, ...]:

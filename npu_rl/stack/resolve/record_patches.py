@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -63,7 +62,6 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
     taken = (".",) if component == TREE else taken_paths(context.components[component])
     locked: list[lock_model.LockedPatch] = []
     for entry in context.entries(component):
-        excluded: set[str] = set()
         replaced = _replaced_patch(context, entry.replaces, component) if entry.replaces else ""
         try:
             sources = _find_patches(context, entry, component)
@@ -83,7 +81,6 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
                 files=(),
                 strip=entry.strip if source.strip is None else source.strip,
                 directory=entry.directory,
-                exclude=tuple(entry.exclude),
                 # Other patches of the folder may change files with CRLF, which only their hunk lines show.
                 eol="lf" if entry.eol == "lf" and _has_crlf(source) else "keep",
                 repair=entry.repair if not source.data.endswith(b"\n") else "none",
@@ -92,40 +89,20 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
             try:
                 _check_paths(context, parse_locked(patch, source.data), component, tree, taken)
                 parsed, applied = run_patch(
-                    context.trees, tree, patch, source.data, component, taken, _tolerance(entry)
+                    context.trees, tree, patch, source.data, component, taken, Tolerance()
                 )
             except PatchError as error:
                 raise _in_pinned_component(error, entry, file) from error
             tree = applied.tree
             files = tuple(f.path for f in parsed.files)
-            excluded.update(parsed.excluded)
-            locked.append(
-                replace(patch, tree=tree, hunks=len(parsed.hunks), files=files, offsets=applied.offsets)
-            )
-        _check_excludes(entry, excluded, component)
+            locked.append(replace(patch, tree=tree, hunks=len(parsed.hunks), files=files))
     return tuple(locked)
-
-
-def _tolerance(entry: PatchEntry) -> Tolerance:
-    if isinstance(entry.offset, int):
-        return Tolerance(entry.offset)
-    return Tolerance(None if entry.offset == "allow" else 0)
 
 
 def _name(name: str, file: str, used: Container[str]) -> str:
     """Return the patch's name: its file's name, with the folder if two files have the same name."""
     stem = PurePosixPath(name).stem
     return stem if stem not in used else file.removeprefix("./").removesuffix(PurePosixPath(name).suffix)
-
-
-def _check_excludes(entry: PatchEntry, excluded: Iterable[str], component: str) -> None:
-    unused = [glob for glob in entry.exclude if not any(fnmatchcase(path, glob) for path in excluded)]
-    if unused:
-        raise LockError(
-            f"`exclude:` of {entry.path} matches no file: {', '.join(unused)}",
-            where=component,
-            hint="Patterns match whole paths, after `strip:` and `directory:`. Correct or remove them.",
-        )
 
 
 def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> PatchError:

@@ -29,7 +29,6 @@ def sources_of(upstream: Upstream) -> tuple[lock_model.LockedSource, ...]:
     return tuple(
         lock_model.LockedSource(
             git=s.git,
-            bundle=s.bundle,
             pypi=s.pypi,
             drop=tuple(s.drop),
             sha256=hashes.get((s.pypi, tuple(s.drop))) if s.pypi else None,

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError, SourceError
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git
-from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import commit_tree_id, short
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.resolve.pull_request import IncomingCommits, MergeHistory
 from npu_rl.stack.resolve.refs import is_full_id, resolve
 from npu_rl.stack.sources.deliver import Deliverer
-from npu_rl.stack.sources.git_fetch import check_bundle, fetch_commits
+from npu_rl.stack.sources.git_fetch import fetch_commits
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.progress import Notify, Watcher
 from npu_rl.stack.sources.transfer_errors import Fault, NotDelivered, advice
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Context:
-    """Input of locking, except the manifest; bundle paths are relative to `manifest_folder`."""
+    """Input of locking, except the manifest; its own patches are in `manifest_folder`."""
 
     store: Store
     network: Network
@@ -38,7 +37,7 @@ class Context:
 
     def deliverer(self) -> Deliverer:
         """Return the fetcher of components and their files."""
-        return Deliverer(self.store, self.network, self.manifest_folder, self.watcher)
+        return Deliverer(self.store, self.network, self.watcher)
 
     def need_network(self, name: str) -> None:
         """Raise SourceError if the network may not be used: only sources can resolve refs."""
@@ -50,21 +49,9 @@ class Context:
             )
 
 
-class FetchedSource(Protocol):
-    """A source of a manifest or of a lock."""
-
-    @property
-    def git(self) -> str | None:
-        """The URL of a git repository."""
-
-    @property
-    def bundle(self) -> str | None:
-        """The path of a bundle, relative to the manifest."""
-
-
 @dataclass(frozen=True)
 class Upstream:
-    """A component to lock, with its git and bundle sources. Methods raise SourceError, LockError.
+    """A component to lock, with its git sources. Methods raise SourceError, LockError.
 
     Attributes:
         device: The manifest's device, which decides whose requirements count.
@@ -87,15 +74,13 @@ class Upstream:
         ids = {ref: known.get(ref, ref) for ref in refs}
         if not unknown:
             return ids
-        urls = [s.git for s in self.spec.sources if s.git]
-        if not urls:
-            raise LockError(
-                f"{self.name} has only a bundle as its source, so refs can't be resolved",
-                why=", ".join(unknown),
-                hint="Write full commit ids.",
-            )
         self.context.need_network(self.name)
-        return ids | resolve(repository, urls, unknown, self.context.network, self.name, self.context.notify)
+        return ids | resolve(
+            repository, self._urls(), unknown, self.context.network, self.name, self.context.notify
+        )
+
+    def _urls(self) -> list[str]:
+        return [source.git for source in self.spec.sources if source.git]
 
     def _refs(self) -> list[str]:
         assert self.spec.ref is not None
@@ -132,7 +117,7 @@ class Upstream:
         fetch_from_sources(
             self.context,
             self.name,
-            self.spec.sources,
+            self._urls(),
             repository,
             commits,
             refs,
@@ -155,7 +140,7 @@ class Upstream:
 def fetch_from_sources(
     context: Context,
     name: str,
-    sources: Sequence[FetchedSource],
+    urls: Sequence[str],
     repository: Git,
     commits: Iterable[str],
     refs: Sequence[str],
@@ -164,7 +149,7 @@ def fetch_from_sources(
     depth: int | None = None,
     since: str | None = None,
 ) -> None:
-    """Fetch commits of a component from its first git or bundle source that has all of them.
+    """Fetch commits of a component from the first of its URLs that has all of them.
 
     Args:
         refs: Refs that contain the commits, for servers that do not serve ids.
@@ -173,42 +158,26 @@ def fetch_from_sources(
     Raises:
         SourceError: If no source has them, with the reason for each.
     """
-    if not any(source.bundle for source in sources):
-        context.need_network(name)
+    context.need_network(name)
     wanted = list(dict.fromkeys(commits))
     reasons: list[str] = []
     faults: list[Fault] = []
-    for source in sources:
+    for url in urls:
         try:
-            if source.git and not context.network.offline:
-                fetch_commits(
-                    repository, source.git, wanted, context.network, name, context.watcher, depth=depth,
-                    since=since, contents=contents, refs=refs,
-                )  # fmt: skip
-                return
-            if source.bundle:
-                _from_bundle(context, name, repository, source.bundle, wanted)
-                return
+            fetch_commits(
+                repository, url, wanted, context.network, name, context.watcher, depth=depth,
+                since=since, contents=contents, refs=refs,
+            )  # fmt: skip
+            return
         except NotDelivered as error:
-            reasons.append(error.reason(str(source.git)))
+            reasons.append(error.reason(url))
             faults.append(error.fault)
-        except (SourceError, GitError) as error:
-            reasons.append(f"{source.bundle}: {error.why or error.what}")
-            faults.append(Fault.LACKING)
     raise SourceError(
         f"No source has the commits of {name}",
         where=", ".join(short(c) for c in wanted),
         why="\n".join(reasons),
         hint=advice(faults),
     )
-
-
-def _from_bundle(context: Context, name: str, repository: Git, bundle: str, wanted: Sequence[str]) -> None:
-    path = str((context.manifest_folder / bundle).absolute())
-    check_bundle(Path(path), name)
-    repository.transfer("fetch", "--no-tags", "--", path, "+refs/*:refs/npu-rl/*", config={})
-    for oid in wanted:
-        repository.run("cat-file", "-e", f"{oid}^{{commit}}")
 
 
 def kept_ids(kept: lock_model.LockedComponent) -> dict[str, str]:

@@ -1,1 +1,1 @@
-"""Sources of objects for the store: git repositories, bundles and package indexes."""
+"""Sources of objects for the store: git repositories and package indexes."""

@@ -6,7 +6,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from npu_rl.common.errors import SourceError
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource
@@ -62,11 +61,10 @@ def wanted_units(name: str, component: LockedComponent) -> Iterator[WantedUnit]:
 
 @dataclass(frozen=True)
 class Deliverer:
-    """Fetches components; bundle paths are relative to `manifest_folder`."""
+    """Fetches components."""
 
     store: Store
     network: Network
-    manifest_folder: Path
     watcher: Watcher = Silent()  # noqa: RUF009  (stateless)
 
     def deliver(self, lock: Lock, jobs: int) -> dict[str, Delivery]:
@@ -101,8 +99,6 @@ class Deliverer:
         if unit is not None:
             return Delivery((unit,), str(unit.facts().get("source", "")), 0)
         if self.network.offline:
-            sources = tuple(source for source in sources if source.bundle)
-        if not sources:
             raise SourceError(
                 f"{name} is not in the local store",
                 why="--offline does not allow fetching it.",
@@ -137,9 +133,6 @@ class Deliverer:
     ) -> tuple[Unit, int]:
         if source.git:
             return git_source.fetch_from(self.store, request, source.git, self.network, self.watcher)
-        if source.bundle:
-            path = self.manifest_folder / source.bundle
-            return git_source.fetch_bundle(self.store, request, path, self.network, self.watcher)
         assert component is not None  # a submodule's only source is git
         from npu_rl.stack.sources.sdist_unit import fetch_sdist
 

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.bounded import open_file
 from npu_rl.common.disk import remove_tree
-from npu_rl.common.errors import SourceError
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import short
@@ -60,34 +57,6 @@ def fetch_from(
     target = remote(url, network, request.component)
     watcher.begin(request.component, target.shown)
     return _fetch_from(store, request, target, _steps(request), watcher, hide_credentials(url))
-
-
-def fetch_bundle(
-    store: Store, request: GitRequest, path: Path, network: Network, watcher: Watcher
-) -> tuple[Unit, int]:
-    """Fetch the wanted objects from a bundle file, as `fetch_from` does from a mirror."""
-    check_bundle(path, request.component)
-    watcher.begin(request.component, path.name)
-    without_retries = replace(network, retries=0)  # which do not help with a file
-    target = Remote(str(path.absolute()), path.name, without_retries, request.component)
-    steps = [FetchStep("from the bundle", ("+refs/*:refs/npu-rl/*",))]
-    return _fetch_from(store, request, target, steps, watcher, path.name)
-
-
-def check_bundle(path: Path, component: str) -> None:
-    """Raise SourceError unless a file is a bundle: git would follow `gitdir: /elsewhere` in a text file."""
-    try:
-        with open_file(path) as file:
-            head = file.read(64)
-    except OSError as error:
-        raise SourceError(f"{component}: can't open the bundle {path} ({error.strerror})") from error
-    if not re.match(rb"# v[0-9] git bundle\n", head):
-        raise SourceError(
-            f"{component}: {path.name} is not a git bundle",
-            where=str(path),
-            why="It does not begin with `# v2 git bundle`.",
-            hint="Create one: git bundle create FILE --all",
-        )
 
 
 def _fetch_from(

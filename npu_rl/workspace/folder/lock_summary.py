@@ -32,12 +32,11 @@ def stack_lines(lock: Lock) -> Iterator[str]:
 
 
 def patch_line(patch: LockedPatch) -> str:
-    """Return one line with a patch's name, number of hunks, and accepted offsets."""
-    offsets = f", offsets {patch.offsets}" if patch.offsets else ""
+    """Return one line with a patch's name, and number of hunks."""
     crlf = ", CRLF to LF" if patch.eol == "lf" else ""
     repaired = ", final newline added" if patch.repair == "final-newline" else ""
     replaces = f", replaces {patch.replaces}" if patch.replaces else ""
-    return f"patch {patch.name}: {counted(patch.hunks, 'hunk')}{offsets}{crlf}{repaired}{replaces}"
+    return f"patch {patch.name}: {counted(patch.hunks, 'hunk')}{crlf}{repaired}{replaces}"
 
 
 def stack_json(lock: Lock, sources: Mapping[str, str]) -> dict[str, Any]:
@@ -83,7 +82,7 @@ def _component(component: LockedComponent, source: str | None) -> dict[str, Any]
 
 
 def _patch(patch: LockedPatch) -> dict[str, Any]:
-    return {"name": patch.name, "sha256": patch.sha256, "hunks": patch.hunks, "offset": patch.offsets}
+    return {"name": patch.name, "sha256": patch.sha256, "hunks": patch.hunks}
 
 
 def manifest_changed(lock: Lock, manifest: Path) -> bool:

@@ -125,7 +125,7 @@ def deliver(
     from npu_rl.stack.sources.deliver import Deliverer
 
     store.sweep()
-    deliveries = Deliverer(store, network, manifest.parent, watcher).deliver(lock, jobs)
+    deliveries = Deliverer(store, network, watcher).deliver(lock, jobs)
     units = list(dict.fromkeys(unit for delivery in deliveries.values() for unit in delivery.units))
     return Delivered(
         units=units,

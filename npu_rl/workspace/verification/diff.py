@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 import sys
 import tempfile
@@ -13,14 +12,11 @@ from pathlib import Path
 
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.git.command import Git, init_bare
-from npu_rl.stack.hunks.key_headings import with_key_paths
 from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.file_origin import origins_comment
 from npu_rl.workspace.verification.verify import Drift, Report, verify
 
-_FILE = re.compile(rb"^(?=diff --git )", re.MULTILINE)
-_OLD_NAME = re.compile(rb"^--- a/([\w./+-]+\.(?:yaml|yml|json|toml|ini|cfg))$", re.MULTILINE)
 _LARGEST = 64 << 20  # bytes of a file in a patch, which is made in memory
 
 
@@ -107,19 +103,9 @@ def patch_of(paths: WorkspacePaths, root: str, tree: str, files: list[str]) -> b
             "update-index", "--force-remove", "-z", "--stdin", input=_names(set(files) - set(content))
         )
         repository_view.run("update-index", "--add", "-z", "--stdin", input=_names(content))
-        patch = repository_view.run(
+        return repository_view.run(
             "diff-index", "--cached", "-p", "--binary", "--no-renames", "--no-ext-diff", tree
         ).stdout
-        return b"".join(_with_key_paths(repository_view, tree, part) for part in _FILE.split(patch))
-
-
-def _with_key_paths(repository_view: Git, tree: str, part: bytes) -> bytes:
-    """Use key paths as hunk headings in a file's part of a patch, if it is a configuration file of the tree."""
-    name = _OLD_NAME.search(part.partition(b"\n@@ ")[0])
-    if name is None:
-        return part
-    path = name[1].decode()
-    return with_key_paths(part, repository_view.run("cat-file", "blob", f"{tree}:{path}").stdout, path)
 
 
 def git_objects(paths: WorkspacePaths) -> Path:

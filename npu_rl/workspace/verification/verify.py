@@ -310,8 +310,7 @@ def _judge_hunks(
 
 
 def _state(record: Mapping[str, Any], path: Path) -> tuple[str, int]:
-    from npu_rl.stack.hunks.hunk_record import HunkRecord
-    from npu_rl.stack.hunks.hunk_states import hunk_state
+    from npu_rl.stack.hunks.hunk_states import HunkRecord, hunk_state
 
     plain = {k: v for k, v in record.items() if k != "root"}
     try:
