@@ -77,33 +77,26 @@ def create(
 
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.bundles.bundled_packages import add_program
-    from npu_rl.stack.bundles.create_bundle import BundleOrder, create_bundle
+    from npu_rl.stack.bundles.create_bundle import Ordered, create_bundle
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     ordered = []
     for named in manifests:
         loaded = load_manifest(named)
-        ordered.append((named, loaded, _targets(loaded, python or [None], platform or [None])))
-    order = BundleOrder(ordered, wheels, user_path(output, "--output"), jobs)
+        ordered.append(Ordered(named, loaded, _targets(loaded, python or [None], platform or [None])))
+    place = user_path(output, "--output")
     if_interrupted(STARTS_OVER)
     with watcher() as shown:
         program = partial(add_program, offline=offline, installer=wheels)
-        made = create_bundle(order, network(rewrite, offline=offline), shown, program)
+        reached = network(rewrite, offline=offline)
+        start = create_bundle(ordered, place, reached, shown, program, wheels=wheels, jobs=jobs)
+    size = place.stat().st_size
     if json:
-        print_json(
-            {
-                "path": str(order.output),
-                "bytes": made.size,
-                "kinds": dict(made.sizes),
-                "start": list(made.start),
-            }
-        )
+        print_json({"path": str(place), "bytes": size, "start": list(start)})
         return
-    for kind, size in made.sizes.items():
-        say(f"  {kind:<10} {amount(size):>10}")
-    say(f"{order.output}: {amount(made.size)}")
+    say(f"{place}: {amount(size)}")
     say("On a host with Python, tar and git:")
-    for line in made.start:
+    for line in start:
         say(line, whole=True)
 
 

@@ -236,20 +236,24 @@ def test_a_file_in_a_products_place_stops_it(
     assert_told(built_stack.setup(bare.root, "--build"), "would replace", "src/ext/made.txt", code=3)
 
 
-def test_products_are_a_part_of_the_environment(built_stack: BuiltStack, built: WorkspacePaths) -> None:
-    document = json.loads(run_here(["status", "-w", built.root, "--json"], built_stack.env).stdout)
-    found = document["environment"]["parts"]["built"]["value"]
-    assert found == {path: one.sha256 for path, one in built_products(read_receipt(built).setup).items()}
-
-
-def test_another_command_is_a_difference_of_two_manifests(built_stack: BuiltStack) -> None:
-    done = ok(
-        run_here(
-            ["manifests", "diff", built_stack.home / "one.yaml", built_stack.home / "flag.yaml"],
-            built_stack.env,
-        )
-    )
-    assert "BUILD_FLAG=b {python} build.py two words -> ext/_native*.so, made.txt" in done.stdout
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"path": "other/x.so"},
+        {"path": "code/../x"},
+        {"sha256": "0" * 63},
+        {"size": "4"},
+        {"executable": 1},
+        {"more": 1},
+    ],
+)
+def test_a_receipt_with_another_product_is_refused(
+    built_stack: BuiltStack, built: WorkspacePaths, wrong: dict[str, object]
+) -> None:
+    first, *rest = read_receipt(built).setup["built"]
+    for listed in ([{**first, **wrong}, *rest], [first, first], "none"):
+        receipt_with(built, lambda body, listed=listed: body["setup"].update(built=listed))
+        assert run_here(["verify", "-w", built.root], built_stack.env).returncode == 3
 
 
 def test_a_locks_digest_alone_does_not_vouch_for_products(
@@ -260,6 +264,9 @@ def test_a_locks_digest_alone_does_not_vouch_for_products(
     environment = json.loads(run_here(["status", "-w", built.root, "--json"], built_stack.env).stdout)[
         "environment"
     ]
+    assert environment["parts"]["built"]["value"] == {
+        path: one.sha256 for path, one in built_products(read_receipt(built).setup).items()
+    }
     verified = ["verify", "-w", built.root, "--expect"]
     assert_told(run_here([*verified, digest], built_stack.env), "a lock's digest does not cover", code=3)
     ok(run_here([*verified, digest, "--expect", environment["id"]], built_stack.env))

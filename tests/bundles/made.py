@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.stack.bundles.bundle_file import LIST
-from npu_rl.stack.bundles.create_bundle import BundleOrder, MadeBundle, create_bundle
+from npu_rl.stack.bundles.create_bundle import Ordered, create_bundle
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.pylocks.pylock_targets import Target
 from npu_rl.stack.sources.git_remote import Network
@@ -41,18 +41,17 @@ class MadeStack:
     def manifest(self) -> Path:
         return self.world.root / "project" / "m.yaml"
 
-    def bundle(self, output: Path, *names: str) -> MadeBundle:
+    def bundle(self, output: Path, *names: str) -> tuple[str, ...]:
         return make_bundle(
             *(self.world.root / "project" / f"{name}.yaml" for name in names or ("m",)), output
         )
 
 
-def make_bundle(*paths: Path) -> MadeBundle:
+def make_bundle(*paths: Path) -> tuple[str, ...]:
     """Make a bundle of manifests whose objects are in the store; the last path is the bundle's."""
     *manifests, output = paths
-    ordered = [(str(path), load_manifest(str(path)), [HERE]) for path in manifests]
-    order = BundleOrder(ordered, False, output, jobs=1)
-    return create_bundle(order, replace(Network(), offline=True), Silent(), program)
+    ordered = [Ordered(str(path), load_manifest(str(path)), [HERE]) for path in manifests]
+    return create_bundle(ordered, output, replace(Network(), offline=True), Silent(), program, jobs=1)
 
 
 def make_stack(root: Path) -> MadeStack:

@@ -111,8 +111,7 @@ def test_what_exists_is_not_written_over(stack: MadeStack, tmp_path: Path) -> No
 
 
 def test_its_first_line_unpacks_what_the_others_need(stack: MadeStack, tmp_path: Path) -> None:
-    made = stack.bundle(tmp_path / "b.tar")
-    unpack, environment, setup = made.start
+    unpack, environment, setup = stack.bundle(tmp_path / "b.tar")
     ok(run_program(["sh", "-c", unpack], cwd=tmp_path))
     assert (tmp_path / "npu-rl-start/manifests/m/m.lock.json").exists()
     assert "npu-rl-start/npu-rl/pip-1-py3-none-any.whl/pip install" in environment

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.stack.bundles.create_bundle import BundleOrder, create_bundle
+from npu_rl.stack.bundles.create_bundle import Ordered, create_bundle
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.pylocks.pylock_targets import Target
 from npu_rl.stack.sources.git_remote import Network
@@ -26,10 +26,9 @@ def test_packages_of_a_bundle_are_installed_without_an_index(
     monkeypatch.setenv("NPU_RL_STORE", env["NPU_RL_STORE"])
     monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # pip reads it as its opposite: build with what is here
     targets = [Target(HERE, MACHINE, "2.28")]
-    ordered = [(str(stack.manifest), load_manifest(str(stack.manifest)), targets)]
+    ordered = [Ordered(str(stack.manifest), load_manifest(str(stack.manifest)), targets)]
     whole = tmp_path / "whole.tar"
-    order = BundleOrder(ordered, True, whole, jobs=1)
-    create_bundle(order, Network(), Silent(), program)
+    create_bundle(ordered, whole, Network(), Silent(), program, wheels=True, jobs=1)
     names = {name.rpartition("/")[2] for name in members_of(whole) if name.startswith("wheels/")}
     assert names == {
         "one-2.0-py3-none-any.whl", "two-1.0-py3-none-any.whl", "built-1.0-py3-none-any.whl",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.errors import HostError
-from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, uv_environment
+from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, index_words, uv_environment
 from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
 
 
@@ -48,7 +48,7 @@ def test_pips_configuration_reaches_uv(tmp_path: Path) -> None:
 def test_a_folder_of_certificates_and_no_index(tmp_path: Path) -> None:
     found = uv_environment(PipSettings(cert=tmp_path, no_index=True), {})
     assert found["SSL_CERT_DIR"] == str(tmp_path) and "SSL_CERT_FILE" not in found
-    assert found["UV_NO_INDEX"] == "1"
+    assert index_words(PipSettings(no_index=True)) == ["--no-index"] and index_words(PipSettings()) == []
     assert found["UV_DEFAULT_INDEX"] == "https://pypi.org/simple"
 
 

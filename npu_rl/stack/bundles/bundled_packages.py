@@ -23,7 +23,7 @@ from npu_rl.common.process import CompletedCommand
 from npu_rl.stack.bundles.pip_program import download_words, pip_errors, run_pip
 from npu_rl.stack.pylocks.pylock_file import LockedPackage, Pylock
 from npu_rl.stack.pylocks.pylock_targets import Target
-from npu_rl.stack.pylocks.uv_program import index_hint, run_uv, uv_environment, uv_folder
+from npu_rl.stack.pylocks.uv_program import index_hint, index_words, run_uv, uv_environment, uv_folder
 from npu_rl.stack.sources.credentials import scrub
 from npu_rl.stack.sources.pip_config import PipSettings, read_pip_settings
 from npu_rl.stack.sources.pypi import download_sdist
@@ -101,7 +101,7 @@ def _resolved(own: Path, target: Target, settings: PipSettings, *, installer: bo
         words = ["pip", "compile", wanted.name, "--output-file", found.name, "--generate-hashes", "--quiet"]
         words += ["--no-emit-package", _NAME, "--only-binary", ":all:", "--python", sys.executable]
         words += ["--python-version", target.python, "--python-platform", target.uv_platform]
-        words += ["--no-index"] if settings.no_index else []
+        words += index_words(settings)
         done = run_uv(words, variables, folder)
         if done.code:
             reason = scrub(done.stderr.strip(), settings.secrets)

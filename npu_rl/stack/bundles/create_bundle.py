@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import npu_rl
 from npu_rl.common.bundled import bundled_manifests
@@ -23,7 +23,7 @@ from npu_rl.stack.bundles.bundle_file import (
     write_bundle,
 )
 from npu_rl.stack.bundles.bundled_packages import download_packages
-from npu_rl.stack.bundles.locked_content import patches_of, units_of
+from npu_rl.stack.bundles.open_bundle import units_of
 from npu_rl.stack.compose.composed_unit import composed, runtime_unit
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
@@ -42,39 +42,32 @@ _BUNDLED = "bundled:"
 _START, _ENVIRONMENT = "npu-rl-start", "npu-rl-env"
 
 
-@dataclass(frozen=True)
-class BundleOrder:
-    """The requested content of a bundle.
+class Ordered(NamedTuple):
+    """A manifest for a bundle, as the user named it, and the hosts that its packages are for."""
 
-    Attributes:
-        manifests: Each with the name that the user gave, and the hosts that its packages are for.
-        wheels: Whether to include the packages locked beside the manifests.
-        output: The file, which must not exist.
-    """
-
-    manifests: Sequence[tuple[str, LoadedManifest, Sequence[Target]]]
-    wheels: bool
-    output: Path
-    jobs: int = 8
+    named: str
+    loaded: LoadedManifest
+    targets: Sequence[Target]
 
 
-@dataclass(frozen=True)
-class MadeBundle:
-    """A finished bundle.
-
-    Attributes:
-        size: Its size in bytes.
-        sizes: Bytes of each kind of file.
-        start: Command lines that set up its first manifest on a host with only Python, tar and git.
-    """
-
-    size: int
-    sizes: Mapping[str, int]
-    start: tuple[str, ...]
-
-
-def create_bundle(order: BundleOrder, network: Network, watcher: Watcher, program: Program) -> MadeBundle:
+def create_bundle(
+    ordered: Sequence[Ordered],
+    output: Path,
+    network: Network,
+    watcher: Watcher,
+    program: Program,
+    *,
+    wheels: bool = False,
+    jobs: int = 8,
+) -> tuple[str, ...]:
     """Make a bundle. Missing objects are fetched into the store, and each stack is composed once to prove it.
+
+    Args:
+        output: The file, which must not exist.
+        wheels: Whether to include the packages locked beside the manifests.
+
+    Returns:
+        Command lines that set up the first manifest on a host with only Python, tar and git.
 
     Raises:
         UsageError: If the file exists, or two manifests have one name.
@@ -82,41 +75,37 @@ def create_bundle(order: BundleOrder, network: Network, watcher: Watcher, progra
         LockError: If a manifest or its packages are not locked.
         SourceError: If something can't be fetched.
     """
-    _check(order)
+    _check(ordered, output)
     store = Store()
     store.sweep()
-    folder = order.output.absolute().parent
+    folder = output.absolute().parent
     with disk_errors(folder), tempfile.TemporaryDirectory(prefix=".npu-rl-bundle-", dir=folder) as name:
         staging = Path(name)
         for kind in (FILES, PROGRAM, WHEELS):
             (staging / kind).mkdir(parents=True)
         members: dict[str, Path] = {}
-        for _, loaded, _ in order.manifests:
-            members |= _store_members(store, loaded, network, watcher, staging, order.jobs)
+        for _, loaded, _ in ordered:
+            members |= _store_members(store, loaded, network, watcher, staging, jobs)
             members |= _manifest_members(loaded)
-        program(_program_targets(order), staging / PROGRAM)
-        if order.wheels:
-            members |= _add_packages(order, staging / WHEELS, offline=network.offline)
+        program(_program_targets(ordered), staging / PROGRAM)
+        if wheels:
+            members |= _add_packages(ordered, staging / WHEELS, offline=network.offline)
         for kind in (FILES, PROGRAM, WHEELS):
             members |= {f"{kind}/{path.name}": path for path in (staging / kind).iterdir()}
         _check_names(members)
-        whole = staging / "bundle.tar"
-        write_bundle(whole, members)
-        made = MadeBundle(whole.stat().st_size, _sizes_by_kind(members), _start_lines(order, members))
-        put_in_place(whole, order.output)
-    return made
+        write_bundle(staging / "bundle.tar", members)
+        put_in_place(staging / "bundle.tar", output)
+    return _start_lines(ordered[0], output, members, installer=wheels)
 
 
-def _check(order: BundleOrder) -> None:
-    if os.path.lexists(order.output):
+def _check(ordered: Sequence[Ordered], output: Path) -> None:
+    if os.path.lexists(output):
         raise UsageError(
-            "The file exists", where=str(order.output), hint="Remove it, or choose another with --output."
+            "The file exists", where=str(output), hint="Remove it, or choose another with --output."
         )
-    if not order.output.absolute().parent.is_dir():
-        raise UsageError(
-            "The folder does not exist", where=str(order.output.parent), hint="Create it: mkdir -p"
-        )
-    names = [loaded.manifest.name for _, loaded, _ in order.manifests]
+    if not output.absolute().parent.is_dir():
+        raise UsageError("The folder does not exist", where=str(output.parent), hint="Create it: mkdir -p")
+    names = [one.loaded.manifest.name for one in ordered]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"Two of the manifests have the name {twice[0]}", hint="Make a bundle of each.")
@@ -152,7 +141,7 @@ def _store_members(
             )
         for pack in unit.packs():
             yield f"{UNITS}/{key}/{pack.name}", pack
-    for sha256 in patches_of(lock):
+    for sha256 in {patch.sha256 for _, patch in lock.patches()}:
         text: str = made.facts["texts"][sha256]
         (staging / FILES / sha256).write_bytes(text.encode("utf-8", "surrogateescape"))
 
@@ -180,59 +169,46 @@ def _manifest_members(loaded: LoadedManifest) -> Iterator[tuple[str, Path]]:
         yield f"{MANIFESTS}/{loaded.manifest.name}/{path.relative_to(top).as_posix()}", path
 
 
-def _program_targets(order: BundleOrder) -> list[Target]:
+def _program_targets(ordered: Sequence[Ordered]) -> list[Target]:
     """Return one target for each Python and machine among the manifests' hosts, with the oldest glibc among them."""
-    found: dict[tuple[str, str], Target] = {}
-    for target in (target for _, _, targets in order.manifests for target in targets):
-        known = found.get((target.python, target.machine), target)
-        found[target.python, target.machine] = min(known, target, key=_glibc)
-    return list(found.values())
+    every = sorted((target for one in ordered for target in one.targets), key=_glibc, reverse=True)
+    return list({(target.python, target.machine): target for target in every}.values())
 
 
 def _glibc(target: Target) -> tuple[int, ...]:
     return tuple(map(int, target.glibc.split(".")))
 
 
-def _add_packages(order: BundleOrder, folder: Path, *, offline: bool) -> dict[str, Path]:
+def _add_packages(ordered: Sequence[Ordered], folder: Path, *, offline: bool) -> dict[str, Path]:
     """Download the locked packages; return the locks of those that npu-rl does not ship, as members."""
-    locked = [
-        (loaded, target, committed_pylock(loaded, target, named))
-        for named, loaded, targets in order.manifests
-        for target in targets
-    ]
     members = {}
-    for loaded, target, pylock in locked:
-        download_packages(pylock, folder, offline=offline)
-        if not _is_shipped(loaded):
-            beside = next(name for name, path in _manifest_members(loaded) if path == loaded.path)
-            path = pylock_path(loaded.path, target)
-            members[f"{beside.rpartition('/')[0]}/{path.name}"] = path
+    for named, loaded, targets in ordered:
+        for target in targets:
+            download_packages(committed_pylock(loaded, target, named), folder, offline=offline)
+            if not _is_shipped(loaded):
+                path = pylock_path(loaded.path, target)
+                members[f"{_own_member(loaded).rpartition('/')[0]}/{path.name}"] = path
     return members
+
+
+def _own_member(loaded: LoadedManifest) -> str:
+    return next(name for name, path in _manifest_members(loaded) if path == loaded.path)
 
 
 def _is_shipped(loaded: LoadedManifest) -> bool:
     return bundled_manifests().get(loaded.path.stem) == loaded.path
 
 
-def _sizes_by_kind(members: Mapping[str, Path]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for name, path in sorted(members.items()):
-        kind = name.partition("/")[0]
-        found[kind] = found.get(kind, 0) + path.stat().st_size
-    return found
-
-
-def _start_lines(order: BundleOrder, members: Mapping[str, Path]) -> tuple[str, ...]:
+def _start_lines(first: Ordered, output: Path, members: Iterable[str], *, installer: bool) -> tuple[str, ...]:
     """Return the lines that unpack the bundle's wheels, make an environment of them, and set up the first manifest."""
-    _, loaded, targets = order.manifests[0]
-    file = shlex.quote(order.output.name)
+    file = shlex.quote(output.name)
     pip = next(name for name in sorted(members) if name.startswith(f"{PROGRAM}/pip-"))
-    wanted = shlex.quote(f"npu-rl{'[uv]' if order.wheels else ''}=={npu_rl.__version__}")
-    own = next(name for name, path in _manifest_members(loaded) if path == loaded.path)
-    manifest = loaded.manifest.name if _is_shipped(loaded) else f"{_START}/{own}"
+    wanted = shlex.quote(f"npu-rl{'[uv]' if installer else ''}=={npu_rl.__version__}")
+    loaded = first.loaded
+    manifest = loaded.manifest.name if _is_shipped(loaded) else f"{_START}/{_own_member(loaded)}"
     return (
         f"mkdir {_START} && tar -xf {file} -C {_START} {PROGRAM} {MANIFESTS}",
-        f"python{targets[0].python} -m venv --without-pip {_ENVIRONMENT} && {_ENVIRONMENT}/bin/python"
+        f"python{first.targets[0].python} -m venv --without-pip {_ENVIRONMENT} && {_ENVIRONMENT}/bin/python"
         f" {_START}/{pip}/pip install -q --no-index --find-links {_START}/{PROGRAM} {wanted}",
         f". {_ENVIRONMENT}/bin/activate && npu-rl setup --manifest {manifest} --bundle {file}",
     )

@@ -13,11 +13,12 @@ from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import BundleError, UsageError
 from npu_rl.stack.bundles.bundle_file import FILES, MANIFESTS, UNITS, WHEELS, unpack_bundle
-from npu_rl.stack.bundles.locked_content import patches_of, units_of
+from npu_rl.stack.compose.composed_unit import runtime_key
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.stack.sources.deliver import wanted_units
 from npu_rl.stack.store import Store
 
 _LOCK = ".lock.json"
@@ -99,6 +100,18 @@ def require_lock(bundle: OpenBundle, lock: Lock) -> None:
         )
 
 
+def units_of(lock: Lock) -> dict[str, tuple[str, tuple[str, ...]]]:
+    """Return the key of each unit of the store that a lock needs -> its component, and the requested ids."""
+    found = {
+        wanted.request.key: (wanted.request.component, wanted.request.wants)
+        for name, component in lock.components.items()
+        for wanted in wanted_units(name, component)
+    }
+    if lock.runtime is not None:
+        found[runtime_key(lock.runtime)] = ("npu_rl_runtime", (lock.runtime,))
+    return found
+
+
 def bundled_store(bundle: OpenBundle, lock: Lock) -> Store:
     """Return a store in the bundle's folder with a lock's units and patches.
 
@@ -114,7 +127,7 @@ def bundled_store(bundle: OpenBundle, lock: Lock) -> Store:
         store = Store(bundle.folder / "sealed")
         for key, (component, wants) in units_of(lock).items():
             _lay_unit(store, bundle, key, component, wants)
-        for sha256 in patches_of(lock):
+        for sha256 in {patch.sha256 for _, patch in lock.patches()}:
             data = read_if_file(bundle.folder / FILES / sha256)
             if data is None or store.keep_file(data) != sha256:
                 raise BundleError("The bundle does not have a patch of its lock", where=sha256)

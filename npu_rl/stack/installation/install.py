@@ -21,7 +21,7 @@ from npu_rl.stack.installation.target_python import read_target
 from npu_rl.stack.installation.unfinished import begin, end, unfinished_packages
 from npu_rl.stack.pylocks.locked_versions import is_wanted_version
 from npu_rl.stack.pylocks.requirement_lines import package_lines
-from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, uv_environment, uv_folder
+from npu_rl.stack.pylocks.uv_program import find_uv, index_hint, index_words, uv_environment, uv_folder
 from npu_rl.stack.sources.credentials import scrub
 from npu_rl.stack.sources.pip_config import read_pip_settings
 
@@ -74,6 +74,7 @@ class _Uv:
         """Install a list of requirements, and return uv's output. Raises SourceError."""
         (self.folder / "requirements.txt").write_text("".join(f"{line}\n" for line in lines), "utf-8")
         argv = [find_uv(self.variables), "pip", "install", "--python", self.python]
+        argv += index_words(self.settings)
         done = run_shown([*argv, "-r", "requirements.txt", *words], self.variables, self.folder, self._show)
         if done.code == 0:
             return done.stdout

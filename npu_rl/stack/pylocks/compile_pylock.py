@@ -18,7 +18,14 @@ from npu_rl.common.errors import ManifestError, SourceError
 from npu_rl.stack.pylocks.package_sets import PackageSet
 from npu_rl.stack.pylocks.pylock_file import Alone, Pylock, locked_packages
 from npu_rl.stack.pylocks.pylock_targets import Target
-from npu_rl.stack.pylocks.uv_program import index_hint, is_absent, run_uv, uv_environment, uv_folder
+from npu_rl.stack.pylocks.uv_program import (
+    index_hint,
+    index_words,
+    is_absent,
+    run_uv,
+    uv_environment,
+    uv_folder,
+)
 from npu_rl.stack.sources.credentials import scrub
 
 if TYPE_CHECKING:
@@ -100,6 +107,7 @@ class _Resolution:
         )
         words = ["pip", "compile", wanted, "--overrides", left_out, "--quiet", "--no-header"]
         words += ["--generate-hashes", "--format", "pylock.toml", *self.words]
+        words += index_words(self.settings)
         done = run_uv(words, self.variables, self.folder)
         if done.code:
             raise self._error(done.stderr)

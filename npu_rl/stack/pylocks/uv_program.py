@@ -60,8 +60,6 @@ def uv_environment(settings: PipSettings, environ: Mapping[str, str]) -> dict[st
         found["UV_INDEX"] = " ".join(settings.extra_index_urls)
     if settings.find_links:
         found["UV_FIND_LINKS"] = ",".join(settings.find_links)
-    if settings.no_index:
-        found["UV_NO_INDEX"] = "1"
     if settings.trusted_hosts:
         found["UV_INSECURE_HOST"] = " ".join(settings.trusted_hosts)
     if settings.cert is not None:
@@ -71,6 +69,11 @@ def uv_environment(settings: PipSettings, environ: Mapping[str, str]) -> dict[st
     if settings.proxy:
         found |= dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), settings.proxy)
     return found
+
+
+def index_words(settings: PipSettings) -> list[str]:
+    """Return the arguments of `uv pip` for pip's `no-index`, which uv reads from no variable."""
+    return ["--no-index"] if settings.no_index else []
 
 
 @contextmanager

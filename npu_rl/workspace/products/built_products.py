@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import hash_file
+from npu_rl.stack.lock import lock_fields as t
 from npu_rl.stack.lock.lock_fields import check_upstream_path
 from npu_rl.stack.lock.lock_model import Lock, LockedBuild, LockedComponent
-from npu_rl.stack.lock.strict_json import plain
+from npu_rl.stack.lock.strict_json import UnexpectedShape, build, plain
 
 BUILT, STALE, MODIFIED, MISSING = "built here", "stale", "modified", "missing"
 _BUILD = re.compile("build-[0-9a-f]{12}")
@@ -34,7 +35,7 @@ class BuiltProduct:
 
     path: str
     component: str
-    sha256: str
+    sha256: t.Sha256
     size: int
     executable: bool
     source: str
@@ -82,25 +83,17 @@ def built_products(setup: Mapping[str, Any]) -> dict[str, BuiltProduct]:
 
 def check_built(given: object, roots: Iterable[str]) -> None:
     """Raise ValueError unless a receipt's list of products is valid: its paths are read, moved and removed."""
-    if not isinstance(given, list):
-        raise ValueError("setup.built: expected a list")
-    known, seen = set(roots), set()
-    for entry in given:
-        if not isinstance(entry, dict) or set(entry) != set(BuiltProduct.__dataclass_fields__):
-            raise ValueError("setup.built: not a valid product")
-        texts = [entry[name] for name in ("path", "component", "sha256", "source", "command", "python")]
-        fine = all(isinstance(text, str) for text in texts) and isinstance(entry["executable"], bool)
-        if not fine or type(entry["size"]) is not int or entry["path"] in seen:
-            raise ValueError("setup.built: not a valid product")
-        product = BuiltProduct(**entry)
-        if (
-            product.root not in known
-            or len(product.sha256) != 64
-            or set(product.sha256) - set("0123456789abcdef")
-        ):
-            raise ValueError("setup.built: not a valid product")
+    try:
+        products = build(tuple[BuiltProduct, ...], given, "setup.built")
+    except UnexpectedShape as error:
+        raise ValueError(str(error)) from error
+    known = set(roots)
+    for product in products:
+        if product.root not in known:
+            raise ValueError(f"setup.built: {product.root!r} is not a root")
         check_upstream_path(product.path_in_root)
-        seen.add(product.path)
+    if len({product.path for product in products}) != len(products):
+        raise ValueError("setup.built: a path is listed twice")
 
 
 def state_on_disk(home: Path, product: BuiltProduct) -> str:
