@@ -137,9 +137,9 @@ class Prepared:
         )
 
     def _byte_code(self, run_id: str) -> str:
-        """Return the key of the run's bytecode: the state of the files, or the run's own if the tree is unproven."""
-        state = self.report.state() if self.report.ok else run_id
-        return byte_code.run_key(self.report.receipt.digest, self.interpreter.shown, state)
+        """Return the key of the run's bytecode, the run's own if the tree is unproven."""
+        unproven = "" if self.report.ok else run_id
+        return byte_code.run_key(self.report.receipt.digest, self.interpreter.shown, unproven)
 
     def _standin_roots(self, rollout_standin: bool) -> tuple[Path, ...]:
         """Return the stand-in folders for PYTHONPATH.

@@ -12,7 +12,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.common import byte_code
 from npu_rl.common.bounded import read_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import NpuRlError, WorkspaceError
@@ -72,11 +71,6 @@ class Report:
         """Return whether the workspace equals its lock."""
         return not self.drift
 
-    def state(self) -> str:
-        """Return a key of the files' change times and inodes, which changes if any file is touched."""
-        found = [stat for stats in self.stats.values() for stat in stats.values()]
-        return f"{len(found):x}-{sum(hash((stat[2], stat[3])) for stat in found) % 2**64:x}"
-
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON."""
         return {
@@ -115,8 +109,7 @@ def verify(
 ) -> Report:
     """Check every file of the workspace. Raises WorkspaceError, LockError, HostError if it can't be verified.
 
-    If the workspace is as locked, stale byte code of its activated shells is removed, which may be of an edit
-    that was undone. If a setup swaps the workspace meanwhile, its result is verified.
+    If a setup swaps the workspace meanwhile, its result is verified.
 
     Args:
         deep: Read every byte.
@@ -194,8 +187,6 @@ def _verify(paths: WorkspacePaths, deep: bool, expect: Expected | None, progress
     if report.hashed or around.read:
         stats = {**report.stats, laid_files.PACKS: around.stats}
         _write_stats(paths, stats, known, receipt.digest, time.monotonic_ns() - started)
-    if report.ok:
-        byte_code.keep_only(byte_code.shell_key(receipt.digest), report.state)
     return report
 
 
