@@ -1,7 +1,8 @@
 """Masking of secrets in files and messages.
 
 Three independent rules: a value is masked if its name is that of a secret; the user and password of a URL always; and
-a value that is known to be a secret (`Secrets`) wherever it appears.
+a value that is known to be a secret (`Secrets`) wherever it appears. Text is searched by words: the rest of a secret
+with spaces is masked only by value.
 """
 
 from __future__ import annotations
@@ -20,27 +21,20 @@ _ALWAYS = (
     r"secret|passw|passphrase|passcode|credential|bearer|cookie|webhook|jwt"
     r"|(?:api|access|private|signing)[_-]?key"
 )
-# `TOKENIZERS_PARALLELISM` and `GIT_AUTHOR_NAME` hold no secret, `HTTP_AUTHORIZATION` does.
+# `TOKENIZERS_PARALLELISM` and `GIT_AUTHOR_NAME` hold no secret, `HTTP_AUTHORIZATION` and `GITLAB_PAT` do.
 _VARIABLE = re.compile(
-    rf"{_ALWAYS}|token(?!iz)|auth(?!or(?!i))|\Akey\Z|_keys?(?:\Z|_)|key\Z|_(?:pass|pwd)\Z|\Apass\Z",
+    rf"{_ALWAYS}|token(?!iz)|auth(?!or(?!i))|\Akey\Z|_keys?(?:\Z|_)|key\Z|_(?:pass|pwd|pat)\Z|\Apass\Z",
     re.IGNORECASE,
 )
-# Keys of a trainer: `max_token_len` and `max_num_batched_tokens` are sizes, `eos_token` is a token of the model.
+# Keys of a trainer: `max_token_len` is a size, `eos_token` a token of the model, `prompt_key` the name of a column.
 _SPECIAL = "bos|eos|pad|unk|mask|sep|cls|stop|special|image|video|audio|start|end|new|next|first|last|per"
 _KEY = re.compile(
-    rf"{_ALWAYS}|(?<![a-z])(?:token|auth|oauth|authorization|pass|pwd)\Z|[_-]key\Z|[a-z]Token\Z",
-    re.IGNORECASE,
+    rf"{_ALWAYS}|(?<![a-z])(?:token|auth|oauth|authorization|pass|pwd)\Z|[a-z]Token\Z", re.IGNORECASE
 )
-# The last two are ids of rules, as `plan.except` names them.
-_NO_KEY = re.compile(
-    rf"(?:\A|[_-])(?:{_SPECIAL})_token\Z|\A(?:renamed|reserved|unknown)-key\Z", re.IGNORECASE
-)
-# A size or a switch (`max_token=4096`, `USE_AUTH=true`), and the name of a column (`prompt_key=prompt`).
-_PLAIN_VALUE = re.compile(
+_NO_KEY = re.compile(rf"(?:\A|[_-])(?:{_SPECIAL})_token\Z", re.IGNORECASE)
+_PLAIN_VALUE = re.compile(  # a size or a switch
     r"[+-]?[0-9]{1,9}|[0-9]*\.[0-9]{1,6}|true|false|yes|no|on|off|none|null|~|", re.IGNORECASE
 )
-_COLUMN = re.compile(r"[a-z]+(?:_[a-z]+)*")
-_ANY_VALUE = "?"  # neither plain nor a column: a secret if the name can have one
 _STRONG = re.compile(rf"{_ALWAYS}|pass|pwd|key", re.IGNORECASE)
 
 # A password, or a token in the place of the user: `https://TOKEN@host`. `ssh://git@host` holds no secret. Spaces and
@@ -55,16 +49,14 @@ _QUERY = re.compile(
     r"(?P<name>[?&][^=&\s?]{0,100}(?:token|secret|passw|signature|credential|api_?key|[_-]key|sig)[^=&\s?]{0,100}=)[^&\s'\"#]+",
     re.IGNORECASE,
 )
-# NAME=VALUE anywhere, 'NAME': VALUE of a printed mapping, NAME: VALUE where a line or a mapping of YAML begins.
-_NAME = r"[+~-]{0,2}[A-Za-z_][\w.-]{0,200}"
+# NAME=VALUE, 'NAME': VALUE of a printed mapping, the header of HTTP, and NAME: VALUE on a line of YAML.
+_NAME = r"(?P<key>[A-Za-z_][\w.-]{0,200})"
 _ASSIGNED = re.compile(
-    rf"(?<![\w.+~-])(?P<name>{_NAME})(?:\\{{0,3}}['\"]? ?= ?|\\{{0,3}}['\"]\s?:\s?)"
-    rf"|(?:^[ \t-]{{0,200}}|\{{)(?P<yaml>{_NAME}): ",
-    re.MULTILINE,
+    rf"(?<![\w.+~-])(?P<name>[+~-]{{0,2}}{_NAME}"
+    r"(?:\\{0,3}['\"]? ?= ?|\\{0,3}['\"]\s?:\s?|: (?=Bearer |Basic )))"
+    r"(?P<quote>\\{0,3}['\"]|Bearer |Basic |)(?![A-Za-z_][\w.-]{0,200}=[\w'\"])(?P<value>[^\s,;)}\]'\"\\]+)"
 )
-_WORD = re.compile(r"[^\s,;)}\]]*")
-_QUOTES = re.compile(r"\\{0,3}['\"]")  # of JSON within JSON, too
-_LONGEST = 4096  # characters looked through for the end of the quotes
+_YAML = re.compile(rf"^(?P<name>[ \t-]{{0,200}}{_NAME}: )(?P<quote>)(?P<value>\S.*)$", re.MULTILINE)
 _SHORTEST = 6  # characters; a shorter secret is masked by name, not in every word that contains it
 _SHORTEST_WORD = 8  # the same for one of small letters only
 
@@ -110,11 +102,9 @@ def masked_argument(argument: str) -> str:
 
 
 def masked_text(text: str) -> str:
-    """Mask passwords in URLs and the values of secrets' names in text, such as a message or a log.
-
-    Such a value ends with its quotes, or else with the line, since a secret may contain spaces.
-    """
-    return _masked_assignments(without_passwords(text))
+    """Mask passwords in URLs, and the word after the name of a secret, in text such as a message or a log."""
+    shown = _ASSIGNED.sub(_masked_assignment, without_passwords(text))
+    return _YAML.sub(_masked_assignment, shown)
 
 
 def without_passwords(text: str) -> str:
@@ -124,38 +114,10 @@ def without_passwords(text: str) -> str:
     return _QUERY.sub(rf"\g<name>{MASK}", _USERINFO.sub(f"://{MASK}@", text))
 
 
-def _masked_assignments(text: str) -> str:
-    parts: list[str] = []
-    done = line = 0
-    for found in _ASSIGNED.finditer(text):
-        start = found.end()
-        if start < done:
-            continue  # part of a secret
-        if start > line:
-            line = text.find("\n", start)
-            line = len(text) if line < 0 else line
-        names = (found["name"] or found["yaml"]).lstrip("+~-").split(".")
-        if not _is_secret(names, _ANY_VALUE):
-            continue  # without a look at the value: those of `x=x=x=...` took the square of the line's length
-        opened, value, end = _value(text, start, line)
-        if value != MASK and _is_secret(names, value):
-            parts += [text[done:start], opened, MASK]
-            done = end
-    return "".join([*parts, text[done:]]) if parts else text
-
-
-def _value(text: str, start: int, line: int) -> tuple[str, str, int]:
-    """Return the opening quote of a value (or ""), the value, and where it ends.
-
-    A secret without quotes may contain spaces: there the value is its first word, and the end that of the line.
-    """
-    quotes = _QUOTES.match(text, start)
-    if quotes is None:
-        word = _WORD.match(text, start, line)
-        return "", word[0] if word else "", line
-    end = text.find(quotes[0], quotes.end(), min(line, quotes.end() + _LONGEST))
-    end = line if end < 0 else end
-    return quotes[0], text[quotes.end() : end], end
+def _masked_assignment(found: re.Match[str]) -> str:
+    if _is_secret(found["key"].split("."), found["value"]):
+        return found["name"] + found["quote"] + MASK
+    return found[0]
 
 
 def _is_secret(path: Path, value: str) -> bool:
@@ -178,10 +140,7 @@ def _is_secret_variable(name: str, value: str) -> bool:
 def _is_secret_key(name: str, value: str) -> bool:
     if not _KEY.search(name) or _NO_KEY.search(name):
         return False
-    if re.search(_ALWAYS, name, re.IGNORECASE):
-        return bool(value)
-    shown = _PLAIN_VALUE.fullmatch(value) or (name.lower().endswith("key") and _COLUMN.fullmatch(value))
-    return not shown
+    return bool(value) if re.search(_ALWAYS, name, re.IGNORECASE) else not _PLAIN_VALUE.fullmatch(value)
 
 
 # -- by value ------------------------------------------------------------------------------------------
@@ -217,7 +176,7 @@ def _is_distinct(value: str) -> bool:
     """Return whether a value is specific enough to mask: `MY_KEY=data` must not mask every `data`."""
     if _PLAIN_VALUE.fullmatch(value) or (value.startswith("/") and os.path.lexists(value)):
         return False  # a path, such as HF_TOKEN_PATH's, is not a secret itself
-    return len(value) >= (_SHORTEST_WORD if _COLUMN.fullmatch(value) else _SHORTEST)
+    return len(value) >= (_SHORTEST_WORD if value.isalpha() and value.islower() else _SHORTEST)
 
 
 def _forms(value: str) -> Iterator[str]:
