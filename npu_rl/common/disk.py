@@ -7,11 +7,14 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import stat
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from npu_rl.common.environment_variables import STORE
 from npu_rl.common.errors import HostError, UsageError
@@ -95,16 +98,41 @@ def require_open_files(least: int = 32) -> None:
 def remove_tree(path: Path) -> None:
     """Remove a folder or file regardless of its permissions; a missing or undeletable one is ignored.
 
-    Symbolic links in it are removed, not followed; those in its parent path are followed.
+    Symbolic links in it are removed, not followed. A git process whose parent was killed may still write into it, so
+    the removal is retried.
     """
-    try:
-        folder = os.open(path.parent, getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
+    retry: Any = {"onexc" if sys.version_info >= (3, 12) else "onerror": _remove_with_access}
+    for attempt in range(50):
+        try:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path, **retry)
+            else:
+                path.unlink(missing_ok=True)
+            return
+        except RecursionError:
+            return
+        except OSError as error:
+            if error.errno in (*_GONE, errno.EACCES, errno.EPERM, errno.EROFS):
+                return  # nothing there can be reached or changed; the next command tries again
+        time.sleep(0.02 * min(attempt + 1, 10))
+
+
+def _remove_with_access(_call: object, name: str, raised: Any) -> None:
+    """Remove what `rmtree` could not, after giving the owner access to it and its folder."""
+    error = raised if isinstance(raised, BaseException) else raised[1]
+    if isinstance(error, FileNotFoundError):
         return
-    try:
-        remove_in(folder, path.name)
-    finally:
-        os.close(folder)
+    path = Path(name)
+    closed = [
+        folder
+        for folder in (path.parent, path)
+        if folder.is_dir() and not folder.is_symlink() and folder.stat().st_mode & 0o700 != 0o700
+    ]
+    if not isinstance(error, PermissionError) or not closed:
+        raise error
+    for folder in closed:
+        folder.chmod(0o700)
+    remove_tree(path)
 
 
 def put_in_place(staged: Path, target: Path) -> None:
@@ -131,71 +159,6 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def remove_in(folder: int, name: str) -> None:
-    """Remove a name in an opened folder, as `remove_tree` does.
-
-    A git process whose parent was killed may still write into it, so the removal is retried.
-    """
-    for attempt in range(50):
-        try:
-            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        except OSError:
-            return
-        try:
-            if stat.S_ISDIR(status.st_mode):
-                _remove_folder(folder, name)
-            else:
-                os.unlink(name, dir_fd=folder)
-            return
-        except OSError as error:
-            if error.errno in (*_GONE, errno.EACCES, errno.EPERM, errno.EROFS):
-                return  # nothing there can be reached or changed; the next command tries again
-        time.sleep(0.02 * min(attempt + 1, 10))
-
-
-def _remove_folder(folder: int, name: str) -> None:
-    """Remove a folder through handles, so that no link is followed.
-
-    Folders two levels down are moved up to the first, so any depth needs only three handles and no recursion.
-    """
-    top = _enter(folder, name)
-    try:
-        while children := _emptied(top):
-            for child in children:
-                handle = _enter(top, child)
-                try:
-                    for below in _emptied(handle):
-                        _let_in(handle, below)  # a folder that is moved has to be writable itself
-                        os.rename(below, os.urandom(8).hex(), src_dir_fd=handle, dst_dir_fd=top)
-                finally:
-                    os.close(handle)
-                os.rmdir(child, dir_fd=top)
-    finally:
-        os.close(top)
-    os.rmdir(name, dir_fd=folder)
-
-
-def _emptied(folder: int) -> list[str]:
-    """Remove everything in a folder except its subfolders, whose names are returned."""
-    with os.scandir(folder) as entries:
-        found = list(entries)
-    for entry in found:
-        if not entry.is_dir(follow_symlinks=False):
-            os.unlink(entry.name, dir_fd=folder)
-    return [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-
-
-def _enter(folder: int, name: str) -> int:
-    _let_in(folder, name)
-    return os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-
-
-def _let_in(folder: int, name: str) -> None:
-    """Give the owner access to a folder."""
-    if os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode & 0o700 != 0o700:
-        os.chmod(name, 0o700, dir_fd=folder)
 
 
 def named_file(path: Path) -> Path:
@@ -308,36 +271,13 @@ def alive(lock_file: Path) -> Iterator[None]:
 
 
 def _create_locked(lock_file: Path) -> int:
-    """Create a lock file, locked; return its handle.
-
-    It gets no temporary name, which a kill would leave in the folder, unless the file system needs one.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        return _create_unnamed(lock_file)
     unseen = lock_file.with_name(f"new-{os.urandom(8).hex()}")
-    handle = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    handle = os.open(unseen, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
         if _lock(handle, fcntl.LOCK_EX):
             unseen.rename(lock_file)
         else:
             unseen.unlink()
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _create_unnamed(lock_file: Path) -> int:
-    """Create a lock file as `_create_locked` does. Raises OSError, or AttributeError on systems other than Linux."""
-    handle = os.open(lock_file.parent, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
-    try:
-        if not _lock(handle, fcntl.LOCK_EX):
-            raise OSError(errno.ENOLCK, "No locks", str(lock_file))
-        folder = os.open(lock_file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:  # with a handle of the folder, since only linkat(2) follows the link to what has no name
-            os.link(f"/proc/self/fd/{handle}", lock_file.name, dst_dir_fd=folder)
-        finally:
-            os.close(folder)
     except BaseException:
         os.close(handle)
         raise

@@ -1,18 +1,14 @@
 """The store's folder, which is created, adopted or refused before anything in it changes.
 
 `NPU_RL_STORE` is a path that a user types, so it may name a folder with files of theirs. Only a folder that bears the
-mark is a store; the mark is written into an empty folder, or into an older store that has nothing else.
+mark is a store; the mark is written into an empty folder.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import json
-import os
 import re
 import shlex
-import stat
 from pathlib import Path
 
 from npu_rl.common.environment_variables import STORE
@@ -53,73 +49,23 @@ def make_store_folder(root: Path) -> None:
     """Create the folder of a store, or verify that it is one.
 
     Raises:
-        HostError: If it has other files, or links among its own places, or is another user's and `safe_folders` does
-            not list it. Nothing has changed then.
+        HostError: If it has other files, or is another user's and `safe_folders` does not list it. Nothing has
+            changed then.
         OSError: For errors of the disk.
     """
     require_own("store", root, hint=f"Choose another folder by {STORE.name}.")
     root.mkdir(parents=True, exist_ok=True)
-    for name in (MARK, LOCK, *FOLDERS):
-        _require_own_kind(root / name, folder=name in FOLDERS)
-    if not os.path.lexists(root / MARK):
-        _mark(root)
-    for name in FOLDERS:
-        (root / name).mkdir(exist_ok=True)
-
-
-def _require_own_kind(path: Path, *, folder: bool) -> None:
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode):
-        return
-    kind = "symbolic link" if stat.S_ISLNK(mode) else "file" if folder else "folder or device"
-    raise HostError(
-        f"There is a {kind} where the store has a {'folder' if folder else 'file'}",
-        where=str(path),
-        why="npu-rl removes files in its store and follows no link to do so.",
-        hint=_another(path.parent),
-    )
-
-
-def _mark(root: Path) -> None:
-    """Mark an empty folder, or an older store without a mark."""
-    foreign = _first_foreign(root)
-    if foreign is not None:
+    mark = root / MARK
+    foreign = min((path.name for path in root.iterdir()), default=None) if not mark.exists() else None
+    if foreign is not None and not mark.exists():  # nor has another process made it meanwhile
+        command = f"export {STORE.name}={shlex.quote(str(root / 'npu-rl-store'))}"
         raise HostError(
             "The folder is not a store of npu-rl, and it is not empty",
             where=str(root),
             why=f"It has {foreign}. npu-rl removes files in its store, so it takes only a folder that was empty.",
-            hint=_another(root),
+            hint=f"Use a folder of its own: {command}",
         )
-    try:
-        handle = os.open(root / MARK, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
-    except FileExistsError:
-        return  # another process was first
-    except OSError as error:
-        if error.errno in (errno.EROFS, errno.EACCES) and (root / FOLDERS[0]).is_dir():
-            return  # an older store that is only read
-        raise
-    with contextlib.closing(os.fdopen(handle, "w", encoding="utf-8")) as file:
-        file.write(f"{_MARK_TEXT}\n")
-
-
-def _first_foreign(root: Path) -> str | None:
-    """Return the first path that does not belong in a store without a mark, or None."""
-    for name in sorted(path.name for path in root.iterdir()):
-        if name == MARK:
-            return None  # another process made it meanwhile
-        if name not in (LOCK, *FOLDERS):
-            return name
-    for folder in FOLDERS:
-        with contextlib.suppress(FileNotFoundError):
-            for name in sorted(path.name for path in (root / folder).iterdir()):
-                if not is_own_name(folder, name):
-                    return f"{folder}/{name}"
-    return None
-
-
-def _another(root: Path) -> str:
-    command = f"export {STORE.name}={shlex.quote(str(root / 'npu-rl-store'))}"
-    return f"Use a folder of its own: {command}"
+    if not mark.exists():
+        mark.write_text(f"{_MARK_TEXT}\n", encoding="utf-8")
+    for name in FOLDERS:
+        (root / name).mkdir(exist_ok=True)

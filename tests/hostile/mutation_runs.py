@@ -1,4 +1,4 @@
-"""Runs of one kind of mutated input in this process, with bounded memory and time, and which modules it reaches.
+"""Runs of one kind of mutated input in this process, with bounded memory and time.
 
 NPU_RL_MUTATIONS: how many inputs of each kind (40; the long tier has 400). NPU_RL_MUTATION_SEED: which (0). A failure
 prints its case; the same seed gives it again.
@@ -11,28 +11,21 @@ import faulthandler
 import os
 import resource
 import signal
-import sys
-import threading
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
 
 from npu_rl.common.errors import NpuRlError
 from npu_rl.weights.tensors.npu_rl_tensors.tensor_error import TensorError
 from tests.hostile.mutate import Mutator, Unchanged
-from tests.support import ROOT
 
 MUTATIONS = int(os.environ.get("NPU_RL_MUTATIONS", "40"))
 SEED = os.environ.get("NPU_RL_MUTATION_SEED", "0")
 SECONDS = 10  # of CPU of one case; on the clock, where others may keep the cores busy, twelve times as many
 MEMORY = 1_500_000_000  # bytes of address space that one case may add
 ALL = range(-1, MUTATIONS)
-TRACED = 1  # cases, besides the unchanged input, of which the functions that are called are noted
-
-_FUNCTION = 1  # CO_OPTIMIZED, which the code of a module or a class has not
 
 Case = Callable[[Mutator], None]
 
@@ -43,15 +36,10 @@ class TooSlow(BaseException):
 
 @dataclass
 class Outcome:
-    """What became of a kind's cases.
-
-    Attributes:
-        reached: Modules of npu_rl, by path below it, of which a function was called.
-    """
+    """What became of a kind's cases."""
 
     failures: list[str] = field(default_factory=list)
     refused: int = 0
-    reached: set[str] = field(default_factory=set)
 
 
 def run_cases(kind: str, case: Case, numbers: Iterable[int] = ALL, *, accepted: bool = False) -> Outcome:
@@ -60,7 +48,7 @@ def run_cases(kind: str, case: Case, numbers: Iterable[int] = ALL, *, accepted: 
     for number in numbers:
         mutator = Mutator(f"{SEED}/{kind}/{number}") if number >= 0 else Unchanged(f"{SEED}/{kind}")
         try:
-            with bounded(), _noted(outcome.reached, number < TRACED):
+            with bounded():
                 case(mutator)
         except (NpuRlError, TensorError) as error:
             assert str(error).strip()
@@ -101,29 +89,3 @@ def bounded() -> Iterator[None]:
         faulthandler.cancel_dump_traceback_later()
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _noted(reached: set[str], wanted: bool) -> Iterator[None]:
-    """Note the modules of npu_rl whose functions are called, in every thread."""
-    if not wanted:
-        yield
-        return
-    root = str(ROOT / "npu_rl") + os.sep
-
-    def note(frame: FrameType, event: str, argument: Any) -> None:
-        if (
-            event == "call"
-            and frame.f_code.co_flags & _FUNCTION
-            and frame.f_code.co_filename.startswith(root)
-        ):
-            reached.add(frame.f_code.co_filename[len(root) :])
-
-    before = sys.getprofile()
-    threading.setprofile(note)
-    sys.setprofile(note)
-    try:
-        yield
-    finally:
-        sys.setprofile(before)
-        threading.setprofile(before)

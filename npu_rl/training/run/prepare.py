@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from npu_rl.common import byte_code, host_facts, python_roots
-from npu_rl.common.confined_changes import LinkOnTheWay, first_link
 from npu_rl.common.environment_variables import RUNS
 from npu_rl.common.errors import HostError, NpuRlError, UsageError
 from npu_rl.common.masking import Secrets, masked_value
@@ -215,7 +214,6 @@ def prepare(
         )
     if not (rehearse or dry_run):
         require_device(loaded, root)
-    _require_no_links(paths, recipe.name)
     report = _verified_report(paths, reason, notify, expect, progress)
     drift = None if report.ok or reason is None else allowed_drift(paths, report, reason, notify)
     stack = locked_facts(report.lock, report.receipt.texts)
@@ -302,21 +300,6 @@ def _verified_report(
         "the record of a run would be wrong",
         "--allow-drift REASON runs it as it is: the record keeps the changes, and the run is marked unproven.",
     )
-
-
-def _require_no_links(paths: WorkspacePaths, name: str) -> None:
-    """Raise LinkOnTheWay for a link in the run's folders; `runs` itself may be a link to another disk.
-
-    A run's own folders are three deep; the trainer makes what is below them.
-    """
-    runs = paths.root / "runs"
-    if runs_folder(paths) != runs or not runs.is_dir():
-        return
-    for folder in runs.iterdir():
-        if folder.name == ".made" or folder.name.startswith(name):
-            link = first_link(folder, 3)
-            if link is not None:
-                raise LinkOnTheWay(link)
 
 
 def _report(judgement: Judgement, notify: Notify, rehearse: bool) -> None:
