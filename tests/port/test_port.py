@@ -166,11 +166,6 @@ def test_a_name_that_upstream_has_removed_is_an_error(versions: Versions) -> Non
     patched = "import math\n\n\ndef area(r):\n    return r * math.pi\n\n\nX = math.pi\n"
     versions.add_patch("0002-area", "w1", {"pkg/use.py": patched})
     asked = json.loads(versions.port("--to", "w2", "-m", "m.yaml", "--json").stdout)
-    if asked["state"] == "stopped":
-        (versions.folder / "pkg/use.py").write_text("def area(r):\n    return r * math.pi\n\n\nX = 3\n")
-        versions.git("add", "pkg/use.py")
-        versions.git("rebase", "--continue")
-        asked = json.loads(versions.finish("--json").stdout)
     (question,) = asked["patches"][1]["questions"]
     assert asked["state"] == "questions" and question.startswith("error: ") and "math" in question
 
@@ -190,23 +185,24 @@ def test_where_a_file_went_is_told(versions: Versions) -> None:
 def test_the_folder_of_another_user_runs_nothing(versions: Versions, tmp_path: Path) -> None:
     versions.keep("0005")
     versions.port()
+    versions.resolve("pkg/conflict.py")
+    versions.git("rebase", "--continue")
     mark = tmp_path / "ran"
     with (versions.folder / ".git/config").open("a") as config:
         config.write(f'[filter "x"]\n\tclean = "touch {mark}; cat"\n')
     (versions.folder / ".git/info/attributes").write_text("* filter=x\n")
     (versions.folder / "pkg/conflict.py").write_text("x = 1\n")
-    for path in (versions.folder, *versions.folder.rglob("*")):
+    everything = [versions.folder, *versions.folder.rglob("*")]
+    for path in everything:
         os.chown(path, 65534, 65534, follow_symlinks=False)
     assert_told(versions.finish(), f"The port {versions.folder} belongs to another user", code=3)
     assert_told(versions.port(), "The folder of the port exists", code=2)
-    assert not mark.exists()
-    for path in (versions.folder, *versions.folder.rglob("*")):
+    for path in everything:
         os.chown(path, 0, 0, follow_symlinks=False)
-    (versions.folder / ".git/rebase-merge").rename(tmp_path / "ended")
-    assert_told(
-        versions.finish(), "not on the new version"
-    )  # also in one's own, git is not asked by that configuration
+    assert_told(versions.finish(), "has work that is in no patch", "pkg/conflict.py")
     assert not mark.exists()
+    versions.git("status")
+    assert mark.exists()  # what git itself would do in that folder
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import LockError, PatchError, SourceError, UsageError
@@ -20,9 +20,8 @@ from npu_rl.stack.compose.git_trees import Trees, scratch_trees
 from npu_rl.stack.compose.patch_texts import MAXIMUM_SIZE, locked_text
 from npu_rl.stack.compose.write_patch import header_of
 from npu_rl.stack.git.command import Git
-from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.lock.lock_model import Lock, LockedComponent
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.stack.patches.series import SERIES
 from npu_rl.stack.resolve.component import lock_component
 from npu_rl.stack.resolve.refs import is_full_id
@@ -78,50 +77,34 @@ def both_versions(
     old = lock.components[component]
     names = [PurePosixPath(patch.file.partition(":")[2] or patch.file).name for patch in old.patches]
     if len({*names}) < len(names):
-        hint = "A port writes them into one folder. Rename one, lock again (npu-rl lock --manifest M), then port."
-        raise PatchError(
-            f"Two patches of {component} have the same file name", why=", ".join(names), hint=hint
-        )
+        why = f"{', '.join(names)}. A port writes them into one folder."
+        hint = "Rename one of them, lock again (npu-rl lock --manifest M), then port."
+        raise PatchError(f"Two patches of {component} have the same file name", why=why, hint=hint)
     new, paths = _locked_at(context, loaded, component, to)
-    context.notify(
-        f"{component}: patches from {short(old.pin or '')} to {to} ({short(new.pin or '')}): {len(names)}"
-    )
-    if old.merges:
-        merged = ", ".join(merge.ref for merge in old.merges)
-        context.notify(f"note: {component} merges {merged}; the patches are ported to {to} without that")
+    for merge in old.merges:
+        context.notify(f"note: {component} merges {merge.ref}; the patches are ported to {to} without that")
     # A patch may come from another component's files.
     origins = lock.components if any(":" in patch.file for patch in old.patches) else {component: old}
-    parts = [
-        replace(lock, components=one, tree_patches=(), runtime=None) for one in (origins, {component: new})
-    ]
-    deliveries = [context.deliverer().deliver(part, len(part.components)) for part in parts]
-    units = [unit for delivered in deliveries for one in delivered.values() for unit in one.units]
-    with scratch_trees(context.store, units) as trees:
-        texts = compose(
-            trees,
-            parts[0],
-            lambda patch, results: locked_text(patch, context.manifest_folder, context.store, trees, results),
-        ).texts
-        headers = [header_of(patch.applied_text(texts[patch.sha256])) for patch in old.patches]
-        named = zip(names, headers, old.patches, strict=True)
-        tree = base_tree(trees, new)
-        changed = {file for patch in old.patches for file in patch.files}
-        wanted = [*(take.path for take in old.take), *sorted(changed)]
-        lost = [path for path in wanted if path != "." and trees.find(tree, path) is None]
-        is_tag = (new.ref or "").startswith("refs/tags/")
-        yield BothVersions(
-            trees,
-            assemble.merged(old),
-            tree,
-            [OldPatch(name, header, patch.tree) for name, header, patch in named],
-            (new.ref if is_tag else new.pin) or "",
-            _version(new),
-            {
-                path: _alike(path, paths)
-                for path in lost
-                if trees.find(assemble.merged(old), path) is not None
-            },
+    part = replace(lock, components=origins, tree_patches=(), runtime=None)
+    deliverer = context.deliverer()
+    deliveries = [*deliverer.deliver(part, len(origins)).values(), deliverer.component(component, new)]
+    with scratch_trees(context.store, [unit for one in deliveries for unit in one.units]) as trees:
+
+        def text_of(patch: LockedPatch, results: dict[str, str]) -> bytes:
+            return locked_text(patch, context.manifest_folder, context.store, trees, results)
+
+        texts = compose(trees, part, text_of).texts
+        patches = [
+            OldPatch(name, header_of(patch.applied_text(texts[patch.sha256])), patch.tree)
+            for name, patch in zip(names, old.patches, strict=True)
+        ]
+        before, after = assemble.merged(old), base_tree(trees, new)
+        named = dict.fromkeys(
+            [take.path for take in old.take] + [f for patch in old.patches for f in patch.files]
         )
+        lost = [path for path in named if trees.find(before, path) and not trees.find(after, path)]
+        moved = {path: _alike(path, paths) for path in lost}
+        yield BothVersions(trees, before, after, patches, *_names_of(new), moved)
 
 
 def _check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
@@ -135,12 +118,9 @@ def _check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
         raise LockError(f"{name} has changed since its lock was made", where=str(loaded.path), hint=again)
     if not lock.components[component].patches:
         raise UsageError(f"{component} of {name} has no patches", where=str(loaded.path))
-    for patch in lock.components[component].patches:
+    for patch in filter(lambda patch: is_local(patch.file), lock.components[component].patches):
         path = loaded.path.parent / patch.file
-        if (
-            is_local(patch.file)
-            and hashlib.sha256(read_if_file(path, MAXIMUM_SIZE) or b"").hexdigest() != patch.sha256
-        ):
+        if hashlib.sha256(read_if_file(path, MAXIMUM_SIZE) or b"").hexdigest() != patch.sha256:
             raise PatchError(f"{patch.name} was changed after the lock was made", where=str(path), hint=again)
 
 
@@ -156,19 +136,13 @@ def _locked_at(
             hint="In a manifest of your own that extends it, name the repository, and the tag of the same release:\n"
             f"components: {{{name}: {{sources: [{{git: URL}}], ref: refs/tags/TAG}}}}, then npu-rl lock.",
         )
-    moved = spec.model_copy(
-        update={
-            "merge": [],
-            "patches": [],
-            "expect": None,
-            "sources": [one for one in spec.sources if one.git],
-        }
-    )
+    alone: dict[str, Any] = {"merge": [], "patches": [], "expect": None, "other_submodules": "skip"}
+    alone["sources"] = [source for source in spec.sources if source.git]
     held = [path for path in held_paths(loaded.manifest, name) if path in spec.submodules]
-    upstream = Upstream(context, name, moved, loaded.manifest.device, held, None)
     reasons = []
     for ref in [to] if is_full_id(to) or to.startswith("refs/") else [f"refs/tags/{to}", f"refs/heads/{to}"]:
-        upstream = replace(upstream, spec=moved.model_copy(update={"ref": ref}))
+        moved = spec.model_copy(update={**alone, "ref": ref})
+        upstream = Upstream(context, name, moved, loaded.manifest.device, held, None)
         with context.store.quarantine() as folder:
             try:
                 pin = upstream.ids(Git(folder))[ref]
@@ -179,26 +153,25 @@ def _locked_at(
             with Trees(Git(folder)) as trees:
                 paths = [path for path, _ in trees.files(upstream.root(trees, pin))]
         there = {".", *paths, *_folders(paths)}
-        kept = {
-            "take": [one for one in spec.take if one.from_ in there or submodule_around(one.from_, spec)],
-            "submodules": {path: module for path, module in spec.submodules.items() if path in there},
-        }
-        if spec.take and not kept["take"]:
-            wanted = ", ".join(one.from_ for one in spec.take)
+        take = [one for one in spec.take if one.from_ in there or submodule_around(one.from_, spec)]
+        if spec.take and not take:
+            why = f"Missing paths: {', '.join(one.from_ for one in spec.take)}."
             hint = "Is this a version of that component? If its folders were renamed, correct `take:` first."
-            raise LockError(f"{name} takes nothing at {to}", why=f"Missing paths: {wanted}.", hint=hint)
-        return lock_component(replace(upstream, spec=upstream.spec.model_copy(update=kept))), paths
+            raise LockError(f"{name} takes nothing at {to}", why=why, hint=hint)
+        modules = {path: module for path, module in spec.submodules.items() if path in there}
+        moved = moved.model_copy(update={"take": take, "submodules": modules})
+        return lock_component(replace(upstream, spec=moved)), paths
     hint = "Name a tag or a branch of the component, or all 40 digits of a commit id."
     raise SourceError(f"{name} has no version {to}", where="--to", why="\n".join(reasons), hint=hint)
 
 
-def _version(new: LockedComponent) -> str:
-    """Return the name of a version's patchset: the tag without `v`, else the first digits of the id."""
-    ref, pin = new.ref or "", (new.pin or "")[:7]
+def _names_of(new: LockedComponent) -> tuple[str, str]:
+    """Return the value of a manifest's `ref:`, and the name of the patchset: the tag without `v`, or the commit's."""
+    ref, pin = new.ref or "", new.pin or ""
     if not ref.startswith("refs/tags/"):
-        return pin
+        return pin, pin[:7]
     name = re.sub(r"[^A-Za-z0-9._+-]", "-", ref.removeprefix("refs/tags/"))
-    return re.sub(r"^v(?=\d)", "", name).lstrip("._+-") or pin
+    return ref, re.sub(r"^v(?=\d)", "", name).lstrip("._+-") or pin[:7]
 
 
 def _folders(paths: list[str]) -> set[str]:
