@@ -13,7 +13,7 @@ from pathlib import Path
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.compose.write_patch import header_of
+from npu_rl.stack.compose.write_patch import PatchOptions, header_of
 from npu_rl.stack.git.commits import CommitFacts
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
@@ -40,7 +40,8 @@ def rewritten_patches(manifest: str, network: Network) -> Iterator[tuple[Path, b
             data = file.read_bytes()
             step = PatchCommit(CommitFacts("", patch.tree, (), 0, f"{patch.file}\n"), before, None)
             one = SeriesPatch(component, slug_of_file(patch.file), before, patch.tree, step)
-            yield file, data, written(trees, one, header_of(data))
+            options = PatchOptions(patch.strip, patch.directory)
+            yield file, data, written(trees, one, header_of(data), options)
 
 
 def _patches(lock: Lock, trees: Trees) -> Iterator[tuple[str, LockedPatch, str]]:

@@ -153,7 +153,7 @@ def _texts(
     trees: Trees, folder: PatchFolder, locked: Mapping[str, bytes], report: CommitExport
 ) -> dict[str, bytes]:
     """Return the texts of a folder's patches by their names, and report each. Raises PatchError."""
-    texts = {name: patch_text(trees, patch, locked) for name, patch in folder.patches.items()}
+    texts = {name: patch_text(trees, patch, locked, folder.options) for name, patch in folder.patches.items()}
     for name, patch in folder.patches.items():
         state = "new" if patch.locked is None else "unchanged"
         if patch.locked is not None and digest(texts[name]) != patch.locked.sha256:

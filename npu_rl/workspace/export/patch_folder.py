@@ -12,6 +12,7 @@ from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import PatchError
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.compose.git_trees import Trees
+from npu_rl.stack.compose.write_patch import PatchOptions
 from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.patches.patch_names import number_of_file, slug_of_file
 from npu_rl.stack.patches.series import SERIES, read_series
@@ -34,6 +35,7 @@ class PatchFolder:
         path: The folder, relative to the manifest's.
         patches: Those that it has, by the names of their files, in order.
         is_listed: Whether the manifest names the folder.
+        options: How the manifest has them applied.
         dropped: The lock's patches whose commits are gone.
         entries: The component's list in the manifest with this folder; None if it is there as it has to be.
     """
@@ -42,6 +44,7 @@ class PatchFolder:
     path: str
     patches: dict[str, SeriesPatch] = field(default_factory=dict)
     is_listed: bool = False
+    options: PatchOptions = field(default_factory=PatchOptions)
     dropped: tuple[LockedPatch, ...] = ()
     entries: Any = None
 
@@ -92,7 +95,8 @@ def patch_folder(
                 where=loaded.where(*at),
                 hint=f"Make the changes in commits after `Apply {own[-1].name} to {name}`.",
             )
-        folder.is_listed |= is_folder
+        if is_folder:
+            folder.is_listed, folder.options = True, PatchOptions(entry.strip, entry.directory)
         is_kept = is_kept and not is_folder and not own
     if series[count:] and not folder.is_listed:
         kept.append(path)

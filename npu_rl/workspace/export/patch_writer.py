@@ -20,13 +20,13 @@ _OF_SETUP = re.compile(
 )
 # Lines that would begin a diff, or end the header of a mail.
 _UNFIT = re.compile(r"(?m)^(?=diff |--- |\+\+\+ |@@@? |Index: |---$|From |={20})")
-_PLAIN = PatchOptions()
 
 
-def patch_text(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes]) -> bytes:
+def patch_text(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes], options: PatchOptions) -> bytes:
     """Return the text of a patch that turns `before` into `after`.
 
     Args:
+        options: How the manifest has the folder's patches applied.
         locked: The files of the lock's patches by SHA-256. One that still does exactly that stays; a new text keeps its
             header, unless the commit was reworded.
 
@@ -35,13 +35,15 @@ def patch_text(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes]) ->
     """
     if patch.locked is None:
         message = patch.step.commit.message
-        return written(trees, patch, _reworded(patch, None) if patch.step.laid else header_text(message))
+        header = _reworded(patch, None) if patch.step.laid else header_text(message)
+        return written(trees, patch, header, options)
     raw = locked[patch.locked.sha256]
     old = patch.locked.applied_text(raw)
-    is_plain = (old, patch.locked.strip, patch.locked.directory) == (raw, _PLAIN.strip, _PLAIN.directory)
-    if is_plain and stays(trees, patch, locked):
+    is_alike = (old, patch.locked.strip, patch.locked.directory) == (raw, options.strip, options.directory)
+    if is_alike and stays(trees, patch, locked):
         return raw
-    return written(trees, patch, _reworded(patch, header_of(old)) if patch.is_reworded else header_of(old))
+    header = _reworded(patch, header_of(old)) if patch.is_reworded else header_of(old)
+    return written(trees, patch, header, options)
 
 
 def stays(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes]) -> bool:
@@ -57,11 +59,11 @@ def stays(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes]) -> bool
         return False
 
 
-def written(trees: Trees, patch: SeriesPatch, header: bytes) -> bytes:
+def written(trees: Trees, patch: SeriesPatch, header: bytes, options: PatchOptions) -> bytes:
     """Return the text of a patch with a header, and a diff in the fixed form. Raises PatchError."""
-    text = header + b"---\n" + diff_text(trees, patch.before, patch.after, _PLAIN)
+    text = header + b"---\n" + diff_text(trees, patch.before, patch.after, options)
     try:
-        if tree_after(trees, patch.before, text, patch.slug, patch.component, _PLAIN) == patch.after:
+        if tree_after(trees, patch.before, text, patch.slug, patch.component, options) == patch.after:
             return text
         why = "Applying it gives a different tree."
     except PatchError as error:
