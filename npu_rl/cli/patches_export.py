@@ -45,8 +45,8 @@ def export(
 def _print(paths: WorkspacePaths, report: CommitExport) -> None:
     import shlex
 
-    for commit, components in report.split:
-        say(f"split: {commit}: {', '.join(components)}")
+    for split in report.split:
+        say(f"split: {split.commit}: {', '.join(split.components)}")
     for commit in report.empty:
         say(f"no change: {commit}")
     for patch in report.patches:

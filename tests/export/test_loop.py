@@ -224,7 +224,7 @@ def moved_ref(stack: Export) -> None:
         (attributes, ("can't be written as a patch", "git commit --amend"), 1),
         (pin_changed, ("The step `Pin other at", "was changed"), 3),
         (bad_trailer, ("`Patch: other/eleven` fits no patch of its commit",), 1),
-        (moved_ref, ("has changed since the workspace was set up", "`ref:` of up"), 3),
+        (moved_ref, ("has changed since the workspace was set up", "of up"), 3),
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(

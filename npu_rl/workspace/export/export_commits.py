@@ -26,7 +26,7 @@ from npu_rl.workspace.export.patch_folder import (
     planned_files,
 )
 from npu_rl.workspace.export.patch_writer import patch_text
-from npu_rl.workspace.export.series_of_component import series_by_component
+from npu_rl.workspace.export.series_of_component import SplitCommit, series_by_component
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, read_lock, read_receipt
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
@@ -63,7 +63,7 @@ class CommitExport:
         patches: Every patch in a folder that is written.
         written, removed: The files that changed.
         lines: What the manifest has to say, in YAML; empty if it does.
-        split: Commits that gave patches to several components, with their names.
+        split: Commits that gave patches to several components.
         empty: Commits that change nothing.
     """
 
@@ -72,13 +72,12 @@ class CommitExport:
     written: list[str] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     lines: str = ""
-    split: list[tuple[str, list[str]]] = field(default_factory=list)
+    split: list[SplitCommit] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON."""
-        split = [{"commit": commit, "components": names} for commit, names in self.split]
-        return {**asdict(self), "split": split, "changed": bool(self.written or self.removed)}
+        return {**asdict(self), "changed": bool(self.written or self.removed)}
 
 
 def manifest_of(paths: WorkspacePaths) -> str:
@@ -176,22 +175,20 @@ def _check_own_manifest(loaded: LoadedManifest) -> None:
 
 def _check_same_stack(loaded: LoadedManifest, lock: Lock) -> None:
     """Raise WorkspaceError unless a manifest still describes a lock's stack, not counting patches."""
-    specs, locked = loaded.manifest.components, lock.components
-    differing = [f"component {name}" for name in specs.keys() ^ locked.keys()]
-    for name in specs.keys() & locked.keys():
-        one, other = specs[name], locked[name]
-        facts = {
-            "ref": one.ref == other.ref,
-            "merge": [merge.ref for merge in one.merge] == [merge.ref for merge in other.merges],
-            "take": [(take.from_, take.to) for take in one.take]
-            == [(take.path, take.to) for take in other.take],
-        }
-        differing += [f"`{key}:` of {name}" for key, is_same in facts.items() if not is_same]
+    asked = {
+        name: (spec.ref, [merge.ref for merge in spec.merge], [(take.from_, take.to) for take in spec.take])
+        for name, spec in loaded.manifest.components.items()
+    }
+    laid = {
+        name: (one.ref, [merge.ref for merge in one.merges], [(take.path, take.to) for take in one.take])
+        for name, one in lock.components.items()
+    }
+    differing = [name for name in sorted({*asked, *laid}) if asked.get(name) != laid.get(name)]
     if differing:
         raise WorkspaceError(
             f"{loaded.path.name} has changed since the workspace was set up",
             where=str(loaded.path),
-            why="\n".join(sorted(differing)),
+            why=f"`ref:`, `merge:` or `take:` of {', '.join(differing)}",
             hint="Run npu-rl lock and npu-rl setup again before you export.",
         )
 

@@ -72,17 +72,9 @@ def steps_of(history: WorkspaceHistory, lock: Lock) -> list[PatchCommit]:
 
 def _laid_steps(history: WorkspaceHistory, lock: Lock) -> list[LaidStep]:
     """Return setup's commits with their effects, in the order that npu-rl writes them."""
-    kinds = list(_kinds(lock, history.root))
-    if len(kinds) != len(history.laid):
-        raise WorkspaceError(
-            f"The history that setup created in {history.root} is not the lock's",
-            why=f"The lock has {len(kinds)} steps, the history {len(history.laid)}.",
-            hint="Save your commits elsewhere, and set the workspace up again.",
-        )
     trees = [EMPTY_TREE, *(commit.tree for commit in history.laid)]
-    return [
-        LaidStep(*row, *kind) for row, kind in zip(zip(history.laid, trees, strict=False), kinds, strict=True)
-    ]
+    rows = zip(history.laid, trees[:-1], _kinds(lock, history.root), strict=True)
+    return [LaidStep(commit, before, *kind) for commit, before, kind in rows]
 
 
 def _kinds(lock: Lock, root: str) -> Iterator[tuple[str, LockedPatch | None]]:

@@ -15,6 +15,9 @@ from npu_rl.workspace.export.commit_history import SOURCES, WorkspaceHistory
 from npu_rl.workspace.export.commit_split import Changes, CommitSplitter
 from npu_rl.workspace.export.history_steps import TREE, PatchCommit, steps_of
 
+# A key of a commit's changes: they are all that it does to the component, not only to what code has.
+_WHOLE = "."
+
 
 @dataclass(frozen=True)
 class SeriesPatch:
@@ -47,17 +50,25 @@ class SeriesPatch:
         return same and not self.is_reworded
 
 
+@dataclass(frozen=True)
+class SplitCommit:
+    """A commit that gives patches to several components."""
+
+    commit: str
+    components: list[str]
+
+
 @dataclass
 class SeriesByComponent:
     """Patches by component (`tree` for the assembled tree), and notes on commits.
 
     Attributes:
-        split: Commits that give patches to several components, with their names.
+        split: Commits that give patches to several components.
         empty: Commits that change nothing.
     """
 
     patches: dict[str, list[SeriesPatch]] = field(default_factory=dict)
-    split: list[tuple[str, list[str]]] = field(default_factory=list)
+    split: list[SplitCommit] = field(default_factory=list)
     empty: list[str] = field(default_factory=list)
 
 
@@ -96,20 +107,21 @@ _Parts = list[tuple[PatchCommit, dict[str, Changes]]]
 
 
 def _add(trees: Trees, lock: Lock, name: str, tree: str, parts: _Parts, found: SeriesByComponent) -> str:
-    """Add the patches of one component. Returns its tree after them."""
-    series = found.patches.setdefault(name, [])
+    """Add the patches of one component to `found`. Returns its tree after them."""
+    series: list[SeriesPatch] = []
     locked_before = _trees_before(trees, lock, name, tree)
     for step, changes in parts:
         own = changes.get(name, {})
         locked = step.laid.patch if step.laid is not None and step.laid.component == name else None
         before = "" if locked is None else locked_before[locked.name]
-        if locked is not None:
+        if locked is not None and _WHOLE not in changes:
             own = {**_unlaid_changes(trees, lock, name, before, locked.tree), **own}
         after = trees.put_all(tree, own.items())
         if after != tree:
             slug = _slug(step, name) if locked is None else slug_of_file(locked.file)
             series.append(SeriesPatch(name, slug, tree, after, step, locked, before))
         tree = after
+    found.patches[name] = series
     return tree
 
 
@@ -148,7 +160,7 @@ def _note(step: PatchCommit, changes: Mapping[str, Changes], found: SeriesByComp
     if not changes:
         found.empty.append(str(step.commit))
     if len(changes) > 1:
-        found.split.append((str(step.commit), list(changes)))
+        found.split.append(SplitCommit(str(step.commit), list(changes)))
     for value in trailers(step.commit.message, "Patch") if step.laid is None else ():
         component, _, slug = value.partition("/")
         if component not in changes or not SLUG.fullmatch(slug):
@@ -181,18 +193,12 @@ def _add_checkout(
             why="The next setup could assemble neither tree as you have it:\n" + "\n".join(shared[:10]),
             hint="Make these changes in code, or export, lock and set up the commits of one of the two first.",
         )
-    merged = history.laid[len(component.merges)].tree
-    locked_before = _trees_before(history.trees, lock, name, merged)
-    series: list[SeriesPatch] = []
+    parts: _Parts = []
     for step in steps_of(history, lock):
-        trees = step.before, step.commit.tree
-        locked = step.laid.patch if step.laid is not None else None
-        _note(step, {name: {}} if trees[0] != trees[1] else {}, found)
-        if trees[0] != trees[1]:
-            slug = _slug(step, name) if locked is None else slug_of_file(locked.file)
-            before = "" if locked is None else locked_before[locked.name]
-            series.append(SeriesPatch(name, slug, *trees, step, locked, before))
-    found.patches[name] = series
+        changes = {path: entry for path, _, entry in code.trees.changed(step.before, step.commit.tree)}
+        _note(step, {name: changes} if changes else {}, found)
+        parts.append((step, {name: changes, _WHOLE: {}}))
+    _add(code.trees, lock, name, assemble.merged(component), parts, found)
 
 
 def _other_tree(trees: Trees, root: str, wanted: str) -> WorkspaceError:
