@@ -27,8 +27,8 @@ measured where a figure is given, and never on an NPU or a GPU.
 the version that the tree claims to be. It misses a fix that is written in other words; `npu-rl faults --run` executes
 the witnesses and reports where they differ. npu-rl's extra `faults` installs the packages that they import. To run a
 witness without npu-rl, start it in the folder that has verl, vLLM and the others, with the variables that its entry
-names: `NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`. The stand-ins are folders of
-`npu_rl/training/standins/`.
+names: `NPU_RL_STANDINS=cpu PYTHONPATH=STAND-INS:. python WITNESS`. The stand-ins `injected` are the
+folder `npu_rl/training/injected`, the others are folders of `npu_rl/training/standins/`.
 
 One bundled stack has open faults with a wrong result: the quickstart, whose packages are as released but for one patch.
 They are actor-ignores-temperature, aux-loss-counts-chosen and weight-decay-by-number, all of Megatron's workers. Its

@@ -5,6 +5,7 @@ The stand-in for the rollout has the check built in (`rollout`).
 
 from __future__ import annotations
 
+import importlib.util
 from types import ModuleType
 
 from .hooks import after_import
@@ -17,7 +18,12 @@ MANAGERS = (
 
 
 def install() -> None:
-    """Check the syncs of verl's managers and of those in cann-recipes-train."""
+    """Check the syncs of verl's managers and of those in cann-recipes-train.
+
+    A witness of a fault has no checkpoint to compare with, and not `npu_rl_tensors`, which only a run has on its path.
+    """
+    if importlib.util.find_spec("npu_rl_tensors") is None:
+        return
     for module in MANAGERS:
         after_import(module, _install_in)
 
