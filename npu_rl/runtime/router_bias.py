@@ -11,10 +11,10 @@ rounded in two places:
   From core_v0.14.0 on Megatron-core casts it back before loading (router.py:473). MindSpeed-LLM v2.0.0 never casts it
   back (mindspeed_llm/core/transformer/moe/router.py:378; fae98b77 does, in v2.1.0).
 - The rollout, whose parameter is bfloat16 (vllm_ascend/models/deepseek_v2.py:294@v0.9.1rc2,
-  vllm/model_executor/models/deepseek_v2.py:118@v0.9.1; float32 since vllm-project/vllm#23640). It receives
-  bias - min(bias) instead: an offset shared by all experts changes neither the top-k nor the order of the groups, whose
-  sums of two all shift by the same amount, and bfloat16 can distinguish the remaining small values. The mean can't be
-  subtracted: no entry may be negative, since some implementations mask groups with the score 0 instead of -inf.
+  vllm/model_executor/models/deepseek_v2.py:118@v0.9.1; float32 since vllm-project/vllm#23640). It receives the biases
+  closer to 0, where bfloat16 is finer, if one offset of all experts can bring them there; else as they are. The offset
+  changes neither the top-k nor the order of the groups, whose sums of two all shift by the same amount. Groups are
+  compared with each other, so they can't have offsets of their own.
 
 The actor's token counter, `local_tokens_per_expert`, is bfloat16 too, in Megatron-core up to 0.16.1 and in
 MindSpeed-LLM. It sums tokens over all micro batches of a step; then `get_updated_expert_bias` adds up all ranks,
@@ -59,7 +59,7 @@ def keep_float32(chunks: Iterable[Any]) -> None:
 
 
 def without_offset(weights: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, Any]]:
-    """Return the weights for the rollout, with each bias's smallest entry subtracted from it in float32.
+    """Return the weights for the rollout, with each router's bias moved closer to 0 where that makes it finer.
 
     weights: pairs of checkpoint name and tensor on the device, read lazily. All others are unchanged.
     """
@@ -69,8 +69,24 @@ def without_offset(weights: Iterable[tuple[str, Any]]) -> Iterable[tuple[str, An
 def _without_offset(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
     for name, tensor in weights:
         if name.endswith(IN_ROLLOUT):
-            precise = tensor.float()
             count(SLUG)
-            yield name, precise - precise.min()
+            yield name, _near_zero(tensor.float())
         else:
             yield name, tensor
+
+
+def _near_zero(bias: Any) -> Any:
+    """Return the bias less one of its small entries if that halves the largest magnitude, else as it is.
+
+    The lowest eighth may be outliers, which would make all others coarse: they end below 0, and are not looked at.
+    Each of the others ends at or above 0, and none has a larger magnitude than before, so none is rounded to a coarser
+    step: b - offset <= b where offset >= 0; where it is below 0, halving needs b <= offset / 2.
+
+    An eighth, since some implementations give groups that are left out the score 0 and not -inf
+    (vllm_ascend/ops/fused_moe.py:758@f20869e): the kept groups, half of DeepSeek-V3's 256 experts, need more entries at
+    or above 0 than experts are chosen.
+    """
+    offset = bias.sort().values[bias.numel() // 8]
+    moved = bias - offset
+    magnitude = max(offset.abs(), bias.max().abs())
+    return moved if 2 * moved.max() <= magnitude else bias

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.patchsets.flagship_tree import run, used
+from tests.patchsets.run_router_choices import require_none_worse
 from tests.support import ROOT
 
 for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's engine imports
@@ -42,6 +43,12 @@ def test_the_actor_keeps_float32(patched: dict[str, Any]) -> None:
 def test_the_rollout_routes_like_the_actor(patched: dict[str, Any]) -> None:
     assert patched["rollout apart"] < 0.05
     assert not patched["fault"] and patched["used"] == 2  # made float32, sent once
+
+
+@pytest.mark.parametrize("routing", ["mindspeed-llm", "vllm"])
+def test_no_biases_are_routed_worse_than_upstream(routing: str, patched_tree: Path) -> None:
+    script = ROOT / "tests/patchsets/run_router_choices.py"
+    require_none_worse(run(script, patched_tree, routing, VLLM_VERSION="0.9.1", VLLM_PLUGINS="none"))
 
 
 def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, used
+from tests.patchsets.run_router_choices import require_none_worse
+from tests.support import ROOT
 
 for needed in ("torch", "ray", "tensordict"):  # what verl's rollout imports
     pytest.importorskip(needed)
@@ -32,3 +34,8 @@ def test_switched_off_it_is_upstream(patched_tree: Path, tmp_path: Path) -> None
     found: dict[str, Any] = run(WITNESS, patched_tree, usage=tmp_path / "usage", NPU_RL_ROUTER_BIAS="0")
     assert found["fault"] and found[APART] > 0.5
     assert used(tmp_path / "usage", SLUG) == 0
+
+
+def test_no_biases_are_routed_worse_than_upstream(patched_tree: Path) -> None:
+    """By vllm-ascend's own selection, which it uses without its kernel: groups that are left out have the score 0."""
+    require_none_worse(run(ROOT / "tests/patchsets/run_router_choices.py", patched_tree, "vllm-ascend"))

@@ -8,12 +8,15 @@ import pytest
 
 from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
+from tests.patchsets.run_router_choices import require_none_worse
+from tests.support import ROOT
 
 for needed in ("torch", "tensordict", "omegaconf"):
     pytest.importorskip(needed)
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 WITNESS = WITNESSES / "router_bias_bfloat16_on_load.py"
+CHOICES = ROOT / "tests/patchsets/run_router_choices.py"
 COMPONENTS, SLUG = ["Pai-Megatron-Patch"], "router-bias"
 MANIFESTS = {  # by whether Megatron-core makes the bias float32 before a checkpoint is loaded
     "pai-megatron-deepseek-v3": False,
@@ -32,6 +35,7 @@ def test_the_actor_and_the_rollout_route_alike(manifest: str, upstreams: Path, t
         assert one["sent"] == "torch.float32"
         assert one["actor error"] < 1e-6 and one["actor apart"] == 0
         assert one["rollout apart"] < 0.02
+    require_none_worse(run(CHOICES, code, "megatron-core", npu=False))
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS)

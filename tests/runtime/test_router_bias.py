@@ -1,6 +1,6 @@
-"""The router's bias: what a common offset does to the choice of experts in bfloat16, and without it.
+"""The router's bias: what a common offset does to the choice of experts in bfloat16, and what is sent instead.
 
-verl's own way of the bias: tests/patchsets/test_verl_55e3c5b_router_bias.py.
+By trees' own routing functions, on more distributions: tests/patchsets/run_router_choices.py.
 """
 
 from __future__ import annotations
@@ -28,27 +28,31 @@ def sent(bias: Any) -> Any:
     return found
 
 
-def chosen(scores: Any, bias: Any, experts: int = EXPERTS, groups: int = GROUPS, of: int = GROUP_TOPK) -> Any:
+def chosen(
+    scores: Any,
+    bias: Any,
+    experts: int = EXPERTS,
+    groups: int = GROUPS,
+    of: int = GROUP_TOPK,
+    left_out: float = -float("inf"),
+) -> Any:
     """Which experts each token gets: [tokens, experts], bool. DeepSeek-V3's: a group counts by its two best.
 
-    As transformers has it, with the groups that are left out at the score 0 (modeling_deepseek_v3.py, 4.52.4).
+    left_out: the score of the groups that are not kept. transformers has 0 (modeling_deepseek_v3.py, 4.52.4).
     """
     biased = scores + bias
     grouped = biased.view(-1, groups, experts // groups)
     best = grouped.topk(2, dim=-1).values.sum(-1).topk(of, dim=-1).indices
     kept = torch.zeros(len(scores), groups, dtype=torch.bool).scatter(1, best, True)
-    masked = grouped.masked_fill(~kept[..., None], 0.0).view(-1, experts)
+    masked = grouped.masked_fill(~kept[..., None], left_out).view(-1, experts)
     picked = masked.topk(min(TOPK, experts // 2), dim=-1).indices
     return torch.zeros_like(masked, dtype=torch.bool).scatter(1, picked, True)
 
 
-def others(offset: float, rollout: Any) -> float:
+def others(bias: Any, rollout: Any) -> float:
     """The share of tokens with another set of experts than in float32, by `rollout`(bias)."""
-    torch.manual_seed(0)
-    scores = torch.randn(4096, EXPERTS).sigmoid()
-    bias = offset + 0.1 * torch.rand(EXPERTS)
-    want = chosen(scores, bias)
-    return float((chosen(scores, rollout(bias)) != want).any(-1).float().mean())
+    scores = torch.randn(4096, EXPERTS, generator=torch.Generator().manual_seed(1)).sigmoid()
+    return float((chosen(scores, rollout(bias)) != chosen(scores, bias)).any(-1).float().mean())
 
 
 def upstreams(bias: Any) -> Any:
@@ -59,11 +63,36 @@ def ours(bias: Any) -> Any:
     return sent(bias).bfloat16().float()
 
 
-@pytest.mark.parametrize(("offset", "at_least"), [(0.0, 0.0), (1.0, 0.15), (4.0, 0.5), (14.0, 0.8)])
+@pytest.mark.parametrize(("offset", "at_least"), [(1.0, 0.15), (4.0, 0.5), (14.0, 0.8), (-4.1, 0.5)])
 def test_the_offset_decides_how_many_tokens_get_other_experts(offset: float, at_least: float) -> None:
-    assert others(offset, upstreams) >= at_least
-    assert others(offset, ours) < 0.01
-    assert others(offset, sent) < 0.001  # in float32 only scores a rounding apart change places
+    torch.manual_seed(0)
+    bias = offset + 0.1 * torch.rand(EXPERTS)
+    assert others(bias, upstreams) >= at_least
+    assert others(bias, ours) < 0.01
+    assert others(bias, sent) < 0.001  # in float32 only scores a rounding apart change places
+
+
+@pytest.mark.parametrize("outlier", [0.0, -1.0, -4.0, -17.0, 0.3])
+def test_biases_around_0_are_sent_as_they_are(outlier: float) -> None:
+    """Less the outlier, one expert's, half the tokens would get other experts."""
+    torch.manual_seed(0)
+    bias = 0.1 * torch.rand(EXPERTS) - 0.05
+    bias[100] = outlier
+    assert torch.equal(sent(bias), bias)
+    assert others(bias, ours) < 0.01
+    if outlier == -4:
+        assert others(bias, lambda given: upstreams(given - given.min())) > 0.4
+
+
+@pytest.mark.parametrize("outlier", [0.0, 2.0, -4.0])
+def test_low_outliers_do_not_hold_the_others_back(outlier: float) -> None:
+    torch.manual_seed(0)
+    bias = 4 + 0.1 * torch.rand(EXPERTS)
+    bias[::9] = outlier  # 29 of 256
+    assert others(bias, upstreams) > 0.45
+    assert others(bias, ours) < 0.01
+    bias[::5] = outlier  # too many: as upstream
+    assert torch.equal(sent(bias), bias)
 
 
 def test_a_step_of_the_update_arrives() -> None:
@@ -89,22 +118,35 @@ Grid = some.integers(0, 255).map(lambda number: number / 256)
 def test_the_choice_is_that_of_exact_arithmetic(
     scores: list[float], spread: list[float], offset: int
 ) -> None:
-    """Whatever the offset, by groups and without. (A negative bias is masked wrongly with 0 before, so `want` is made
-    of the spread alone.)"""
-    tokens = torch.tensor([scores]) + 1 / 512  # a sigmoid is above 0
+    """Whatever the offset, by groups and without, and where groups that are left out have the score 0 as well."""
+    # A sigmoid is above 0; neither two experts nor two groups are equal, between which torch's choice is open.
+    tokens = torch.tensor([scores]) + 1 / 512 + torch.arange(32) / 2**16
     bias = torch.tensor(spread)
     for groups, of in ((4, 2), (1, 1)):
         want = chosen(tokens, bias, 32, groups, of)
-        assert torch.equal(chosen(tokens, sent(bias + offset), 32, groups, of), want)
+        found = sent(bias + offset)
+        assert torch.equal(chosen(tokens, found, 32, groups, of), want)
+        if offset >= 0:
+            assert torch.equal(chosen(tokens, found, 32, groups, of, left_out=0.0), want)
 
 
-def test_no_entry_is_negative_and_all_else_is_sent_as_it_is() -> None:
+@given(some.lists(some.floats(-20, 20, width=32), min_size=1, max_size=64))
+@settings(max_examples=300)
+def test_no_bias_but_an_eighth_is_larger_than_before(values: list[float]) -> None:
+    """So bfloat16's steps are nowhere coarser. An eighth at most is below 0 that was not before."""
+    bias = torch.tensor(values)
+    found = sent(bias)
+    assert int((found.abs() > bias.abs()).sum()) <= len(values) // 8
+    assert int(((found < 0) & (bias >= 0)).sum()) <= len(values) // 8
+
+
+def test_all_else_is_sent_as_it_is() -> None:
     gate = torch.randn(4, 3, dtype=torch.bfloat16)
-    bias = torch.tensor([-3.0, 4.5, -2.0], dtype=torch.bfloat16)
+    bias = torch.tensor([3.0, 4.5, 3.25], dtype=torch.bfloat16)
     found = dict(without_offset(iter([("model.layers.3.mlp.gate.weight", gate), (NAME, bias)])))
     assert found["model.layers.3.mlp.gate.weight"] is gate
-    assert found[NAME].dtype == torch.float32 and found[NAME].tolist() == [0.0, 7.5, 1.0]
-    assert bias.tolist() == [-3.0, 4.5, -2.0]  # the actor's own
+    assert found[NAME].dtype == torch.float32 and found[NAME].tolist() == [0.0, 1.5, 0.25]
+    assert bias.tolist() == [3.0, 4.5, 3.25]  # the actor's own
 
 
 def test_weights_are_read_as_they_come() -> None:

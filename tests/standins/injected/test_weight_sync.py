@@ -17,6 +17,9 @@ from npu_rl.common.python_roots import INJECTED, TENSORS
 from npu_rl.rehearsal.training_checks.weight_syncs import read_weight_syncs, require_sync_per_step
 
 torch: Any = pytest.importorskip("torch")
+from npu_rl.runtime.router_bias import without_offset  # noqa: E402
+from tests.patchsets.run_router_choices import KEPT, MOVED  # noqa: E402
+
 pytest.importorskip("transformers")
 pytestmark = [pytest.mark.rehearsal, pytest.mark.pypi]
 
@@ -226,6 +229,23 @@ def test_a_trainer_whose_bias_is_bfloat16_did_not_load_it(sync: Sync) -> None:
             module.e_score_correction_bias = module.e_score_correction_bias.bfloat16()
     with pytest.raises(RuntimeError, match=f"{BIAS}: rounded; norm .* in the checkpoint, "):
         sync.enter()
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", [*KEPT, *MOVED])
+def test_a_bias_may_have_another_offset(name: str, kind: str, packages: Any) -> None:
+    """As the adaptation router-bias sends it. Another value is found, and so is one that is coarser than need be."""
+    equal = packages("npu_rl_weight_sync.tensor_difference").equal
+    want = {**KEPT, **MOVED}[name](64, torch.Generator().manual_seed(0))
+    ((_, sent),) = without_offset([(BIAS, want)])
+    got = sent.to(getattr(torch, kind))
+    assert equal(BIAS, got, want)
+    assert not equal(BIAS, got.flip(0), want) and not equal(BIAS, got * 1.25, want)
+    lone = got.clone()
+    lone[want.argsort()[32]] += 4 * 2.0**-8 * got.abs().max()
+    assert not equal(BIAS, lone, want)
+    upstreams = want.to(getattr(torch, kind))
+    assert equal(BIAS, upstreams, want) == (kind == "float32" or name in KEPT)
 
 
 def test_a_trainer_that_began_with_random_weights_has_no_checkpoint(sync: Sync) -> None:
