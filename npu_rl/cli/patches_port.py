@@ -139,18 +139,18 @@ def _lines(report: PortReport, folder: Path | None) -> Iterator[str]:
     else:
         asking = " ".join(f"--accept {shlex.quote(one.patch)}" for one in report.patches if one.questions)
         yield f"Look at these patches in {report.folder}, whose branch `port` has a commit for each."
-        yield "Correct one: git rebase -i refs/npu-rl/new, `edit`, git commit --amend, git rebase --continue."
+        yield "To correct one: edit, git commit -a --fixup COMMIT, git rebase -i --autosquash refs/npu-rl/new"
         yield f"Then, or if they are right: {again} {asking}"
 
 
 def _stop(report: PortReport, again: str) -> Iterator[str]:
-    yield f"{report.stopped_at or 'The rebase'} has conflicts in {report.folder}:"
-    yield from (f"  {path}" for path in report.conflicts)
+    yield f"The rebase in {report.folder} has stopped at {report.stopped_at or 'a commit of yours'}"
+    yield from (f"  conflict: {path}" for path in report.conflicts)
     for path, places in report.moved.items():
         yield f"{path} is gone" + (f"; it may be {' or '.join(places)} now" if places else "")
     for name, value in report.header.items():
         yield f"{name}: {' '.join(value.split())}"
-    yield "Resolve them with git:"
+    yield "Resolve the conflicts with git:"
     yield f"  cd {shlex.quote(str(report.folder))}"
     yield "  git add FILE, or git rm FILE"
     yield "  git rebase --continue (or --skip, which leaves the patch out, or --abort)"

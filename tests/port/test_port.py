@@ -133,7 +133,8 @@ def test_work_in_no_patch_is_kept(versions: Versions) -> None:
     versions.git("commit", "-qm", "Notes")
     assert_told(versions.finish(), "(Notes) is of no patch")
     versions.git("reset", "-q", "--soft", "HEAD^")
-    versions.git("commit", "-q", "--amend", "--no-edit")
+    versions.git("commit", "-q", "--fixup", "HEAD")
+    versions.git("rebase", "-q", "-i", "--autosquash", "refs/npu-rl/new")
     ok(versions.finish())
     assert "b/notes.txt" in (versions.result / "0005-conflict.patch").read_text()
 

@@ -42,7 +42,7 @@ _SETTINGS = {
     "rebase.autoSquash": "false",
     "rebase.autoStash": "false",
     "rebase.updateRefs": "false",
-    "sequence.editor": "true",
+    "sequence.editor": "true",  # also for `rebase -i --autosquash`
     "rerere.enabled": "true",
     "rerere.autoUpdate": "true",
 }

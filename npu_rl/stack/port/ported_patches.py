@@ -82,7 +82,10 @@ class RebasedPatches:
             return self.patches[commit.number - 1]
         second = "a second one of a patch" if commit.number in known else "of no patch"
         why = "A port has one commit for each patch, with the author's date that npu-rl gave it."
-        hint = "Put its change into the commit of a patch: `fixup` in git rebase -i refs/npu-rl/new"
+        hint = (
+            "Put its change into a patch's commit: git reset --soft HEAD^, git commit --fixup COMMIT, then\n"
+            "git rebase -i --autosquash refs/npu-rl/new"
+        )
         raise PatchError(f"Commit {short(commit.id)} ({commit.subject}) is {second}", why=why, hint=hint)
 
     def _text(self, patch: OldPatch, before: str, after: str) -> bytes:
