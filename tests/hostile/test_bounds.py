@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.common.errors import PatchError
 from npu_rl.recipes.recipe.schema_run import Cluster
-from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.git.objects import EMPTY_TREE, FILE, Entry, MalformedObject, nested
@@ -126,16 +124,6 @@ def test_little_memory_is_enough_for_every_command_of_a_small_world(tmp_path: Pa
     ok(limited_cli(["list"], clean_env(tmp_path)))
 
 
-def test_a_model_of_two_billion_layers_is_not_counted(tmp_path: Path) -> None:
-    config = {"model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2**31, "num_attention_heads": 4}
-    config |= {"intermediate_size": 128, "vocab_size": 100}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    words = ["plan", "deepseek-r1-zero-256die", f"model.path={tmp_path}", "model.architecture=null"]
-    done = limited_cli(words, clean_env(tmp_path), timeout=20)
-    assert done.returncode == 1 and "[model-config]" in done.stdout, done.stderr
-    assert "layers is 2147483648" in done.stdout
-
-
 def test_a_cluster_of_a_billion_dies_is_refused() -> None:
     """`plan` counted rank by rank, without end, for a slip of the finger in `cluster.nodes`."""
     for given in ({"nodes": 10**8, "dies": 1}, {"nodes": 7000, "dies": 16}, {"dies": 10**12}):
@@ -150,31 +138,6 @@ def test_counts_of_any_size_are_judged_in_time(command: list[str], tmp_path: Pat
     for value in (*values, "cluster.nodes=6250", "rollout.tensor_parallel=6250"):
         cost = measured_cli([*command, "deepseek-r1-zero-256die", value], clean_env(tmp_path))
         assert cost.code in (0, 1, 2), cost
-
-
-@pytest.mark.parametrize("piece", ["[],", '{"a":[]},'])
-def test_a_lock_of_millions_of_values(piece: str, tmp_path: Path) -> None:
-    """Under a gigabyte: what JSON makes of 32 MB is more than that, or is refused for its shape."""
-    body = piece * ((lock_model.MAXIMUM_SIZE - 200) // len(piece)) + "0"
-    place = tmp_path / "m.lock.json"
-    place.write_text('{"lock_format": 1, "components": [' + body + "]}")
-    done = limited_cli(
-        ["setup", "-m", "quickstart", "--lock", place, "-w", tmp_path / "ws"], clean_env(tmp_path)
-    )
-    assert_told(done, "The lock", "m.lock.json")
-
-
-def test_a_patch_of_many_hunks_that_fit_nowhere(trees: Trees) -> None:
-    """The nearest place of a hunk is looked for with difflib: a thousand of them took a minute and more."""
-    content = "".join(f"line {i * 7919 % 100} {i % 7}\n" for i in range(20_000)).encode()
-    root = trees.put(EMPTY_TREE, "f", Entry(FILE, trees.write_object("blob", content)))
-    hunks = "".join(
-        f"@@ -{20 * i},3 +{20 * i},3 @@\n a{i}\n-line {i % 100} 3 x\n+y\n b{i}\n" for i in range(1, 900)
-    )
-    data = f"diff --git a/f b/f\n--- a/f\n+++ b/f\n{hunks}".encode()
-    patch = lock_model.LockedPatch("x", "./x.patch", "0" * 64, "", 0, ())
-    with cpu_below(20), pytest.raises(PatchError, match="and 879 more hunks"):
-        run_patch(trees, root, patch, data, "c", (".",), Tolerance())
 
 
 NO_MEMORY = [MemoryError(), OSError(errno.ENOMEM, "x"), ImportError("a.so: failed to map segment from x")]

@@ -89,6 +89,8 @@ def read_config(path: Path, name: str) -> ConfigFile:
         raise ConfigFault("it has characters that YAML does not allow", f"{name}:1") from None
     except UnboundedYaml as error:
         raise ConfigFault(str(error), f"{name}:{error.line}") from None
+    except RecursionError:
+        raise ConfigFault("it is nested too deeply", f"{name}:1") from None
     except (ValueError, TypeError, KeyError, AttributeError, IndexError, OverflowError) as error:
         # of PyYAML's constructors: `!!bool x`, `!!int ''`, a list as a key
         why = f"it has a value that can't be read ({type(error).__name__}: {error})"

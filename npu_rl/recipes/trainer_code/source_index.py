@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.bounded import LARGEST_PYTHON, python_cost, syntax_tree
+from npu_rl.common.bounded import syntax_tree
 from npu_rl.recipes.trainer_code.source_files import read_source, source_texts, too_much_code
 from npu_rl.recipes.trainer_code.syntax_nodes import assigned_values, last_name
 
 _MAX_DEPTH = 12
-_LARGEST_SUM = 600_000  # by bounded.python_cost; the bundled recipes have up to 119,696
+_LARGEST_SUM = 16 << 20  # bytes
 
 
 @dataclass(frozen=True)
@@ -63,8 +63,7 @@ class Parser:
 
     def parse(self, content: bytes) -> ast.Module | None:
         """Return a file's syntax tree; None if it is invalid or too large. Raises WorkspaceError beyond the limit."""
-        if len(content) <= LARGEST_PYTHON:
-            self._left -= python_cost(content)
+        self._left -= len(content)
         if self._left < 0:
             raise too_much_code(
                 self._code, "The recipe names more or larger files than any supported stack has."
