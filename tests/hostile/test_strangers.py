@@ -59,6 +59,9 @@ class Life:
         yield "setup", "-m", lock, *workspace, "--discard"
         for words in (("verify", "--deep"), ("status",), ("diff",), ("summary",), ("faults",)):
             yield *words, *workspace
+        yield "patches", "export", "-m", lock, *workspace
+        port = ("patches", "port", "one", "-m", lock, "--folder", self.root / "port")
+        yield *port, "--to", "v1" if manifest == "new" else "v2", "--output", self.root / "ported"
         yield "recipes", "copy", "quickstart", self.root / "recipes"
         yield prepare
         yield *prepare, "--again"
