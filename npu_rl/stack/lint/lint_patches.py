@@ -45,20 +45,8 @@ def lint_patches(
         UsageError, PatchError: For a file that can't be read.
     """
     report = LintReport(str(place), against_name)
-    sources = _find_patches(place, report.findings)
-    return lint_sources(sources, report, strip=strip, against=against)
-
-
-def lint_sources(
-    sources: list[PatchSource],
-    report: LintReport,
-    *,
-    strip: int | None = None,
-    against: PatchTarget | None = None,
-) -> LintReport:
-    """Check patches in order, and add the findings to a report."""
     refused: dict[str, str] = {}  # path -> the patch that did not apply to it
-    for source in sources:
+    for source in _find_patches(place, report.findings):
         linted = LintedPatch(source.name)
         report.patches.append(linted)
         options = _options(source, strip, against)
@@ -70,12 +58,14 @@ def lint_sources(
         linted.files, linted.hunks = len(patch.files), len(patch.hunks)
         report.findings += _header_findings(patch)
         report.findings += _git_findings(patch, options, source.data)
-        after = next((path for path in (file.path for file in patch.files) if path in refused), None)
+        paths = [file.path for file in patch.files]
+        after = next((path for path in paths if path in refused), None)
         if against is None:
             report.findings += _python_findings(patch, None)
         elif after is not None:
             message = f"it was not applied: {refused[after]} does not apply to {after}"
             report.findings.append(LintFinding("does-not-apply", Severity.NOTE, patch.name, 0, message))
+            refused |= dict.fromkeys(paths, refused[after])
         else:
             try:
                 name = against.name(source, patch)
@@ -83,7 +73,7 @@ def lint_sources(
                 _, applied = run_patch(against.trees, before, options, source.data, name, (".",), Tolerance())
             except PatchError as error:
                 report.findings.append(_error("does-not-apply", source.name, error))
-                refused |= {file.path: source.name for file in patch.files}
+                refused |= dict.fromkeys(paths, source.name)
                 continue
             against.now[name] = applied.tree
             report.findings += _python_findings(patch, (against, before, applied.tree))

@@ -26,19 +26,14 @@ def with_names(text: str, names: Sequence[str]) -> str:
     return top + bottom + body
 
 
-def names_of(text: str) -> tuple[str, ...]:
-    """Return the names that a `series` lists, in order."""
-    return tuple(name for name, _ in _blocks(text)[0])
-
-
 def _blocks(text: str) -> tuple[list[tuple[str, str]], str]:
     """Return each name with its line and the comments above it, and what follows the last name."""
     blocks: list[tuple[str, str]] = []
     lines = ""
     for line in text.splitlines():
         lines += f"{line}\n"
-        name = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].strip()
-        if name:
-            blocks.append((name, lines))
+        words = re.split(r"(?:^|\s)#", line, maxsplit=1)[0].split()
+        if words:  # the name, and perhaps `-pN`
+            blocks.append((words[0].removeprefix("./"), lines))
             lines = ""
     return blocks, lines

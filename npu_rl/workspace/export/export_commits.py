@@ -152,11 +152,12 @@ def _texts(
     trees: Trees, folder: PatchFolder, locked: Mapping[str, bytes], report: CommitExport
 ) -> dict[str, bytes]:
     """Return the texts of a folder's patches by their names, and report each. Raises PatchError."""
-    texts = {name: patch_text(trees, patch, locked, folder.options) for name, patch in folder.patches.items()}
+    texts: dict[str, bytes] = {}
     for name, patch in folder.patches.items():
-        state = "new" if patch.locked is None else "unchanged"
-        if patch.locked is not None and digest(texts[name]) != patch.locked.sha256:
-            state = "changed"
+        file, digested = (patch.locked.file, patch.locked.sha256) if patch.locked else ("", "")
+        in_place = file == f"{folder.path}/{name}"
+        texts[name] = patch_text(trees, patch, locked, folder.options[name], in_place=in_place)
+        state = "new" if not file else "unchanged" if digest(texts[name]) == digested else "changed"
         path, commit = f"{folder.path.removeprefix('./')}/{name}", patch.step.commit
         report.patches.append(ExportedPatch(folder.component, path, commit.id, commit.subject, state))
     report.patches += [ExportedPatch(folder.component, one.file, "", "", "dropped") for one in folder.dropped]

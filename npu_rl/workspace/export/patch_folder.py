@@ -34,8 +34,8 @@ class PatchFolder:
     Attributes:
         path: The folder, relative to the manifest's.
         patches: Those that it has, by the names of their files, in order.
+        options: How the manifest has each applied.
         is_listed: Whether the manifest names the folder.
-        options: How the manifest has them applied.
         dropped: The lock's patches whose commits are gone.
         entries: The component's list in the manifest with this folder; None if it is there as it has to be.
     """
@@ -43,8 +43,8 @@ class PatchFolder:
     component: str
     path: str
     patches: dict[str, SeriesPatch] = field(default_factory=dict)
+    options: dict[str, PatchOptions] = field(default_factory=dict)
     is_listed: bool = False
-    options: PatchOptions = field(default_factory=PatchOptions)
     dropped: tuple[LockedPatch, ...] = ()
     entries: Any = None
 
@@ -75,6 +75,7 @@ def patch_folder(
     if of_child in map(_folder_of, entries) or path in map(_folder_of, entries[:inherited]):
         path = of_child  # the other one is the parent's
     folder = PatchFolder(name, path)
+    options = PatchOptions()
     kept: list[PatchEntry | str] = []
     count = 0  # of the patches in entries that stay
     is_kept = True
@@ -96,7 +97,7 @@ def patch_folder(
                 hint=f"Make the changes in commits after `Apply {own[-1].name} to {name}`.",
             )
         if is_folder:
-            folder.is_listed, folder.options = True, PatchOptions(entry.strip, entry.directory)
+            folder.is_listed, options = True, PatchOptions(entry.strip, entry.directory)
         is_kept = is_kept and not is_folder and not own
     if series[count:] and not folder.is_listed:
         kept.append(path)
@@ -106,9 +107,18 @@ def patch_folder(
         (number_of_file(PurePosixPath(p.locked.file).name) for p in series[:count] if p.locked), default=0
     )
     for patch in series[count:]:
-        old = "" if patch.locked is None else PurePosixPath(patch.locked.file).name
-        last = max(number_of_file(old), last + 1)
-        folder.patches[f"{last:04d}-{slug_of_file(old) if old else patch.slug}.patch"] = patch
+        file, new = "" if patch.locked is None else patch.locked.file, options
+        old = file.removeprefix(f"{path}/")
+        number = number_of_file(PurePosixPath(file).name)
+        if (
+            patch.locked and old != file and not 0 < number <= last
+        ):  # it keeps its name, and its line in `series`
+            new = PatchOptions(patch.locked.strip, patch.locked.directory)
+        else:
+            number = max(number, last + 1)
+            old = f"{number:04d}-{slug_of_file(file) if file else patch.slug}.patch"
+        last = max(number, last)
+        folder.patches[old], folder.options[old] = patch, new
     if kept != list(entries):
         folder.entries = _as_written(kept, list(entries[:inherited]))
     return folder
@@ -180,7 +190,6 @@ def planned_files(
     """
     found = read_if_file(place / SERIES, LARGEST)
     lines = read_series(found or b"", str(place / SERIES))
-    text = "" if any(line.strip is not None for line in lines) else (found or b"").decode("utf-8")
     listed = {line.name for line in lines}
     files: dict[Path, bytes | None] = {}
     for name in sorted({*listed, *texts, *(path.name for path in place.glob("*.patch"))}):
@@ -195,7 +204,7 @@ def planned_files(
         if data is not None or name in texts:
             files[place / name] = texts.get(name)
     if found is not None or texts:
-        files[place / SERIES] = with_names(text, list(texts)).encode()
+        files[place / SERIES] = with_names((found or b"").decode(), list(texts)).encode()
     return files
 
 

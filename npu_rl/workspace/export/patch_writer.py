@@ -22,11 +22,14 @@ _OF_SETUP = re.compile(
 _UNFIT = re.compile(r"(?m)^(?=diff |--- |\+\+\+ |@@@? |Index: |---$|From |={20})")
 
 
-def patch_text(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes], options: PatchOptions) -> bytes:
+def patch_text(
+    trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes], options: PatchOptions, *, in_place: bool
+) -> bytes:
     """Return the text of a patch that turns `before` into `after`.
 
     Args:
-        options: How the manifest has the folder's patches applied.
+        options: How the manifest has the patch applied.
+        in_place: Whether it stays in its file, so that the manifest's `eol` and `repair` still hold.
         locked: The files of the lock's patches by SHA-256. One that still does exactly that stays; a new text keeps its
             header, unless the commit was reworded.
 
@@ -39,8 +42,8 @@ def patch_text(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes], op
         return written(trees, patch, header, options)
     raw = locked[patch.locked.sha256]
     old = patch.locked.applied_text(raw)
-    is_alike = (old, patch.locked.strip, patch.locked.directory) == (raw, options.strip, options.directory)
-    if is_alike and stays(trees, patch, locked):
+    is_alike = PatchOptions(patch.locked.strip, patch.locked.directory) == options
+    if is_alike and (in_place or old == raw) and stays(trees, patch, locked):
         return raw
     header = _reworded(patch, header_of(old)) if patch.is_reworded else header_of(old)
     return written(trees, patch, header, options)
