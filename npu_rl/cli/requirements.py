@@ -21,7 +21,6 @@ _PIP, _PYLOCK = "pip", "pylock"
 
 @examples(
     "npu-rl requirements --manifest today > requirements.txt",
-    "npu-rl requirements -m newest --explain   # which bounds contradict",
     "npu-rl requirements -m ./mine.yaml --resolve --machine aarch64",
 )
 def requirements(
@@ -45,10 +44,6 @@ def requirements(
         typer.Option(
             "--resolve", help="Resolve them now with uv and pip's configuration, in place of the lock."
         ),
-    ] = False,
-    explain: Annotated[
-        bool,
-        typer.Option("--explain", help="Print which bounds that components declare contradict each other."),
     ] = False,
 ) -> None:
     """Print the packages a host needs.
@@ -74,9 +69,6 @@ def requirements(
         raise UsageError("--manifest and --workspace name different stacks", hint="Give one of them.")
     named = manifest if manifest is not None else workspace_manifest(workspace, tell)[0]
     loaded = load_manifest(named)
-    if explain:
-        _explain(loaded)
-        return
     host = loaded.manifest.host.python
     target = choose_target(targets(loaded.manifest.device, host), python, machine)
     pylock = _resolved(loaded, target) if resolve else committed_pylock(loaded, target, named)
@@ -93,19 +85,3 @@ def _resolved(loaded: LoadedManifest, target: Target) -> Pylock:
     from npu_rl.stack.sources.pip_config import read_pip_settings
 
     return compile_pylock(loaded.manifest.name, package_set(loaded), target, read_pip_settings())
-
-
-def _explain(loaded: LoadedManifest) -> None:
-    """Print each contradiction as a sentence, then the packages' own contradictions, and what was not read."""
-    from npu_rl.common.printable import counted
-    from npu_rl.stack.lock import lock_model
-    from npu_rl.stack.pylocks.explanation import explanation
-
-    lock = lock_model.read(lock_model.lock_path(loaded.path))
-    found = explanation(loaded, lock)
-    for note in found.notes:
-        tell(f"note: {note}")
-    for sentence in found.sentences:
-        say(sentence)
-    bounds = counted(found.bounds, "declared bound")
-    say(f"{loaded.manifest.name}: {counted(len(found.sentences), 'contradiction')} in {bounds}")

@@ -95,10 +95,7 @@ NONE = {
     "runs rm": ("runs rm gone -w {w}",),
     "report": ("report shown -w {w} -o {o}.html",),
     "weights get": ("weights get deepseek-v3",),
-    "requirements": (
-        "requirements -m quickstart --machine x86_64 --python-version 3.11",
-        "requirements -m {m} --explain",
-    ),
+    "requirements": ("requirements -m quickstart --machine x86_64 --python-version 3.11",),
     "container": ("container -m quickstart --python-version 3.11", "container -m quickstart --run-line"),
     "manifests list": ("manifests list",),
     "manifests show": ("manifests show {m}",),

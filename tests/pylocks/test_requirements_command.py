@@ -7,7 +7,6 @@ import re
 import shutil
 from pathlib import Path
 
-from npu_rl.common.bundled import bundled_manifests
 from npu_rl.stack.pylocks.pylock_file import read_pylock
 from tests.in_process import run_here
 from tests.support import ROOT, assert_told, clean_env, ok
@@ -77,53 +76,6 @@ def test_a_damaged_lock_is_refused(tmp_path: Path) -> None:
     for damaged in (whole[:5000], whole.replace('sha256 = "', 'sha256 = "0', 1), "", "a = [", "packages = 3"):
         pylock.write_text(damaged)
         assert_told(run_here(words, clean_env(tmp_path)), "Not a lock of packages that npu-rl made")
-
-
-def test_each_contradiction_is_a_sentence_with_file_and_line(tmp_path: Path) -> None:
-    done = ok(run_here(["requirements", "-m", "newest", "--explain"], clean_env(tmp_path)))
-    *sentences, last = done.stdout.splitlines()
-    assert last == "newest: 2 contradictions in 75 declared bounds"
-    numpy = '"numpy>=2.0.0" (verl/requirements.txt:8, verl/setup.py:32)'
-    assert sentences[0].startswith(
-        f'numpy: {numpy} and "numpy<2.0.0" (verl/requirements-npu.txt:8) exclude each other; '
-        "the manifest takes numpy==1.26.4 (bundled:newest.yaml:"
-    )
-    assert f'{numpy} and "numpy<=1.26.0" (MindSpeed/requirements.txt:4)' in sentences[1]
-
-
-def test_a_package_that_the_tree_has_is_named_as_such(tmp_path: Path) -> None:
-    done = ok(run_here(["requirements", "-m", "verl-npu-plugin", "--explain"], clean_env(tmp_path)))
-    assert re.search(
-        r"^transformers: .*; the manifest takes the tree's transformers 4\.\S+ "
-        r"\(bundled:verl-npu-plugin\.yaml:\d+\)", done.stdout, re.M,
-    )  # fmt: skip
-
-
-def test_what_packages_contradict_is_explained_too(tmp_path: Path) -> None:
-    done = ok(run_here(["requirements", "-m", "mindspeed-rl-grpo", "--explain"], clean_env(tmp_path)))
-    assert "antlr4-python3-runtime 4.7.2 is installed alone: Because hydra-core==1.3.2" in done.stdout
-
-
-def test_without_lines_the_files_are_named(tmp_path: Path) -> None:
-    path = copied(tmp_path)
-    words = ["requirements", "--explain", "--manifest", path]
-    assert "triton-ascend==3.2.1" in (done := ok(run_here(words, clean_env(tmp_path)))).stdout
-    assert "(verl/requirements-npu.txt:22)" in done.stdout
-    (tmp_path / "mine.bounds.json").unlink()
-    done = ok(run_here(words, clean_env(tmp_path)))
-    assert "(verl/requirements-npu.txt)" in done.stdout
-    assert "has no lines of bounds" in done.stderr
-    (tmp_path / "mine.bounds.json").write_text("[1]")
-    assert_told(run_here(words, clean_env(tmp_path)), "can't be read", "Remove the file")
-
-
-def test_every_contradiction_of_bundled_manifests_has_its_lines(tmp_path: Path) -> None:
-    for name in bundled_manifests():
-        done = ok(run_here(["requirements", "-m", name, "--explain"], clean_env(tmp_path)))
-        assert "has no lines" not in done.stderr
-        assert re.search(
-            rf"^{re.escape(name)}: \d+ contradictions? in \d+ declared bounds$", done.stdout, re.M
-        )
 
 
 def test_manifests_show_has_requirements_and_environment(tmp_path: Path) -> None:

@@ -139,9 +139,8 @@ class _Resolution:
                 hint=index_hint(reason, self.settings),
             )
         _, found, because = reason.partition("Because ")
-        hint = "`npu-rl requirements --explain` lists the declared bounds that contradict each other."
         return Unresolvable(
             f"No set of packages fits the requirements of {self.manifest}",
             why=f"{found}{because}".strip() or reason,
-            hint=f"{index_hint(reason, self.settings)}\n{hint}" if is_absent(reason) else hint,
+            hint=index_hint(reason, self.settings) if is_absent(reason) else None,
         )

@@ -16,11 +16,9 @@ from npu_rl.stack.requirements.reading import Reading
 from npu_rl.stack.requirements.requirement_file import read_requirement_file
 from npu_rl.stack.requirements.setup_script import read_setup_script
 
-SCRIPT, TABLE, CONFIGURATION = "setup.py", "pyproject.toml", "setup.cfg"
+_CONFIGURATION = "setup.cfg"
 LARGEST = 256 * 1024  # bytes of a file; transformers' setup.py has 20 kB
-_LARGEST_SUM = 1 << 20  # bytes of all files of a component
-_MOST_NAMED = 64  # files that others name
-_MOST_BOUNDS = 1000  # of a file
+_MOST_FILES = 100  # of a component
 _MOST_UNREAD = 20  # of a component
 
 ReadFiles = Callable[[Sequence[str]], Mapping[str, bytes | None]]
@@ -50,9 +48,9 @@ def counted_files(device: str) -> tuple[str, ...]:
         "requirements-common.txt",  # vLLM up to 0.7
         "requirements/common.txt",
         f"requirements/{device}.txt",
-        SCRIPT,
-        TABLE,
-        CONFIGURATION,
+        "setup.py",
+        "pyproject.toml",
+        _CONFIGURATION,
     )
 
 
@@ -68,54 +66,41 @@ def declared_requirements(
         named: The entries of `requirements_from`; None for the default files.
     """
     declared = Declared()
-    wanted: dict[str, tuple[str, ...]]
-    if named is not None:
-        wanted = dict.fromkeys((path for path, _ in map(split_requirement_file, named)), ())
-        for path, extras in map(split_requirement_file, named):
-            wanted[path] += extras
-    else:
-        wanted = {posixpath.normpath(f"{p}/{file}"): () for p in projects for file in counted_files(device)}
-    pending = dict(wanted)
-    seen = set(wanted)
-    left = _LARGEST_SUM
+    pending: dict[str, tuple[str, ...]] = {}
+    for path, extras in map(split_requirement_file, named or ()):
+        pending[path] = (*pending.get(path, ()), *extras)
+    if named is None:
+        pending = {posixpath.normpath(f"{p}/{file}"): () for p in projects for file in counted_files(device)}
+    first, seen = pending, set(pending)
     while pending:
         contents = read(tuple(pending))
-        found: dict[str, tuple[str, ...]] = {}
+        included: dict[str, tuple[str, ...]] = {}
         for path, extras in pending.items():
-            if path not in contents:
-                if named is not None and path in wanted:
-                    declared.missing.append(path)
-                elif path not in wanted:
-                    declared.unread.append(f"{path}: not found")
-                continue
-            left -= len(contents[path] or b"")
-            if left < 0:
-                declared.unread.append(f"{path}: more than {_LARGEST_SUM} bytes with the files before it")
-                continue
-            for include in _read_one(declared, path, contents[path], extras):
-                if include in seen:
-                    continue
-                if len(seen) == len(wanted) + _MOST_NAMED:
-                    declared.unread.append(f"{path}: more than {_MOST_NAMED} files are named")
-                    break
-                seen.add(include)
-                found[include] = ()
-        pending = found
+            if path in contents:
+                included |= dict.fromkeys(_read_one(declared, path, contents[path], extras), ())
+            elif path not in first:
+                declared.unread.append(f"{path}: not found")
+            elif named is not None:
+                declared.missing.append(path)
+        pending = {path: () for path in included if path not in seen}
+        seen |= pending.keys()
+        if len(seen) > len(first) + _MOST_FILES:
+            declared.unread.append(f"more than {_MOST_FILES} files are named")
+            break
     if len(declared.unread) > _MOST_UNREAD:
-        more = len(declared.unread) - _MOST_UNREAD
-        declared.unread[_MOST_UNREAD:] = [f"and {more} more"]
+        declared.unread[_MOST_UNREAD:] = [f"and {len(declared.unread) - _MOST_UNREAD} more"]
     return declared
 
 
 def _read_one(declared: Declared, path: str, content: bytes | None, extras: Sequence[str]) -> Iterator[str]:
     """Add the requirements of one file; yield the paths of the files that it includes."""
     name = path.rpartition("/")[2]
-    try:
-        readings = _readings(name, _text(content), extras)
-    except ValueError as error:
-        readings = {"": Reading(unread=(str(error),))}
+    if content is None or len(content) > LARGEST:
+        readings: Mapping[str, Reading] = {"": Reading(unread=(f"larger than {LARGEST} bytes",))}
+    else:
+        readings = _readings(name, content, extras)
     for extra, reading in readings.items():
-        if name != CONFIGURATION:
+        if name != _CONFIGURATION:
             declared.files[f"{path}[{extra}]" if extra else path] = reading.bounds
         declared.unread += [f"{path}: {_printable(reason)}" for reason in reading.unread]
         for include in reading.includes:
@@ -127,30 +112,21 @@ def _read_one(declared: Declared, path: str, content: bytes | None, extras: Sequ
                 yield target
 
 
-def _readings(name: str, text: str, extras: Sequence[str]) -> Mapping[str, Reading]:
-    if name == SCRIPT:
-        readings = read_setup_script(text, extras)
-    elif name == TABLE:
-        readings = read_project_table(text, extras)
-    elif name == CONFIGURATION:
-        found = "install_requires" in text
-        readings = {"": Reading(unread=("install_requires is not read",) if found else ())}
-    else:
-        readings = {"": read_requirement_file(text)}
-    if sum(len(one.bounds) for one in readings.values()) > _MOST_BOUNDS:
-        raise ValueError(f"more than {_MOST_BOUNDS} bounds")
-    return readings
+def _readings(name: str, content: bytes, extras: Sequence[str]) -> Mapping[str, Reading]:
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return {"": Reading(unread=("not UTF-8",))}
+    if name == "setup.py":
+        return read_setup_script(text, extras)
+    if name == "pyproject.toml":
+        return read_project_table(text, extras)
+    if name == _CONFIGURATION:
+        unread = ("install_requires is not read",) if "install_requires" in text else ()
+        return {"": Reading(unread=unread)}
+    return {"": read_requirement_file(text)}
 
 
 def _printable(reason: str) -> str:
     """Return a reason as printable text for a lock, since a build backend may have any name."""
     return "".join(character if character.isprintable() else "?" for character in reason)
-
-
-def _text(content: bytes | None) -> str:
-    if content is None or len(content) > LARGEST:
-        raise ValueError(f"larger than {LARGEST} bytes")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        raise ValueError("not UTF-8") from None

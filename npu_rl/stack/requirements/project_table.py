@@ -19,7 +19,7 @@ def read_project_table(text: str, extras: Collection[str]) -> dict[str, Reading]
     except ValueError as error:
         return {"": Reading(unread=(f"not TOML: {error}",))}
     project = _table(data, "project")
-    python = project.get("requires-python", "")
+    python, poetry = project.get("requires-python", ""), _table(data, "tool", "poetry", "dependencies")
     found = {
         "": joined(
             python_bound(python, "requires-python")
@@ -27,15 +27,11 @@ def read_project_table(text: str, extras: Collection[str]) -> dict[str, Reading]
             else _unread("requires-python"),
             _listed(project.get("dependencies", []), "dependencies"),
             _dynamic(data, project),
-            _unread("tool.poetry.dependencies")
-            if _table(data, "tool", "poetry", "dependencies")
-            else Reading(),
+            _unread("tool.poetry.dependencies") if poetry else Reading(),
         )
     }
     optional = _table(project, "optional-dependencies")
-    for extra in extras:
-        found[extra] = _listed(optional.get(extra), f"optional-dependencies.{extra}")
-    return found
+    return found | {extra: _listed(optional.get(extra), f"optional-dependencies.{extra}") for extra in extras}
 
 
 def _dynamic(data: dict[str, Any], project: dict[str, Any]) -> Reading:
@@ -50,10 +46,8 @@ def _dynamic(data: dict[str, Any], project: dict[str, Any]) -> Reading:
     files = [files] if isinstance(files, str) else files
     if isinstance(files, list) and files:
         return Reading(includes=tuple(file for file in files if isinstance(file, str)))
-    backend = _table(data, "build-system").get("build-backend", "setuptools.build_meta")
-    if str(backend).startswith("setuptools"):
-        return Reading()
-    return _unread(f"dependencies, which {backend} finds")
+    backend = str(_table(data, "build-system").get("build-backend", "setuptools.build_meta"))
+    return Reading() if backend.startswith("setuptools") else _unread(f"dependencies, which {backend} finds")
 
 
 def _table(data: dict[str, Any], *keys: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -35,30 +36,33 @@ def bound_of(text: str) -> str | None:
         ValueError: If its bound can't be compared, with the reason. A URL is not quoted: it may hold a password.
     """
     line = " ".join(text.split())
-    if len(line) > LONGEST:
-        raise ValueError(f"longer than {LONGEST} characters")
     try:
+        if len(line) > LONGEST or not line.isprintable():  # a lock's texts are
+            raise ValueError(f"longer than {LONGEST} characters, or not printable")
         requirement = Requirement(line)
     except (InvalidRequirement, RecursionError):
         raise ValueError("not a requirement (PEP 508)") from None
     if requirement.url is not None:
         raise ValueError(f"{requirement.name} comes from a URL")
-    if not line.isprintable():  # a lock's texts are
-        raise ValueError("not printable")
     if requirement.marker is not None and not can_judge(requirement.marker):
         raise ValueError(f"the marker of {requirement.name} can't be judged")
     return line if requirement.specifier else None
 
 
-def bounds_of(texts: list[str], place: str) -> Reading:
+def bounds_of(texts: Iterable[str], place: str) -> Reading:
     """Return the reading of a list of requirements; `place` is the list's name in the file."""
+    return numbered_bounds(((f"{place}, entry {number}", text) for number, text in enumerate(texts, 1)))
+
+
+def numbered_bounds(texts: Iterable[tuple[str, str]]) -> Reading:
+    """Return the reading of requirements, each with its place in the file."""
     bounds, unread = [], []
-    for number, text in enumerate(texts, 1):
+    for place, text in texts:
         try:
             bounds.append(bound_of(text))
         except ValueError as error:
-            unread.append(f"{place}, entry {number}: {error}")
-    return Reading(tuple(filter(None, bounds)), (), tuple(unread))
+            unread.append(f"{place}: {error}")
+    return joined(Reading(tuple(filter(None, bounds)), (), tuple(unread)))
 
 
 def python_bound(text: str, place: str) -> Reading:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from npu_rl.stack.requirements.reading import Reading, bound_of
+from npu_rl.stack.requirements.reading import Reading, joined, numbered_bounds
 
 _COMMENT = re.compile(r"(?:^|(?<=\s))#.*$")  # blanks before it are stripped: to match them took their square
 _INCLUDE = re.compile(r"(?:-[rc]\s*|--(?:requirement|constraint)[\s=]\s*)(\S.*)")
-_MOST_LINES = 2000  # that declare something; each takes about a millisecond
 _EDITABLE = re.compile(r"-e\b|--editable\b")
 
 
@@ -19,26 +18,14 @@ def read_requirement_file(text: str) -> Reading:
     A constraints file (`-c`) bounds versions like a requirements file (`-r`). Options of pip, such as an index, bound
     nothing.
     """
-    bounds: list[str] = []
-    includes: list[str] = []
-    unread: list[str] = []
-    for declared, (number, line) in enumerate(_logical_lines(text)):
-        if declared == _MOST_LINES:
-            unread.append(f"line {number} and what follows: more than {_MOST_LINES} lines")
-            break
-        included = _INCLUDE.fullmatch(line)
-        if included:
-            includes.append(included[1].strip("\"'"))
-        elif _EDITABLE.match(line):
-            unread.append(f"line {number}: an editable requirement")
-        elif not line.startswith("-"):
-            try:
-                bound = bound_of(line.partition(" --")[0])  # --hash=... and others of the line
-            except ValueError as error:
-                unread.append(f"line {number}: {error}")
-            else:
-                bounds += [bound] if bound is not None else []
-    return Reading(tuple(dict.fromkeys(bounds)), tuple(dict.fromkeys(includes)), tuple(unread))
+    lines = list(_logical_lines(text))
+    includes = (included[1].strip("\"'") for _, line in lines if (included := _INCLUDE.fullmatch(line)))
+    bounds = numbered_bounds(
+        (f"line {number}", line.partition(" --")[0])  # --hash=... and others of the line
+        for number, line in lines
+        if not line.startswith("-") or _EDITABLE.match(line)
+    )
+    return joined(Reading(includes=tuple(includes)), bounds)
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -46,12 +33,10 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     begun = 0
     parts: list[str] = []
     for number, line in enumerate((*text.splitlines(), ""), 1):
-        if not parts:
-            begun = number
+        begun = begun if parts else number
         stripped = _COMMENT.sub("", line).strip()
-        continued = stripped.endswith("\\")
         parts.append(stripped.rstrip("\\").strip())
-        if continued:
+        if stripped.endswith("\\"):
             continue
         whole = " ".join(filter(None, parts))
         parts = []

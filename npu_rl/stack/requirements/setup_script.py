@@ -1,49 +1,92 @@
-"""The requirements in a setup.py, read from its syntax tree without running it."""
+"""The requirements in a setup.py: its literals, and names of its module that have one. Nothing is run or followed."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Collection
 
 from npu_rl.common.bounded import parse_python
 from npu_rl.stack.requirements.reading import Reading, bounds_of, joined, python_bound
-from npu_rl.stack.requirements.script_names import FileLines, Unknown
-from npu_rl.stack.requirements.script_values import ScriptValues
+
+# req_file() of Megatron-LM up to 0.12: the one setup.py of the bundled stacks that alone leads to files with bounds.
+_MEGATRON = re.compile(r'os\.getenv\("PY_ENV", "([\w.]+)"\)')
 
 
 def read_setup_script(text: str, extras: Collection[str]) -> dict[str, Reading]:
     """Return the requirements of a setup.py by extra; "" has those without an extra.
 
-    A list of a file's lines includes that file. A value that `ScriptValues` can't evaluate is reported as unread, with
-    the line, and never guessed.
+    What a function, a file or the device decides is reported as unread, with its line.
     """
     try:
-        return _read(parse_python(text.encode("utf-8", "surrogatepass")), extras)
-    except ValueError as error:
-        return {"": Reading(unread=(str(error),))}
-    except RecursionError:
-        return {"": Reading(unread=("nested too deeply",))}
-
-
-def _read(tree: ast.Module, extras: Collection[str]) -> dict[str, Reading]:
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_setup(node.func)]
-    if len(calls) != 1:
-        return {"": Reading(unread=(f"{len(calls)} calls of setup()",))}
-    keywords = ScriptValues(tree, calls[0]).keywords
-    unread = (f"some keywords of setup() are computed ({keywords['**']})",) if "**" in keywords else ()
-    found = {
-        "": joined(
-            _python(keywords.get("python_requires", "")),
-            _listed(keywords.get("install_requires", []), "install_requires"),
-            Reading(unread=unread),
-        )
-    }
-    for extra in extras:
-        table = keywords.get("extras_require", {})
-        missing = Unknown(ast.Name(id=extra, lineno=calls[0].lineno))
-        value = table.get(extra, missing) if isinstance(table, dict) else table
-        found[extra] = _listed(value, f"extra {extra}")
+        found = _SetupCall(parse_python(text.encode("utf-8", "surrogatepass"))).readings(extras)
+    except (ValueError, RecursionError) as error:
+        return {"": Reading(unread=(str(error) or "nested too deeply",))}
+    image = _MEGATRON.search(text)
+    if image is not None and "install_requires" in "".join(found[""].unread):
+        files = f"requirements/{image[1]}/requirements.txt", "megatron/core/requirements.txt"
+        found[""] = Reading(found[""].bounds, includes=files)
     return found
+
+
+class _SetupCall:
+    def __init__(self, tree: ast.Module) -> None:
+        nodes = list(ast.walk(tree))
+        names = [node for node in nodes if isinstance(node, ast.Name)]
+        stored = Counter(node.id for node in names if not isinstance(node.ctx, ast.Load))
+        # x.append(...) and x[0] = ... change a list; its name is then unknown
+        touched = {id(one.value) for one in nodes if isinstance(one, (ast.Attribute, ast.Subscript))}
+        changed = {node.id for node in names if id(node) in touched}
+        self._names = {
+            node.targets[0].id: node.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            if stored[node.targets[0].id] == 1 and node.targets[0].id not in changed
+        }
+        calls = [node for node in nodes if isinstance(node, ast.Call) and _is_setup(node.func)]
+        if len(calls) != 1:
+            raise ValueError(f"{len(calls)} calls of setup()")
+        self._keywords = {keyword.arg: keyword.value for keyword in calls[0].keywords}
+
+    def readings(self, extras: Collection[str]) -> dict[str, Reading]:
+        computed = Reading(
+            unread=("some keywords of setup() are computed",) if None in self._keywords else ()
+        )
+        python = self._value(self._keywords.get("python_requires", ast.Constant("")))
+        if isinstance(python, ast.Constant) and isinstance(python.value, str):
+            bound = python_bound(python.value, "python_requires")
+        else:
+            bound = _unread("python_requires", python)
+        listed = self._listed(
+            self._keywords.get("install_requires", ast.List([], lineno=0)), "install_requires"
+        )
+        found = {"": joined(bound, listed, computed)}
+        table = self._value(self._keywords.get("extras_require", ast.Dict([], [])))
+        for extra in extras:
+            lists = zip(table.keys, table.values, strict=True) if isinstance(table, ast.Dict) else ()
+            of_extra = next((one for key, one in lists if _text(key) == extra), None)
+            place = f"extra {extra}"
+            found[extra] = self._listed(of_extra, place) if of_extra else _unread(place, table)
+        return found
+
+    def _value(self, node: ast.expr) -> ast.expr:
+        """Return the expression that a name stands for."""
+        for _ in self._names:
+            if not isinstance(node, ast.Name) or node.id not in self._names:
+                break
+            node = self._names[node.id]
+        return node
+
+    def _listed(self, node: ast.expr, place: str) -> Reading:
+        node = self._value(node)
+        if not isinstance(node, (ast.List, ast.Tuple)):
+            return _unread(place, node)
+        entries = [_text(self._value(entry)) for entry in node.elts]
+        texts = [text for text in entries if text is not None and text.strip() and not text.startswith("#")]
+        missing = entries.count(None)
+        unread = (f"{missing} of {len(entries)} entries of {place} are computed (line {node.lineno})",)
+        return joined(bounds_of(texts, place), Reading(unread=unread if missing else ()))
 
 
 def _is_setup(function: ast.expr) -> bool:
@@ -51,29 +94,10 @@ def _is_setup(function: ast.expr) -> bool:
     return name == "setup"
 
 
-def _python(value: object) -> Reading:
-    if isinstance(value, str):
-        return python_bound(value, "python_requires")
-    return _unread("python_requires", value)
+def _text(node: ast.expr | None) -> str | None:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
-def _listed(value: object, place: str) -> Reading:
-    if isinstance(value, str):
-        value = value.splitlines()
-    elif isinstance(value, FileLines):
-        value = [value]
-    if not isinstance(value, list) or (len(value) == 1 and isinstance(value[0], Unknown)):
-        return _unread(place, value[0] if isinstance(value, list) else value)
-    texts = [item for item in value if isinstance(item, str) and item.strip() and not item.startswith("#")]
-    files = tuple(item.path for item in value if isinstance(item, FileLines))
-    computed = [item for item in value if not isinstance(item, (str, FileLines))]
-    unread: tuple[str, ...] = ()
-    if computed:
-        first = computed[0] if isinstance(computed[0], Unknown) else "not a text"
-        unread = (f"{len(computed)} of {len(value)} entries of {place} are computed ({first})",)
-    return joined(bounds_of(texts, place), Reading(includes=files, unread=unread))
-
-
-def _unread(place: str, value: object) -> Reading:
-    reason = value if isinstance(value, Unknown) else "not a list of texts"
-    return Reading(unread=(f"{place} is computed ({reason})",))
+def _unread(place: str, node: ast.expr) -> Reading:
+    line = getattr(node, "lineno", None)
+    return Reading(unread=(f"{place} is computed" + (f" (line {line})" if line else ""),))

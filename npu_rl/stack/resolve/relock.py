@@ -78,11 +78,9 @@ def check(options: Options) -> tuple[Lock, Path]:
 
 
 def _as_read(computed: Lock, found: Lock) -> Lock:
-    """Return the lock without declared requirements that an earlier npu-rl did not read."""
+    """Return the lock with the notes of the npu-rl that wrote it on what it could not read."""
     components = {
-        name: replace(one, declares=None, unread=())
-        if name in found.components and found.components[name].declares is None
-        else one
+        name: replace(one, unread=found.components[name].unread) if name in found.components else one
         for name, one in computed.components.items()
     }
     return replace(computed, components=components)
