@@ -192,6 +192,50 @@ def test_drift_may_be_allowed_and_is_recorded(world: World) -> None:
     assert world.compose(lock).code["pkg/other.py"] == b"newest\n"
 
 
+def test_a_stacked_request_that_is_picked_beside_its_base(world: World) -> None:
+    up = world.upstream({"pkg/a.py": changed()})
+    first = pull(up, 1, {"pkg/a.py": changed(l20="one")})
+    pull(up, 2, {"pkg/a.py": changed(l20="two")}, at=first)
+    up.commit({"pkg/c.py": "moved\n"})
+    for order in ((1, 2), (2, 1)):
+        message = world.refused({"up": component(up, merge=[request(n, "pick") for n in order])})
+        assert "refs/pull/2/head contains the commit of refs/pull/1/head" in message
+        assert "`base: refs/pull/1/head`" in message
+    stacked = [request(1, "pick"), request(2, "pick", "refs/pull/1/head")]
+    for merges in (stacked, [request(2, "pick")]):  # what the hint advises
+        lock = world.locked({"up": component(up, merge=merges)})
+        assert world.compose(lock).code["pkg/a.py"].decode() == changed(l20="two")
+
+
+def test_two_requests_that_conflict_are_both_named_with_their_lines(world: World) -> None:
+    up = world.upstream({"pkg/a.py": changed(), "pkg/b.py": changed()})
+    pull(up, 1, {"pkg/a.py": changed(l5="one", l20="one")})
+    pull(up, 2, {"pkg/b.py": changed(l20="two")})
+    pull(up, 3, {"pkg/a.py": changed(l20="three", l21="three")})
+    message = world.refused({"up": component(up, merge=[request(n, "pick") for n in (1, 2, 3)])})
+    assert "pkg/a.py, line 20-21: refs/pull/3/head conflicts with refs/pull/1/head" in message
+    assert "refs/pull/2/head" not in message
+    up.commit({"pkg/a.py": changed(l20="ours")})
+    message = world.refused({"up": component(up, merge=[request(n, "pick") for n in (2, 3)])})
+    assert "refs/pull/3/head conflicts with the pin" in message
+
+
+def test_a_shallow_source_is_called_shallow(world: World) -> None:
+    up = world.upstream({"pkg/a.py": "1\n"})
+    up.commit({"pkg/a.py": "2\n"})
+    pull(up, 1, {"pkg/b.py": "new\n"})
+    up.commit({"pkg/a.py": "3\n"})
+    folder = world.root / "shallow"
+    url = up.path.as_uri()
+    for command in (
+        ["init", "-q", "--bare", str(folder)],
+        ["-C", str(folder), "fetch", "-q", "--depth=1", url, "+refs/*:refs/*"],
+    ):
+        subprocess.run(["git", *command], check=True)
+    entry = component(up, sources=[{"git": folder.as_uri()}], merge=[request(1, "pick")])
+    assert "A source of up is shallow" in world.refused({"up": entry})
+
+
 def test_a_long_story_is_cut_and_counted(world: World) -> None:
     up = world.repo()
     pin = up.commit({"pkg/a.py": "0\n"})

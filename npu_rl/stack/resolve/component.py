@@ -15,6 +15,7 @@ from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.inclusion_proof import pack
 from npu_rl.stack.resolve import takes as taking
 from npu_rl.stack.resolve.declare import declare, declaring_blobs, deliver_blobs
+from npu_rl.stack.resolve.merge_conflict import MergeConflict, MergedRequest, explained
 from npu_rl.stack.resolve.pull_request import IncomingCommits
 from npu_rl.stack.resolve.record_merge import merge_trees, record
 from npu_rl.stack.resolve.release import check_releases, lock_release, sources_of
@@ -144,11 +145,20 @@ def _merges(
     changes: Sequence[tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> tuple[lock_model.LockedMerge, ...]:
     """Merge the requests in order, starting from `tree`, the taken paths at the pin."""
-    merges = []
+    merges: list[lock_model.LockedMerge] = []
+    pinned = tree
     for r, (inside, outside) in zip(requests, changes, strict=True):
         what = f"{name}, {r.spec.how} of {r.spec.ref}"
         base, theirs = side_trees[r.base], side_trees[r.head]
-        result = merge_trees(trees, base, tree, theirs, what)
+        try:
+            result = merge_trees(trees, base, tree, theirs, what)
+        except MergeConflict as conflict:
+            alone = not merges or _merges_alone(trees, base, pinned, theirs)
+            about = _about(r, inside)
+            earlier = [
+                _about(q, paths) for q, (paths, _) in zip(requests[: len(merges)], changes, strict=False)
+            ]
+            raise explained(conflict, about, earlier, fits_alone=alone) from conflict
         merge = lock_model.LockedMerge(
             ref=r.spec.ref,
             how=r.spec.how,
@@ -167,6 +177,20 @@ def _merges(
         merges.append(merge)
         tree = result
     return tuple(merges)
+
+
+def _merges_alone(trees: Trees, base: str, pinned: str, theirs: str) -> bool:
+    try:
+        merge_trees(trees, base, pinned, theirs, "")
+    except MergeConflict:
+        return False
+    return True
+
+
+def _about(request: _Request, paths: Sequence[str]) -> MergedRequest:
+    incoming = request.incoming
+    count = len(incoming.commits) + incoming.older
+    return MergedRequest(request.spec.ref, request.head, incoming.commits, count, paths)
 
 
 def _split(

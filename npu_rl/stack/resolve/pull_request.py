@@ -87,6 +87,12 @@ class MergeHistory:
             if error.code != 1:
                 raise
             bases = []
+        if not bases and not self._is_whole(left, right):
+            raise LockError(
+                f"A source of {self.component} is shallow: it lacks history that {ref} needs",
+                why=f"It has no common ancestor of {short(left)} and {short(right)}.",
+                hint="Complete that mirror (git fetch --unshallow), or name a complete repository.",
+            )
         if len(bases) != 1:
             found = "no common ancestor" if not bases else f"{len(bases)} merge bases"
             raise LockError(
@@ -95,6 +101,14 @@ class MergeHistory:
                 hint="Use `how: pick`, with a full commit id as `base:`.",
             )
         return bases[0]
+
+    def _is_whole(self, *revisions: str) -> bool:
+        """Return whether the history has every parent: a source that is shallow, and is not asked so, lacks some."""
+        try:
+            self._count(*revisions)
+        except GitError:
+            return False
+        return not (self.repository.git_dir / "shallow").exists()
 
     def _count(self, *revisions: str) -> int:
         return int(self.repository.text("rev-list", "--count", *revisions))

@@ -6,14 +6,14 @@ from functools import cached_property
 from itertools import product, takewhile
 
 from npu_rl.common.errors import LockError
-from npu_rl.common.printable import counted
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.replay_merge import merge_file, replay
 from npu_rl.stack.git.command import MERGE_TREE_VERSION, require_git
 from npu_rl.stack.git.messages import GitError
-from npu_rl.stack.git.objects import Entry, format_commit, object_id
+from npu_rl.stack.git.objects import EXECUTABLE, FILE, Entry, format_commit, object_id
 from npu_rl.stack.lock.lock_model import Record
 from npu_rl.stack.lock.packed_bytes import pack_bytes
+from npu_rl.stack.resolve.merge_conflict import MergeConflict, conflicting_lines
 
 _AUTHOR = "npu-rl <npu-rl@invalid>"
 _RENAME_LIMIT = "-l7000"  # as merge-tree has it
@@ -25,7 +25,7 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
     The parents are synthetic, so that the merge base is the one given and no history is needed.
 
     Raises:
-        LockError: The merge has conflicts, which it lists.
+        MergeConflict: The merge has conflicts, which it lists.
     """
     require_git(MERGE_TREE_VERSION, "compute merges for a lock (git merge-tree --write-tree)")
 
@@ -47,11 +47,14 @@ def merge_trees(trees: Trees, base: str, ours: str, theirs: str, what: str) -> s
         conflicts = [
             message.strip() for message in fields if message.startswith("CONFLICT") and "\n" in message
         ]
-        raise LockError(
-            f"{what} has conflicts in {counted(len(files), 'file')}",
-            why="\n".join(conflicts or files),
-            hint="Resolve the conflicts by hand and add the result as a patch, or choose another pin.",
-        )
+        marked = {path: trees.find(fields[0].strip(), path) for path in files}
+        places = {
+            path: conflicting_lines(trees.blob(entry.oid))
+            if entry and entry.mode in (FILE, EXECUTABLE)
+            else ()
+            for path, entry in marked.items()
+        }
+        raise MergeConflict(what, conflicts or files, places)
     return fields[0].strip()
 
 
