@@ -8,8 +8,6 @@ from pathlib import Path
 
 from npu_rl.common.errors import UsageError
 
-_MAXIMUM_PATH, _MAXIMUM_COMPONENT = 4095, 255  # bytes, on Linux and on all its file systems
-
 
 def user_path(text: str | Path, where: str | None = None) -> Path:
     """Expand `~` and `~USER` in a path.
@@ -18,19 +16,12 @@ def user_path(text: str | Path, where: str | None = None) -> Path:
         where: The option or variable it comes from.
 
     Raises:
-        UsageError: For an unknown user or home folder, a NUL, and a path that is too long.
+        UsageError: For an unknown user or home folder, and a NUL.
     """
     try:
         if "\0" in str(text):
             raise RuntimeError("It contains a NUL character.")
-        path = Path(text).expanduser()
-        if len(os.fsencode(path)) > _MAXIMUM_PATH or any(
-            len(os.fsencode(p)) > _MAXIMUM_COMPONENT for p in path.parts
-        ):
-            raise RuntimeError(
-                f"It is longer than {_MAXIMUM_PATH} bytes, or a component is longer than {_MAXIMUM_COMPONENT} bytes."
-            )
-        return path
+        return Path(text).expanduser()
     except (RuntimeError, ValueError) as error:
         shown = ascii(str(text))
         raise UsageError(

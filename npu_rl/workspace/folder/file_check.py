@@ -239,9 +239,16 @@ def _waits() -> int:
 def _read_in_threads(files: list[_Unproven], advance: Advance) -> Iterator[_Compared]:
     from concurrent.futures import ThreadPoolExecutor
 
+    def compare(file: _Unproven) -> _Compared:
+        return _compare(*file)
+
     pool = ThreadPoolExecutor(_READERS)
     try:
-        for compared in pool.map(lambda file: _compare(*file), files):
+        try:
+            found = pool.map(compare, files)
+        except RuntimeError:  # no memory or no right to more threads
+            found = map(compare, files)
+        for compared in found:
             advance(1)
             yield compared
     finally:
