@@ -158,7 +158,8 @@ def _check_taken(patch: Patch, taken: Collection[str], where: str) -> None:
             f"{patch.name} changes paths that the component does not take",
             where=where,
             why=", ".join(outside),
-            hint="Add those paths to `take:`, take them out of the patch, or set `checkout: full`.",
+            hint="Add those paths to `take:`, take them out of the patch, or set `checkout: full`; "
+            "list a patch with paths of the code tree under `tree: {patches: [...]}`.",
         )
 
 

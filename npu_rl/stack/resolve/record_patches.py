@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError, PatchError
-from npu_rl.stack.compose.apply_patch import Tolerance, parse_locked, run_patch
-from npu_rl.stack.compose.assemble import code_paths, upstream_paths
+from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
 from npu_rl.stack.compose.build_tree import taken_paths
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.patch_texts import MAXIMUM_SIZE
-from npu_rl.stack.git.objects import EXECUTABLE, FILE, is_inside
+from npu_rl.stack.git.objects import EXECUTABLE, FILE
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.patches.patch_model import Patch as ParsedPatch
 from npu_rl.stack.patches.scan_hunks import CrlfPatchError, Scanner
 from npu_rl.stack.patches.series import PatchSource, read_patch, read_patchset, read_patchset_text
 from npu_rl.stack.sources.progress import Notify
@@ -87,7 +85,6 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
                 replaces=replaced,
             )
             try:
-                _check_paths(context, parse_locked(patch, source.data), component, tree, taken)
                 parsed, applied = run_patch(
                     context.trees, tree, patch, source.data, component, taken, Tolerance()
                 )
@@ -117,47 +114,7 @@ def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> Pat
     return PatchError(error.what, where=error.where, why=error.why, hint=hint)
 
 
-# -- what a patch names --------------------------------------------------------------------------------
-
-
-def _check_paths(
-    context: Patching, parsed: ParsedPatch, component: str, tree: str, taken: Sequence[str]
-) -> None:
-    """Raise PatchError for paths of the code tree in a component's patch, or the reverse."""
-    lines: list[str] = []
-    for file in parsed.files:
-        there = file.old_path is None or context.trees.find(tree, file.path) is not None
-        if not (there and is_inside(file.path, taken)):
-            lines += _likely_paths(context, component, file.path)
-    if not lines:
-        return
-    if component == TREE:
-        hint = "Use the paths of the code tree, or list the patch under that component."
-    else:
-        hint = (
-            f"`npu-rl diff --component {component}` in a workspace writes local changes with its own paths;\n"
-            "list a patch with paths of the code tree under `tree: {patches: [...]}`."
-        )
-    target = "the code tree" if component == TREE else component
-    raise PatchError(
-        f"The paths in {parsed.name} are not those of {target}",
-        where=f"{component}, patch {parsed.name}",
-        why="\n".join(lines),
-        hint=hint,
-    )
-
-
-def _likely_paths(context: Patching, component: str, path: str) -> Iterator[str]:
-    """Yield a line for each component, or the code tree, that has a wrong path."""
-    for name, other in context.components.items():
-        if component == TREE:
-            if context.trees.find(other.result, path) is not None:
-                for laid in code_paths(other, path):
-                    yield f"{path} of {name} is {laid} in the code tree."
-        else:
-            for own in upstream_paths(other, path):
-                if context.trees.find(other.result, own) is not None:
-                    yield f"{path} of the code tree is {own} of {name}."
+# -- line ends -----------------------------------------------------------------------------------------
 
 
 def check_line_ends(context: Patching) -> None:
