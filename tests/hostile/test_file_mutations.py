@@ -141,14 +141,11 @@ def packed_files(folder: Path, m: Mutator) -> None:
 
 
 def a_pylock(folder: Path, m: Mutator) -> None:
-    from npu_rl.stack.pylocks.committed_pylock import read_reason
     from npu_rl.stack.pylocks.pylock_file import dump_pylock, elsewhere, read_pylock
     from npu_rl.stack.pylocks.requirement_lines import requirement_lines
 
     place = fresh(folder) / "pylock.m-py311-aarch64.toml"
     m.write(place, m.bytes(_PYLOCK.read_bytes()[:3000] + _PYLOCK.read_bytes()[-900:]))
-    m.write(folder / "m.unresolved.txt", m.bytes(b"Because a==1\n"))
-    read_reason(folder / "m.unresolved.txt")
     pylock = read_pylock(place)
     assert list(requirement_lines(pylock))
     assert elsewhere(pylock) or dump_pylock(pylock)

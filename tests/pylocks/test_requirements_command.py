@@ -60,14 +60,6 @@ def test_a_lock_of_other_requirements_is_refused(tmp_path: Path) -> None:
     assert_told(run_here([*words, path], env), "not locked", "--resolve")
 
 
-def test_a_reason_in_place_of_a_lock_is_told(tmp_path: Path) -> None:
-    path = copied(tmp_path)
-    (tmp_path / "pylock.mine-py311-aarch64.toml").unlink()
-    (tmp_path / "mine.py311-aarch64.unresolved.txt").write_text("Because a==1 depends on b==2\n")
-    done = run_here(["requirements", "--machine", "aarch64", "--manifest", path], clean_env(tmp_path))
-    assert_told(done, "No set of packages fits", "Because a==1 depends on b==2")
-
-
 def test_a_damaged_lock_is_refused(tmp_path: Path) -> None:
     path = copied(tmp_path)
     pylock = tmp_path / "pylock.mine-py311-aarch64.toml"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,17 +65,17 @@ def compile_pylock(
         SourceError: If uv fails otherwise.
         HostError: If uv is not installed.
     """
-    words = ["--python-version", target.python, "--python-platform", target.uv_platform]
-    words += ["--python", sys.executable]
+    platform = f"{target.machine}-manylinux_{target.glibc.replace('.', '_')}"
+    words = ["--python-version", target.python, "--python-platform", platform, "--python", sys.executable]
     words += ["--exclude-newer", newest] if newest else []
     environment = uv_environment(settings, os.environ if environ is None else environ)
+    alone: tuple[Alone, ...] = ()
     with uv_folder(settings, environment) as (folder, variables):
-        resolution = _Resolution(manifest, packages, settings, words, folder, variables)
-        alone: tuple[Alone, ...] = ()
+        compiled = partial(_compiled, manifest, packages, settings, words, folder, variables)
         try:
-            text = resolution.text()
+            text = compiled()
         except Unresolvable as error:
-            text, one = resolution.with_one_alone(error)
+            text, one = _with_one_alone(packages, compiled, error)
             alone = (one,)
     return Pylock(
         manifest=manifest,
@@ -87,60 +88,45 @@ def compile_pylock(
     )
 
 
-@dataclass(frozen=True)
-class _Resolution:
-    """Input of uv except overrides; `words` are further arguments."""
-
-    manifest: str
-    packages: PackageSet
-    settings: PipSettings
-    words: Sequence[str]
-    folder: Path
-    variables: Mapping[str, str]
-
-    def text(self, *overrides: str) -> str:
-        """Return uv's output. Raises Unresolvable, SourceError, HostError."""
-        never = "; sys_platform == 'never'"  # an override that holds nowhere removes a package
-        wanted = self._written("requirements.in", [*self.packages.requirements, *self.packages.of_torch])
-        left_out = self._written(
-            "overrides.txt", [*(name + never for name in self.packages.left_out), *overrides]
-        )
-        words = ["pip", "compile", wanted, "--overrides", left_out, "--quiet", "--no-header"]
-        words += ["--generate-hashes", "--format", "pylock.toml", *self.words]
-        words += index_words(self.settings)
-        done = run_uv(words, self.variables, self.folder)
-        if done.code:
-            raise self._error(done.stderr)
+def _compiled(
+    manifest: str,
+    packages: PackageSet,
+    settings: PipSettings,
+    words: Sequence[str],
+    folder: Path,
+    variables: Mapping[str, str],
+    *overrides: str,
+) -> str:
+    """Return uv's output. Its input contains no index URLs. Raises Unresolvable, SourceError, HostError."""
+    absent = [f"{name}; sys_platform == 'never'" for name in packages.left_out]  # so an override removes it
+    wanted = [*packages.requirements, *packages.of_torch]
+    for name, lines in (("requirements.in", wanted), ("overrides.txt", [*absent, *overrides])):
+        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    argv = ["pip", "compile", "requirements.in", "--overrides", "overrides.txt", "--quiet", "--no-header"]
+    argv += ["--generate-hashes", "--format", "pylock.toml", *words]
+    argv += index_words(settings)
+    done = run_uv(argv, variables, folder)
+    if done.code == 0:
         return done.stdout
+    reason = scrub(_FRAME.sub(" ", done.stderr.replace("\n", " ")), settings.secrets)[:_LONGEST_REASON]
+    hint = index_hint(reason, settings)
+    if _NO_SOLUTION not in reason:
+        raise SourceError(f"uv can't resolve the requirements of {manifest}", why=reason, hint=hint)
+    _, found, because = reason.partition("Because ")
+    raise Unresolvable(
+        f"No set of packages fits the requirements of {manifest}",
+        why=f"{found}{because}".strip() or reason,
+        hint=hint if is_absent(reason) else None,
+    )
 
-    def with_one_alone(self, error: Unresolvable) -> tuple[str, Alone]:
-        """Return the output without one requirement, and that requirement. Raises the given error if none helps."""
-        for text in self.packages.overridden:
-            requirement = Requirement(text)
-            try:
-                found = self.text(text)
-            except Unresolvable:
-                continue
-            version = next(iter(requirement.specifier)).version
+
+def _with_one_alone(
+    packages: PackageSet, compiled: Callable[[str], str], error: Unresolvable
+) -> tuple[str, Alone]:
+    """Return the output without one requirement, and that requirement. Raises the given error if none helps."""
+    for text in packages.overridden:
+        requirement = Requirement(text)
+        with contextlib.suppress(Unresolvable):
+            found, version = compiled(text), next(iter(requirement.specifier)).version
             return found, Alone(canonicalize_name(requirement.name), version, error.why or "")
-        raise error
-
-    def _written(self, name: str, lines: Sequence[str]) -> str:
-        """Write an input file of uv, which contains no index URLs, and return its name."""
-        (self.folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        return name
-
-    def _error(self, printed: str) -> Unresolvable | SourceError:
-        reason = scrub(_FRAME.sub(" ", printed.replace("\n", " ")), self.settings.secrets)[:_LONGEST_REASON]
-        if _NO_SOLUTION not in reason:
-            return SourceError(
-                f"uv can't resolve the requirements of {self.manifest}",
-                why=reason,
-                hint=index_hint(reason, self.settings),
-            )
-        _, found, because = reason.partition("Because ")
-        return Unresolvable(
-            f"No set of packages fits the requirements of {self.manifest}",
-            why=f"{found}{because}".strip() or reason,
-            hint=index_hint(reason, self.settings) if is_absent(reason) else None,
-        )
+    raise error

@@ -184,37 +184,29 @@ def dump_pylock(pylock: Pylock) -> str:
 
 
 def _lines(pylock: Pylock) -> Iterator[str]:
+    target = pylock.target
     yield 'lock-version = "1.0"'
-    yield f"environments = [{_quoted(pylock.target.markers)}]"
-    yield f"requires-python = {_quoted(f'=={pylock.target.python}.*')}"
+    yield f"environments = [{_quoted(target.markers)}]"
+    yield f"requires-python = {_quoted(f'=={target.python}.*')}"
     yield 'created-by = "npu-rl"'
     for package in pylock.packages:
-        yield ""
-        yield "[[packages]]"
-        yield f"name = {_quoted(package.name)}"
-        yield f"version = {_quoted(package.version)}"
+        yield from ("", "[[packages]]", *_keys(name=package.name, version=package.version))
         if package.sdist is not None:
             yield f"sdist = {_table(package.sdist)}"
         if package.wheels:
-            yield "wheels = ["
-            yield from (f"    {_table(wheel)}," for wheel in package.wheels)
-            yield "]"
-    yield ""
-    yield "[tool.npu-rl]"
-    yield f"manifest = {_quoted(pylock.manifest)}"
-    yield f"python = {_quoted(pylock.target.python)}"
-    yield f"machine = {_quoted(pylock.target.machine)}"
-    yield f"glibc = {_quoted(pylock.target.glibc)}"
+            yield from ("wheels = [", *(f"    {_table(wheel)}," for wheel in package.wheels), "]")
+    yield from ("", "[tool.npu-rl]", *_keys(manifest=pylock.manifest, python=target.python))
+    yield from _keys(machine=target.machine, glibc=target.glibc)
     yield f"made-from = {_quoted(pylock.made_from)}"
     if pylock.newest:
         yield f"exclude-newer = {_quoted(pylock.newest)}"
     yield f"left-out = [{', '.join(map(_quoted, pylock.left_out))}]"
     for one in pylock.alone:
-        yield ""
-        yield "[[tool.npu-rl.alone]]"
-        yield f"name = {_quoted(one.name)}"
-        yield f"version = {_quoted(one.version)}"
-        yield f"why = {_quoted(one.why)}"
+        yield from ("", "[[tool.npu-rl.alone]]", *_keys(name=one.name, version=one.version, why=one.why))
+
+
+def _keys(**values: str) -> Iterator[str]:
+    yield from (f"{key} = {_quoted(value)}" for key, value in values.items())
 
 
 def _table(file: LockedFile) -> str:

@@ -67,11 +67,6 @@ def pylock_path(manifest: Path, target: Target) -> Path:
     return manifest.with_name(pylock_name(manifest.stem, target.python, target.machine))
 
 
-def unresolved_path(manifest: Path, target: Target) -> Path:
-    """Return the path of the file that explains a missing lock."""
-    return manifest.with_name(f"{manifest.stem}.{target.shown}.unresolved.txt")
-
-
 def choose_target(
     known: tuple[Target, ...],
     python: str | None = None,
