@@ -10,6 +10,8 @@ from npu_rl.stack.hunks.hunk_match import apply_exact, split_lines
 from npu_rl.stack.hunks.hunk_states import CONTEXT, IN_PLACE, SUPERSEDED, Edge, HunkRecord, text_of
 from npu_rl.stack.patches.patch_model import FilePatch, Patch
 
+_RUN = 200  # equal lines beside a hunk at most, beyond which it is not told from its preimage
+
 
 @dataclass(eq=False)
 class _Change:
@@ -116,7 +118,7 @@ def _record(traced: _TracedHunk, file: _TracedFile) -> HunkRecord:
     live = {id(c) for c in traced.changes if id(c) in surviving or (not c.adds and not _undone(c, lines))}
     every = {id(change) for change in traced.changes}
     places = _places(lines, live or every)
-    above = [text_of(line.raw) for line in lines[: places[0]] if line.removed is None]
+    above = [line.raw for line in lines[: places[0]] if line.removed is None]
     line = len(above) + 1 if file.exists else 0
     if not live:
         return HunkRecord(traced.patch, traced.number, traced.path, line, SUPERSEDED)
@@ -132,11 +134,12 @@ def _record(traced: _TracedHunk, file: _TracedFile) -> HunkRecord:
             tagged.append((" ", text_of(one.raw)))
         elif id(one.removed) in live and not one.removed.adds:
             tagged.append(("-", text_of(one.raw)))
-    below = [text_of(line.raw) for line in lines[places[-1] + 1 :] if line.removed is None]
+    below = [line.raw for line in lines[places[-1] + 1 :] if line.removed is None]
     new = [text for tag, text in tagged if tag != "-"]
     old = [text for tag, text in tagged if tag != "+"]
-    upward: list[Edge] = [*above[::-1], None]
-    downward: list[Edge] = [*below, None]
+    most = CONTEXT + len(tagged) + _RUN
+    upward: list[Edge] = [*map(text_of, above[: -most - 1 : -1]), *([None] if len(above) <= most else ())]
+    downward: list[Edge] = [*map(text_of, below[:most]), *([None] if len(below) <= most else ())]
     before = upward[: _distinct_context(old[::-1], new[::-1], upward)]
     after = downward[: _distinct_context(old, new, downward)]
     head = (traced.patch, traced.number, traced.path, line, IN_PLACE)

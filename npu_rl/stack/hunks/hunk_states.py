@@ -103,11 +103,12 @@ def hunk_state(record: HunkRecord, current: bytes | None) -> HunkState:
         return HunkState(record.state if record.line == 0 else MISSING, 0)
     if record.state == SUPERSEDED:
         return HunkState(SUPERSEDED, record.line)
-    lines = _between_edges(current)
+    text = _between_edges(current)
+    lines = text.lines
     if record.line == 0:  # the file that it deletes is there
         places = find_all(lines, record.side("-"))
         return HunkState(MISSING if places else ALTERED, places[0] if places else 1)
-    new, old = (max(_places(record, lines, tag), default=None) for tag in ("+", "-"))
+    new, old = (max(_places(record, text, tag), default=None) for tag in ("+", "-"))
     if new is not None and (old is None or new >= old):
         return HunkState(IN_PLACE if new.line == record.line else SHIFTED, new.line)
     if old is not None:
@@ -115,10 +116,21 @@ def hunk_state(record: HunkRecord, current: bytes | None) -> HunkState:
     return HunkState(ALTERED, min(record.line, len(lines) - 1))
 
 
+class _Text(NamedTuple):
+    """The lines of a file between its edges, and where each of them is."""
+
+    lines: tuple[Edge, ...]
+    places: Mapping[Edge, Sequence[int]]
+
+
 @lru_cache(maxsize=4)
-def _between_edges(content: bytes) -> tuple[Edge, ...]:
-    """Return the lines between two edges. Cached for the next hunk of the same file."""
-    return (None, *(text_of(line) for line in split_lines(content)), None)
+def _between_edges(content: bytes) -> _Text:
+    """Cached for the next hunk of the same file."""
+    lines = (None, *(text_of(line) for line in split_lines(content)), None)
+    places: dict[Edge, list[int]] = {}
+    for number, line in enumerate(lines):
+        places.setdefault(line, []).append(number)
+    return _Text(lines, places)
 
 
 class _Place(NamedTuple):
@@ -129,15 +141,19 @@ class _Place(NamedTuple):
     line: int
 
 
-def _places(record: HunkRecord, lines: Sequence[Edge], tag: Literal["+", "-"]) -> Iterator[_Place]:
+def _places(record: HunkRecord, text: _Text, tag: Literal["+", "-"]) -> Iterator[_Place]:
     """Yield each place that has the own lines of one side, and enough of the context."""
-    core = record.side(tag)
+    lines, core = text.lines, record.side(tag)
     enough = min(CONTEXT, (len(record.before) + len(record.after) + 1) // 2)
     tags = [other for other, _ in record.lines if other in (tag, " ")]
     # Lines of others between its own ones count as context, unless there is nothing else.
     own = [n for n in range(len(core)) if tags[n] == tag or tag not in tags]
+    # Without lines it has to be below the line above it.
+    anchor, at = (core[own[0]], own[0]) if own else (next(reversed(record.before), None), -1)
     starts = [
-        start for start in range(1, len(lines) - len(core)) if all(lines[start + n] == core[n] for n in own)
+        start
+        for start in (number - at for number in text.places.get(anchor, ()))
+        if 0 < start < len(lines) - len(core) and all(lines[start + n] == core[n] for n in own)
     ]
     for start in starts:
         above = _equal(record.before[::-1], lines[start - 1 :: -1])
