@@ -113,7 +113,7 @@ def test_a_hint_has_the_name_of_a_workspaces_manifest() -> None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "--manifest NAME" in node.value
     }
     assert found == {
-        "stack/bundles/bundled_store.py",
+        "stack/bundles/open_bundle.py",
         "workspace/folder/discovery.py",
         "workspace/verification/expected_digest.py",
     }
@@ -186,7 +186,7 @@ def test_no_command_lets_pip_choose_a_torch() -> None:
     """But in the one place that knows that there is no torch_npu, for npu-rl alone, and where versions are given."""
     may = (
         *("runtime/deepscaler/", *PLACES_OF_THE_EXTRA_DATA, "training/run/interpreter.py"),
-        *("stack/bundles/start_lines.py", "training/container/"),
+        *("stack/bundles/create_bundle.py", "training/container/"),
     )
     installing = [(where, text) for where, text in texts() if "pip install" in text]
     assert len(installing) > 5

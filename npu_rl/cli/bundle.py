@@ -77,13 +77,13 @@ def create(
 
     from npu_rl.common.user_path import user_path
     from npu_rl.stack.bundles.bundled_packages import add_program
-    from npu_rl.stack.bundles.create_bundle import Ordered, create_bundle
+    from npu_rl.stack.bundles.create_bundle import OrderedManifest, create_bundle
     from npu_rl.stack.manifest.load_manifest import load_manifest
 
     ordered = []
     for named in manifests:
         loaded = load_manifest(named)
-        ordered.append(Ordered(named, loaded, _targets(loaded, python or [None], platform or [None])))
+        ordered.append(OrderedManifest(named, loaded, _targets(loaded, python or [None], platform or [None])))
     place = user_path(output, "--output")
     if_interrupted(STARTS_OVER)
     with watcher() as shown:

@@ -21,6 +21,7 @@ _PIP, _PYLOCK = "pip", "pylock"
 
 @examples(
     "npu-rl requirements --manifest today > requirements.txt",
+    "npu-rl requirements --manifest today --format pylock > pylock.toml",
     "npu-rl requirements -m ./mine.yaml --resolve --machine aarch64",
 )
 def requirements(

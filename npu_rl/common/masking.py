@@ -29,8 +29,9 @@ _VARIABLE = re.compile(
 # Keys of a trainer: `max_token_len` is a size, `eos_token` a token of the model, `prompt_key` the name of a column.
 _SPECIAL = "bos|eos|pad|unk|mask|sep|cls|stop|special|image|video|audio|start|end|new|next|first|last|per"
 _KEY = re.compile(
-    rf"{_ALWAYS}|(?<![a-z])(?:token|auth|oauth|authorization|pass|pwd)\Z|[a-z]Token\Z", re.IGNORECASE
+    rf"{_ALWAYS}|(?<![a-z])(?:token|auth|oauth|authorization|pass|pwd)\Z|_key\Z|[a-z]Token\Z", re.IGNORECASE
 )
+_COLUMN = re.compile(r"[a-z]+(?:_[a-z]+)*")
 _NO_KEY = re.compile(rf"(?:\A|[_-])(?:{_SPECIAL})_token\Z", re.IGNORECASE)
 _PLAIN_VALUE = re.compile(  # a size or a switch
     r"[+-]?[0-9]{1,9}|[0-9]*\.[0-9]{1,6}|true|false|yes|no|on|off|none|null|~|", re.IGNORECASE
@@ -140,7 +141,10 @@ def _is_secret_variable(name: str, value: str) -> bool:
 def _is_secret_key(name: str, value: str) -> bool:
     if not _KEY.search(name) or _NO_KEY.search(name):
         return False
-    return bool(value) if re.search(_ALWAYS, name, re.IGNORECASE) else not _PLAIN_VALUE.fullmatch(value)
+    if re.search(_ALWAYS, name, re.IGNORECASE):
+        return bool(value)
+    is_column = name.lower().endswith("_key") and _COLUMN.fullmatch(value)
+    return not (is_column or _PLAIN_VALUE.fullmatch(value))
 
 
 # -- by value ------------------------------------------------------------------------------------------

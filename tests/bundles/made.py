@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from npu_rl.stack.bundles.bundle_file import LIST
-from npu_rl.stack.bundles.create_bundle import Ordered, create_bundle
+from npu_rl.stack.bundles.create_bundle import OrderedManifest, create_bundle
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.pylocks.pylock_targets import Target
 from npu_rl.stack.sources.git_remote import Network
@@ -50,7 +50,7 @@ class MadeStack:
 def make_bundle(*paths: Path) -> tuple[str, ...]:
     """Make a bundle of manifests whose objects are in the store; the last path is the bundle's."""
     *manifests, output = paths
-    ordered = [Ordered(str(path), load_manifest(str(path)), [HERE]) for path in manifests]
+    ordered = [OrderedManifest(str(path), load_manifest(str(path)), [HERE]) for path in manifests]
     return create_bundle(ordered, output, replace(Network(), offline=True), Silent(), program, jobs=1)
 
 

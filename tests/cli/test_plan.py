@@ -156,7 +156,7 @@ SLOW = {
 
 
 def test_a_second_plan_reads_again_only_what_changed(quickstart_workspace: Path, tmp_path: Path) -> None:
-    """What these modules are imported for is kept."""
+    """What the modules that read the code are imported for is kept."""
     words = ["plan", "quickstart", "--workspace", str(quickstart_workspace)]
     # A file of the workspace that has just changed may change again at the same time; it may be older by now.
     newest = max(path.lstat().st_ctime for path in quickstart_workspace.rglob("*"))
@@ -170,6 +170,7 @@ def test_a_second_plan_reads_again_only_what_changed(quickstart_workspace: Path,
 
     (first, cold), (again, warm) = plan(), plan()
     assert cold >= SLOW - {"rich"} and "rich" not in cold
-    assert again == first and not warm
+    code_readers = {name for name in SLOW if name.startswith("npu_rl.recipes.")}
+    assert again == first and not warm & code_readers
     _, other = plan("optimizer.lr=1e-5")
-    assert other <= {"yaml", "npu_rl.recipes.trainer_keys.accepted_values"}
+    assert other & code_readers <= {"npu_rl.recipes.trainer_keys.accepted_values"}

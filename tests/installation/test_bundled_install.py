@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npu_rl.stack.bundles.create_bundle import Ordered, create_bundle
+from npu_rl.stack.bundles.create_bundle import OrderedManifest, create_bundle
 from npu_rl.stack.manifest.load_manifest import load_manifest
 from npu_rl.stack.pylocks.pylock_targets import Target
 from npu_rl.stack.sources.git_remote import Network
@@ -26,7 +26,7 @@ def test_packages_of_a_bundle_are_installed_without_an_index(
     monkeypatch.setenv("NPU_RL_STORE", env["NPU_RL_STORE"])
     monkeypatch.setenv("PIP_NO_BUILD_ISOLATION", "0")  # pip reads it as its opposite: build with what is here
     targets = [Target(HERE, MACHINE, "2.28")]
-    ordered = [Ordered(str(stack.manifest), load_manifest(str(stack.manifest)), targets)]
+    ordered = [OrderedManifest(str(stack.manifest), load_manifest(str(stack.manifest)), targets)]
     whole = tmp_path / "whole.tar"
     create_bundle(ordered, whole, Network(), Silent(), program, wheels=True, jobs=1)
     names = {name.rpartition("/")[2] for name in members_of(whole) if name.startswith("wheels/")}

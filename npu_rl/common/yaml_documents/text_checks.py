@@ -121,8 +121,10 @@ def _check_ref_format(ref: str) -> str:
             raise ValueError(
                 "a ref must not have an empty component: remove the '//', or the '/' at its start or end"
             )
-        if part.startswith((".", "-")) or part.endswith((".", ".lock")):
-            raise ValueError("no component of a ref may begin with '.' or '-', or end with '.' or '.lock'")
+        if part.startswith((".", "-")) or part.endswith(".lock"):
+            raise ValueError("no component of a ref may begin with '.' or '-', or end with '.lock'")
+    if ref.endswith("."):
+        raise ValueError("a ref must not end with '.'")
     return ref
 
 

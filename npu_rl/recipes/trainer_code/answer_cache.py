@@ -2,7 +2,7 @@
 
 Following values through the code takes half of the time of a `plan`. An answer holds as long as neither a file of the
 folder nor npu-rl itself has changed, so only what was edited is examined again. The cache lies beside byte code, in a
-folder that only its user can write; without such a folder nothing is kept.
+folder of its user; where none can be made nothing is kept.
 """
 
 from __future__ import annotations

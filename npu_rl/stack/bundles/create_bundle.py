@@ -42,7 +42,7 @@ _BUNDLED = "bundled:"
 _START, _ENVIRONMENT = "npu-rl-start", "npu-rl-env"
 
 
-class Ordered(NamedTuple):
+class OrderedManifest(NamedTuple):
     """A manifest for a bundle, as the user named it, and the hosts that its packages are for."""
 
     named: str
@@ -51,7 +51,7 @@ class Ordered(NamedTuple):
 
 
 def create_bundle(
-    ordered: Sequence[Ordered],
+    ordered: Sequence[OrderedManifest],
     output: Path,
     network: Network,
     watcher: Watcher,
@@ -98,7 +98,7 @@ def create_bundle(
     return _start_lines(ordered[0], output, members, installer=wheels)
 
 
-def _check(ordered: Sequence[Ordered], output: Path) -> None:
+def _check(ordered: Sequence[OrderedManifest], output: Path) -> None:
     if os.path.lexists(output):
         raise UsageError(
             "The file exists", where=str(output), hint="Remove it, or choose another with --output."
@@ -169,7 +169,7 @@ def _manifest_members(loaded: LoadedManifest) -> Iterator[tuple[str, Path]]:
         yield f"{MANIFESTS}/{loaded.manifest.name}/{path.relative_to(top).as_posix()}", path
 
 
-def _program_targets(ordered: Sequence[Ordered]) -> list[Target]:
+def _program_targets(ordered: Sequence[OrderedManifest]) -> list[Target]:
     """Return one target for each Python and machine among the manifests' hosts, with the oldest glibc among them."""
     every = sorted((target for one in ordered for target in one.targets), key=_glibc, reverse=True)
     return list({(target.python, target.machine): target for target in every}.values())
@@ -179,7 +179,7 @@ def _glibc(target: Target) -> tuple[int, ...]:
     return tuple(map(int, target.glibc.split(".")))
 
 
-def _add_packages(ordered: Sequence[Ordered], folder: Path, *, offline: bool) -> dict[str, Path]:
+def _add_packages(ordered: Sequence[OrderedManifest], folder: Path, *, offline: bool) -> dict[str, Path]:
     """Download the locked packages; return the locks of those that npu-rl does not ship, as members."""
     members = {}
     for named, loaded, targets in ordered:
@@ -199,7 +199,9 @@ def _is_shipped(loaded: LoadedManifest) -> bool:
     return bundled_manifests().get(loaded.path.stem) == loaded.path
 
 
-def _start_lines(first: Ordered, output: Path, members: Iterable[str], *, installer: bool) -> tuple[str, ...]:
+def _start_lines(
+    first: OrderedManifest, output: Path, members: Iterable[str], *, installer: bool
+) -> tuple[str, ...]:
     """Return the lines that unpack the bundle's wheels, make an environment of them, and set up the first manifest."""
     file = shlex.quote(output.name)
     pip = next(name for name in sorted(members) if name.startswith(f"{PROGRAM}/pip-"))

@@ -33,7 +33,7 @@ class LockFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Difference:
+class ValueDifference:
     """A value that differs; `before` or `after` is None if only one side has it.
 
     Attributes:
@@ -63,9 +63,9 @@ class StackDifferences:
 
     before: LockFile
     after: LockFile
-    pins: tuple[Difference, ...]
+    pins: tuple[ValueDifference, ...]
     commits: Mapping[str, CommitsBetween]
-    values: tuple[Difference, ...]
+    values: tuple[ValueDifference, ...]
 
     def to_json(self) -> dict[str, Any]:
         """Return the documented JSON."""
@@ -77,7 +77,7 @@ class StackDifferences:
             "values": [{"of": one.of, **_row(one)} for one in self.values],
         }
 
-    def _commits(self, pin: Difference) -> dict[str, Any] | None:
+    def _commits(self, pin: ValueDifference) -> dict[str, Any] | None:
         found = self.commits.get(pin.name)
         return None if found is None else asdict(found)
 
@@ -130,7 +130,7 @@ def compare(
     one, other = _Facts(before.lock), _Facts(after.lock)
     pins = tuple(_differing("", one.pins, other.pins))
     both = one.lock.components.keys() & other.lock.components.keys()
-    values: list[Difference] = []
+    values: list[ValueDifference] = []
     for name in (name for name in other.lock.components if name in both):
         values += _differing(name, one.component(name), other.component(name))
     for of, left, right in zip(one.others, one.others.values(), other.others.values(), strict=True):
@@ -210,18 +210,18 @@ def _by_package(requirements: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def _differing(of: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Difference]:
+def _differing(of: str, before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[ValueDifference]:
     for name in dict.fromkeys([*after, *before]):
         if before.get(name) != after.get(name):
-            yield Difference(of, name, before.get(name), after.get(name))
+            yield ValueDifference(of, name, before.get(name), after.get(name))
 
 
-def _masked(one: Difference) -> Difference:
+def _masked(one: ValueDifference) -> ValueDifference:
     """Return a variable with its secret values masked; others as they are."""
     if one.of != "env":
         return one
     before, after = (None if v is None else masked_value(one.name, v) for v in (one.before, one.after))
-    return Difference(one.of, one.name, before, after)
+    return ValueDifference(one.of, one.name, before, after)
 
 
 def _short(text: str | None) -> str:
@@ -230,7 +230,7 @@ def _short(text: str | None) -> str:
     return " ".join(short(word) if is_full_id(word) else _REF.sub("", word) for word in words)
 
 
-def _row(one: Difference) -> dict[str, Any]:
+def _row(one: ValueDifference) -> dict[str, Any]:
     return {"name": one.name, "state": one.state, "from": one.before, "to": one.after}
 
 
