@@ -76,11 +76,11 @@ def _without_offset(weights: Iterable[tuple[str, Any]]) -> Iterator[tuple[str, A
 
 
 def _near_zero(bias: Any) -> Any:
-    """Return the bias less one of its small entries if that halves the largest magnitude, else as it is.
+    """Return the bias less one of its small entries if that makes bfloat16 finer, else as it is.
 
-    The lowest eighth may be outliers, which would make all others coarse: they end below 0, and are not looked at.
-    Each of the others ends at or above 0, and none has a larger magnitude than before, so none is rounded to a coarser
-    step: b - offset <= b where offset >= 0; where it is below 0, halving needs b <= offset / 2.
+    That is so if the largest magnitude halves and no expert that can be chosen ends with a larger one than it had. The
+    lowest eighth may be outliers, which would make all others coarse: they end below 0. A sigmoid is below 1, so an
+    expert more than 1 below seven eighths of all can't be chosen, and its steps do not matter.
 
     An eighth, since some implementations give groups that are left out the score 0 and not -inf
     (vllm_ascend/ops/fused_moe.py:758@f20869e): the kept groups, half of DeepSeek-V3's 256 experts, need more entries at
@@ -88,5 +88,6 @@ def _near_zero(bias: Any) -> Any:
     """
     offset = bias.sort().values[bias.numel() // 8]
     moved = bias - offset
+    is_coarser = (moved.abs() > bias.abs()) & (moved > -1)
     magnitude = max(offset.abs(), bias.max().abs())
-    return moved if 2 * moved.max() <= magnitude else bias
+    return moved if 2 * moved.max() <= magnitude and not is_coarser.any() else bias

@@ -63,9 +63,10 @@ KEPT = {
     "near 0, one at 1": one_at(1, NEAR_0),
     "near 0, 80 % near -4": with_others(NEAR_0, between(-4, -3.9), 0.8),
     "near 4, one at 17": one_at(17, NEAR_4),
+    "near 0.6, 10 % at 0": with_others(between(0.6, 0.61), between(0, 0.01), 0.1),
     "near 4, 20 % at 0": with_others(NEAR_4, between(0, 0.01), 0.2),
 }
-"""Distributions that an offset would not make twice as fine: they are sent as they are."""
+"""Sent as they are: an offset would not make them twice as fine, or make experts that can be chosen coarser."""
 MOVED = {
     "near 4": NEAR_4,
     "near 14": between(14, 14.1),

@@ -26,6 +26,11 @@ class Config(SimpleNamespace):
         (Config(rope_theta=1e4, rope_scaling=None), 1e4, {}),
         (Config(rope_theta=1e4), 1e4, {}),
         (Config(rope_theta=1e4, rope_scaling={"type": "yarn", **YARN}), 1e4, {"type": "yarn", **YARN}),
+        (
+            Config(rope_theta=1e4, rope_scaling={"rope_type": "yarn", **YARN}),
+            1e4,
+            {"rope_type": "yarn", "type": "yarn", **YARN},
+        ),
         (Config(rope_parameters={"rope_theta": 1e6, "rope_type": "default"}), 1e6, {}),
         (
             Config(rope_parameters={"rope_theta": 1e4, "rope_type": "yarn", **YARN}),
