@@ -171,6 +171,8 @@ def _length_of(path: Path) -> int | None:
         head = file.read(8)
         length = struct.unpack("<Q", head)[0] if len(head) == 8 else _LONGEST_HEADER + 1
         text = file.read(length) if length <= _LONGEST_HEADER else b""
+    if not text.startswith(b"{"):  # as the library demands
+        return None
     try:
         header = parse_json(text)
         ends = [one["data_offsets"][1] for name, one in header.items() if name != "__metadata__"]
