@@ -127,6 +127,9 @@ def parse_python(content: bytes) -> ast.Module:
             return ast.parse(content)
     except SyntaxError as error:
         raise ValueError("it is not Python" + (f" (line {error.lineno})" if error.lineno else "")) from None
+    except ValueError as error:
+        # Python before 3.12 has this for a NUL, without a line
+        raise ValueError("it is not Python" if "null bytes" in str(error) else str(error)) from None
 
 
 def syntax_tree(content: bytes) -> ast.Module | None:

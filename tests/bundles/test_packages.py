@@ -7,6 +7,7 @@ import io
 import tarfile
 import zipfile
 from pathlib import Path
+from sysconfig import get_platform
 
 import pytest
 
@@ -23,7 +24,14 @@ from tests.faults.test_disk import small_disk
 
 OTHER = Target("3.10", "aarch64", "2.34")
 VERSION = npu_rl.__version__
-SETUP = "from setuptools import setup\nsetup(name='made-source', version='1', py_modules=[]{more})\n"
+PYPROJECT = "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+BACKEND = """
+import pathlib
+def build_wheel(folder, *_):
+    name = "made_source-1-{tag}.whl"
+    (pathlib.Path(folder) / name).write_bytes(pathlib.Path(__file__).with_name("wheel").read_bytes())
+    return name
+"""
 
 
 def wheel(folder: Path, name: str, version: str = "1", tag: str = "py3-none-any", *requires: str) -> Path:
@@ -103,16 +111,20 @@ def locked(links: Path, *files: str) -> LockedPackage:
     return LockedPackage(files[0].split("-")[0].replace("_", "-"), "1", wheels, sdist)
 
 
-def source(links: Path, more: str = "") -> LockedPackage:
-    """A package without a wheel, with old-style metadata only."""
+def source(links: Path, tag: str = "py3-none-any") -> LockedPackage:
+    """A package without a wheel, whose own backend makes one: setuptools is not in every environment."""
+    made = wheel(links, "made_source", "1", tag)
+    files = {"pyproject.toml": PYPROJECT.encode(), "backend.py": BACKEND.format(tag=tag).encode()}
+    files |= {
+        "wheel": made.read_bytes(),
+        "PKG-INFO": b"Metadata-Version: 2.1\nName: made-source\nVersion: 1\n",
+    }
+    made.unlink()
     with tarfile.open(links / "made_source-1.tar.gz", "w:gz") as tar:
-        for name, text in {
-            "setup.py": SETUP.format(more=more),
-            "PKG-INFO": "Name: made-source\nVersion: 1\n",
-        }.items():
+        for name, content in files.items():
             info = tarfile.TarInfo(f"made_source-1/{name}")
-            info.size = len(text)
-            tar.addfile(info, io.BytesIO(text.encode()))
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
     return locked(links, "made_source-1.tar.gz")
 
 
@@ -131,7 +143,7 @@ def test_locked_packages_come_with_their_hashes_and_those_without_a_wheel_are_bu
     other = LockedPackage("made-alpha", "1", (LockedFile("https://x/a.whl", "0" * 64),))
     with pytest.raises(SourceError, match="can't download the packages of m"):
         download_packages(Pylock("m", OTHER, "0" * 64, (other,)), taken)
-    compiled = source(links, ", ext_modules=[__import__('setuptools').Extension('made', [])]")
+    compiled = source(links, f"py3-none-{get_platform().replace('-', '_').replace('.', '_')}")
     with pytest.raises(SourceError, match="is for this host only"):
         download_packages(Pylock("m", OTHER, "0" * 64, (compiled,)), tmp_path / "taken", offline=True)
 

@@ -8,11 +8,13 @@ from typing import Any
 import pytest
 
 from tests.patchsets.flagship_tree import run, used
-from tests.patchsets.run_router_choices import require_none_worse
 from tests.support import ROOT
 
 for needed in ("torch", "msgspec", "gguf", "blake3", "numba"):  # what vLLM's engine imports
     pytest.importorskip(needed)
+
+from tests.patchsets.run_router_choices import require_none_worse  # noqa: E402
+
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 MANIFEST = "deepseek-v3-cann"

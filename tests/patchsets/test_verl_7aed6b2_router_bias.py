@@ -9,11 +9,13 @@ import pytest
 
 from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, used
-from tests.patchsets.run_router_choices import require_none_worse
 from tests.support import ROOT
 
 for needed in ("torch", "ray", "tensordict"):  # what verl's rollout imports
     pytest.importorskip(needed)
+
+from tests.patchsets.run_router_choices import require_none_worse  # noqa: E402
+
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 COMPONENTS = ["verl", "vllm", "vllm-ascend"]

@@ -8,11 +8,13 @@ import pytest
 
 from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, tree, used
-from tests.patchsets.run_router_choices import require_none_worse
 from tests.support import ROOT
 
 for needed in ("torch", "tensordict", "omegaconf"):
     pytest.importorskip(needed)
+
+from tests.patchsets.run_router_choices import require_none_worse  # noqa: E402
+
 pytestmark = [pytest.mark.rehearsal, pytest.mark.upstreams]
 
 WITNESS = WITNESSES / "router_bias_bfloat16_on_load.py"
