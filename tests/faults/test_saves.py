@@ -25,7 +25,7 @@ from tests.faults.tracer import Tracer
 from tests.patchsets.flagship_tree import tree
 from tests.support import ROOT, byte_code, run_program
 
-pytestmark = [pytest.mark.rehearsal]
+pytestmark = [pytest.mark.rehearsal, pytest.mark.nightly]
 
 RUNNER = Path(__file__).with_name("run_saves.py")
 TREES = {
