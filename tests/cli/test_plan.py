@@ -149,7 +149,6 @@ SLOW = {
     "rich",
     "npu_rl.stack.manifest.schema",
     "npu_rl.stack.lock.lock_model",
-    "npu_rl.recipes.environment.environment_reads",
     "npu_rl.recipes.trainer_code.hydra_yaml",
     "npu_rl.recipes.trainer_keys.accepted_values",
 }

@@ -343,7 +343,7 @@ def dist_metadata_files(folder: Path, m: Mutator) -> None:
 
 def a_source_tree(folder: Path, m: Mutator) -> None:
     """The Python files of a tree, which are read as text and never run."""
-    from npu_rl.recipes.environment.environment_reads import EnvironmentReads
+    from npu_rl.recipes.environment.environment_check import environment_faults
     from npu_rl.recipes.judgement.reward_function import definitions_in, manager_calls
     from npu_rl.recipes.trainer_code.adaptation_switches import (
         headers_of,
@@ -409,9 +409,7 @@ def a_source_tree(folder: Path, m: Mutator) -> None:
     hunk = {"root": "code", "file": "verl/envs.py", "state": "in place", "line": 3, "lines": [["+", "x"]]}
     changed_places(folder, SimpleNamespace(hunks=[{**hunk, "component": "c", "patch": "p"}]))  # type: ignore[arg-type]
     patching_modules(folder, ["verl"], ["verl.envs.X"], "npu")
-    reads = EnvironmentReads(folder)
-    str(reads.reads_of("VERL_X"))
-    str(reads.names)
+    environment_faults({"VERL_NOBODY": "1"}, folder)
 
 
 KINDS: tuple[Callable[[Path, Mutator], None], ...] = (

@@ -8,11 +8,14 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, bundled_recipes
+from npu_rl.common.environment_variables import reserved
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.recipes.environment.environment_check import RULES as ENVIRONMENT_RULES
-from npu_rl.recipes.environment.environment_check import EnvironmentFault, environment_faults, near_name
-from npu_rl.recipes.environment.environment_reads import EnvironmentReads
-from npu_rl.recipes.environment.environment_table import NAMES, OWNED, TYPES, source_of
+from npu_rl.recipes.environment.environment_check import (
+    EnvironmentFault,
+    environment_faults,
+    known_variables,
+)
 from npu_rl.recipes.judgement.judge import AssembledTree, Judgement, judge
 from npu_rl.recipes.judgement.named_files import RULES as FILE_RULES
 from npu_rl.recipes.recipe.load_recipe import load_recipe
@@ -24,71 +27,24 @@ ROOT = Path(__file__).parents[2] / "npu_rl"
 LISTS = {
     "vllm/envs.py": """
 import os
-from os import environ
-
-def maybe_convert_int(value):
-    if value is None:
-        return None
-    return int(value)
-
-def port():
-    if "VLLM_PORT" not in os.environ:
-        return None
-    port = os.getenv("VLLM_PORT", "0")
-    try:
-        return int(port)
-    except ValueError as err:
-        raise ValueError(port) from err
-
 environment_variables = {
     "VLLM_USE_V1": lambda: bool(int(os.getenv("VLLM_USE_V1", "1"))),
     "VLLM_DP_SIZE": lambda: int(os.getenv("VLLM_DP_SIZE", "1")),
-    "VLLM_RAY_PER_WORKER_GPUS": lambda: float(os.getenv("VLLM_RAY_PER_WORKER_GPUS", "1.0")),
-    "VLLM_USE_MODELSCOPE": lambda: os.environ.get("VLLM_USE_MODELSCOPE", "False").lower() == "true",
-    "VLLM_USE_TRITON": lambda: (os.environ.get("VLLM_USE_TRITON", "True").lower() in ("true", "1")),
-    "VLLM_FLASH_ATTN_VERSION": lambda: maybe_convert_int(os.environ.get("VLLM_FLASH_ATTN_VERSION", None)),
-    "VLLM_THREADS": lambda: int(environ["VLLM_THREADS"]) if "VLLM_THREADS" in environ else None,
     "VLLM_ATTENTION_BACKEND": lambda: os.getenv("VLLM_ATTENTION_BACKEND", None),
-    "VLLM_KEEP_ALIVE": lambda: bool(os.getenv("VLLM_KEEP_ALIVE", 0)),
-    "VLLM_PORT": port,
 }
 """,
-}
-READERS = {
     "verl/worker.py": """
 import logging
 import os
-logger = logging.getLogger(__name__)
-logger.setLevel(os.getenv("VERL_LOGGING_LEVEL", "WARN"))
+logging.getLogger(__name__).setLevel(os.getenv("VERL_LOGGING_LEVEL", "WARN"))
 TRACK = os.getenv("VERL_ENABLE_TRACKER", "0") == "1"
-MOVE = os.getenv("D2D_DATA_TRANSFER", "0") != "0"
-ROUTE = int(os.getenv("VLLM_ENABLE_FIX_ROUTE")) == 1
-BACKEND = os.environ.get("WG_BACKEND") == "ray"
-NODE_SIZE = "GPUS_OF_NODE"
-
-def careful():
-    try:
-        return int(os.environ.get("CAREFUL_NUMBER", "0"))
-    except ValueError:
-        return 0
-
-def looked():
-    text = os.environ.get("LOOKED_AT", "")
-    return int(text) if text.isdigit() else 0
-
-def later():
-    size = os.environ.get(NODE_SIZE, "8")
-    return int(size)
-
-def both():
-    return int(os.environ["TWO_READERS"]), os.environ["TWO_READERS"] == "1"
 """,
 }
 
 
 @pytest.fixture(scope="module")
 def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return lay(tmp_path_factory.mktemp("tree") / "code", LISTS, READERS)
+    return lay(tmp_path_factory.mktemp("tree") / "code", LISTS)
 
 
 def faults(code: Path | None, *said: str) -> list[EnvironmentFault]:
@@ -100,69 +56,41 @@ def of_environment(judgement: Judgement) -> list[Finding]:
 
 
 @pytest.mark.parametrize(
-    ("said", "certain", "parts", "fix"),
+    ("said", "certain", "part", "fix"),
     [
-        ("HCCL_BUFFSIZE=300MB", True, ["'300MB'", "number of MB", "HCCL user guide"], "set env.HCCL_BUFFSIZE to 300"),
-        ("HCCL_BUFFSIZE=0", False, ["below 1 MB"], "set env.HCCL_BUFFSIZE to 1"),
-        ("HCCL_CONNECT_TIMEOUT=60", False, ["120 to 7200 seconds"], "set env.HCCL_CONNECT_TIMEOUT to 120"),
-        ("HCCL_EXEC_TIMEOUT=10m", True, ["a number of seconds"], "set env.HCCL_EXEC_TIMEOUT to a number of seconds"),
-        ("HCCL_EXEC_TIMEOUT=600s", True, ["'600s'"], "set env.HCCL_EXEC_TIMEOUT to 600"),
-        ("HCCL_IF_BASE_PORT=99999", False, ["1024 to 65520"], "set env.HCCL_IF_BASE_PORT to 65520"),
-        ("HCCL_OP_EXPANSION_MODE=aiv", False, ["is not one of AIV"], "set env.HCCL_OP_EXPANSION_MODE to AIV"),
-        ("TASK_QUEUE_ENABLE=3", False, ["0 to 2", "torch_npu"], "set env.TASK_QUEUE_ENABLE to 2"),
-        ("TASK_QUEUE_ENABLE=on", True, ["whole number"], "set env.TASK_QUEUE_ENABLE to 1"),
-        (
-            "PYTORCH_NPU_ALLOC_CONF=expandable_segments:true",
-            False,
-            ["'true' for expandable_segments"],
-            "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:True",
-        ),
-        (
-            "PYTORCH_NPU_ALLOC_CONF=expandable_segment:True",
-            False,
-            ["unknown key 'expandable_segment'"],
-            "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:True",
-        ),
-        ("PYTORCH_NPU_ALLOC_CONF=True", False, ["KEY:VALUE"], "set env.PYTORCH_NPU_ALLOC_CONF to KEY:VALUE,KEY:VALUE"),
-        (
-            "PYTORCH_NPU_ALLOC_CONF=expandable_segments:True,max_split_size_mb:64",
-            False,
-            ["max_split_size_mb, which can't be with expandable_segments:True"],
-            "remove env.PYTORCH_NPU_ALLOC_CONF",
-        ),
-        ("HYDRA_FULL_ERROR=true", False, ["read as off", "hydra"], "set env.HYDRA_FULL_ERROR to 1"),
-        (
-            "RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES=0",
-            False,
-            ["read as on"],
-            "remove env.RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES",
-        ),
-        ("VLLM_USE_V1=maybe", True, ["vllm/envs.py:20"], "set env.VLLM_USE_V1 to 1 or 0"),
-        ("VLLM_USE_V1=true", True, ["'true'"], "set env.VLLM_USE_V1 to 1"),
-        ("VLLM_USE_V1=", True, ["''"], "remove env.VLLM_USE_V1"),
-        ("VLLM_DP_SIZE=x", True, ["vllm/envs.py:21"], "set env.VLLM_DP_SIZE to a whole number"),
-        ("VLLM_RAY_PER_WORKER_GPUS=half", True, ["not a number"], "set env.VLLM_RAY_PER_WORKER_GPUS to a number"),
-        ("VLLM_USE_MODELSCOPE=1", False, ["read as off: only true is on"], "set env.VLLM_USE_MODELSCOPE to true"),
-        ("VLLM_FLASH_ATTN_VERSION=two", True, ["vllm/envs.py:25"], "set env.VLLM_FLASH_ATTN_VERSION to a whole number"),
-        ("VLLM_THREADS=four", True, ["vllm/envs.py:26"], "set env.VLLM_THREADS to a whole number"),
-        ("VLLM_PORT=tcp://10.0.0.1:80", True, ["vllm/envs.py"], "set env.VLLM_PORT to a whole number"),
-        ("VLLM_KEEP_ALIVE=0", False, ["read as on"], "remove env.VLLM_KEEP_ALIVE"),
-        ("VERL_LOGGING_LEVEL=debug", True, ["not one of DEBUG", "worker.py:5"], "set env.VERL_LOGGING_LEVEL to DEBUG"),
-        ("VERL_ENABLE_TRACKER=yes", False, ["read as off: only 1 is on"], "set env.VERL_ENABLE_TRACKER to 1"),
-        ("D2D_DATA_TRANSFER=false", False, ["read as on: only 0 is off"], "set env.D2D_DATA_TRANSFER to 0"),
-        ("VLLM_ENABLE_FIX_ROUTE=on", True, ["verl/worker.py:8"], "set env.VLLM_ENABLE_FIX_ROUTE to 1"),
-        ("GPUS_OF_NODE=eight", True, ["whole number"], "set env.GPUS_OF_NODE to a whole number"),
-        ("NPU_RL_KV_CACHE_REUSE=never", True, ["nor 0"], "set adaptations.kv-cache-reuse to true or false instead"),
-        ("NPU_RL_DEEPSCALER_WORKERS=-", True, ["whole"], "set env.NPU_RL_DEEPSCALER_WORKERS to a whole number"),
+        ("HCCL_BUFFSIZE=300MB", True, "(HCCL user guide", "set env.HCCL_BUFFSIZE to 300"),
+        ("HCCL_BUFFSIZE=0", False, "within 1 to any MB", "set env.HCCL_BUFFSIZE to 1"),
+        ("HCCL_CONNECT_TIMEOUT=60", False, "120 to 7200 seconds", "set env.HCCL_CONNECT_TIMEOUT to 120"),
+        ("HCCL_EXEC_TIMEOUT=10m", True, "not a number of seconds", "set env.HCCL_EXEC_TIMEOUT to a number of seconds"),
+        ("HCCL_EXEC_TIMEOUT=600s", True, "'600s'", "set env.HCCL_EXEC_TIMEOUT to 600"),
+        ("HCCL_IF_BASE_PORT=99999", False, "1024 to 65520", "set env.HCCL_IF_BASE_PORT to 65520"),
+        ("HCCL_OP_EXPANSION_MODE=aiv", False, "is not one of AIV", "set env.HCCL_OP_EXPANSION_MODE to AIV"),
+        ("TASK_QUEUE_ENABLE=3", False, "(torch_npu", "set env.TASK_QUEUE_ENABLE to 2"),
+        ("TASK_QUEUE_ENABLE=on", True, "whole number", "set env.TASK_QUEUE_ENABLE to a whole number"),
+        ("PYTORCH_NPU_ALLOC_CONF=expandable_segments:true", False, "'true' for expandable_segments",
+         "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:True"),
+        ("PYTORCH_NPU_ALLOC_CONF=expandable_segment:True", False, "unknown key 'expandable_segment'",
+         "set env.PYTORCH_NPU_ALLOC_CONF to expandable_segments:True"),
+        ("PYTORCH_NPU_ALLOC_CONF=True", False, "KEY:VALUE", "set env.PYTORCH_NPU_ALLOC_CONF to KEY:VALUE,KEY:VALUE"),
+        ("PYTORCH_NPU_ALLOC_CONF=expandable_segments:True,max_split_size_mb:64", False,
+         "max_split_size_mb, which conflicts with expandable_segments:True", "remove env.PYTORCH_NPU_ALLOC_CONF"),
+        ("HYDRA_FULL_ERROR=true", False, "is not one of 0, 1", "set env.HYDRA_FULL_ERROR to one of 0, 1"),
+        ("RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES=0", False, "read as on",
+         "remove env.RAY_EXPERIMENTAL_NOSET_ASCEND_RT_VISIBLE_DEVICES"),
+        ("VLLM_USE_V1=true", True, "'true'", "set env.VLLM_USE_V1 to a whole number"),
+        ("VLLM_USE_V1=", True, "''", "remove env.VLLM_USE_V1"),
+        ("VLLM_DP_SIZE=x", True, "(vllm/envs.py)", "set env.VLLM_DP_SIZE to a whole number"),
+        ("VERL_LOGGING_LEVEL=debug", True, "not one of DEBUG", "set env.VERL_LOGGING_LEVEL to DEBUG"),
+        ("NPU_RL_KV_CACHE_REUSE=never", True, "nor 0", "set adaptations.kv-cache-reuse to true or false instead"),
+        ("NPU_RL_DEEPSCALER_WORKERS=-", True, "whole", "set env.NPU_RL_DEEPSCALER_WORKERS to a whole number"),
+        ("NPU_RL_DEEPSCALER_VARIANT=x", True, "accuracy, format",
+         "set env.NPU_RL_DEEPSCALER_VARIANT to one of accuracy, format"),
     ],
 )  # fmt: skip
-def test_a_value_its_reader_does_not_take(
-    code: Path, said: str, certain: bool, parts: list[str], fix: str
-) -> None:
+def test_an_invalid_value(code: Path, said: str, certain: bool, part: str, fix: str) -> None:
     (found,) = faults(code, said)
     assert (found.rule, found.certain, found.advice, found.fix) == ("environment-value", certain, False, fix)
-    assert found.message.startswith(said.partition("=")[0])
-    assert all(part in found.message for part in parts), found.message
+    assert found.message.startswith(said.partition("=")[0]) and part in found.message, found.message
     told = re.fullmatch(r"set env\.(\w+) to (\S+:\S+|[\w.-]+)", fix)
     if told and "KEY" not in fix:
         assert faults(code, f"{told[1]}={told[2]}") == [], "the fix works"
@@ -178,16 +106,14 @@ def test_a_value_its_reader_does_not_take(
         "PYTORCH_NPU_ALLOC_CONF=roundup_power2_divisions:[256:1,512:2,>:8]",
         "PYTORCH_NPU_ALLOC_CONF=an_option_of_tomorrow:7",
         "RAY_DEDUP_LOGS=0", "RAY_a_setting_nobody_listed=1", "HYDRA_FULL_ERROR=1",
-        "VLLM_USE_V1=1", "VLLM_USE_TRITON=False", "VLLM_USE_TRITON=1", "VLLM_ATTENTION_BACKEND=ANYTHING",
-        "VLLM_RAY_PER_WORKER_GPUS=0.5", "VERL_LOGGING_LEVEL=INFO", "VERL_ENABLE_TRACKER=false",
-        "D2D_DATA_TRANSFER=1", "WG_BACKEND=torch_rpc", "CAREFUL_NUMBER=no", "LOOKED_AT=no",
-        "TWO_READERS=3", "NPU_RL_KV_CACHE_REUSE=off", "LD_PRELOAD=/usr/lib/libjemalloc.so.2", "MYFLAG=1", "A=b",
+        "VLLM_USE_V1=1", "VLLM_ATTENTION_BACKEND=ANYTHING", "VERL_LOGGING_LEVEL=INFO", "VERL_ENABLE_TRACKER=yes",
+        "NPU_RL_KV_CACHE_REUSE=off", "LD_PRELOAD=/usr/lib/libjemalloc.so.2", "MYFLAG=1", "A=b",
         "NCCL_BUFFSIZE=1", "NCCL_ALGO=Ring", "TORCH_NCCL_BLOCKING_WAIT=1", "NCCL_SOCKET_IFNAME=eth0",
-        "MUSA_VISIBLE_DEVICES=0", "GPUS_OF_NODES=8",
-        "HCCL_SOMETHING_NEWER=1", "ASCEND_SOMETHING_NEWER=x", "SOME_PROGRAMS_OWN_SETTING=maybe",
+        "MUSA_VISIBLE_DEVICES=0", "HCCL_SOMETHING_NEWER=1", "ASCEND_SOMETHING_NEWER=x",
+        "SOME_PROGRAMS_OWN_SETTING=maybe",
     ],
 )  # fmt: skip
-def test_a_value_that_is_fine_or_not_known_is_let_through(code: Path, said: str) -> None:
+def test_a_value_that_is_valid_or_unknown_is_let_through(code: Path, said: str) -> None:
     assert faults(code, said) == []
 
 
@@ -206,72 +132,44 @@ def test_a_value_that_is_fine_or_not_known_is_let_through(code: Path, said: str)
         ("VLLM_ATENTION_BACKEND=X", "VLLM_ATTENTION_BACKEND"),
         ("VLLM_USE_V=1", "VLLM_USE_V1"),
         ("NPU_RL_KV_CACH_REUSE=0", "NPU_RL_KV_CACHE_REUSE"),
-        ("VLLM_USE_V=1", "VLLM_USE_V1"),
     ],
 )
-def test_a_typing_error_of_a_name(code: Path, said: str, right: str) -> None:
+def test_a_misspelt_name(code: Path, said: str, right: str) -> None:
     name = said.partition("=")[0]
     (found,) = faults(code, said)
-    assert (found.rule, found.advice, found.certain) == ("environment-name", False, False)
+    assert (found.rule, found.advice, found.certain) == ("environment-name", True, False)
     assert found.fix == f"write env.{right} for env.{name}"
     assert faults(code, said.replace(name, right)) == [], "the fix works"
 
 
-@pytest.mark.parametrize("name", ["VLLM_USE_V2", "VLLM_ENABLE_MC2", "VERL_NOBODY", "NPU_RL_NOBODY"])
+@pytest.mark.parametrize("name", ["VLLM_ENABLE_MC2", "VERL_NOBODY", "VERL_AUTO_PADDING", "NPU_RL_NOBODY"])
 def test_a_name_of_the_tree_that_nothing_reads_is_advice(code: Path, name: str) -> None:
     (found,) = faults(code, f"{name}=1")
     assert (found.rule, found.advice, found.fix) == ("environment-name", True, f"remove env.{name}")
 
 
-def test_a_name_that_stands_anywhere_in_the_tree_is_no_typing_error(tmp_path: Path) -> None:
-    code = lay(tmp_path / "code", LISTS, {"verl/more.py": "# HCCL_EXEC_TIMOUT, as this reader spells it\n"})
-    assert faults(code, "HCCL_EXEC_TIMOUT=600") == []
+def test_a_name_in_any_text_of_the_tree_is_known(tmp_path: Path) -> None:
+    more = {
+        "verl/more.py": "# HCCL_EXEC_TIMOUT, as this reader spells it\n",
+        "verl/bad.py": "x = (VERL_NOBODY",
+    }
+    assert faults(lay(tmp_path / "code", LISTS, more), "HCCL_EXEC_TIMOUT=600", "VERL_NOBODY=1") == []
 
 
 def test_without_a_tree_only_what_no_tree_reads_is_judged() -> None:
-    found = faults(None, "HCCL_BUFFSIZE=x", "HCCL_BUFSIZE=1", "VLLM_USE_V1=maybe", "VLLM_NOBODY=1")
+    found = faults(None, "HCCL_BUFFSIZE=x", "HCCL_BUFSIZE=1", "VLLM_NOBODY=1", "NCCL_BUFFSIZE=1")
     assert [fault.name for fault in found] == ["HCCL_BUFFSIZE", "HCCL_BUFSIZE"]
 
 
-@pytest.mark.parametrize("name", sorted(OWNED))
+@pytest.mark.parametrize("name", sorted(reserved()))
 def test_what_is_npu_rls_to_set(code: Path, name: str) -> None:
     (found,) = faults(code, f"{name}=1")
     assert (found.rule, found.certain) == ("environment-owned", True)
     assert "{" not in found.fix and (name in found.fix or found.fix == "set seed instead")
 
 
-def test_a_secret_is_not_repeated(tmp_path: Path) -> None:
-    code = lay(tmp_path, {"verl/own.py": "import os\nx = int(os.environ['MY_SERVICE_TOKEN'])\n"})
-    (found,) = environment_faults({"MY_SERVICE_TOKEN": "hunter2"}, code)
-    assert "hunter2" not in found.message and found.rule == "environment-value"
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "near"),
-    [
-        ("HCCL_RDMA_SL", "HCCL_RDMA_TC", False),
-        ("VLLM_ROCM_USE_AITER_MHA", "VLLM_ROCM_USE_AITER_MLA", False),
-        ("TORCH_NCCL_BLOCKING_WAIT", "TORCH_HCCL_BLOCKING_WAIT", False),
-        ("HCCL_DETERMINISITIC", "HCCL_DETERMINISTIC", True),
-        ("VLLM_USE_V2", "VLLM_USE_V1", False),
-        ("RANKS", "RANK", False),
-        ("HCCL_CONECT_TIMOUT", "HCCL_CONNECT_TIMEOUT", True),
-        ("HCCL_BUFFSIZE", "HCCL_BUFFSIZE", False),
-    ],
-)
-def test_what_counts_as_a_typing_error(one: str, other: str, near: bool) -> None:
-    assert (near_name(one, [other]) == other) is near
-
-
-def test_no_two_known_names_are_typing_errors_of_each_other_by_mistake() -> None:
-    """What is known is never called unknown, so the table may hold near names; each still takes its own."""
-    assert all(environment_faults({name: ""}, None) == [] for name in NAMES - set(TYPES))
-
-
-def test_the_table_says_where_it_has_its_values_from() -> None:
-    assert all(source_of(name) for name in TYPES)
-    assert TYPES["NPU_RL_DEEPSCALER_VARIANT"]("x") is not None
-    assert all(TYPES["NPU_RL_DEEPSCALER_VARIANT"](name) is None for name in VARIANTS)
+def test_the_table_holds_what_the_reward_reads() -> None:
+    assert known_variables().values["NPU_RL_DEEPSCALER_VARIANT"]["words"] == list(VARIANTS)
 
 
 def test_every_variable_of_ours_is_known() -> None:
@@ -285,7 +183,7 @@ def test_every_variable_of_ours_is_known() -> None:
     }
     read |= {name for text in texts for name in re.findall(r"environ\[.(NPU_RL_[A-Z_]+)", text)}
     assert len(read) > 5
-    assert read - {"NPU_RL_QUOTED", "NPU_RL_SYNC_FAULT"} <= {*OWNED, *NAMES}
+    assert read - {"NPU_RL_QUOTED", "NPU_RL_SYNC_FAULT"} <= {*reserved(), *known_variables().values}
 
 
 @pytest.mark.parametrize("name", sorted(bundled_manifests()))
@@ -319,7 +217,6 @@ def test_a_name_may_be_overruled_by_id_where_it_is_found_and_where_not() -> None
     for said in (["env.HCCL_BUFSIZE=300"], []):
         judgement = judge(load_recipe("deepseek-r1-zero-256die", [reason, *said]))
         assert not judgement.errors
-        assert any("environment-name" in one.message for one in judgement.findings)
     certain = "plan.except.environment-value=I say so"
     errors = judge(load_recipe("deepseek-r1-zero-256die", [certain, "env.HCCL_BUFFSIZE=300MB"])).errors
     assert {one.rule for one in errors} == {"environment-value", "exception-to-a-certain-rule"}
@@ -332,19 +229,6 @@ def test_every_rule_has_its_id_in_the_list() -> None:
     assert used == {*ENVIRONMENT_RULES, *FILE_RULES}
 
 
-def test_the_lists_alone_are_parsed_for_what_they_name(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A recipe whose variables are all listed costs no walk through the tree."""
-    reads = EnvironmentReads(code)
-    monkeypatch.setattr(Path, "rglob", lambda *_: pytest.fail("the tree was walked"))
-    assert reads.reads_of("VLLM_DP_SIZE")[0].where == "vllm/envs.py:21"
-
-
-@pytest.mark.parametrize("text", ["x = (", "\x00", "import os\n" * 3 + "os.environ[f'{x}']", "f(" * 5000])
-def test_a_file_that_is_no_python_or_reads_in_riddles_is_passed_over(tmp_path: Path, text: str) -> None:
-    code = lay(tmp_path / "code", {"vllm/envs.py": text, "verl/a.py": f"{text} # environ SOME_VARIABLE_X"})
-    assert faults(code, "SOME_VARIABLE_X=1", "HCCL_BUFFSIZE=1") == []
-
-
 @pytest.fixture(scope="module")
 def pinned(tmp_path_factory: pytest.TempPathFactory, upstreams: Path) -> Path:
     """What reads variables in the flagship's tree, and verl_patches of cann-recipes."""
@@ -352,24 +236,6 @@ def pinned(tmp_path_factory: pytest.TempPathFactory, upstreams: Path) -> Path:
     patches = ("hicann+cann-recipes-train", CANN_RECIPES, "deepseek/verl_patches")
     pins = [verl, (vllm, commit, "vllm/envs.py"), ascend, patches]
     return unpatched(upstreams, pins, tmp_path_factory.mktemp("pinned"))
-
-
-@pytest.mark.upstreams
-@pytest.mark.parametrize(
-    ("said", "where"),
-    [
-        ("VLLM_USE_V1=maybe", "vllm/envs.py:617"),
-        ("VLLM_DP_SIZE=x", "vllm/envs.py:766"),
-        ("VLLM_ASCEND_ENABLE_TOPK_OPTIMIZE=yes", "vllm_ascend/envs.py:"),
-        ("VERL_LOGGING_LEVEL=debug", "deepseek/verl_patches/profiler.py:24"),
-        ("VERL_AUTO_PADDING=yes", "verl/protocol.py:54"),
-        ("D2D_DATA_TRANSFER=false", "deepseek/verl_patches/"),
-        ("VLLM_ENABLE_GRAPH_MODE=on", "deepseek/verl_patches/workers/vllm_rollout/vllm_rollout_spmd.py:93"),
-    ],
-)
-def test_the_real_trees_readers(pinned: Path, said: str, where: str) -> None:
-    (found,) = faults(pinned, said)
-    assert found.rule == "environment-value" and f"({where}" in found.message
 
 
 @pytest.mark.upstreams
@@ -394,7 +260,8 @@ def test_every_value_a_real_list_says_is_its_default_is_taken(pinned: Path) -> N
     text = (pinned / "vllm/envs.py").read_text() + (pinned / "vllm_ascend/envs.py").read_text()
     defaults = dict(re.findall(r"""(?:getenv|environ\.get)\(\s*["'](\w+)["'],\s*["']([^"']*)["']""", text))
     assert len(defaults) > 80
-    assert environment_faults({n: v for n, v in defaults.items() if v}, pinned) == []
+    found = environment_faults({n: v for n, v in defaults.items() if v}, pinned)
+    assert [one for one in found if one.rule == "environment-value"] == []
 
 
 @pytest.mark.parametrize("recipe", sorted(bundled_recipes()))
@@ -404,4 +271,4 @@ def test_the_bundled_recipes_have_no_finding_of_their_environment(recipe: str) -
 
 def test_a_tree_of_another_manifest_is_not_read(code: Path) -> None:
     tree = AssembledTree(code, "another")
-    assert of_environment(judge(load_recipe("quickstart", ["env.VLLM_USE_V1=maybe"]), tree)) == []
+    assert of_environment(judge(load_recipe("quickstart", ["env.VLLM_NOBODY=1"]), tree)) == []

@@ -8,7 +8,6 @@ import pytest
 
 from npu_rl.common.bundled import data_root
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.recipes.environment.environment_check import name_with_digits
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.judgement.recipe_changes import recipe_changes
 from npu_rl.recipes.recipe.load_recipe import load_recipe
@@ -106,11 +105,3 @@ def test_a_finding_is_its_id_and_key_its_place_and_its_fix() -> None:
     )
     bare = Finding("a-rule", Severity.NOTE, (), "", "no file", "", "there")
     assert bare.lines() == ("note[a-rule] no file", "  at there")
-
-
-@pytest.mark.parametrize(
-    ("name", "meant"),
-    [("VLLM_USE_V", "VLLM_USE_V1"), ("VLLM_USE_V2", None), ("VLLM_PORT", None), ("VLLM_A", None)],
-)
-def test_a_name_without_its_digits_is_suggested(name: str, meant: str | None) -> None:
-    assert name_with_digits(name, ["VLLM_USE_V1", "VLLM_PORT", "VLLM_A1", "VLLM_A2"]) == meant

@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from npu_rl.recipes.environment.environment_check import environment_faults
-from npu_rl.recipes.environment.environment_reads import EnvironmentReads
 from npu_rl.recipes.trainer_code import hydra_config
 from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
 from npu_rl.recipes.trainer_code.config_location import ConfigLocation
@@ -101,32 +99,3 @@ def test_a_fault_is_found_each_time(code: Path) -> None:
             compose(code)
     lay(code, {"verl/trainer/config/part.yaml": "size: 3\n"})
     assert compose(code).entries["size"].value == 3
-
-
-def faults(code: Path, value: str) -> list[str]:
-    answers = AnswerCache(code)
-    found = environment_faults({"VLLM_WORKERS": value}, code, (), answers)
-    answers.save()
-    return [fault.message for fault in found]
-
-
-def test_what_a_variable_may_be_is_looked_up_once(code: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert faults(code, "2") == []
-    first = faults(code, "many")
-    assert first == ["VLLM_WORKERS='many' is not a whole number (vllm/envs.py:2)"]
-    lay(code, {"vllm/envs.py": FILES["vllm/envs.py"].replace("int(", "str(")})
-    assert faults(code, "many") == []
-    lay(code, {"vllm/envs.py": "\n" + FILES["vllm/envs.py"]})
-    now = faults(code, "many")
-    assert now == ["VLLM_WORKERS='many' is not a whole number (vllm/envs.py:3)"]
-    forget_how(monkeypatch, (EnvironmentReads, "reads_of"))
-    assert faults(code, "many") == now
-
-
-def test_the_value_of_a_variable_is_not_kept(code: Path, tmp_path: Path) -> None:
-    lay(code, {"vllm/envs.py": "import os\nTOKEN = int(os.environ['MY_SECRET_TOKEN'])\n"})
-    answers = AnswerCache(code)
-    (fault,) = environment_faults({"MY_SECRET_TOKEN": "hunter2"}, code, (), answers)
-    answers.save()
-    assert "***" in fault.message
-    assert "hunter2" not in next((tmp_path / "cache").rglob("answers.json")).read_text()

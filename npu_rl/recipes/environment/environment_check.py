@@ -1,51 +1,32 @@
-"""Check of the environment variables of a recipe and its manifest against the code and the manuals that read them."""
+"""Check of the environment variables of a recipe and its manifest: names and values by variables.yaml and the tree."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import asdict, dataclass
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cache
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npu_rl.common.masking import masked_value
+from npu_rl.common.bounded import parse_yaml
+from npu_rl.common.environment_variables import reserved
 from npu_rl.common.yaml_documents.finding import Finding, Severity
 from npu_rl.common.yaml_documents.problems import shown
-from npu_rl.recipes.environment import environment_table
-from npu_rl.recipes.environment.environment_values import InvalidValue
-from npu_rl.recipes.trainer_code.answer_cache import AnswerCache
+from npu_rl.common.yaml_documents.suggest import nearest
+from npu_rl.recipes.trainer_code.source_files import read_source
 
 if TYPE_CHECKING:
-    from npu_rl.recipes.environment.environment_reads import EnvironmentReads, VariableRead
     from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
 RULES = ("environment-value", "environment-name", "environment-owned")
 """Ids of the findings of this module."""
 
-_SHORTEST_NAME = 8  # characters; in shorter names one wrong letter is no sign of a typing error
-_LONG_NAME = 14  # characters; in longer names two wrong letters still are
-_SHORT_WORD = 5  # characters; shorter words with one other letter are other words: TC and SL, MHA and MLA
-# Words of other libraries that are one letter off HCCL and the like: NCCL_BUFFSIZE is not a typing error.
-_OTHER_LIBRARIES = frozenset(
-    (
-        "NCCL",
-        "RCCL",
-        "MCCL",
-        "LCCL",
-        "XCCL",
-        "ECCL",
-        "BCCL",
-        "CNCL",
-        "MUSA",
-        "MLU",
-        "GCU",
-        "XPU",
-        "HIP",
-        "ROCM",
-        "UCX",
-    )
-)
+_ALIKE = 0.9  # difflib's ratio of a misspelt name; HCCL_RDMA_SL and HCCL_RDMA_TC have 0.83
+_QUOTED = re.compile(rb"""["']([A-Z][A-Z0-9_]{4,})["']""")
+_READS = re.compile(rb"\benviron\b|\bgetenv\b")
+_SWITCH_WORDS = ("0", "1", "true", "false", "yes", "no", "on", "off", "")
 
 
 @dataclass(frozen=True)
@@ -68,18 +49,44 @@ class EnvironmentFault:
     certain: bool = False
 
 
+class _Invalid(NamedTuple):
+    """Why a value is invalid, and a valid one, or a description of those; "" if the variable is best removed."""
+
+    why: str
+    instead: str = ""
+    certain: bool = False
+
+
+class _Table(NamedTuple):
+    """The parts of variables.yaml: each name with its values and who reads it."""
+
+    values: Mapping[str, Any]
+    where: Mapping[str, str]
+    of_trees: tuple[str, ...]
+    other_libraries: frozenset[str]
+
+
+@cache
+def known_variables() -> _Table:
+    """Return the table of variables, read once."""
+    data = parse_yaml(Path(__file__).with_name("variables.yaml").read_bytes())
+    values: dict[str, Any] = {}
+    where: dict[str, str] = {}
+    for reader in data["readers"]:
+        found = {**dict.fromkeys(reader.get("names", "").split()), **reader["values"]}
+        values.update(found)
+        where.update(dict.fromkeys(found, reader["where"]))
+    return _Table(values, where, tuple(data["of_trees"]), frozenset(data["other_libraries"]))
+
+
 def environment_findings(
-    loaded: LoadedRecipe,
-    environment: Mapping[str, str],
-    code: Path | None,
-    answers: AnswerCache | None = None,
+    loaded: LoadedRecipe, environment: Mapping[str, str], code: Path | None
 ) -> list[Finding]:
     """Return the findings on the environment of a recipe's run.
 
     Args:
         environment: The manifest's variables with the recipe's over them.
         code: The workspace's code folder; None checks only variables that no tree reads.
-        answers: What was found in that folder before.
     """
     from npu_rl.recipes.trainer_code.adaptation_switches import given_switches, known_switches
 
@@ -88,7 +95,7 @@ def environment_findings(
     invalid = [slug for slug, one in given.items() if one.on is None]
     switches = known_switches(code, invalid) if given else {}
     found = []
-    for fault in environment_faults(environment, code, switches, answers):
+    for fault in environment_faults(environment, code, switches):
         severity, path = Severity.ADVICE if fault.advice else Severity.ERROR, ("env", fault.name)
         message = fault.message + ("" if fault.name in own else f"; the manifest {loaded.stack_name} sets it")
         found.append(loaded.finding(fault.rule, severity, path, message, fault.fix, certain=fault.certain))
@@ -96,163 +103,127 @@ def environment_findings(
 
 
 def environment_faults(
-    environment: Mapping[str, str],
-    code: Path | None,
-    switches: Collection[str] = (),
-    answers: AnswerCache | None = None,
+    environment: Mapping[str, str], code: Path | None, switches: Collection[str] = ()
 ) -> list[EnvironmentFault]:
     """Return the faults of environment variables that a recipe or a manifest sets.
 
     Args:
-        code: The workspace's code folder; None checks only variables of CANN, HCCL, torch_npu, Ray and Hydra.
+        code: The workspace's code folder; None judges no name that only a tree reads.
         switches: Names of the known adaptations; each has a variable NPU_RL_<NAME>.
-        answers: What was found in that folder before.
     """
-    check = _EnvironmentCheck(code, switches, answers)
-    return [fault for name, value in environment.items() for fault in check.faults(name, value)]
+    slugs = {"NPU_RL_" + slug.upper().replace("-", "_"): slug for slug in switches}
+    return list(chain.from_iterable(_faults(*item, code, slugs) for item in environment.items()))
 
 
-class _EnvironmentCheck:
-    def __init__(self, code: Path | None, switches: Collection[str], answers: AnswerCache | None) -> None:
-        self._code = code
-        self._answers = answers
-        self._switches = {"NPU_RL_" + slug.upper().replace("-", "_"): slug for slug in switches}
-
-    def faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
-        if name in environment_table.OWNED:
-            fix = environment_table.OWNED[name].format(name=name)
-            yield EnvironmentFault("environment-owned", name, f"{name} is npu-rl's to set", fix, certain=True)
-        elif name in self._switches:
-            yield from self._switch_faults(name, value)
-        elif name in environment_table.TYPES:
-            wrong = environment_table.TYPES[name](value)
-            if wrong:
-                yield _invalid_value(name, value, wrong, environment_table.source_of(name))
-        elif name not in environment_table.NAMES:
-            yield from self._faults_by_reads(name, value)
-
-    def _faults_by_reads(self, name: str, value: str) -> list[EnvironmentFault]:
-        """Return the faults of a variable according to the tree's reads of it, from the cache if possible."""
-
-        def find() -> list[EnvironmentFault]:
-            reads = self._reads.reads_of(name) if self._reads else []
-            return list(_read_faults(name, value, reads) if reads else self._unknown_name_faults(name))
-
-        if self._answers is None:
-            return find()
-        question = ["environment", name, value, sorted(self._switches)]
-        return self._answers.answer(question, find, _to_json, _from_json)
-
-    @cached_property
-    def _reads(self) -> EnvironmentReads | None:
-        if self._code is None:
-            return None
-        from npu_rl.recipes.environment.environment_reads import EnvironmentReads
-
-        return EnvironmentReads(self._code)
-
-    def _switch_faults(self, name: str, value: str) -> Iterator[EnvironmentFault]:
-        if value.strip().lower() not in ("0", "1", "true", "false", "yes", "no", "on", "off", ""):
+def _faults(name: str, value: str, code: Path | None, slugs: Mapping[str, str]) -> Iterator[EnvironmentFault]:
+    table, owned = known_variables(), reserved()
+    of_tree = name.startswith(table.of_trees)
+    if name in owned:
+        message, fix = f"{name} is npu-rl's to set", owned[name].format(name=name)
+        yield EnvironmentFault("environment-owned", name, message, fix, certain=True)
+    elif name in slugs:
+        if value.strip().lower() not in _SWITCH_WORDS:
             message = f"{name}={shown(value)} is neither 1 nor 0 (npu_rl_runtime/switches.py)"
-            fix = f"set adaptations.{self._switches[name]} to true or false instead"
+            fix = f"set adaptations.{slugs[name]} to true or false instead"
             yield EnvironmentFault("environment-value", name, message, fix, certain=True)
+    elif name in table.values and (wrong := _invalid(value, table.values[name])):
+        fix = f"set env.{name} to {wrong.instead}" if wrong.instead and value else f"remove env.{name}"
+        message = f"{name}={shown(value)} {wrong.why} ({table.where[name]})"
+        yield EnvironmentFault("environment-value", name, message, fix, certain=wrong.certain)
+    elif name not in table.values or (of_tree and not name.startswith("NPU_RL_")):
+        yield from _unknown_name(name, code, slugs, of_tree)
 
-    def _unknown_name_faults(self, name: str) -> Iterator[EnvironmentFault]:
-        """Yield a fault for a misspelt name, or for a name that only the tree could read but doesn't."""
-        near = near_name(name, {*environment_table.NAMES, *self._switches})
-        of_tree = name.startswith(environment_table.PREFIXES_OF_TREES)
-        if self._code is not None and name.startswith("VLLM_"):
-            of_tree = (self._code / "vllm").is_dir()  # else it is installed, and reads what isn't seen here
-        if self._reads is None:
-            of_tree = False
-        elif near or of_tree:
-            if self._reads.mentions(name):
+
+def _unknown_name(
+    name: str, code: Path | None, slugs: Mapping[str, str], of_tree: bool
+) -> Iterator[EnvironmentFault]:
+    """Yield advice if no text of the tree has a name that is like a known one, or that only the tree could read."""
+    table = known_variables()
+    near = None
+    if not table.other_libraries.intersection(name.split("_")):
+        near = nearest(name, {*table.values, *slugs} - {name}, _ALIKE)
+    if code is None and of_tree:
+        return
+    if code is not None and (near or of_tree):
+        if name.startswith("VLLM_") and not (code / "vllm").is_dir():
+            return  # vLLM is installed, and reads what isn't seen here
+        others: set[str] = set()
+        word = re.compile(rb"\b%s\b" % re.escape(name.encode()))
+        for text in _texts(code, name):
+            if word.search(text):
                 return
-            near = near or near_name(name, self._reads.names) or name_with_digits(name, self._reads.names)
-        if near:
-            message = f"nothing reads {name}; did you mean {near}?"
-            yield EnvironmentFault("environment-name", name, message, f"write env.{near} for env.{name}")
-        elif of_tree:
-            message = f"nothing in this tree reads {name}"
-            yield EnvironmentFault("environment-name", name, message, f"remove env.{name}", advice=True)
+            if _READS.search(text):
+                others.update(match.decode() for match in _QUOTED.findall(text))
+        near = nearest(name, {*table.values, *slugs, *others} - {name}, _ALIKE)
+    reader = "nothing in this tree reads" if code else "no reader is known of"
+    if near:
+        message, fix = f"{reader} {name}; did you mean {near}?", f"write env.{near} for env.{name}"
+        yield EnvironmentFault("environment-name", name, message, fix, advice=True)
+    elif of_tree:
+        yield EnvironmentFault(
+            "environment-name", name, f"{reader} {name}", f"remove env.{name}", advice=True
+        )
 
 
-def _to_json(faults: list[EnvironmentFault]) -> Any:
-    return [asdict(fault) for fault in faults]
+def _texts(code: Path, name: str) -> Iterator[bytes]:
+    """Yield the texts of the tree's Python files, likely readers first: `envs.py`, then vllm* for VLLM_X."""
+    word = name.partition("_")[0].lower()
+    folders = sorted(code.iterdir(), key=lambda one: (not one.name.startswith(word), one.name))
+    lists = [folder / "envs.py" for folder in folders]
+    files = chain(lists, chain.from_iterable(sorted(one.rglob("*.py")) for one in folders if one.is_dir()))
+    yield from filter(None, map(read_source, chain(files, code.glob("*.py"))))
 
 
-def _from_json(data: Any) -> list[EnvironmentFault]:
-    return [EnvironmentFault(**fault) for fault in data]
-
-
-def near_name(name: str, known: Collection[str]) -> str | None:
-    """Return the known name that `name` probably misspells, or None.
-
-    A misspelling differs in case or separators, in the order of its words, or in one letter (two in a long name).
-    Digits and short words have to be equal: neither VLLM_USE_V2 nor HCCL_RDMA_SL is a misspelling of another name.
-    """
-    if len(name) < _SHORTEST_NAME or name in known:
+def _invalid(value: str, accepted: Any) -> _Invalid | None:
+    """Return why a value is not an accepted one; None if it is, or if any is."""
+    if accepted is None:
         return None
-    return next((candidate for candidate in sorted(known) if _is_near(name, candidate)), None)
+    if isinstance(accepted, str):
+        return _invalid_number(value, *accepted.split())
+    if isinstance(accepted, list):
+        accepted = {"words": accepted}
+    if "pairs" in accepted:
+        return _invalid_pairs(value, accepted["pairs"], accepted["exclusive"])
+    if "any_text_is_on" in accepted:
+        off = value.strip().lower() in ("0", "false", "no", "off")
+        return _Invalid("is read as on: any text is, and to leave it out is off") if off else None
+    words = [str(word) for word in accepted.get("words") or accepted["any_case"]]
+    if value in words or ("any_case" in accepted and value.lower() in [word.lower() for word in words]):
+        return None
+    listed = ", ".join(words)
+    instead = nearest(value, words) or f"one of {listed}"
+    return _Invalid(f"is not one of {listed}", instead, bool(accepted.get("certain")))
 
 
-def name_with_digits(name: str, known: Collection[str]) -> str | None:
-    """Return the one known name that is `name` with its missing digits: VLLM_USE_V1 for VLLM_USE_V."""
-    found = [other for other in known if other != name and re.sub(r"[0-9]", "", other) == name]
-    return found[0] if len(found) == 1 else None
+def _invalid_number(value: str, kind: str, bounds: str, unit: str = "") -> _Invalid | None:
+    low, _, high = bounds.partition("..")
+    name = {"whole": "a whole number", "number": "a number"}[kind] + (f" of {unit}" if unit else "")
+    try:
+        given = float(int(value) if kind == "whole" else value)
+    except ValueError:
+        with_unit = re.fullmatch(r"([0-9.]+)\s*([A-Za-z]+)", value.strip())
+        same = with_unit and unit.lower().startswith(with_unit[2].lower())
+        return _Invalid(f"is not {name}", with_unit[1] if with_unit and same else name, certain=True)
+    if given < float(low) or (high and given > float(high)):
+        nearer = low if given < float(low) else high
+        return _Invalid(f"is not within {low} to {high or 'any'}{f' {unit}' if unit else ''}", nearer)
+    return None
 
 
-def _is_near(name: str, other: str) -> bool:
-    mine, others = name.split("_"), other.split("_")
-    if re.sub(r"[^0-9]", "", name) != re.sub(r"[^0-9]", "", other):
-        return False
-    if _OTHER_LIBRARIES.intersection(mine).difference(others):
-        return False
-    if _letters(name) == _letters(other) or _words(name) == _words(other):
-        return True
-    allowed = 2 if len(name) >= _LONG_NAME else 1
-    if abs(len(name) - len(other)) > allowed or _distance(name, other, allowed) > allowed:
-        return False
-    pairs = zip(mine[1:], others[1:], strict=False)
-    return not any(one != two and len(one) == len(two) < _SHORT_WORD for one, two in pairs)
-
-
-def _read_faults(name: str, value: str, reads: list[VariableRead]) -> Iterator[EnvironmentFault]:
-    """Yield a fault if the value is invalid for every read whose code shows what it accepts."""
-    outcomes = [(read, read.values(value)) for read in reads if read.values is not None]
-    refused = [(read, wrong) for read, wrong in outcomes if wrong is not None]
-    if refused and len(refused) == len(outcomes):
-        read, wrong = refused[0]
-        yield _invalid_value(name, value, wrong, read.where)
-
-
-def _invalid_value(name: str, value: str, wrong: InvalidValue, where: str) -> EnvironmentFault:
-    given = shown(value) if masked_value(name, value) == value else "'***'"
-    to = wrong.instead or wrong.wanted
-    fix = f"set env.{name} to {to}" if to and value else f"remove env.{name}"
-    message = f"{name}={given} {wrong.why} ({where})"
-    return EnvironmentFault("environment-value", name, message, fix, certain=wrong.certain)
-
-
-def _letters(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]", "", name).lower()
-
-
-def _words(name: str) -> list[str]:
-    return sorted(name.lower().split("_"))
-
-
-def _distance(one: str, other: str, most: int) -> int:
-    """Return the Damerau-Levenshtein distance (adjacent transpositions) of two texts, or `most + 1` if it is larger."""
-    before: list[int] = []
-    row = list(range(len(other) + 1))
-    for i, a in enumerate(one, 1):
-        before, last, row = row, before, [i]
-        for j, b in enumerate(other, 1):
-            cost = min(before[j] + 1, row[j - 1] + 1, before[j - 1] + (a != b))
-            if i > 1 and j > 1 and a == other[j - 2] and one[i - 2] == b:
-                cost = min(cost, last[j - 2] + 1)
-            row.append(cost)
-        if min(row) > most:
-            return most + 1
-    return row[-1]
+def _invalid_pairs(value: str, keys: Mapping[str, Any], exclusive: list[str]) -> _Invalid | None:
+    given: list[str] = []
+    for item in filter(str.strip, re.split(r",(?![^\[]*\])", value)):
+        key, colon, text = (part.strip() for part in item.partition(":"))
+        if not colon or not text:
+            return _Invalid(f"has {item!r} where KEY:VALUE is read", "KEY:VALUE,KEY:VALUE")
+        if key not in keys:
+            if near := nearest(key, keys):  # others may be keys of another version
+                return _Invalid(f"has the unknown key {key!r}", value.replace(f"{key}:", f"{near}:"))
+        elif wrong := _invalid(text, keys[key]):
+            instead = value.replace(f"{key}:{text}", f"{key}:{wrong.instead}")
+            return _Invalid(f"has {text!r} for {key}, which {wrong.why}", instead)
+        given += [key, f"{key}:{text}"]
+    first, *others = exclusive
+    if first in given and (conflicts := [one for one in others if one in given]):
+        return _Invalid(f"has {conflicts[0]}, which conflicts with {first}")
+    return None
