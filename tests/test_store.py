@@ -17,8 +17,7 @@ import pytest
 from npu_rl.common.disk import LockUse, disk_errors, remove_tree, write_atomically
 from npu_rl.common.errors import HostError
 from npu_rl.stack.git.command import Git
-from npu_rl.stack.store import DAY, Store, Unit, default_root, pack_loose, unit_key
-from npu_rl.stack.store_folder import LOCK, MARK
+from npu_rl.stack.store import DAY, LOCK, MARK, Store, Unit, default_root, pack_loose, unit_key
 from tests.support import ROOT, assert_told, clean_env, ok, run_cli, run_program, unprivileged
 
 KEY = unit_key("test", ["a"])

@@ -95,6 +95,11 @@ def require_open_files(least: int = 32) -> None:
         )
 
 
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder, not a link to one."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder or file regardless of its permissions; a missing or undeletable one is ignored.
 

@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from npu_rl.common.process import processes_of
+from npu_rl.workspace.folder.built_products import built_products
 from npu_rl.workspace.folder.receipt import read_receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.products.built_products import built_products
 from npu_rl.workspace.verification.verify import verify
 from tests.builds.conftest import BuiltStack
 from tests.in_process import run_here

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npu_rl.stack.hunks.hunk_headings import misplaced
-from npu_rl.stack.hunks.hunk_match import locate
+from npu_rl.stack.hunks.hunk_match import locate, misplaced
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Hunk
 from tests.patches.helpers import work_tree_diff

@@ -8,9 +8,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.errors import PatchError
-from npu_rl.stack.hunks.carry_hunks import trace_hunks
 from npu_rl.stack.hunks.hunk_match import apply_exact, split_lines
-from npu_rl.stack.hunks.hunk_states import HunkRecord, hunk_state
+from npu_rl.stack.hunks.hunk_states import HunkRecord, hunk_state, trace_hunks
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import Hunk, Patch
 from tests.patches.helpers import PATH, contents, edits, git_apply, plain_diff

@@ -16,9 +16,7 @@ import pytest
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import local_edits, swap
-from npu_rl.workspace.folder.interrupted_setup import interrupted_error
-from npu_rl.workspace.folder.workspace_files import WorkspaceFiles
-from npu_rl.workspace.folder.workspace_lock import exclusive
+from npu_rl.workspace.folder.workspace_lock import exclusive, interrupted_error
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 from tests.faults.killer import watch
 from tests.support import assert_told, ok
@@ -128,15 +126,15 @@ def test_a_part_that_cannot_be_moved_puts_everything_back(
     """As happens if a part is a mount. Which only root can make, so here the rename is told to fail."""
     before = snapshot(paths.root)
     staging = stage(paths, incoming)
-    move = WorkspaceFiles.move
+    move = swap.move_new
 
-    def refusing(self: WorkspaceFiles, source: Path, target: Path) -> None:
+    def refusing(source: Path, target: Path) -> None:
         if source == paths.root / "activate":
             raise OSError(16, "Device or resource busy", str(source))
-        move(self, source, target)
+        move(source, target)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(WorkspaceFiles, "move", refusing)
+        patched.setattr(swap, "move_new", refusing)
         with pytest.raises(OSError, match="busy"):
             swap.swap(paths, staging, keep)
     assert snapshot(paths.root) == before
@@ -293,18 +291,18 @@ def test_a_cache_that_verify_writes_amid_a_swap(
 ) -> None:
     """`verify` works without a lock: its cache may appear as soon as the old one has been moved out."""
     staging = stage(paths, incoming)
-    move = WorkspaceFiles.move
+    move = swap.move_new
     written: list[Path] = []
 
-    def verified_meanwhile(self: WorkspaceFiles, source: Path, target: Path) -> None:
+    def verified_meanwhile(source: Path, target: Path) -> None:
         if undone and source == staging / ".npu-rl/stat.json":  # the last part
             raise OSError(errno.EIO, "Input/output error", str(source))
-        move(self, source, target)
+        move(source, target)
         if source == paths.stat:
             source.write_text("of the old receipt\n")
             written.append(source)
 
-    monkeypatch.setattr(WorkspaceFiles, "move", verified_meanwhile)
+    monkeypatch.setattr(swap, "move_new", verified_meanwhile)
     if undone:
         with pytest.raises(OSError, match="Input/output error"):
             swap.swap(paths, staging, keep)

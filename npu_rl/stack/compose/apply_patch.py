@@ -16,8 +16,7 @@ from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import SYMLINK, is_inside
-from npu_rl.stack.hunks.hunk_headings import misplaced
-from npu_rl.stack.hunks.hunk_match import apply_exact, explain, locate
+from npu_rl.stack.hunks.hunk_match import apply_exact, explain, locate, misplaced
 from npu_rl.stack.lock.lock_model import LockedPatch
 from npu_rl.stack.patches.parse_patch import parse_patch
 from npu_rl.stack.patches.patch_model import FilePatch, Patch

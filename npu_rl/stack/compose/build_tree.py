@@ -16,7 +16,7 @@ from npu_rl.stack.compose.portable_tree import check_collisions, check_pointers,
 from npu_rl.stack.compose.replay_merge import content_allowance, replay
 from npu_rl.stack.compose.runtime_tree import write_runtime
 from npu_rl.stack.git.objects import TREE, Entry, nested, short
-from npu_rl.stack.hunks.carry_hunks import trace_hunks
+from npu_rl.stack.hunks.hunk_states import trace_hunks
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.stack.patches.patch_model import Patch as ParsedPatch
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from npu_rl.common.errors import ComposeError
 from npu_rl.stack.compose.git_trees import Draft, Trees
 from npu_rl.stack.git.objects import Entry
+from npu_rl.stack.lock.lock_fields import Allowance, MiB
 from npu_rl.stack.lock.lock_model import Record
-from npu_rl.stack.lock.packed_bytes import Allowance, MiB
 
 
 def merge_file(trees: Trees, base: str, ours: str, theirs: str) -> tuple[bytes, bool]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError
 from npu_rl.stack.git.objects import TREE, Entry, MalformedObject, commit_tree_id, object_id, parse_tree
-from npu_rl.stack.lock.packed_bytes import Allowance, pack_bytes
+from npu_rl.stack.lock.lock_fields import Allowance, pack_bytes
 
 if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import LockedComponent

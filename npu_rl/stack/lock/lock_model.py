@@ -19,8 +19,7 @@ from npu_rl.common.errors import LockError
 from npu_rl.stack.git.objects import GITLINK, Entry
 from npu_rl.stack.lock import lock_fields as t
 from npu_rl.stack.lock.inclusion_proof import check_proof
-from npu_rl.stack.lock.packed_bytes import Allowance, MiB
-from npu_rl.stack.lock.strict_json import UnexpectedShape, build, plain
+from npu_rl.stack.lock.lock_fields import Allowance, MiB, UnexpectedShape, build, plain
 
 LOCK_FORMAT = 1
 MAXIMUM_SIZE = 32 * MiB

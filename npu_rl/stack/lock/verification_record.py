@@ -16,7 +16,7 @@ from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import LockError
 from npu_rl.common.yaml_documents.file_digests import BUNDLED, read_bounded, sha256
 from npu_rl.stack.lock import lock_fields as t
-from npu_rl.stack.lock.strict_json import UnexpectedShape, build, plain
+from npu_rl.stack.lock.lock_fields import UnexpectedShape, build, plain
 
 RECORD_FORMAT = 1
 MAXIMUM_SIZE = 1024 * 1024  # bytes

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.git.objects import EMPTY_TREE
+from npu_rl.stack.lock.lock_fields import Allowance
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
-from npu_rl.stack.lock.packed_bytes import Allowance
 from npu_rl.stack.patches.patch_names import slug_of_file
 from npu_rl.stack.port.ported_patches import merged_tree
 

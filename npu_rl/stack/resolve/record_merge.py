@@ -11,8 +11,8 @@ from npu_rl.stack.compose.replay_merge import merge_file, replay
 from npu_rl.stack.git.command import MERGE_TREE_VERSION, require_git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import EXECUTABLE, FILE, Entry, format_commit, object_id
+from npu_rl.stack.lock.lock_fields import pack_bytes
 from npu_rl.stack.lock.lock_model import Record
-from npu_rl.stack.lock.packed_bytes import pack_bytes
 from npu_rl.stack.resolve.merge_conflict import MergeConflict, conflicting_lines
 
 _AUTHOR = "npu-rl <npu-rl@invalid>"

@@ -17,8 +17,8 @@ from npu_rl.common.bounded import read_file, read_json
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.training.injected.npu_rl_environment import described, differing, with_host
 from npu_rl.training.injected.npu_rl_host import host_facts
+from npu_rl.workspace.folder.built_products import built_products
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.products.built_products import built_products
 
 if TYPE_CHECKING:
     from npu_rl.workspace.verification.verify import Report

@@ -41,8 +41,7 @@ from npu_rl.training.run.ray_start import ray_needs
 from npu_rl.training.run.sufficient_interpreter import installing, sufficient_interpreter
 from npu_rl.workspace.folder.locked_manifest import locked_facts
 from npu_rl.workspace.folder.receipt import validation_command
-from npu_rl.workspace.folder.workspace_path import check_path
-from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, check_path
 from npu_rl.workspace.verification.expected_digest import Expected
 from npu_rl.workspace.verification.require_locked import drift_error
 from npu_rl.workspace.verification.verify import Progress, Report, verify

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npu_rl.common.disk import disk_errors, remove_tree, write_atomically
 from npu_rl.common.errors import NpuRlError, WorkspaceError
@@ -21,12 +22,7 @@ from npu_rl.common.masking import Secrets, masked_text
 from npu_rl.common.printable import one_line
 from npu_rl.common.process import RUN_VARIABLE, start, stop
 from npu_rl.stack.lock.lock_model import Lock, LockedBuild, LockedComponent
-from npu_rl.stack.sources.progress import Notify
-from npu_rl.workspace.folder.interrupted_setup import recover_interrupted
-from npu_rl.workspace.folder.receipt import diff_command, read_receipt
-from npu_rl.workspace.folder.workspace_lock import exclusive
-from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.products.built_products import (
+from npu_rl.workspace.folder.built_products import (
     BUILT,
     MISSING,
     BuiltProduct,
@@ -37,8 +33,14 @@ from npu_rl.workspace.products.built_products import (
     place_of,
     state_on_disk,
 )
+from npu_rl.workspace.folder.receipt import diff_command, read_receipt
+from npu_rl.workspace.folder.workspace_lock import exclusive, recover_interrupted
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.require_locked import require_locked
 from npu_rl.workspace.verification.verify import verify
+
+if TYPE_CHECKING:
+    from npu_rl.stack.sources.progress import Notify
 
 _LAST_LINES = 20  # of a log, in an error
 _SHOWN = 8

@@ -15,7 +15,6 @@ from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.patches.written_files import differing, write_files
-from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.export.commit_history import ROOT, SOURCES, open_histories
 from npu_rl.workspace.export.patch_folder import (
     PatchFolder,
@@ -27,13 +26,14 @@ from npu_rl.workspace.export.patch_folder import (
 )
 from npu_rl.workspace.export.patch_writer import patch_text
 from npu_rl.workspace.export.series_of_component import SplitCommit, series_by_component
+from npu_rl.workspace.folder.built_products import built_products
 from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, read_lock, read_receipt
 from npu_rl.workspace.folder.workspace_lock import exclusive
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.products.built_products import built_products
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.load_manifest import LoadedManifest
+    from npu_rl.stack.sources.progress import Notify
 
 _RECORD = "export", "workspace"  # of the files that exports have written, in the user's state folder
 

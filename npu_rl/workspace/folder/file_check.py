@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from npu_rl.common.bounded import parse_json, read_file
+from npu_rl.common.disk import is_folder
 from npu_rl.stack.git.objects import EXECUTABLE, FILE, SYMLINK, object_id
 from npu_rl.workspace.folder.untracked_files import ExpectedTree, is_byte_code, why_ignored
 
@@ -77,7 +78,8 @@ class Findings:
 Advance = Callable[[int], None]  # gets the number of files read since the last call
 
 
-def _no_progress(count: int) -> None:
+def no_progress(count: int) -> None:
+    """Ignore the number of files."""
     del count
 
 
@@ -86,7 +88,7 @@ def examine_root(
     root: str,
     expected: Mapping[str, tuple[str, str]],
     known: Mapping[str, Stat],
-    advance: Advance = _no_progress,
+    advance: Advance = no_progress,
 ) -> Findings:
     """Compare "code" or "src/NAME" under `home` like `examine`. A symlink in its path is drift of the root."""
     if root.startswith("src/") and (home / "src").is_symlink():
@@ -98,7 +100,7 @@ def examine(
     root: Path,
     expected: Mapping[str, tuple[str, str]],
     known: Mapping[str, Stat],
-    advance: Advance = _no_progress,
+    advance: Advance = no_progress,
 ) -> Findings:
     """Compare a folder with the receipt's (mode, blob id) by path, without writing.
 
@@ -191,11 +193,6 @@ def _walk(root: Path, found: Findings) -> tuple[list[tuple[os.DirEntry[str], str
             else:
                 files.append((entry, entry.path[prefix:]))
     return files, empty
-
-
-def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder, not a link to one."""
-    return path.is_dir() and not path.is_symlink()
 
 
 def stat_of(status: os.stat_result) -> Stat:

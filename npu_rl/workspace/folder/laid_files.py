@@ -1,8 +1,8 @@
-"""Files that setup creates outside the trees, and their checks.
+"""Comparison of all that setup lays with the receipt: the trees, and the files that it creates outside them.
 
-These are `activate`, each root's pointer to its git repository, and those repositories with their packs; `src` must
-have nothing else. Of a repository only the parts are checked that users have no reason to change: git writes their
-commits, branches and settings elsewhere. A copy without any git directory is valid; a partial one is not.
+The latter are `activate`, each root's pointer to its git repository, and those repositories with their packs; `src`
+must have nothing else. Of a repository only the parts are checked that users have no reason to change: git writes
+their commits, branches and settings elsewhere. A copy without any git directory is valid; a partial one is not.
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import NO_FILE, open_file, read_file
-from npu_rl.workspace.folder.file_check import Difference, Stat, is_folder, stat_of
+from npu_rl.common.disk import is_folder
+from npu_rl.workspace.folder import file_check
+from npu_rl.workspace.folder.built_products import BUILT, built_products, state_on_disk
+from npu_rl.workspace.folder.file_check import Advance, Difference, Findings, Stat, no_progress, stat_of
+from npu_rl.workspace.folder.receipt import Receipt
 from npu_rl.workspace.folder.workspace_paths import repository_name
 
 ALTERNATES = "../../objects\n"
@@ -246,3 +250,29 @@ def _proven_seal(path: Path) -> str:
             left -= len(chunk)
         seal = file.read(_SEAL + 1)
     return seal.hex() if seal == digest.digest() else ""
+
+
+def examine_laid_root(
+    home: Path, root: str, receipt: Receipt, known: Mapping[str, Stat], advance: Advance = no_progress
+) -> tuple[Findings, dict[str, str]]:
+    """Compare a root like `file_check.examine_root`, including the products that the receipt lists.
+
+    Returns:
+        The findings, in which a product as it was built is not drift and another is modified or missing, and the
+        state of each product by its path in the workspace. Every byte of a product is read.
+    """
+    found = file_check.examine_root(home, root, receipt.files[root], known, advance)
+    products = [one for one in built_products(receipt.setup).values() if one.root == root]
+    if not products:
+        return found, {}
+    states = {product.path: state_on_disk(home, product) for product in products}
+    ours = {product.path_in_root for product in products}
+    found.drift = [one for one in found.drift if one.path not in ours]
+    found.ignored = {path: what for path, what in found.ignored.items() if path not in ours}
+    found.drift += [
+        Difference(product.path_in_root, states[product.path])
+        for product in products
+        if states[product.path] != BUILT
+    ]
+    found.drift.sort(key=lambda difference: difference.path)
+    return found, states

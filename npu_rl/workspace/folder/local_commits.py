@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from npu_rl.common.bounded import read_if_file
@@ -17,7 +17,8 @@ from npu_rl.stack.git.command import ATTRIBUTES, Git, bare_settings
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.git.objects import short
 from npu_rl.workspace.folder.laid_files import ALTERNATES, REPOSITORY_SETTINGS
-from npu_rl.workspace.folder.workspace_paths import repository_name
+from npu_rl.workspace.folder.receipt import read_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
 # What git writes by itself, and what the look at refs and objects covers. Anything else is the user's.
 _OF_GIT = re.compile(
@@ -119,3 +120,19 @@ def _kind(name: str) -> str:
 
 def _has_objects(folder: Path) -> bool:
     return any(folder.glob("[0-9a-f][0-9a-f]/*")) or any(folder.glob("pack/*.pack"))
+
+
+def are_carried(paths: WorkspacePaths, coming: Mapping[str, str]) -> bool:
+    """Return whether each root's HEAD has the tree in `coming`, and branches and stashes have no other commits."""
+    commits = read_receipt(paths).commits.items()
+    changed = [(root, commit) for root, commit in commits if own_history(paths.git, root, commit)]
+    return all(_is_carried(paths, root, commit, coming.get(root)) for root, commit in changed)
+
+
+def _is_carried(paths: WorkspacePaths, root: str, commit: str, tree: str | None) -> bool:
+    git = git_of(paths.git / repository_name(root))
+    try:
+        others = git.text("rev-list", "--max-count=1", "--all", "--not", "HEAD", commit, "--")
+        return not others and git.text("rev-parse", "--verify", "HEAD^{tree}") == tree
+    except GitError:
+        return False

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from npu_rl.common.bounded import read_if_file
-from npu_rl.common.disk import move_new
+from npu_rl.common.disk import is_folder, move_new
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder import file_check, laid_files
-from npu_rl.workspace.folder.receipt import Receipt, read_receipt
-from npu_rl.workspace.folder.tree_check import examine_laid_root
+from npu_rl.workspace.folder.laid_files import examine_laid_root
+from npu_rl.workspace.folder.receipt import FilesByRoot, Receipt, read_receipt
 from npu_rl.workspace.folder.untracked_files import ExpectedTree, has_byte_code_name
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
-
-FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]
 
 
 @dataclass(frozen=True)
@@ -114,7 +112,7 @@ def _is_as_laid(home: Path, root: str, commit: str) -> bool:
 
 def _all_files(home: Path, error: WorkspaceError) -> Edits:
     names = [name for name in ("code", "src", "activate") if os.path.lexists(home / name)]
-    found = [f"{name}/" if file_check.is_folder(home / name) else name for name in names]
+    found = [f"{name}/" if is_folder(home / name) else name for name in names]
     history = [f"all of the git repositories ({error.what[0].lower()}{error.what[1:]})"]
     return Edits(tuple(found), tuple(history if WorkspacePaths(home).git.is_dir() else ()))
 

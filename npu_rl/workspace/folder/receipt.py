@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,10 +13,15 @@ from typing import Any
 from npu_rl.common.bounded import parse_json, read_file, read_json
 from npu_rl.common.errors import LockError, WorkspaceError
 from npu_rl.common.printable import one_line
+from npu_rl.common.yaml_documents import text_checks
+from npu_rl.stack.git.objects import EXECUTABLE, FILE, GITLINK, SYMLINK
 from npu_rl.stack.lock import lock_model
+from npu_rl.stack.lock.lock_fields import check_upstream_path
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.workspace.folder.receipt_schema import check_receipt
+from npu_rl.workspace.folder.built_products import check_built
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+
+FilesByRoot = Mapping[str, Mapping[str, tuple[str, str]]]  # mode and blob id by path, by "code" or "src/NAME"
 
 RECEIPT_FORMAT = 1
 MAXIMUM_SIZE = 256 * 1024 * 1024  # 2,644 files take 0.4 MB
@@ -178,3 +183,42 @@ def read_lock(paths: WorkspacePaths) -> tuple[Lock, str]:
             "The workspace's lock can't be read", where=where, why=_reason(error), hint=hint
         ) from error
     return lock_model.parse_with_digest(text, where, again_hint(paths))
+
+
+_MODES = {FILE, EXECUTABLE, SYMLINK, GITLINK}
+
+
+def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tuple[str, str]]]) -> None:
+    """Raise ValueError, with the key, unless the roots, paths, modes and ids of a receipt are valid.
+
+    Args:
+        files: Those of the body, by root and path.
+    """
+    trees, commits = body["trees"], body["commits"]
+    _require("code" in files and set(files) == set(trees) == set(commits), "not the same roots everywhere")
+    for root, listing in files.items():
+        folder, _, name = root.partition("/")
+        is_root = root == "code" or (folder == "src" and text_checks.check_name(name) == name)
+        _require(is_root, f"{root!r} is not a root of a workspace")
+        _check_paths(root, listing)
+        _require({mode for mode, _ in listing.values()} <= _MODES, f"{root}: invalid file mode")
+        ids = [trees[root], commits[root], *(oid for _, oid in listing.values())]
+        digits = "".join(ids)
+        is_hex = bytes.fromhex(digits).hex() == digits  # ten times as fast as looking at each
+        _require(is_hex and set(map(len, ids)) == {40}, f"{root}: not an object id")
+    check_built(body["setup"].get("built", []), files)
+
+
+def _require(fine: bool, what: str) -> None:
+    if not fine:
+        raise ValueError(what)
+
+
+def _check_paths(root: str, paths: Collection[str]) -> None:
+    """Check paths as `check_upstream_path` does, and that the system can encode them."""
+    together = "/" + "/ /".join(paths) + "/"
+    together.encode("utf-8", "surrogateescape")  # UnicodeEncodeError is a ValueError
+    _require("\0" not in together, f"{root}: a path contains a NUL")
+    _require(not paths or "//" not in together, f"{root}: a path has an empty component")
+    for path in [path for path in paths if "/." in path or path[0] == "."]:  # few
+        check_upstream_path(path)

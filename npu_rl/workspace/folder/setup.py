@@ -13,28 +13,33 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import npu_rl
-from npu_rl.common.disk import disk_errors
+from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.common.printable import counted, one_line
 from npu_rl.stack.git.command import git_version
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit
-from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, local_edits, materialise, swap
-from npu_rl.workspace.folder.carried_commits import are_carried
-from npu_rl.workspace.folder.interrupted_setup import edit_keeper, recover_interrupted
-from npu_rl.workspace.folder.receipt import Receipt, bundled_manifest, diff_command, digest_of, read_receipt
-from npu_rl.workspace.folder.receipt_schema import check_receipt
+from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, materialise, swap
+from npu_rl.workspace.folder.built_products import BuiltProduct, built_products, lasting_products
+from npu_rl.workspace.folder.receipt import (
+    FilesByRoot,
+    Receipt,
+    bundled_manifest,
+    check_receipt,
+    diff_command,
+    digest_of,
+    read_receipt,
+)
 from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
-from npu_rl.workspace.folder.workspace_lock import exclusive
-from npu_rl.workspace.folder.workspace_path import check_path
-from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
-from npu_rl.workspace.products.built_products import BuiltProduct, built_products, lasting_products
+from npu_rl.workspace.folder.workspace_lock import edit_keeper, exclusive, recover_interrupted
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, check_path, repository_name
 
 if TYPE_CHECKING:
     from npu_rl.stack.compose.composed_unit import ComposedUnit
     from npu_rl.stack.sources.git_remote import Network
     from npu_rl.stack.sources.progress import Watcher
+    from npu_rl.workspace.folder.local_edits import Edits
 
 
 @dataclass(frozen=True)
@@ -89,19 +94,12 @@ def run(request: Request, notify: Callable[[str], None]) -> Outcome:
         outcome = Outcome(True, received=delivered.received, sources=delivered.sources)
         files = _files_by_root(delivered.composed.facts)
         if paths.is_workspace:
-            # With --discard, too: what can't be read stops it here.
-            found = local_edits.find_edits(paths.root, files)
-            trees = _trees(delivered.composed.facts, request.lock)
-            is_lost = found.files or found.git_files or (found.history and not are_carried(paths, trees))
-            if is_lost and not request.discard:
-                raise _local_changes_error(paths, found, request.manifest)
-            if not (request.python or chosen_interpreter.chosen_for(paths)):
-                _tell_of_interpreter(paths, notify)
+            _check_replaceable(request, _trees(delivered.composed.facts, request.lock), files, notify)
         staging = paths.hidden / f"staging-{os.urandom(6).hex()}"
         try:
             _stage(staging, request, delivered, files, text)
         except BaseException:
-            paths.inside.remove(staging)
+            remove_tree(staging)
             raise
         outcome.kept = swap.swap(paths, staging, edit_keeper(paths))
     outcome.seconds = time.monotonic() - started
@@ -146,7 +144,7 @@ def _are_valid(facts: Mapping[str, Any], lock: Lock) -> bool:
         return False
 
 
-def _files_by_root(facts: Mapping[str, Any]) -> local_edits.FilesByRoot:
+def _files_by_root(facts: Mapping[str, Any]) -> FilesByRoot:
     return {root: {p: (m, i) for p, m, i in listing} for root, listing in facts["files"].items()}
 
 
@@ -169,6 +167,28 @@ def _tell_of_interpreter(paths: WorkspacePaths, notify: Callable[[str], None]) -
             f"note: the workspace named the interpreter {one_line(named)}, which you have not chosen and which is not "
             "kept. If you trust it, set the workspace up with --python"
         )
+
+
+def _check_replaceable(
+    request: Request, coming: Mapping[str, str], files: FilesByRoot, notify: Callable[[str], None]
+) -> None:
+    """Raise WorkspaceError for local changes that neither the new lock nor --discard covers.
+
+    Args:
+        coming: The new trees, by root.
+        files: Their files.
+    """
+    # Only a setup that replaces a workspace pays for these imports.
+    from npu_rl.workspace.folder.local_commits import are_carried
+    from npu_rl.workspace.folder.local_edits import find_edits
+
+    paths = request.paths
+    found = find_edits(paths.root, files)  # with --discard, too: what can't be read stops it here
+    is_lost = found.files or found.git_files or (found.history and not are_carried(paths, coming))
+    if is_lost and not request.discard:
+        raise _local_changes_error(paths, found, request.manifest)
+    if not (request.python or chosen_interpreter.chosen_for(paths)):
+        _tell_of_interpreter(paths, notify)
 
 
 def _check_target(paths: WorkspacePaths) -> None:
@@ -194,7 +214,7 @@ def _check_target(paths: WorkspacePaths) -> None:
         )
 
 
-def _local_changes_error(paths: WorkspacePaths, found: local_edits.Edits, manifest: Path) -> WorkspaceError:
+def _local_changes_error(paths: WorkspacePaths, found: Edits, manifest: Path) -> WorkspaceError:
     named = bundled_manifest({"manifest": str(manifest)}) or shlex.quote(str(manifest))
     export = "Write your commits as patches (`npu-rl patches export`), then lock. " if found.history else ""
     return WorkspaceError(
@@ -206,9 +226,7 @@ def _local_changes_error(paths: WorkspacePaths, found: local_edits.Edits, manife
     )
 
 
-def _stage(
-    staging: Path, request: Request, delivered: Delivered, files: local_edits.FilesByRoot, text: str
-) -> None:
+def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesByRoot, text: str) -> None:
     lock = request.lock
     python = request.python or chosen_interpreter.chosen_for(request.paths)
     composed = delivered.composed
@@ -261,7 +279,7 @@ def _stage(
             os.fsync(file.fileno())
 
 
-def _carried_products(request: Request, files: local_edits.FilesByRoot) -> list[BuiltProduct]:
+def _carried_products(request: Request, files: FilesByRoot) -> list[BuiltProduct]:
     try:
         built = built_products(read_receipt(request.paths).setup)
     except WorkspaceError:

@@ -3,8 +3,7 @@
 Until the journal is written, the old workspace remains; from then on the next setup completes the renames, whatever
 killed the last one. What exists shows which renames are done.
 
-All changes go through `WorkspacePaths.inside`: none overwrites a file, and a link is moved or removed itself, not what
-it leads to.
+No move overwrites a file, and a link is moved or removed itself, not what it leads to.
 """
 
 from __future__ import annotations
@@ -14,9 +13,11 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from os.path import lexists
 from pathlib import Path
 
-from npu_rl.common.bounded import parse_json
+from npu_rl.common.bounded import parse_json, read_file
+from npu_rl.common.disk import is_folder, move_new, remove_tree, write_atomically
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.workspace.folder.workspace_paths import MOVED, WorkspacePaths
 
@@ -56,13 +57,13 @@ class Journal:
             "kept": self.kept.name,
             "moved": moved,
         }
-        paths.inside.write(paths.journal, json.dumps(body).encode(), sync=not moved)
+        write_atomically(paths.journal, json.dumps(body).encode(), sync=not moved)
 
 
 def read_journal(paths: WorkspacePaths) -> Journal | None:
     """Read the journal of an unfinished swap. Raises WorkspaceError if it is damaged."""
     try:
-        body = parse_json(paths.inside.read(paths.journal, _MAXIMUM_SIZE))
+        body = parse_json(read_file(paths.journal, _MAXIMUM_SIZE))
         names = (body["staging"], body["old"])
         incoming = frozenset(body["in"])
         ours = all(_NAME.fullmatch(name) for name in names) and _KEPT_NAME.fullmatch(body["kept"])
@@ -90,7 +91,7 @@ def swap(paths: WorkspacePaths, staging: Path, keep_edits: Keep) -> Path | None:
         OSError: If a part can't be moved; then everything is moved back.
     """
     old = staging.with_name(staging.name.replace("staging-", "old-", 1))
-    incoming = frozenset(name for name in MOVED if paths.inside.exists(staging / name))
+    incoming = frozenset(name for name in MOVED if lexists(staging / name))
     journal = Journal(staging, old, incoming, paths.kept / paths.free_kept_name())
     journal.write(paths)
     try:
@@ -98,7 +99,7 @@ def swap(paths: WorkspacePaths, staging: Path, keep_edits: Keep) -> Path | None:
     except (OSError, WorkspaceError):
         _move_back(paths, journal)
         for path in (paths.journal, staging, old):
-            paths.inside.remove(path)
+            remove_tree(path)
         raise
     return _clean_up(paths, journal, keep_edits)
 
@@ -117,28 +118,26 @@ def finish(paths: WorkspacePaths, keep_edits: Keep) -> tuple[bool, Path | None]:
 
 
 def _clean_up(paths: WorkspacePaths, journal: Journal, keep_edits: Keep) -> Path | None:
-    inside = paths.inside
     if not journal.moved:
-        if inside.is_folder(journal.old):
+        if is_folder(journal.old):
             keep_edits(journal.old, journal.kept)
         journal.write(paths, moved=True)
     for path in (journal.staging, journal.old, paths.journal):
-        inside.remove(path)
-    return journal.kept if inside.exists(journal.kept) else None
+        remove_tree(path)
+    return journal.kept if lexists(journal.kept) else None
 
 
 def _move_all(paths: WorkspacePaths, journal: Journal) -> None:
     """Move the old parts out and the new parts in, except for moves already done."""
-    inside = paths.inside
     for name in MOVED:
         place, new, old = paths.root / name, journal.staging / name, journal.old / name
         comes = name in journal.incoming
-        if inside.exists(place) and (inside.exists(new) or not comes):
-            if inside.exists(old):
+        if lexists(place) and (lexists(new) or not comes):
+            if lexists(old):
                 _move_new_files_aside(paths, name, journal)
             else:
-                inside.move(place, old)
-        if comes and inside.exists(new):
+                move_new(place, old)
+        if comes and lexists(new):
             _put(paths, name, new)
 
 
@@ -150,30 +149,29 @@ def _put(paths: WorkspacePaths, name: str, source: Path) -> None:
     """
     while True:
         try:
-            return paths.inside.move(source, paths.root / name)
+            return move_new(source, paths.root / name)
         except FileExistsError:
             if not name.startswith(_HIDDEN):
                 raise
-            paths.inside.remove(paths.root / name)
+            remove_tree(paths.root / name)
 
 
 def _move_new_files_aside(paths: WorkspacePaths, name: str, journal: Journal) -> None:
     """Move aside a path that was created during the unfinished swap (in `.npu-rl`, only a cache)."""
     if name.startswith(_HIDDEN):
-        paths.inside.remove(paths.root / name)
+        remove_tree(paths.root / name)
         return
     names = (journal.kept / f"meanwhile.{count}" / name for count in itertools.count(1))
-    paths.inside.move(paths.root / name, next(place for place in names if not paths.inside.exists(place)))
+    move_new(paths.root / name, next(place for place in names if not lexists(place)))
 
 
 def _move_back(paths: WorkspacePaths, journal: Journal) -> None:
     """Undo the moves in reverse order through the same states, so that a kill during this is recoverable, too."""
-    inside = paths.inside
     for name in reversed(MOVED):
         place, new, old = paths.root / name, journal.staging / name, journal.old / name
-        if name in journal.incoming and not inside.exists(new):
-            inside.move(place, new)
-        if inside.exists(old):
+        if name in journal.incoming and not lexists(new):
+            move_new(place, new)
+        if lexists(old):
             _put(paths, name, old)
 
 
@@ -189,4 +187,4 @@ def sweep(paths: WorkspacePaths) -> None:
     """Remove leftovers of setups that were killed before the journal. The workspace must be locked."""
     if not paths.is_swapping:
         for path in leftovers(paths):
-            paths.inside.remove(path)
+            remove_tree(path)

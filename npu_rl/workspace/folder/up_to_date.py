@@ -9,8 +9,8 @@ from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.lock.lock_model import MAXIMUM_SIZE
 from npu_rl.workspace.folder import file_check, laid_files, swap
+from npu_rl.workspace.folder.laid_files import examine_laid_root
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
-from npu_rl.workspace.folder.tree_check import examine_laid_root
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 

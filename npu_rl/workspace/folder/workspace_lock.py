@@ -1,4 +1,7 @@
-"""Locking of a workspace: exclusive for setup, while other commands wait without writing."""
+"""Locking of a workspace, exclusive for setup while other commands wait without writing, and interrupted setups.
+
+`setup` finishes an interrupted one; every other command reports it.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +11,19 @@ import fcntl
 import itertools
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.disk import disk_errors, private
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.stack.sources.progress import Notify
+from npu_rl.workspace.folder import swap
+from npu_rl.workspace.folder.built_products import stop_killed_builds
+from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
+
+if TYPE_CHECKING:
+    from npu_rl.stack.sources.progress import Notify
 
 _LOCK = "busy.lock"
 _POLL = 0.05
@@ -60,8 +69,6 @@ def settled(paths: WorkspacePaths, notify: Notify, wait: float = 600.0) -> Itera
             stack.callback(os.close, handle)
             _wait_for(paths, handle, fcntl.LOCK_SH, notify, wait)
         if paths.is_swapping:
-            from npu_rl.workspace.folder.interrupted_setup import interrupted_error
-
             raise interrupted_error(paths)
         yield
 
@@ -147,3 +154,56 @@ def _wait_for(paths: WorkspacePaths, handle: int, kind: int, notify: Notify, wai
                 hint="Wait until it has finished, then run the command again.",
             )
         time.sleep(_POLL)
+
+
+def recover_interrupted(paths: WorkspacePaths, notify: Callable[[str], None]) -> None:
+    """Finish an interrupted swap, if there is one, and remove leftovers of killed commands.
+
+    The workspace must be locked. Raises WorkspaceError, HostError.
+    """
+    stop_killed_builds(paths.hidden)
+    interrupted, kept = swap.finish(paths, edit_keeper(paths))
+    if interrupted:
+        notify("Finished an interrupted setup.")
+        if kept:
+            notify(f"Local changes were moved to {kept}")
+    swap.sweep(paths)
+
+
+def edit_keeper(paths: WorkspacePaths) -> Callable[[Path, Path], None]:
+    """Return a function that moves local changes aside before the old parts are removed.
+
+    These are the changes that --discard covers, and those made during the setup. They are moved after the swap, under
+    the journal, so a setup that fails moves nothing.
+    """
+    from npu_rl.workspace.folder import local_edits
+
+    def keep(old: Path, target: Path) -> None:
+        try:
+            coming = read_receipt(paths).files
+        except WorkspaceError:
+            coming = {}  # damaged meanwhile, so no file of the old workspace is known to be in the new one
+        local_edits.move_edits(old, local_edits.find_edits(old, coming), target)
+
+    return keep
+
+
+def interrupted_error(paths: WorkspacePaths) -> WorkspaceError:
+    """Return the error that read-only commands raise for a workspace with an unfinished swap."""
+    journal = swap.read_journal(paths)
+    return WorkspaceError(
+        "The setup of this workspace was interrupted",
+        where=str(paths.journal),
+        why="It may contain parts of the old workspace and of the new one; only `setup` can finish it.",
+        hint=f"Finish it: {setup_hint(paths, _setup(paths, journal) if journal else None)}",
+    )
+
+
+def _setup(paths: WorkspacePaths, journal: swap.Journal) -> Mapping[str, Any] | None:
+    """Return the `setup` part of the receipt; None without a readable receipt."""
+    for home in (journal.staging, paths.root):
+        try:
+            return read_receipt(WorkspacePaths(home)).setup
+        except WorkspaceError:
+            continue
+    return None

@@ -1,4 +1,4 @@
-"""Paths in a workspace."""
+"""Paths in a workspace, and the validation of its own, which goes into PYTHONPATH, scripts and messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.workspace.folder.workspace_files import WorkspaceFiles
+from npu_rl.common.errors import WorkspaceError
 
 
 @dataclass(frozen=True)
@@ -16,11 +16,6 @@ class WorkspacePaths:
     """Paths of one workspace, whose `root` is absolute."""
 
     root: Path
-
-    @property
-    def inside(self) -> WorkspaceFiles:
-        """Changes of the workspace's files."""
-        return WorkspaceFiles()
 
     @property
     def hidden(self) -> Path:
@@ -97,3 +92,20 @@ def repository_name(root: str) -> str:
 
 
 DEFAULT_NAME = "npu-rl-workspace"
+
+
+def check_path(root: Path) -> None:
+    """Raise WorkspaceError for a path that Python or a shell would misread.
+
+    With a `:` in it, the code would verify, but Python would not import it.
+    """
+    text = os.fspath(root)
+    why = None
+    if os.pathsep in text:
+        why = f"It contains {os.pathsep!r}, which separates the entries of PYTHONPATH: Python would not find the code."
+    elif any(ord(c) < 32 or ord(c) == 127 for c in text):
+        why = "It contains a control character, such as a line break."
+    if why is not None:
+        raise WorkspaceError(
+            "Invalid workspace path", where=text, why=why, hint="Choose another --workspace."
+        )

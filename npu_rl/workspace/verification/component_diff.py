@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import UsageError
 from npu_rl.common.yaml_documents.suggest import did_you_mean
 from npu_rl.stack.compose.assemble import code_paths
 from npu_rl.stack.lock.lock_model import Lock
-from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import fit_for_patch, patch_of
 from npu_rl.workspace.verification.file_origin import upstream_path
 from npu_rl.workspace.verification.verify import verify
+
+if TYPE_CHECKING:
+    from npu_rl.stack.sources.progress import Notify
 
 _FILE = re.compile(rb"^diff --git ", re.MULTILINE)
 _NAME = re.compile(rb"^(--- |\+\+\+ |diff --git )(.*)$", re.MULTILINE)

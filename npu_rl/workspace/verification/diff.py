@@ -9,13 +9,16 @@ import tempfile
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import WorkspaceError
 from npu_rl.stack.git.command import Git, init_bare
-from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.file_origin import origins_comment
 from npu_rl.workspace.verification.verify import Drift, Report, verify
+
+if TYPE_CHECKING:
+    from npu_rl.stack.sources.progress import Notify
 
 _LARGEST = 64 << 20  # bytes of a file in a patch, which is made in memory
 

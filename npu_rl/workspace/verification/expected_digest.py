@@ -11,9 +11,9 @@ from npu_rl.common.bounded import read_if_file
 from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.common.printable import one_line
 from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.workspace.folder.built_products import built_products
 from npu_rl.workspace.folder.receipt import Receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.products.built_products import built_products
 
 _DIGEST = re.compile(r"(env:)?[0-9a-f]{64}")
 

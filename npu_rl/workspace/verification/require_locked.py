@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from npu_rl.common.errors import WorkspaceError
-from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder.receipt import diff_command, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.verify import Progress, Report, verify
+
+if TYPE_CHECKING:
+    from npu_rl.stack.sources.progress import Notify
 
 _SHOWN = 8
 

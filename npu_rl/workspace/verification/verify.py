@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import read_file
-from npu_rl.common.disk import disk_errors
+from npu_rl.common.disk import disk_errors, write_atomically
 from npu_rl.common.errors import NpuRlError, WorkspaceError
 from npu_rl.stack.git.objects import Entry, MalformedObject, nested
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
-from npu_rl.stack.sources.progress import Notify
 from npu_rl.workspace.folder import file_check, laid_files
+from npu_rl.workspace.folder.built_products import BUILT, STALE, built_products
+from npu_rl.workspace.folder.laid_files import examine_laid_root
 from npu_rl.workspace.folder.receipt import Receipt, again_hint, read_lock, read_receipt
-from npu_rl.workspace.folder.tree_check import examine_laid_root
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
-from npu_rl.workspace.products.built_products import BUILT, STALE, built_products
 
 if TYPE_CHECKING:
+    from npu_rl.stack.sources.progress import Notify
     from npu_rl.workspace.verification.expected_digest import Expected
 
 Progress = Callable[[int, int], None]  # files that were looked at, of how many
@@ -329,6 +329,6 @@ def _write_stats(
     try:
         began = file_check.file_system_time(paths.hidden) - elapsed
         text = file_check.dump_stats(stats, began, receipt, margin=file_check.CACHED_NS, known=known)
-        paths.inside.write(paths.stat, text.encode("utf-8", "surrogateescape"))
+        write_atomically(paths.stat, text.encode("utf-8", "surrogateescape"))
     except OSError:
         pass

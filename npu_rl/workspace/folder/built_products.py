@@ -13,9 +13,8 @@ from typing import Any
 
 from npu_rl.common.bounded import hash_file
 from npu_rl.stack.lock import lock_fields as t
-from npu_rl.stack.lock.lock_fields import check_upstream_path
+from npu_rl.stack.lock.lock_fields import UnexpectedShape, build, check_upstream_path, plain
 from npu_rl.stack.lock.lock_model import Lock, LockedBuild, LockedComponent
-from npu_rl.stack.lock.strict_json import UnexpectedShape, build, plain
 
 BUILT, STALE, MODIFIED, MISSING = "built here", "stale", "modified", "missing"
 _BUILD = re.compile("build-[0-9a-f]{12}")

@@ -1,1 +1,0 @@
-"""Products of `setup --build` in a workspace: their entries in the receipt, and their placement."""
