@@ -42,42 +42,42 @@ def main() -> None:
         from npu_rl.cli.isolation import isolate
 
         isolate()
-    from npu_rl.cli import signals, streams
+    from npu_rl.cli import signals_and_streams as process
 
-    signals.end_at_once()
-    streams.prepare()
+    process.end_at_once()
+    process.prepare_streams()
     sys.excepthook = _unexpected
     from npu_rl.cli.app import app  # noqa: F401  nothing is begun while this is imported
 
     came: list[int] = []
     try:
         try:
-            signals.interrupt(came)
+            process.interrupt(came)
             code = _run()
         finally:
-            signals.end_at_once()
+            process.end_at_once()
             if came:  # whatever it became on its way: RuntimeError, if it met the making of a class
                 raise KeyboardInterrupt
     except KeyboardInterrupt:
         code = 128 + (came[0] if came else 2)
         _tell_of_interruption()
-    if not streams.flush():
+    if not process.flush():
         code = code or 1
     raise SystemExit(code)
 
 
 def _tell_of_interruption() -> None:
     """Print what the interrupted command does when it is run again, if it has set that."""
-    from npu_rl.cli import streams
+    from npu_rl.cli import signals_and_streams as process
 
     steps = sys.modules.get("npu_rl.cli.next_steps")
     if steps is not None and (text := steps.after_interruption()):
-        streams.complain(text)
+        process.complain(text)
 
 
 def _run() -> int:
     """Run the command, and return its exit code."""
-    from npu_rl.cli import streams
+    from npu_rl.cli import signals_and_streams as process
     from npu_rl.cli.app import app
     from npu_rl.common.errors import NpuRlError
 
@@ -87,18 +87,18 @@ def _run() -> int:
     except SystemExit as end:  # the parser's way to end
         return end.code if isinstance(end.code, int) else int(bool(end.code))
     except NpuRlError as error:
-        streams.complain(str(error) + _log_of(error))
+        process.complain(str(error) + _log_of(error))
         return error.exit_code
     except BrokenPipeError:
         return 1
     except MemoryError:
         from npu_rl.common.errors import HostError
 
-        streams.complain(str(HostError("There is not enough memory", why=_LIMIT)))
+        process.complain(str(HostError("There is not enough memory", why=_LIMIT)))
         return HostError.exit_code
     except OSError as error:
-        if streams.flush():  # else it was that, and is told
-            streams.complain(_words(error))
+        if process.flush():  # else it was that, and is told
+            process.complain(_words(error))
         return 1
     return 0
 
@@ -170,11 +170,11 @@ def _is_of_memory(error: BaseException) -> bool:
 
 
 def _unexpected(kind: type[BaseException], error: BaseException, trace: object) -> None:
-    from npu_rl.cli import streams
+    from npu_rl.cli import signals_and_streams as process
 
     if _is_of_memory(error):
         # As HostError has it, while errors.py can't be imported.
-        streams.complain(f"There is not enough memory\n  why:   {_LIMIT}")
+        process.complain(f"There is not enough memory\n  why:   {_LIMIT}")
         return
     sys.__excepthook__(kind, error, trace)  # type: ignore[arg-type]
     message = "this is a bug in npu-rl. Please report it with the lines above"
@@ -186,4 +186,4 @@ def _unexpected(kind: type[BaseException], error: BaseException, trace: object) 
         log = command_log.note("".join(traceback.format_exception(error)))
     except Exception:  # noqa: BLE001  a log must not hide the error
         log = None
-    streams.complain(message + (f" and those of this command in {log}" if log else "") + ".")
+    process.complain(message + (f" and those of this command in {log}" if log else "") + ".")

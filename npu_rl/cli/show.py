@@ -13,8 +13,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.cli.colours import coloured
-from npu_rl.cli.folding import fold_long_lines
+from npu_rl.cli.terminal_lines import coloured, fold_long_lines
 from npu_rl.common.printable import counted, one_line, printable
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from npu_rl.cli.signals import interrupt
+from npu_rl.cli.signals_and_streams import interrupt
 from npu_rl.common.errors import NpuRlError
 from npu_rl.common.masking import Secrets
 from npu_rl.rehearsal.rehearse import rehearse

@@ -266,7 +266,7 @@ def test_a_current_folder_that_is_gone(
 def test_an_interruption_has_the_number_of_its_signal(tmp_path: Path, number: signal.Signals) -> None:
     """What records an interruption, as `train` in end.json, records the exit code of the command."""
     code = (
-        "import os\nfrom npu_rl.cli import signals\nsignals.interrupt([])\n"
+        "import os\nfrom npu_rl.cli import signals_and_streams\nsignals_and_streams.interrupt([])\n"
         f"try: os.kill(os.getpid(), {number})\n"
         "except KeyboardInterrupt as interrupt: print(*interrupt.args)\n"
     )

@@ -13,10 +13,9 @@ import pytest
 from typer.main import get_command
 
 from npu_rl.cli.app import app
-from npu_rl.cli.colours import coloured
 from npu_rl.cli.command_group import HIDDEN
-from npu_rl.cli.folding import _NAMES, fold_long_lines
 from npu_rl.cli.show import _too_wide
+from npu_rl.cli.terminal_lines import _NAMES, coloured, fold_long_lines
 from tests.in_process import run_here
 from tests.support import clean_env, run_program
 

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from npu_rl.common.yaml_documents import text_checks
-from npu_rl.common.yaml_documents.git_url import check_git_url
 from npu_rl.common.yaml_documents.problems import shown
+from npu_rl.common.yaml_documents.text_checks import check_git_url
 from tests.manifest.examples import PIN
 
 REF_TEXT = st.text(

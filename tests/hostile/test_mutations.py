@@ -221,7 +221,7 @@ def checksummed(tar: bytes) -> bytes:
 
 def a_patch(stage: Stage, m: Mutator) -> None:
     from npu_rl.stack.compose.apply_patch import AS_LOCKED, Tolerance, run_patch
-    from npu_rl.stack.compose.patch_texts import locked_text
+    from npu_rl.stack.compose.composed_unit import locked_text
     from npu_rl.stack.patches.parse_patch import parse_patch
     from npu_rl.stack.patches.patch_header import parse_header
 

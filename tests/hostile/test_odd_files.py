@@ -18,7 +18,7 @@ from npu_rl.recipes.trainer_code.adaptation_switches import headers_of, known_sw
 from npu_rl.recipes.trainer_code.source_files import read_source
 from npu_rl.recipes.trainer_code.source_index import SourceIndex
 from npu_rl.rehearsal.patch_hooks import read_usage
-from npu_rl.stack.compose.patch_texts import locked_text
+from npu_rl.stack.compose.composed_unit import locked_text
 from npu_rl.stack.lock.lock_model import LockedPatch, read_text
 from npu_rl.stack.lock.verification_record import read_record
 from npu_rl.stack.patches.series import read_patchset

@@ -9,7 +9,7 @@ import pytest
 
 from npu_rl.common.bundled import bundled_recipes, data_root
 from npu_rl.common.errors import RecipeError, UsageError
-from npu_rl.common.yaml_documents.find_file import find
+from npu_rl.common.yaml_documents.document_kind import find
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe

@@ -1,4 +1,7 @@
-"""Kinds of configuration file, manifest and recipe: their names, bundled files and error classes."""
+"""Kinds of configuration file, manifest and recipe: their names, bundled files and error classes.
+
+A file is found by a bundled name or a path without being read.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from npu_rl.common.errors import NpuRlError
-from npu_rl.common.yaml_documents.problems import Invalid
+from npu_rl.common.errors import NpuRlError, UsageError
+from npu_rl.common.user_path import user_path
+from npu_rl.common.yaml_documents.problems import Invalid, shown
+from npu_rl.common.yaml_documents.suggest import did_you_mean
+from npu_rl.common.yaml_documents.text_checks import is_manifest_path
 
 
 @dataclass(frozen=True)
@@ -30,3 +36,28 @@ class DocumentKind:
     def folder(self) -> str:
         """Name of the folder of the bundled files."""
         return f"{self.noun}s"
+
+
+def find(kind: DocumentKind, name_or_path: str) -> Path:
+    """Return the file of a bundled name or of a path. Raises the kind's error if it does not exist."""
+    if not is_manifest_path(name_or_path):
+        return find_bundled(kind, name_or_path)
+    path = user_path(name_or_path).absolute()
+    if not path.is_file():
+        raise kind.error(f"No such {kind.noun} file", where=str(path), hint="Check the path.")
+    return path
+
+
+def find_bundled(kind: DocumentKind, name: str, where: str | None = None) -> Path:
+    """Return the file of a bundled name. Raises the kind's error; `where` is the file and line that name it."""
+    known = kind.bundled()
+    if name in known:
+        return known[name]
+    error = kind.error(
+        f"Unknown bundled {kind.noun} {shown(name)}{did_you_mean(name, list(known))}",
+        where=where,
+        hint=f"`npu-rl {kind.folder} list` prints the names. A path contains '/' or ends in .yaml.",
+    )
+    if where is None:  # an argument of the command line, not a line of a file
+        error.exit_code = UsageError.exit_code
+    raise error

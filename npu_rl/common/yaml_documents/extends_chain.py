@@ -10,9 +10,8 @@ from pathlib import Path
 from npu_rl.common.bundled import data_root
 from npu_rl.common.yaml_documents import text_checks
 from npu_rl.common.yaml_documents.document import Document, Plain
-from npu_rl.common.yaml_documents.document_kind import DocumentKind
+from npu_rl.common.yaml_documents.document_kind import DocumentKind, find_bundled
 from npu_rl.common.yaml_documents.file_digests import BUNDLED, read_bounded, sha256
-from npu_rl.common.yaml_documents.find_file import find_bundled
 from npu_rl.common.yaml_documents.problems import Problem, shown
 from npu_rl.common.yaml_documents.yaml_reader import read_yaml
 

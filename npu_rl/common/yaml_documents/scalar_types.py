@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
 from npu_rl.common.yaml_documents import text_checks
-from npu_rl.common.yaml_documents.git_url import URL_PATTERN, check_git_url
 from npu_rl.common.yaml_documents.problems import shown
+from npu_rl.common.yaml_documents.text_checks import URL_PATTERN, check_git_url
 
 _PATH_PATTERN = r"^(\.|(?![-/~])(?!(.*/)?(\.\.?|\.[gG][iI][tT])?(/|$))[^\\]+)$"
 _REF_PATTERN = r"^([0-9a-f]{40}$|refs/[^ ]+$)"

@@ -1,4 +1,4 @@
-"""Checks of single values: names, refs, paths, requirements.
+"""Checks of single values: names, refs, paths, URLs, requirements.
 
 Each check returns its text, or raises ValueError with what is wrong and what to write. No check imports pydantic or
 yaml, so that modules on the start-up path can use them.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import unicodedata
+from collections.abc import Callable
 
-from npu_rl.common.portable_names import MAXIMUM_DEPTH, invalid_name_reason, is_dot_git
 from npu_rl.common.yaml_documents.problems import shown
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
@@ -24,25 +24,58 @@ OBJECT_PATTERN = (
     r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*:[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$"
 )
 ADDRESS_PATTERN = r"([A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}"
+URL_PATTERN = (
+    r"^((https?|ssh|git)://[^ ]+|file://(localhost)?/[^ ]+"
+    r"|[A-Za-z0-9_][A-Za-z0-9._+-]*@[A-Za-z0-9\[][^ ]*:[^ ]+)$"
+)
+MAXIMUM_DEPTH = (
+    200  # folders above a file; real trees have a dozen, and 2,000 fill the longest path Linux takes
+)
 
-_NAME_LIMIT = 100
+_LONGEST = 100  # characters of a name
+_LONGEST_SEGMENT = 255  # bytes; what Linux and macOS file systems hold
 _RELATIVE = "write a relative path with '/' as the separator"
 # Variables that control which code runs or which files the tools read: only npu-rl sets them.
 _CODE_VARIABLES = re.compile(
     r"PATH|HOME|IFS|ENV|BASH_ENV|SHELLOPTS|BASHOPTS|LD_AUDIT|GIT_.*"
     r"|PYTHON(PATH|HOME|STARTUP|USERBASE|PYCACHEPREFIX|EXECUTABLE|PLATLIBDIR|BREAKPOINT|INSPECT)"
 )
+# Characters HFS+ ignores in names: git's own list (utf8.c, next_hfs_char).
+_HFS_IGNORES = re.compile(r"[\u200c-\u200f\u202a-\u202e\u206a-\u206f\ufeff]")
+# The rules of `git check-ref-format`, and that no component begins with '-'.
+_REF_FAULTS = {
+    r"[\x00-\x20\x7f~^:?*\[\\]": "a ref must not contain %s: write a full commit id or refs/...",
+    r"\.\.|@\{": "a ref must not contain '..' or '@{': write one full commit id or refs/...",
+    r"^/|//|/$": "a ref must not have an empty component: remove the '//', or the '/' at its start or end",
+    r"(^|/)[.-]|\.lock(/|$)": "no component of a ref may begin with '.' or '-', or end with '.lock'",
+    r"\.$": "a ref must not end with '.'",
+}
 
 
 def _matches(pattern: str, value: str) -> bool:
     return re.fullmatch(pattern[1:-1], value) is not None
 
 
-def _matching(pattern: str, value: str, otherwise: str) -> str:
-    """Return the value, or raise ValueError with the value and what is wrong with it."""
-    if not _matches(pattern, value):
-        raise ValueError(f"{shown(value)} {otherwise}")
-    return value
+def _matching(pattern: str, otherwise: str) -> Callable[[str], str]:
+    """Return the check of a pattern, and what is wrong with a value that does not match."""
+
+    def check(value: str) -> str:
+        if not _matches(pattern, value):
+            raise ValueError(f"{shown(value)} {otherwise}")
+        return value
+
+    return check
+
+
+check_sha256 = _matching(
+    SHA256_PATTERN, "is not a SHA-256 digest, 64 lower case hexadecimal digits: sha256sum FILE prints it"
+)
+check_pin = _matching(PIN_PATTERN, "is not a full commit id: write its 40 lower-case hex digits")
+check_distribution = _matching(
+    DISTRIBUTION_PATTERN, "is not a valid distribution name: use letters, digits, '.', '_' or '-'"
+)
+check_group = _matching(GROUP_PATTERN, "is not an entry-point group, such as vllm.platform_plugins")
+check_object = _matching(OBJECT_PATTERN, "is not module:attribute, such as vllm_ascend:register")
 
 
 def check_text(value: str) -> str:
@@ -54,12 +87,16 @@ def check_text(value: str) -> str:
     return value
 
 
+def _unprintable(value: str) -> bool:
+    return any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in value)
+
+
 def check_name(value: str) -> str:
     """Check the name of a manifest or component, which becomes part of file names and refs."""
-    if not _matches(NAME_PATTERN, value) or len(value) > _NAME_LIMIT:
+    if not _matches(NAME_PATTERN, value) or len(value) > _LONGEST:
         raise ValueError(
             f"{shown(value)} is not a valid name: begin with a letter or digit,"
-            f" then letters, digits, '.', '_' or '-', at most {_NAME_LIMIT} characters"
+            f" then letters, digits, '.', '_' or '-', at most {_LONGEST} characters"
         )
     if ".." in value or value.endswith((".", ".lock")):
         raise ValueError(
@@ -68,12 +105,13 @@ def check_name(value: str) -> str:
     return value
 
 
+# -- refs and URLs -------------------------------------------------------------------------------------
+
+
 def check_full_ref(value: str) -> str:
     """Check a full commit id (40 lower-case hex digits) or a full ref name (refs/...), by git's own rules."""
     if _matches(PIN_PATTERN, value):
         return value
-    if value.startswith("refs/"):
-        return _check_ref_format(value)
     if _matches(r"^[0-9A-Fa-f]{40}$", value):
         raise ValueError(f"write the commit id in lower case: {value.lower()}")
     if _matches(r"^[0-9A-Fa-f]{4,39}$", value):
@@ -81,51 +119,96 @@ def check_full_ref(value: str) -> str:
             f"{shown(value)} is a short commit id, which can become ambiguous as the repository grows:"
             " write all 40 digits (git rev-parse prints them)"
         )
-    _check_ref_format(f"refs/heads/{value}")
-    raise ValueError(_short_ref(value))
-
-
-def check_sha256(value: str) -> str:
-    """Return a SHA-256 digest in lower case hexadecimal; ValueError for any other text."""
-    if not _matches(SHA256_PATTERN, value):
-        raise ValueError(
-            "must be a SHA-256 digest, 64 lower case hexadecimal digits: sha256sum FILE prints it"
-        )
+    ref = value if value.startswith("refs/") else f"refs/heads/{value}"
+    for pattern, why in _REF_FAULTS.items():
+        if found := re.search(pattern, ref):
+            raise ValueError(why.replace("%s", shown(found[0])))
+    if ref != value:
+        why = "is a short ref name, which a branch and a tag can share"
+        raise ValueError(f"{shown(value)} {why}: write {_full_refs(value)}")
     return value
 
 
-def check_pin(value: str) -> str:
-    """Check a full commit id: 40 lower-case hex digits."""
-    return _matching(PIN_PATTERN, value, "is not a full commit id: write its 40 lower-case hex digits")
-
-
-def _short_ref(value: str) -> str:
-    why = f"{shown(value)} is a short ref name, which a branch and a tag can share"
+def _full_refs(value: str) -> str:
     if value.startswith(("heads/", "tags/", "remotes/", "pull/")):
-        return f"{why}: write refs/{value}"
+        return f"refs/{value}"
     bare = value.removeprefix("origin/")
-    return f"{why}: write refs/tags/{bare} or refs/heads/{bare}, or the full commit id"
+    return f"refs/tags/{bare} or refs/heads/{bare}, or the full commit id"
 
 
-def _check_ref_format(ref: str) -> str:
-    """Check the rules of `git check-ref-format`, and that no component begins with '-'."""
-    forbidden = re.search(r"[\x00-\x20\x7f~^:?*\[\\]", ref)
-    if forbidden:
+SCHEMES = ("https", "http", "ssh", "git", "file")
+_HOST = r"(?:[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])"
+_USER = r"[A-Za-z0-9_][A-Za-z0-9._+-]*"
+_WEB = re.compile(rf"(?:[^/@]*@)?{_HOST}(?::[0-9]{{1,5}})?/[^/].*")
+_REMOTE = re.compile(rf"(?:{_USER}@)?{_HOST}(?::[0-9]{{1,5}})?/[^/].*")
+_SCP = re.compile(rf"{_USER}@{_HOST}:(?![-:]).+")
+_FORMS = f"use {', '.join(f'{scheme}://' for scheme in SCHEMES)}/absolute/path or user@host:path"
+
+
+def check_git_url(value: str) -> str:
+    """Check a URL without a secret, since URLs are copied into the lock. Messages don't quote secrets."""
+    scheme, _, rest = value.partition("://")
+    user, at, _ = rest.split("/")[0].rpartition("@")
+    if at and (":" in user or scheme in ("http", "https")):
         raise ValueError(
-            f"a ref must not contain {shown(forbidden.group())}: write a full commit id or refs/..."
+            "a URL must not contain a user, password or token, since it is copied into the lock:"
+            " use a credential helper, netrc or --rewrite"
         )
-    if ".." in ref or "@{" in ref:
-        raise ValueError("a ref must not contain '..' or '@{': write one full commit id or refs/...")
-    for part in ref.split("/"):
-        if not part:
-            raise ValueError(
-                "a ref must not have an empty component: remove the '//', or the '/' at its start or end"
-            )
-        if part.startswith((".", "-")) or part.endswith(".lock"):
-            raise ValueError("no component of a ref may begin with '.' or '-', or end with '.lock'")
-    if ref.endswith("."):
-        raise ValueError("a ref must not end with '.'")
-    return ref
+    if re.search(r"[?#]", rest):
+        raise ValueError(
+            "a git URL must not contain '?' or '#': remove that part, and use a credential helper for secrets"
+        )
+    check_form(value)
+    return value
+
+
+def check_form(value: str) -> None:
+    """Raise ValueError unless a URL is safe for git, which also accepts options, and remotes that run commands."""
+    if re.search(r"[\x00-\x20\x7f-\xa0\u2028\u2029]", value):
+        raise ValueError("a URL must not contain spaces or control characters")
+    scheme, separator, rest = value.partition("://")
+    if not separator:
+        if not _SCP.fullmatch(value):
+            raise ValueError(f"this is not a git URL: {_FORMS}")
+    elif scheme not in SCHEMES:
+        raise ValueError(f"the scheme {shown(scheme)} is not allowed: {_FORMS}")
+    elif scheme == "file":
+        if not re.fullmatch(r"(?:localhost)?/[^/].*", rest):
+            raise ValueError("a file URL needs an absolute path: file:///absolute/path")
+    elif not (_WEB if scheme in ("http", "https") else _REMOTE).fullmatch(rest):
+        raise ValueError(f"the URL has no valid host or no path: write {scheme}://host/path")
+
+
+# -- paths ---------------------------------------------------------------------------------------------
+
+
+def name_as_compared(name: str) -> str:
+    """Return a file name as the least strict file systems compare it.
+
+    They ignore case, some characters (HFS+), and trailing dots, spaces and streams (NTFS).
+    """
+    plain = name if name.isascii() else _HFS_IGNORES.sub("", name)
+    return re.split(r"[:\\]", plain, maxsplit=1)[0].rstrip(" .").casefold()
+
+
+def is_dot_git(name: str) -> bool:
+    """Return whether some file system reads the name as `.git`."""
+    return name_as_compared(name) in (".git", "git~1")
+
+
+def invalid_name_reason(name: str) -> str | None:
+    """Return why a name can't be checked out on every file system; None if it can."""
+    if not name or name in (".", ".."):
+        return f"a path component is '{name}'"
+    try:
+        size = len(name.encode("utf-8", "surrogateescape"))
+    except UnicodeEncodeError:
+        return "a path component is not valid text"
+    if size > _LONGEST_SEGMENT:
+        return f"a path component is longer than {_LONGEST_SEGMENT} bytes"
+    if is_dot_git(name):
+        return f"{name!a} is git's own folder on some file systems"
+    return None
 
 
 def check_path(value: str) -> str:
@@ -134,30 +217,29 @@ def check_path(value: str) -> str:
         raise ValueError("a path must not be empty; '.' means the root")
     if value == ".":
         return value
+    segments = value.split("/")
     if value.startswith(("/", "~")):
-        raise ValueError(f"{shown(value)} is absolute: {_RELATIVE}")
-    if value.startswith("-"):
-        raise ValueError(f"{shown(value)} begins with '-', so git would read it as an option")
-    if "\\" in value:
-        raise ValueError(f"{shown(value)} contains a backslash: {_RELATIVE}")
-    if _unprintable(value):
-        raise ValueError(f"{shown(value)} contains a control or invisible character")
-    for segment in value.split("/"):
-        _check_segment(value, segment)
-    if value.count("/") > MAXIMUM_DEPTH:
-        raise ValueError(f"{shown(value)} is more than {MAXIMUM_DEPTH} folders deep")
-    return value
-
-
-def _check_segment(path: str, segment: str) -> None:
-    if not segment:
-        raise ValueError(f"{shown(path)} has an empty component: remove the '//', or the '/' at its end")
-    if segment in (".", ".."):
-        raise ValueError(f"{shown(path)} contains {segment!r}: write the path without it")
-    if is_dot_git(segment):
-        raise ValueError(f"{shown(path)} is inside git's own folder")
-    if why := invalid_name_reason(segment):
-        raise ValueError(f"{shown(path)}: {why}")
+        why = f"is absolute: {_RELATIVE}"
+    elif value.startswith("-"):
+        why = "begins with '-', so git would read it as an option"
+    elif "\\" in value:
+        why = f"contains a backslash: {_RELATIVE}"
+    elif _unprintable(value):
+        why = "contains a control or invisible character"
+    elif "" in segments:
+        why = "has an empty component: remove the '//', or the '/' at its end"
+    elif dots := next((one for one in segments if one in (".", "..")), ""):
+        why = f"contains {dots!r}: write the path without it"
+    elif any(map(is_dot_git, segments)):
+        why = "is inside git's own folder"
+    elif len(segments) > MAXIMUM_DEPTH + 1:
+        why = f"is more than {MAXIMUM_DEPTH} folders deep"
+    else:
+        reason = next(filter(None, map(invalid_name_reason, segments)), None)
+        if reason is None:
+            return value
+        raise ValueError(f"{shown(value)}: {reason}")
+    raise ValueError(f"{shown(value)} {why}")
 
 
 def check_local_path(value: str) -> str:
@@ -205,6 +287,9 @@ def check_glob(value: str) -> str:
 def check_directory(value: str) -> str:
     """Check the folder that patches are applied in; empty means the root."""
     return value if value == "" else check_path(value)
+
+
+# -- variables, requirements, versions ----------------------------------------------------------------
 
 
 def check_variable(value: str) -> str:
@@ -295,17 +380,6 @@ def check_version(value: str) -> str:
     return value
 
 
-def check_distribution(value: str) -> str:
-    """Check the name of a distribution on a package index."""
-    what = "is not a valid distribution name: use letters, digits, '.', '_' or '-'"
-    return _matching(DISTRIBUTION_PATTERN, value, what)
-
-
-def check_group(value: str) -> str:
-    """Check the name of an entry-point group."""
-    return _matching(GROUP_PATTERN, value, "is not an entry-point group, such as vllm.platform_plugins")
-
-
 def check_entry_name(value: str) -> str:
     """Check the name of an entry point: one line without '=', not beginning with '['."""
     check_text(value)
@@ -314,11 +388,6 @@ def check_entry_name(value: str) -> str:
             f"{shown(value)} is not a valid entry-point name: no '=', no leading '[', no surrounding spaces"
         )
     return value
-
-
-def check_object(value: str) -> str:
-    """Check the object of an entry point: module:attribute."""
-    return _matching(OBJECT_PATTERN, value, "is not module:attribute, such as vllm_ascend:register")
 
 
 def check_extends(value: str) -> str:
@@ -331,10 +400,6 @@ def check_extends(value: str) -> str:
 def is_manifest_path(value: str) -> bool:
     """Return whether the text is the path of a manifest, not the name of a bundled one."""
     return "/" in value or value.endswith((".yaml", ".yml"))
-
-
-def _unprintable(value: str) -> bool:
-    return any(unicodedata.category(character) in ("Cc", "Cf", "Cs", "Zl", "Zp") for character in value)
 
 
 def split_address(value: str) -> tuple[str, int]:

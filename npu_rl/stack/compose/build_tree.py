@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from npu_rl.common.errors import ComposeError
-from npu_rl.common.portable_names import invalid_name_reason
+from npu_rl.common.yaml_documents.text_checks import invalid_name_reason
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.apply_patch import AS_LOCKED, run_patch
 from npu_rl.stack.compose.git_trees import Trees, check_links, refused_path, taken_tree

@@ -1,20 +1,26 @@
-"""The composed objects of a lock as a unit of the store, made once per lock."""
+"""The composed objects of a lock as a unit of the store, made once per lock, and the texts of its patches."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from npu_rl.common.errors import ComposeError
-from npu_rl.stack.lock.lock_model import Lock
+from npu_rl.common.bounded import read_if_file
+from npu_rl.common.bundled import data_root
+from npu_rl.common.errors import ComposeError, PatchError
+from npu_rl.common.yaml_documents.text_checks import is_local
+from npu_rl.stack.lock.lock_model import Lock, LockedPatch
 from npu_rl.stack.store import Store, Unit, pack_loose, unit_key
 
 if TYPE_CHECKING:
     from npu_rl.stack.compose.build_tree import Composition
+    from npu_rl.stack.compose.git_trees import Trees
 
 COMPOSE_FORMAT = 2
+LARGEST_PATCH = 16 * 1024 * 1024  # bytes
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,6 @@ def _make(store: Store, lock: Lock, units: list[Unit], manifest_folder: Path, ke
     # A setup from a warm store does not need these.
     from npu_rl.stack.compose.build_tree import compose, list_files
     from npu_rl.stack.compose.git_trees import scratch_trees
-    from npu_rl.stack.compose.patch_texts import locked_text
 
     runtime = runtime_unit(store, lock)
     with scratch_trees(store, [*units, *([runtime] if runtime else [])]) as trees:
@@ -110,3 +115,41 @@ def runtime_unit(store: Store, lock: Lock) -> Unit | None:
             return None
         pack_loose(trees.repository)
         return store.publish(trees.repository.git_dir, key, {"runtime": lock.runtime})
+
+
+def locked_text(
+    patch: LockedPatch, manifest_folder: Path, store: Store, trees: Trees, results: dict[str, str]
+) -> bytes:
+    """Return the locked bytes of a patch, checked by hash.
+
+    A file may have changed since the lock was made, as long as the store has the locked bytes.
+
+    Args:
+        manifest_folder: The folder that "./..." and "../..." are relative to.
+        results: Component trees, for "COMPONENT:path".
+
+    Raises:
+        PatchError: If they are found nowhere.
+    """
+    kept = store.kept_file(patch.sha256)
+    if kept is not None:
+        return kept
+    found = _patch_file(patch.file, manifest_folder, trees, results)
+    if found is not None and hashlib.sha256(found).hexdigest() == patch.sha256:
+        store.keep_file(found)
+        return found
+    raise PatchError(
+        f"The locked text of {patch.name} is not available",
+        where=patch.file,
+        why="The file does not exist." if found is None else "The file was changed after the lock was made.",
+        hint="Restore the file, or make a new lock: npu-rl lock --manifest M",
+    )
+
+
+def _patch_file(file: str, manifest_folder: Path, trees: Trees, results: dict[str, str]) -> bytes | None:
+    component, separator, path = file.partition(":")
+    if separator and component in results:
+        entry = trees.find(results[component], path)
+        return trees.blob(entry.oid) if entry is not None and not entry.is_tree else None
+    place = manifest_folder / file if is_local(file) else data_root() / "patchsets" / file
+    return read_if_file(place, LARGEST_PATCH)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from npu_rl.common.errors import NpuRlError
-from npu_rl.common.portable_names import MAXIMUM_DEPTH
+from npu_rl.common.yaml_documents.text_checks import MAXIMUM_DEPTH
 
 TREE = "40000"
 FILE = "100644"

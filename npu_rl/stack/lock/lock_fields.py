@@ -16,9 +16,8 @@ import zlib
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
-from npu_rl.common.portable_names import MAXIMUM_DEPTH, invalid_name_reason
 from npu_rl.common.yaml_documents import text_checks
-from npu_rl.common.yaml_documents.git_url import check_git_url
+from npu_rl.common.yaml_documents.text_checks import MAXIMUM_DEPTH, check_git_url, invalid_name_reason
 
 
 def _pattern(pattern: str, what: str) -> Callable[[str], str]:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from npu_rl.common.bundled import bundled_manifests
 from npu_rl.common.errors import ManifestError
-from npu_rl.common.yaml_documents.document_kind import DocumentKind
-from npu_rl.common.yaml_documents.find_file import find
+from npu_rl.common.yaml_documents.document_kind import DocumentKind, find
 from npu_rl.common.yaml_documents.problems import Invalid
 
 

@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Literal, cast
 
 from npu_rl.common.errors import UsageError
-from npu_rl.stack.patches import patch_paths
-from npu_rl.stack.patches.file_names import FileNames
 from npu_rl.stack.patches.file_sections import in_one_section
 from npu_rl.stack.patches.patch_model import FilePatch, Hunk, HunkLine, Patch, Tag
+from npu_rl.stack.patches.patch_paths import DEV_NULL, FileNames, guarded
 from npu_rl.stack.patches.scan_hunks import RawFile, RawHunk, Scanner, malformed
 
 _MODES = ("100644", "100755")
@@ -101,7 +100,7 @@ def _file(raw: RawFile, names: FileNames, name: str, number: int) -> FilePatch:
             hint = "Write it as a deletion and a new file: `git diff --no-renames`."
             raise malformed(f"The patch {word} a file", where, why, hint)
     path = names.path()
-    if (guard := patch_paths.guarded(path)) is not None:
+    if (guard := guarded(path)) is not None:
         why = f"A {guard} file changes how git reads the whole tree."
         raise malformed(f"The patch changes {path}", where, why, "Take the file out of the patch.")
     _check_modes(raw, path, where)
@@ -147,7 +146,7 @@ def _check_sides(
     if not raw.hunks:
         _check_empty(raw, is_new, is_deleted, path, where)
         return
-    absent = {"old": names.old == patch_paths.DEV_NULL, "new": names.new == patch_paths.DEV_NULL}
+    absent = {"old": names.old == DEV_NULL, "new": names.new == DEV_NULL}
     if raw.names is not None and absent != {"old": is_new, "new": is_deleted}:
         why = "`new file mode` goes with `--- /dev/null`, `deleted file mode` with `+++ /dev/null`."
         raise malformed(f"The header of {path} contradicts itself", where, why)

@@ -16,8 +16,8 @@ from npu_rl.common.errors import LockError, PatchError, SourceError, UsageError
 from npu_rl.common.yaml_documents.text_checks import is_local
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.build_tree import base_tree, compose
+from npu_rl.stack.compose.composed_unit import LARGEST_PATCH, locked_text
 from npu_rl.stack.compose.git_trees import Trees, scratch_trees
-from npu_rl.stack.compose.patch_texts import MAXIMUM_SIZE, locked_text
 from npu_rl.stack.compose.write_patch import header_of
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.lock import lock_model
@@ -120,7 +120,7 @@ def _check_lock(loaded: LoadedManifest, lock: Lock, component: str) -> None:
         raise UsageError(f"{component} of {name} has no patches", where=str(loaded.path))
     for patch in filter(lambda patch: is_local(patch.file), lock.components[component].patches):
         path = loaded.path.parent / patch.file
-        if hashlib.sha256(read_if_file(path, MAXIMUM_SIZE) or b"").hexdigest() != patch.sha256:
+        if hashlib.sha256(read_if_file(path, LARGEST_PATCH) or b"").hexdigest() != patch.sha256:
             raise PatchError(f"{patch.name} was changed after the lock was made", where=str(path), hint=again)
 
 
@@ -190,7 +190,7 @@ def series_of(loaded: LoadedManifest, component: str) -> str:
     text = ""
     for entry in loaded.manifest.components[component].patches:
         if entry.from_ is None and loaded.locate(entry.path).is_dir():
-            data = read_if_file(loaded.locate(entry.path) / SERIES, MAXIMUM_SIZE) or b""
+            data = read_if_file(loaded.locate(entry.path) / SERIES, LARGEST_PATCH) or b""
             text += data.decode("utf-8", "replace")
             text += "" if text.endswith("\n") or not text else "\n"
         elif entry.from_ is None:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from npu_rl.common.errors import LockError, PatchError
 from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
 from npu_rl.stack.compose.build_tree import taken_paths
+from npu_rl.stack.compose.composed_unit import LARGEST_PATCH
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.compose.patch_texts import MAXIMUM_SIZE
 from npu_rl.stack.git.objects import EXECUTABLE, FILE
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.patches.scan_hunks import CrlfPatchError, Scanner
@@ -66,7 +66,7 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
         except PatchError as error:
             raise _in_pinned_component(error, entry, f"{entry.from_}:{entry.path}") from error
         for source, file in sources:
-            if len(source.data) > MAXIMUM_SIZE:
+            if len(source.data) > LARGEST_PATCH:
                 what = f"The patch {source.name} is too large"
                 raise PatchError(what, where=component, why="It is larger than 16 MiB.")
             context.store.keep_file(source.data)

@@ -17,7 +17,7 @@ from npu_rl.common.environment_variables import REWRITE
 from npu_rl.common.errors import UsageError
 from npu_rl.common.masking import MASK
 from npu_rl.common.user_settings import read_configuration
-from npu_rl.common.yaml_documents.git_url import check_form
+from npu_rl.common.yaml_documents.text_checks import check_form
 from npu_rl.stack.git.environment import Credentials
 
 _INVALID = re.compile(r"[\x00-\x20\x7f]")

@@ -1,10 +1,49 @@
-"""Folding of long lines on a terminal, at its width; a command to copy stays whole, on a line of its own if need be."""
+"""Lines as a terminal shows them: folded at its width, the words that label them in colour; as they are in a pipe.
+
+A command to copy stays whole, on a line of its own if need be.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from functools import cache
 from typing import TextIO
+
+_RED, _YELLOW, _CYAN, _GREEN, _BOLD = "1;31", "1;33", "1;36", "1;32", "1"
+_STYLES = {
+    **dict.fromkeys(("npu-rl", "error"), _RED),
+    **dict.fromkeys(("advice", "warning", "UNPROVEN"), _YELLOW),
+    **dict.fromkeys(("next", "Next", "fix"), _GREEN),
+    **dict.fromkeys(("where", "why", "log"), _BOLD),
+    "note": _CYAN,
+}
+_COLOURED = re.compile(rf"^(\s*)((?:{'|'.join(_STYLES)})(?:\[[a-z0-9-]+\]|:))(?=\s)", re.MULTILINE)
+
+
+def has_colour(stream: TextIO) -> bool:
+    """Return whether a stream is a terminal that shows colour, and the user has not set NO_COLOR."""
+    return (
+        not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb") and stream.isatty()
+    )
+
+
+def coloured(text: str, stream: TextIO) -> str:
+    """Return text of ours for a stream, the words that label its lines in colour if the stream has it.
+
+    Args:
+        text: Escaped by `printable`: the only escape sequences are those that are added here.
+    """
+    if not has_colour(stream):
+        return text
+    return _COLOURED.sub(lambda found: f"{found[1]}\x1b[{_style(found[2])}m{found[2]}\x1b[0m", text)
+
+
+def _style(label: str) -> str:
+    return _STYLES[re.split(r"[\[:]", label)[0]]
+
+
+# -- folding ------------------------------------------------------------------------------------------
 
 _NAMES = (
     "setup|verify|plan|doctor|train|runs|report|status|diff|summary|faults|lock|weights|requirements|container|"
