@@ -88,7 +88,6 @@ def prepare(
         float,
         typer.Option(
             "--test-fraction",
-            "--valid",  # its name until 0.4
             metavar="SHARE",
             help="The share of the problems that goes to test.parquet.",
         ),
@@ -117,7 +116,6 @@ def prepare(
         bool,
         typer.Option(
             "--overwrite",
-            "--again",  # its name until 0.4
             help="Replace what this command has made in DIR before.",
         ),
     ] = False,
@@ -128,6 +126,7 @@ def prepare(
     They are what verl loads. Repeated rows and rows without a problem or an answer are left out;
     prepared.json lists them by index.
     """
+    from npu_rl.data.datasets.parquet_rows import UNLIMITED
     from npu_rl.data.datasets.prepare_dataset import REPORT, prepare_dataset, report
     from npu_rl.data.datasets.staged_folder import staged_folder
 
@@ -141,6 +140,8 @@ def prepare(
         convert = None
         count_tokens = _token_counter(tokenizer, max_prompt_length, python)
     if_interrupted(STARTS_OVER)
+    if UNLIMITED:
+        tell(UNLIMITED)
     with staged_folder(folder, REPORT, again=again) as staging:
         prepared = _with_progress(
             wanted, lambda progress: prepare_dataset(wanted, staging, progress, count_tokens, convert)

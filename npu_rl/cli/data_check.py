@@ -39,15 +39,14 @@ def check(
     """Check training data against a recipe.
 
     It checks columns, rows, data sources, the instructions in the prompts and their lengths, and runs the
-    recipe's reward on right, wrong and empty responses. MindSpeed-RL's files have to be whole and where the
-    recipe looks for them. The exit code is 1 if the training could not use the data.
+    recipe's reward on right, wrong and empty responses. The exit code is 1 if the training could not use the
+    data.
     """
     from npu_rl.cli import judged, proving
     from npu_rl.common.user_path import user_path
     from npu_rl.common.yaml_documents.finding import Severity
-    from npu_rl.data.data_check.check_data import Checked, data_findings
+    from npu_rl.data.data_check.check_data import data_findings
     from npu_rl.data.data_check.gather import gather
-    from npu_rl.data.data_check.packed_files import UNCHECKED, data_path_key, read_packed_files
     from npu_rl.workspace.folder.discovery import open_workspace_if_any
 
     loaded = judged.load(recipe, overrides or [], json)
@@ -58,12 +57,8 @@ def check(
     named = user_path(tokenizer, "--tokenizer").absolute() if tokenizer else None
     place = user_path(folder, "DIR").absolute()
     if_interrupted(STARTS_OVER)
-    if data_path_key(loaded):
-        files, findings = read_packed_files(loaded, place)
-        checked = Checked(files, [], unchecked=dict(UNCHECKED))
-    else:
-        checked = gather(loaded, place, paths, python, named, tell)
-        findings = data_findings(loaded, checked)
+    checked = gather(loaded, place, paths, python, named, tell)
+    findings = data_findings(loaded, checked)
     ok = not any(one.severity is Severity.ERROR for one in findings)
     if json:
         print_json(
@@ -74,7 +69,7 @@ def check(
                 "reward": [
                     {
                         "data_source": one.data_source,
-                        "ground_truth": one.ground_truth,
+                        "ground_truth": one.truth,
                         "scores": dict(one.scores),
                     }
                     for one in checked.trials
@@ -130,7 +125,7 @@ def _say(checked: Checked, findings: list[Finding]) -> None:
             f"{name} {score if isinstance(score, float) else 'raises'}"
             for name, score in trial.scores.items()
         )
-        say(f"reward for {source}, right answer {trial.ground_truth!r}: {scores}")
+        say(f"reward for {source}, right answer {trial.truth!r}: {scores}")
     judged.say_findings(findings)
     for what, why in checked.unchecked.items():
         say(f"not checked: {what}: {why}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 
 from npu_rl.data.data_check.check_data import Checked, data_findings
+from npu_rl.data.data_check.reward_trial import Trial, answer_of, responses
 from npu_rl.data.datasets.trainer_files import TrainerFile
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from tests.datasets.test_prepare import cli, deepscaler, prepare, write
@@ -54,7 +54,7 @@ def test_prepared_files_fit_the_reward(prepared: Path, quickstart_workspace: Pat
     assert code == 0 and report["ok"] and not rules(report) and not rules(report, "advice")
     scores = report["reward"][0]["scores"]
     assert scores["right-boxed"] == 1.0
-    assert {scores[name] for name in ("right-plain", "wrong-boxed", "wrong-hashes", "empty")} == {0.0}
+    assert {scores[name] for name in ("right-plain", "right-answer", "wrong-boxed", "empty")} == {0.0}
     assert sum(file["rows"] for file in report["files"]) == 200
     assert report["files"][0]["data_sources"] == {"deepscaler": report["files"][0]["rows"]}
     assert list(report["unchecked"]) == ["lengths"]
@@ -172,11 +172,73 @@ def test_a_reward_that_raises_or_is_not_python(
     )
     own = (f"reward.function={reward}", "reward.arguments=~", "data.batch=16")
     code, report = check(prepared, quickstart_workspace, *own)
-    assert code == 1 and rules(report) == {"data-reward"}
-    assert "(empty): IndexError" in next(one["message"] for one in report["findings"])
+    assert code == 1 and "data-reward" in rules(report)
+    assert "(empty; the right answer is a str): IndexError" in report["findings"][0]["message"]
     reward.write_text("import no_such_package\n")
     _, report = check(prepared, quickstart_workspace, *own)
     assert "no_such_package" in report["unchecked"]["reward"]
+
+
+SCORERS = {
+    "a last line": ("return float(solution_str.rpartition('Answer:')[2].strip() == ground_truth)", None),
+    "no form of ours": ("return 0.0", "no right answer scores higher than a wrong one"),
+    "a missing package": ("import no_such_package", "needs the package no_such_package, which"),
+}
+
+
+@pytest.mark.parametrize("name", SCORERS)
+def test_a_scorer_with_a_form_of_its_own_is_no_error(
+    name: str, prepared: Path, tmp_path: Path, quickstart_workspace: Path
+) -> None:
+    """DAPO-Math-17k asks for "Answer: ...", which was refused as a reward that scores nothing (verl#3065)."""
+    body, why = SCORERS[name]
+    reward = tmp_path / "reward.py"
+    reward.write_text(f"def score(data_source, solution_str, ground_truth, extra_info=None):\n    {body}\n")
+
+    def asking(table: Any) -> Any:
+        rows = table.to_pylist()
+        for row in rows:
+            row["prompt"] = [
+                {"role": "user", "content": f"{row['extra_info']['question']} End with Answer: X"}
+            ]
+        return pa.Table.from_pylist(rows, table.schema)
+
+    folder = rewritten(prepared, tmp_path / "out", asking)
+    pq.write_table(asking(pq.read_table(prepared / "test.parquet")), folder / "test.parquet")
+    own = (f"reward.function={reward}:score", "reward.arguments=~", "data.batch=16")
+    code, report = check(folder, quickstart_workspace, *own)
+    assert code == 0 and not rules(report), report
+    if why:
+        assert why in report["unchecked"]["reward of deepscaler"]
+    else:
+        assert report["reward"][0]["scores"]["right-answer"] == 1.0 and list(report["unchecked"]) == [
+            "lengths"
+        ]
+
+
+def test_an_answer_is_taken_from_the_truths_type() -> None:
+    truths = ("34", 3.5, ["a", "b"], {"target": ["x"]}, {"tests": []}, None)
+    assert [answer_of(truth) for truth in truths] == ["34", "3.5", "a", "x", None, None]
+    assert responses("7")["right-answer"].endswith("\nAnswer: 7")
+    assert not [name for name in responses({"tests": []}) if name.startswith("right")]
+
+
+def test_a_scorer_that_cannot_take_the_truth() -> None:
+    """Its fix is not another data source."""
+    trial = Trial("countdown", {"target": 5}, {"wrong-plain": "TypeError: unhashable", "empty": 0.0})
+    checked = Checked([], [], trials=[trial])
+    found = {one.rule: one.message for one in data_findings(load_recipe("quickstart", []), checked)}
+    assert "is a dict" in found["data-reward"] and "data-source" not in found
+
+
+def test_images_that_differ_from_the_prompts() -> None:
+    file = TrainerFile(Path("train.parquet"), images_differ=list(range(7)), images_missing=2)
+    checked = Checked([], [file])
+    found = [
+        one for one in data_findings(load_recipe("quickstart", []), checked) if one.rule == "data-images"
+    ]
+    assert [one.severity.value for one in found] == ["error", "advice"]
+    assert "0, 1, 2, 3, 4 and 2 more" in found[0].message
 
 
 @pytest.mark.parametrize(
@@ -190,7 +252,7 @@ def test_a_reward_that_raises_or_is_not_python(
                 folder.mkdir(),
                 *((folder / n).write_text("x") for n in ("train.parquet", "test.parquet")),
             ],
-            "not a whole Parquet file",
+            "Parquet file can't be read",
         ),
     ],
 )
@@ -203,80 +265,6 @@ def test_a_folder_that_is_none(make: Any, word: str, tmp_path: Path, quickstart_
 def test_a_recipe_whose_trainer_reads_other_files(prepared: Path, tmp_path: Path) -> None:
     done = cli("check", prepared, "--recipe", str(write_recipe(tmp_path, "")))
     assert done.returncode == 2 and "does not read Parquet files" in done.stderr, done.stderr
-
-
-def packed(folder: Path, rows: int = 3) -> Path:
-    """Write what MindSpeed-RL's preprocessor does: rows of 1, 2, 3, ... tokens of int32."""
-    folder.mkdir()
-    lengths = range(1, rows + 1)
-    starts = [4 * sum(lengths[:n]) for n in range(rows)]
-    for field in ("input_ids", "labels"):
-        index = folder / f"data_packed_{field}_document.idx"
-        index.write_bytes(
-            b"MMIDIDX\x00\x00"
-            + struct.pack("<QBQQ", 1, 4, rows, rows + 1)
-            + struct.pack(f"<{rows}i{rows}q{rows + 1}q", *lengths, *starts, *range(rows + 1))
-        )
-        index.with_suffix(".bin").write_bytes(bytes(4 * sum(lengths)))
-    return folder
-
-
-def check_packed(folder: Path, *more: str) -> tuple[int, Any, str]:
-    done = cli("check", folder, "--recipe", "mindspeed-rl-grpo-qwen25-7b", "--json", *more)
-    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
-
-
-def test_files_of_mindspeed_rl(tmp_path: Path) -> None:
-    folder = packed(tmp_path / "ds")
-    there = f"overrides.megatron_training.data_path={folder}/data"
-    code, report, _ = check_packed(folder, there)
-    assert code == 0 and report["findings"] == [] and set(report["unchecked"]) == {"reward", "lengths"}
-    assert {(Path(file["path"]).name, file["rows"]) for file in report["files"]} == {
-        ("data_packed_input_ids_document.idx", 3),
-        ("data_packed_labels_document.idx", 3),
-    }
-    code, report, _ = check_packed(folder)
-    (one,) = report["findings"]
-    assert code == 0 and one["fix"] == f"set {there}"
-    assert check_packed(folder, there.replace("/data", "/prompts"))[2].count("prompts_packed_*_document.idx")
-    assert "No such folder" in check_packed(tmp_path / "none")[2]
-
-
-@pytest.mark.parametrize(
-    ("spoil", "message"),
-    [
-        (
-            lambda f: f["input_ids.bin"].write_bytes(b"1"),
-            "document.bin has 1 bytes, but the index expects 24",
-        ),
-        (lambda f: f["input_ids.bin"].unlink(), "document.bin is missing, but the index expects 24"),
-        (
-            lambda f: f["labels.idx"].unlink(),
-            "has no data_packed_labels_document.idx, which the trainer reads",
-        ),
-        (lambda f: f["labels.idx"].write_bytes(b"MMIDIDX"), "is not the index of a dataset"),
-        (
-            lambda f: f["labels.idx"].write_bytes(f["labels.idx"].read_bytes()[:-1]),
-            "has 101 bytes, and 3 rows in 3 documents take 102",
-        ),
-    ],
-)
-def test_files_of_mindspeed_rl_that_are_not_whole(tmp_path: Path, spoil: Any, message: str) -> None:
-    folder = packed(tmp_path / "ds")
-    spoil({path.name.replace("data_packed_", "").replace("_document", ""): path for path in folder.iterdir()})
-    code, report, error = check_packed(folder, f"overrides.megatron_training.data_path={folder}/data")
-    assert code == 1, error
-    (one,) = report["findings"]
-    assert message in one["message"] and "data prepare --for mindspeed-rl" in one["fix"]
-
-
-def test_files_of_mindspeed_rl_that_differ_in_rows(tmp_path: Path) -> None:
-    folder, other = packed(tmp_path / "ds"), packed(tmp_path / "other", 4)
-    for end in ("idx", "bin"):
-        name = f"data_packed_labels_document.{end}"
-        (folder / name).write_bytes((other / name).read_bytes())
-    code, report, _ = check_packed(folder, f"overrides.megatron_training.data_path={folder}/data")
-    assert code == 1 and rules(report) == {"data-rows"}
 
 
 def test_lengths(prepared: Path, tmp_path: Path, quickstart_workspace: Path) -> None:
@@ -362,3 +350,27 @@ def test_verls_own_reward(name: str, tmp_path: Path, quickstart_workspace: Path)
     right, other = ("hashes", "boxed") if name == "gsm8k" else ("boxed", "hashes")
     assert scores[f"right-{right}"] == 1.0
     assert scores[f"right-{other}"] == scores[f"wrong-{right}"] == scores["empty"] == 0.0
+
+
+@pytest.mark.rehearsal
+def test_verls_own_reward_for_dapo(prepared: Path, tmp_path: Path, quickstart_workspace: Path) -> None:
+    """DAPO-Math-17k's shape: `math_dapo` scores a last line "Answer: 34", for which the prompt asks."""
+    pytest.importorskip("tensordict")
+
+    def as_dapo(table: Any) -> Any:
+        rows = table.to_pylist()
+        for row in rows:
+            row |= {
+                "data_source": "math_dapo",
+                "prompt": [{"role": "user", "content": "1+1? End with Answer:"}],
+            }
+        return pa.Table.from_pylist(rows, table.schema)
+
+    folder = rewritten(prepared, tmp_path / "out", as_dapo)
+    pq.write_table(as_dapo(pq.read_table(prepared / "test.parquet")), folder / "test.parquet")
+    code, report = check(
+        folder, quickstart_workspace, "reward.function=~", "reward.arguments=~", "data.batch=16"
+    )
+    assert code == 0 and not rules(report) and list(report["unchecked"]) == ["lengths"], report
+    scores = report["reward"][0]["scores"]
+    assert (scores["right-answer"], scores["wrong-answer"], scores["right-boxed"]) == (1.0, -1.0, -1.0)

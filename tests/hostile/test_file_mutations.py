@@ -77,7 +77,7 @@ def parquet_rows(folder: Path, m: Mutator) -> None:
 
     place = fresh(folder) / "rows.parquet"
     m.write(place, m.bytes(_parquet()))
-    assert list(InputRows(place, lambda _: None))
+    assert list(InputRows(place, lambda _: None, ["question", "answer"]))
 
 
 def a_trainers_parquet(folder: Path, m: Mutator) -> None:
@@ -92,7 +92,7 @@ def a_trainers_parquet(folder: Path, m: Mutator) -> None:
     m.file(place)
     parts = ("make=null", f"train=[{place}]", f"test=[{place}]")
     list(prepared_data_findings(load_recipe("quickstart", [f"data.{part}" for part in parts]), folder))
-    read_trainer_file(place, "prompt", "data_source")
+    read_trainer_file(place)
 
 
 def json_rows(folder: Path, m: Mutator) -> None:
@@ -103,7 +103,7 @@ def json_rows(folder: Path, m: Mutator) -> None:
     place = fresh(folder) / ("rows.jsonl" if lines else "rows.json")
     text = b"\n".join(encoded(m, row) for _ in range(4)) if lines else encoded(m, [row] * 4)
     m.write(place, m.bytes(text) if m.random.random() < 0.3 else text)
-    assert list(InputRows(place, lambda _: None))
+    assert list(InputRows(place, lambda _: None, ["question", "answer"]))
 
 
 def a_prepared_folder(folder: Path, m: Mutator) -> None:
@@ -123,20 +123,17 @@ def packed_files(folder: Path, m: Mutator) -> None:
     import struct
 
     from npu_rl.data.data_check.mindspeed_rl_files import MAGIC, sequences, template_of
-    from npu_rl.data.data_check.packed_files import _read
 
     fresh(folder)
     head = MAGIC + struct.pack("<QBQQ", 1, 4, 2, 3) + struct.pack("<iiqqqqq", 3, 4, 0, 12, 0, 1, 2)
     index = folder / "data_packed_input_ids_document.idx"
     m.write(index, m.bytes(head))
-    m.write(index.with_suffix(".bin"), bytes(28))
     (folder / "cli").mkdir()
     (folder / "cli" / "preprocess_data.py").write_text("")
     config = folder / "configs" / "datasets" / "deepscaler.yaml"
     config.parent.mkdir(parents=True)
     config.write_bytes(m.bytes(b"prompt_type: qwen\nhandler_name: [a, b]\n"))
     assert template_of(folder)
-    _read(index)
     sequences(index)
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from npu_rl.common.bounded import hash_file
 from npu_rl.common.errors import HostError
-from npu_rl.data.datasets.input_rows import InputRows
 from npu_rl.data.downloads.verify_download import verify_download
 from npu_rl.training.record.worker_logs import keep_worker_logs
 from npu_rl.weights.checkpoints.hash_list import write_hashes
@@ -35,15 +34,6 @@ def verified(folder: Path) -> None:
     verify_download(folder, [], None, lambda *_: None)
 
 
-def read_as_rows(folder: Path) -> None:
-    (folder / "rows.jsonl").write_bytes(b'{"a": 1}\n')
-    rows = iter(InputRows(folder / "rows.jsonl", lambda _: None))
-    next(rows)
-    with (folder / "rows.jsonl").open("ab") as file:
-        file.write(b'{"a": 1}\n' * 10_000)
-    list(rows)
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     if not Path("/proc/self/status").is_file():
@@ -54,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return found
 
 
-@pytest.mark.parametrize("read", [copied, hashed, verified, read_as_rows])
+@pytest.mark.parametrize("read", [copied, hashed, verified])
 def test_it_is_refused(read: Callable[[Path], None], folder: Path) -> None:
     """`weights cast` had copied 6 GB of /proc/self/pagemap after 45 s, and asked for no space."""
     with pytest.raises(HostError, match="A file has no end"):

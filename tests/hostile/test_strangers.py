@@ -64,7 +64,7 @@ class Life:
         yield *port, "--to", "v1" if manifest == "new" else "v2", "--output", self.root / "ported"
         yield "recipes", "copy", "quickstart", self.root / "recipes"
         yield prepare
-        yield *prepare, "--again"
+        yield *prepare, "--overwrite"
         yield "weights", "cast", self.root / "fp8", self.root / "bf16", *python
         yield "weights", "convert", self.root / "hf", self.root / "dist", "--format", "torch_dist", *python
         yield "weights", "audit", self.root / "hf", self.root / "dist", *python

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity, file_finding
-from npu_rl.data.data_check.reward_trial import Trial
-from npu_rl.data.datasets.prompt_templates import BOXED, HASHES
+from npu_rl.data.data_check.reward_trial import FORMS, Trial
+from npu_rl.data.datasets.prompt_templates import ANSWER, BOXED, HASHES
 from npu_rl.data.datasets.trainer_files import TrainerFile
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 
@@ -22,11 +22,11 @@ RULES = (
     "data-reward",
     "data-template",
     "data-lengths",
-    "data-path",
+    "data-images",
 )
 """Ids of the findings of `data check`."""
 
-_FORM_NAMES = {BOXED: r"\boxed{}", HASHES: '"####"', "": "no form of answer"}
+_FORM_NAMES = {BOXED: r"\boxed{}", HASHES: '"####"', ANSWER: '"Answer:"', "": "plain text"}
 
 
 @dataclass
@@ -56,7 +56,8 @@ def data_findings(loaded: LoadedRecipe, checked: Checked) -> list[Finding]:
     found = [
         *_column_findings(checked),
         *_row_findings(loaded, checked),
-        *_reward_findings(loaded, checked),
+        *_image_findings(checked),
+        *_reward_findings(checked),
         *_template_findings(checked),
         *_length_findings(loaded, checked),
     ]
@@ -71,9 +72,7 @@ def _column_findings(checked: Checked) -> Iterator[Finding]:
                 "data-columns", Severity.ERROR, file.path, fault, "make the file with npu-rl data prepare"
             )
         if file.incomplete:
-            rows = ", ".join(map(str, file.incomplete[:5]))
-            more = f" and {len(file.incomplete) - 5} more" if file.incomplete[5:] else ""
-            message = f"rows without a prompt, a data source or a right answer: {rows}{more}"
+            message = f"rows without a prompt, a data source or a right answer: {_rows(file.incomplete)}"
             yield file_finding(
                 "data-incomplete", Severity.ERROR, file.path, message, "make the file without them"
             )
@@ -101,29 +100,58 @@ def _row_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding]:
             yield file_finding("data-leakage", Severity.ADVICE, file.path, message)
 
 
-def _reward_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding]:
+def _image_findings(checked: Checked) -> Iterator[Finding]:
+    """Yield findings on `<image>` in prompts; verl/utils/dataset/rl_dataset.py:331@v0.8.0 demands an image for each."""
+    for file in checked.files:
+        if file.images_differ:
+            message = (
+                f"rows with more or fewer images than <image> in the prompt: {_rows(file.images_differ)}"
+            )
+            yield file_finding("data-images", Severity.ERROR, file.path, message)
+        if file.images_missing:
+            message = f"{file.images_missing} prompts have <image> and no image: verl leaves it as text"
+            yield file_finding("data-images", Severity.ADVICE, file.path, message)
+
+
+def _rows(indexes: list[int]) -> str:
+    more = f" and {len(indexes) - 5} more" if indexes[5:] else ""
+    return ", ".join(map(str, indexes[:5])) + more
+
+
+def _reward_findings(checked: Checked) -> Iterator[Finding]:
     for source, trials in _by_source(checked).items():
+        errors = {name: error for trial in trials for name, error in trial.errors.items()}
+        if not errors or any(trial.missing for trial in trials):
+            continue
+        name, error = next(iter(errors.items()))
         where = _files_with(source, checked)
-        errors = [
-            (name, score)
-            for trial in trials
-            for name, score in trial.scores.items()
-            if isinstance(score, str)
-        ]
-        if errors and len(errors) == sum(len(trial.scores) for trial in trials):
-            message = f"the reward can't score data source {source}: {errors[0][1]}"
+        if error.startswith("NotImplementedError") or source in error:
+            message = f"the reward can't score data source {source}: {error}"
             fix = "write one that it scores into data_source, or name a reward with reward.function"
             yield file_finding("data-source", Severity.ERROR, where, message, fix)
-        elif errors:
-            message = f"the reward raises for a response ({errors[0][0]}): {errors[0][1]}"
+        else:
+            kind = type(trials[0].truth).__name__
+            message = f"the reward raises for a response ({name}; the right answer is a {kind}): {error}"
             yield file_finding("data-reward", Severity.ERROR, where, message)
-        elif not any(trial.accepts(form) for trial in trials for form in _FORM_NAMES):
-            message = (
-                f"no right response to data source {source} scores higher than a wrong one: tried "
-                r"\boxed{}, #### and plain text"
+
+
+def unjudged(trials: Sequence[Trial], python: str) -> dict[str, str]:
+    """Return why the reward of a data source could not be judged, by `reward of SOURCE`."""
+    found = {}
+    for trial in trials:
+        key = f"reward of {trial.data_source}"
+        if trial.missing:
+            found[key] = f"its scorer needs the package {trial.missing}, which {python} can't import"
+        elif not trial.errors and not _accepted(trials, trial.data_source):
+            found[key] = (
+                f"no right answer scores higher than a wrong one, as {', '.join(_FORM_NAMES.values())}"
             )
-            own = loaded.recipe.reward.function is not None
-            yield file_finding("data-reward", Severity.ADVICE if own else Severity.ERROR, where, message)
+    return found
+
+
+def _accepted(trials: Sequence[Trial], source: str) -> list[str]:
+    """Return the forms of a right answer to a data source that its reward scores."""
+    return [form for form in FORMS if any(one.accepts(form) for one in trials if one.data_source == source)]
 
 
 def _template_findings(checked: Checked) -> Iterator[Finding]:
@@ -133,22 +161,18 @@ def _template_findings(checked: Checked) -> Iterator[Finding]:
             message = rf"{file.doubled} prompts spell \boxed with two backslashes, which a model may repeat"
             fix = "make the file with npu-rl data prepare, whose templates have one"
             yield file_finding("data-template", Severity.ADVICE, file.path, message, fix)
-    for source, trials in _by_source(checked).items():
-        accepted = [form for form in _FORM_NAMES if any(trial.accepts(form) for trial in trials)]
-        if not accepted:
-            continue
-        for file in checked.files:
-            for form in _FORM_NAMES:
-                count = file.forms[source, form]
-                if not count or form in accepted:
-                    continue
-                message = (
-                    f"{count} prompts of {source} ask for {_FORM_NAMES[form]}, and the reward scores a right answer "
-                    f"only as {' or '.join(_FORM_NAMES[one] for one in accepted)}"
-                )
-                severity = Severity.ERROR if form else Severity.ADVICE
-                fix = "npu-rl data prepare makes prompts that ask for it"
-                yield file_finding("data-template", severity, file.path, message, fix)
+        for (source, asked), count in sorted(file.forms.items()):
+            accepted = _accepted(checked.trials, source)
+            if not accepted or any(form in accepted for form in asked or ("",)):
+                continue
+            wanted = " and ".join(_FORM_NAMES[form] for form in asked) or "no form of answer"
+            message = (
+                f"{count} prompts of {source} ask for {wanted}, and the reward scores a right answer "
+                f"only as {' or '.join(_FORM_NAMES[one] for one in accepted)}"
+            )
+            severity = Severity.ERROR if {BOXED, HASHES} & set(asked) else Severity.ADVICE
+            fix = "npu-rl data prepare makes prompts that ask for it"
+            yield file_finding("data-template", severity, file.path, message, fix)
 
 
 def _length_findings(loaded: LoadedRecipe, checked: Checked) -> Iterator[Finding]:

@@ -7,11 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from npu_rl.common.errors import DataError, HostError, UsageError
-from npu_rl.data.data_check.check_data import Checked, samples_of
+from npu_rl.data.data_check.check_data import Checked, samples_of, unjudged
 from npu_rl.data.data_check.prompt_lengths import prompt_lengths, require_tokenizer
 from npu_rl.data.data_check.reward_trial import try_reward
+from npu_rl.data.datasets.parquet_rows import UNLIMITED
 from npu_rl.data.datasets.prepare_dataset import TEST, TRAIN
-from npu_rl.data.datasets.trainer_files import TrainerFile, read_trainer_file
+from npu_rl.data.datasets.trainer_files import Columns, TrainerFile, read_trainer_file
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import absolute, is_outside
 from npu_rl.recipes.trainer_code.overlong_prompts import where_cut_left
@@ -44,12 +45,12 @@ def gather(
         raise UsageError(
             f"{loaded.recipe.name} is for a trainer that does not read Parquet files",
             where=loaded.where("trainer", "keys"),
-            why="data check reads the files of verl's trainers, and of MindSpeed-RL's.",
+            why="data check reads the Parquet files of verl's trainers.",
         )
-    prompt_key, source_key = _keys(loaded)
-    train, test = (
-        [_read(path, prompt_key, source_key, notify) for path in files] for files in _paths(loaded, folder)
-    )
+    columns = _columns(loaded)
+    if UNLIMITED:
+        notify(UNLIMITED)
+    train, test = ([_read(path, columns, notify) for path in files] for files in _paths(loaded, folder))
     checked = Checked(train, test, cut_left=where_cut_left(paths.code if paths else None))
     if any(file.faults for file in checked.files):
         checked.unchecked["reward"] = checked.unchecked["lengths"] = "columns are missing"
@@ -63,17 +64,18 @@ def gather(
         try:
             samples = samples_of(checked.files)
             checked.trials = try_reward(loaded, paths.code, chosen, lock.env, samples) if samples else []
+            checked.unchecked |= unjudged(checked.trials, chosen)
         except HostError as error:
             checked.unchecked["reward"] = f"{error.what}: {error.why}"
-    _measure(loaded, checked, tokenizer, chosen, prompt_key, notify)
+    _measure(loaded, checked, tokenizer, chosen, columns.prompt, notify)
     return checked
 
 
-def _keys(loaded: LoadedRecipe) -> tuple[str, str]:
-    """Return the columns of prompts and data sources: verl's `data.prompt_key` and `data.reward_fn_key`."""
+def _columns(loaded: LoadedRecipe) -> Columns:
+    """Return the columns that verl's `data.prompt_key`, `data.reward_fn_key` and `data.image_key` name."""
+    keys = {"prompt": "data.prompt_key", "source": "data.reward_fn_key", "images": "data.image_key"}
     settings = loaded.settings
-    prompt, source = settings.get("data.prompt_key"), settings.get("data.reward_fn_key")
-    return str(prompt.value if prompt else "prompt"), str(source.value if source else "data_source")
+    return Columns(**{name: str(settings[key].value) for name, key in keys.items() if key in settings})
 
 
 def _make(folder: Path) -> str:
@@ -102,9 +104,9 @@ def _paths(loaded: LoadedRecipe, folder: Path) -> tuple[list[Path], list[Path]]:
     return found[0], found[1]
 
 
-def _read(path: Path, prompt_key: str, source_key: str, notify: Callable[[str], None]) -> TrainerFile:
+def _read(path: Path, columns: Columns, notify: Callable[[str], None]) -> TrainerFile:
     notify(f"reading {path}")
-    return read_trainer_file(path, prompt_key, source_key)
+    return read_trainer_file(path, columns)
 
 
 def _measure(

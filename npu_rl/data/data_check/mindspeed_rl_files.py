@@ -6,7 +6,6 @@ import os
 import struct
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
 
 from npu_rl.common import host_facts, python_roots
 from npu_rl.common.bounded import open_file, parse_yaml, read_file
@@ -22,7 +21,7 @@ PREFIXES = ("data", "test")
 """What the names of the files begin with. `data` is what the trainer's `data_path` ends with."""
 
 _TIMEOUT = 3600.0
-MAGIC, _HEAD = b"MMIDIDX\x00\x00", struct.Struct("<QBQQ")
+MAGIC, _HEAD = b"MMIDIDX\x00\x00", struct.Struct("<9sQBQQ")
 _SCRIPT = "cli/preprocess_data.py"
 
 
@@ -80,17 +79,10 @@ def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) 
 def sequences(index: Path) -> int:
     """Return the number of sequences of an .idx file (mindspeed_rl/datasets/indexed_dataset.py@62e9928)."""
     with disk_errors(index), open_file(index) as file:
-        head = read_head(file)
-    if head is None:
+        head = file.read(_HEAD.size)
+    if len(head) < _HEAD.size or not head.startswith(MAGIC):
         raise DataError("This is not the index of a dataset", where=str(index))
-    return head[2]
-
-
-def read_head(file: IO[bytes]) -> tuple[int, int, int, int] | None:
-    """Return version, dtype code, sequences and documents of an .idx file's header; None if the header is invalid."""
-    head = file.read(len(MAGIC) + _HEAD.size)
-    whole = head.startswith(MAGIC) and len(head) == len(MAGIC) + _HEAD.size
-    return _HEAD.unpack(head[len(MAGIC) :]) if whole else None
+    return int(_HEAD.unpack(head)[3])
 
 
 def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work: Path) -> None:

@@ -14,18 +14,21 @@ from npu_rl.common import python_roots
 from npu_rl.common.callers_path import callers_path
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
-from npu_rl.data.datasets.prompt_templates import BOXED, HASHES
+from npu_rl.data.datasets.prompt_templates import ANSWER, BOXED, HASHES
 from npu_rl.recipes.recipe.load_recipe import LoadedRecipe
 from npu_rl.recipes.recipe.recipe_paths import function_file, split_function
 from npu_rl.recipes.recipe.trainer_command import switch
 
 _TIMEOUT = 300.0
 _WRONG = "-987654321"
-FORMS = {BOXED: "right-boxed", HASHES: "right-hashes", "": "right-plain"}
-"""Form of answer -> the trial's response that gives the right answer in it."""
-
-Score = float | str
-"""A number, or the error that the function raised."""
+_THOUGHT = "<think> It follows from the problem. </think>"
+FORMS = {
+    BOXED: ("boxed", r"<answer> \boxed{{{}}} </answer>"),
+    HASHES: ("hashes", "<answer> #### {} </answer>"),
+    ANSWER: ("answer", "\nAnswer: {}"),
+    "": ("plain", "<answer> {} </answer>"),
+}
+"""Form of answer -> its name and the response that gives an answer in it."""
 
 
 @dataclass(frozen=True)
@@ -33,36 +36,47 @@ class Trial:
     """The scores of one row.
 
     Attributes:
-        scores: By response: right-boxed, right-hashes, right-plain, wrong-boxed, wrong-hashes, empty.
+        truth: The row's ground truth, as the reward gets it.
+        scores: By response (right-boxed, wrong-boxed, ..., empty): a number, or the error that the function raised.
+        missing: The package that the function could not import; "" if it raised no such error.
     """
 
     data_source: str
-    ground_truth: str
-    scores: Mapping[str, Score]
+    truth: Any
+    scores: Mapping[str, float | str]
+    missing: str = ""
 
     @property
-    def best_wrong(self) -> float:
-        """The highest score of a wrong or empty response."""
-        wrong = [self.scores[name] for name in ("wrong-boxed", "wrong-hashes", "empty")]
-        return max((score for score in wrong if isinstance(score, float)), default=0.0)
+    def errors(self) -> dict[str, str]:
+        """The errors by response."""
+        return {name: score for name, score in self.scores.items() if isinstance(score, str)}
 
     def accepts(self, form: str) -> bool:
-        """Return whether the right answer in this form scores higher than any wrong response."""
-        score = self.scores[FORMS[form]]
-        return isinstance(score, float) and score > self.best_wrong
+        """Return whether the right answer in this form scores higher than any wrong or empty response."""
+        numbers = {name: score for name, score in self.scores.items() if not isinstance(score, str)}
+        right = numbers.pop(f"right-{FORMS[form][0]}", None)
+        wrong = [score for name, score in numbers.items() if not name.startswith("right-")]
+        return right is not None and right > max(wrong, default=0.0)
 
 
-def responses(ground_truth: Any) -> dict[str, str]:
-    """Return the responses that are tried."""
-    thought = "<think> It follows from the problem. </think>"
+def answer_of(truth: Any) -> str | None:
+    """Return the text that answers a ground truth: of a list the first, of a mapping `target`; None for others."""
+    if isinstance(truth, list) and truth:
+        return answer_of(truth[0])
+    if isinstance(truth, dict):
+        return answer_of(truth.get("target"))
+    return str(truth) if isinstance(truth, (str, int, float)) else None
+
+
+def responses(truth: Any) -> dict[str, str]:
+    """Return the responses that are tried; none is right if the ground truth answers no question."""
+    answers = {"right": answer_of(truth), "wrong": _WRONG}
     return {
-        "right-boxed": rf"{thought} <answer> \boxed{{{ground_truth}}} </answer>",
-        "right-hashes": f"{thought} <answer> #### {ground_truth} </answer>",
-        "right-plain": f"{thought} <answer> {ground_truth} </answer>",
-        "wrong-boxed": rf"{thought} <answer> \boxed{{{_WRONG}}} </answer>",
-        "wrong-hashes": f"{thought} <answer> #### {_WRONG} </answer>",
-        "empty": "",
-    }
+        f"{kind}-{name}": f"{_THOUGHT} {response.format(answer)}"
+        for kind, answer in answers.items()
+        if answer is not None
+        for name, response in FORMS.values()
+    } | {"empty": ""}
 
 
 def try_reward(
@@ -112,12 +126,8 @@ def try_reward(
             hint="Name the training interpreter: --python PATH; it needs the manifest's requirements.",
         )
     return [
-        Trial(
-            str(case["data_source"]),
-            str(case["ground_truth"]),
-            {form: one if isinstance(one, float) else one["error"] for form, one in scores.items()},
-        )
-        for case, scores in zip(cases, result["scores"], strict=True)
+        Trial(case["data_source"], case["ground_truth"], one["scores"], one["missing"])
+        for case, one in zip(cases, result["trials"], strict=True)
     ]
 
 

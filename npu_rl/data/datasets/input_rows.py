@@ -1,53 +1,33 @@
-"""The rows of a downloaded file in any of three formats: a JSON array, JSON lines or Parquet."""
+"""The rows of a downloaded file in any of three formats: a JSON array, JSON lines or Parquet.
+
+A number in JSON is kept as its text: 0.10 stays 0.10, and no integer is too long for Python. NaN and infinities, which
+JSON does not have and Python writes for missing values, become None.
+"""
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import os
-from collections import Counter
+import json
 from collections.abc import Callable, Collection, Iterator
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import Any
 
-from npu_rl.common.bounded import chunks, open_file
+from npu_rl.common.bounded import LARGEST, hash_file, open_file, read_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import DataError
-from npu_rl.data.datasets.bounded_parquet import BoundedParquet, too_long
-from npu_rl.data.datasets.json_rows import LONGEST_ROW, array_rows, line_rows
-from npu_rl.data.datasets.parquet_pages import InvalidPage
-from npu_rl.data.datasets.parquet_support import pyarrow
-
-if TYPE_CHECKING:
-    from io import BufferedReader
+from npu_rl.data.datasets.parquet_rows import ParquetRows
 
 Progress = Callable[[float], None]
 """Called with the fraction of the input that was read, from 0 to 1."""
 
-BATCH = 32  # rows of a Parquet file that are held at once; a few bytes of one can be a text of megabytes
-_PARQUET, _GZIP, _ZIP, _ZSTD = b"PAR1", b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd"
+_LARGEST_ARRAY = 1 << 30  # bytes; deepscaler has 38 MB
+_ARCHIVES = (
+    (b"\x1f\x8b", "gzip", "gunzip"),
+    (b"PK\x03\x04", "zip", "unzip"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -d"),
+)
 _BOM = b"\xef\xbb\xbf"
-
-
-class _Counted:
-    """A file whose reads are counted and hashed; reading beyond its stated size raises OSError."""
-
-    def __init__(self, file: IO[bytes], path: Path, progress: Progress) -> None:
-        self._file = file
-        self._path = path
-        self._size = os.fstat(file.fileno()).st_size
-        self._progress = progress
-        self._done = 0
-        self.digest = hashlib.sha256()
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self.digest.update(data)
-        self._done += len(data)
-        if self._done > self._size:  # of a file of /proc that is 0, and its content may have no end
-            raise OSError(errno.EOVERFLOW, "It has more bytes than its size states", str(self._path))
-        self._progress(min(1.0, self._done / self._size) if self._size else 1.0)
-        return data
+_AGAIN = "Download the file again. Nothing was written."
 
 
 class InputRows:
@@ -57,11 +37,11 @@ class InputRows:
         sha256: SHA-256 of the whole file; known after the last row.
     """
 
-    def __init__(self, path: Path, progress: Progress, fields: Collection[str] | None = None) -> None:
+    def __init__(self, path: Path, progress: Progress, fields: Collection[str]) -> None:
         """Read nothing yet.
 
         Args:
-            fields: Names of the columns of a Parquet file whose values are needed; None for all.
+            fields: Names of the columns of a Parquet file whose values are needed.
         """
         self.path = path
         self.sha256 = ""
@@ -70,81 +50,59 @@ class InputRows:
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Yield each row. Raises DataError for a damaged file or an invalid row, HostError for the disk."""
-        with disk_errors(self.path), _opened(self.path) as file:
-            head = file.read(4096)
-            file.seek(0)
-            if head.startswith(_PARQUET):
-                yield from self._parquet(file)
-                return
-            _require_text(self.path, head)
-            counted: Any = _Counted(file, self.path, self._progress)
-            first = head.removeprefix(_BOM).lstrip()[:1]
-            rows = array_rows(counted, self.path) if first == b"[" else line_rows(counted, self.path)
-            for number, row in enumerate(rows):
-                if not isinstance(row, dict):
-                    raise _no_object(self.path, number, row)
-                yield row
-            self.sha256 = counted.digest.hexdigest()
+        with disk_errors(self.path):
+            with _opened(self.path) as file:
+                head = file.read(4096)
+                file.seek(0)
+                if head.startswith(b"PAR1"):
+                    rows: Iterator[Any] = self._parquet()
+                else:
+                    _require_text(self.path, head)
+                    is_array = head.removeprefix(_BOM).lstrip()[:1] == b"["
+                    rows = self._array() if is_array else self._lines(file)
+                for number, row in enumerate(rows):
+                    if not isinstance(row, dict):
+                        raise _no_object(self.path, number, row)
+                    yield row
+            self._progress(1.0)
+            self.sha256 = hash_file(self.path)
 
-    def _parquet(self, file: BufferedReader) -> Iterator[dict[str, Any]]:
-        arrow, _ = pyarrow()
+    def _parquet(self) -> Iterator[Any]:
+        table = ParquetRows(self.path, self._fields, loads=_loads)
+        for number, row in enumerate(table, 1):
+            yield {**dict.fromkeys(table.columns), **row}
+            self._progress(number / max(number, table.rows))
+
+    def _array(self) -> Iterator[Any]:
         try:
-            table = BoundedParquet(file, self.path)
-            names = table.schema.names
-            _require_once(self.path, names)
-            plain = [
-                field.name
-                for field in table.schema
-                if (self._fields is None or field.name in self._fields) and _is_plain(arrow, field.type)
-            ]
-            others = {name: None for name in names if name not in plain}
-            done = 0
-            for batch in table.batches(plain, BATCH):
-                for row in batch.to_pylist() if plain else ({} for _ in range(batch.num_rows)):
-                    _require_bounded(self.path, done, row)
-                    yield {**others, **row}
-                    done += 1
-                self._progress(done / table.rows if table.rows else 1.0)
-        except (arrow.ArrowException, InvalidPage, OSError, UnicodeDecodeError) as error:
-            raise DataError(
-                "The Parquet file is damaged",
-                where=str(self.path),
-                why=str(error)[:300],
-                hint="Download the file again. Nothing was written.",
-            ) from error
-        file.seek(0)
-        digest = hashlib.sha256()
-        for data in chunks(file):
-            digest.update(data)
-        self.sha256 = digest.hexdigest()
+            yield from _loads(read_file(self.path, _LARGEST_ARRAY).removeprefix(_BOM))
+        except ValueError as error:
+            raise _invalid(self.path, str(self.path), error) from None
+
+    def _lines(self, file: BufferedReader) -> Iterator[Any]:
+        size, done = max(1, self.path.stat().st_size), 0
+        for number, line in enumerate(iter(lambda: file.readline(LARGEST), b""), 1):
+            done += len(line)
+            self._progress(min(1.0, done / size))
+            text = (line.removeprefix(_BOM) if number == 1 else line).strip()
+            if not text:
+                continue
+            try:
+                if len(line) == LARGEST:
+                    raise ValueError(f"the line is longer than {LARGEST} bytes")
+                yield _loads(text)
+            except ValueError as error:
+                raise _invalid(self.path, f"{self.path}:{number}", error) from None
 
 
-def _is_plain(arrow: Any, kind: Any) -> bool:
-    """Return whether a column has texts or numbers. Others are skipped: they hold no answer, but dates out of range."""
-    types = arrow.types
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return bool(
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-    )
-
-
-def _require_once(path: Path, names: list[str]) -> None:
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    if twice:
-        raise DataError(
-            f"The Parquet file has the column {twice[0]} twice",
-            where=str(path),
-            hint="Pass the dataset's own file. Nothing was written.",
-        )
-
-
-def _require_bounded(path: Path, number: int, row: dict[str, Any]) -> None:
-    if any(isinstance(value, str) and len(value) > LONGEST_ROW for value in row.values()):
-        raise too_long(path, number)
+def _loads(text: bytes) -> Any:
+    """Parse JSON with its numbers as text. Raises ValueError."""
+    try:
+        return json.loads(text.decode(), parse_float=str, parse_int=str, parse_constant=lambda _: None)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    except MemoryError:
+        raise ValueError("it does not fit into this machine's memory") from None
 
 
 def _opened(path: Path) -> BufferedReader:
@@ -162,43 +120,42 @@ def _opened(path: Path) -> BufferedReader:
 
 def _require_text(path: Path, head: bytes) -> None:
     """Raise DataError for an empty file and for an unknown format."""
-    for magic, what, how in (
-        (_GZIP, "gzip", "gunzip"),
-        (_ZIP, "zip", "unzip"),
-        (_ZSTD, "zstd", "zstd -d"),
-    ):
+    for magic, what, how in _ARCHIVES:
         if head.startswith(magic):
             raise DataError(
                 f"The input is a {what} archive", where=str(path), hint=f"Unpack it first: {how} {path}"
             )
     text = head.removeprefix(_BOM).lstrip()
     if not text:
-        raise DataError("The input is empty", where=str(path), hint="Download the file again.")
+        raise DataError("The input is empty", where=str(path), hint=_AGAIN)
     if text[:1] not in (b"[", b"{"):
         lfs = text.startswith(b"version https://git-lfs")
-        page = text[:1] == b"<"
+        why = "a pointer of git-lfs, not the file itself" if lfs else f"text that begins with {text[:20]!r}"
         raise DataError(
             "The input is neither a JSON array, nor JSON lines, nor Parquet",
             where=str(path),
-            why="It is a pointer of git-lfs, not the file itself."
-            if lfs
-            else "It is a web page, not the file itself."
-            if page
-            else f"It begins with {bytes(text[:20])!r}.",
+            why=f"The file is {'a web page' if text[:1] == b'<' else why}.",
             hint="Fetch it: git lfs pull" if lfs else "npu-rl data get NAME prints how to download it.",
         )
 
 
+def _invalid(path: Path, where: str, error: ValueError) -> DataError:
+    if isinstance(error, UnicodeDecodeError):
+        hint = f"Convert it: iconv -f ENCODING -t UTF-8 {path} > utf8.json"
+        return DataError("The input is not UTF-8", where=where, why=str(error), hint=hint)
+    what = "The input is not valid JSON"
+    if isinstance(error, json.JSONDecodeError) and (
+        error.msg.startswith("Unterminated") or error.pos >= len(error.doc.rstrip())
+    ):
+        what = "The input ends too early"
+    return DataError(what, where=where, why=str(error), hint=_AGAIN)
+
+
 def _no_object(path: Path, number: int, row: object) -> DataError:
+    kinds = {list: "a list", str: "text or a number", bool: "true or false", type(None): "null"}
     return DataError(
-        f"Row {number} is {_kind(row)}, not an object with fields",
+        f"Row {number} is {kinds[type(row)]}, not an object with fields",
         where=str(path),
         why='Each row has to be an object, such as {"problem": ..., "answer": ...}.',
         hint="Pass the dataset's own file. Nothing was written.",
-    )
-
-
-def _kind(value: object) -> str:
-    return {list: "a list", str: "text or a number", bool: "true or false", type(None): "null"}.get(
-        type(value), type(value).__name__
     )

@@ -44,8 +44,6 @@ class Dataset:
 def text_of(row: Mapping[str, Any], field: str) -> str | None:
     """Return a field's text without surrounding white space; None if it is absent, blank or not text."""
     value = row.get(field)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):  # of a Parquet column
-        value = None if value != value else str(value)
     return (value.strip() or None) if isinstance(value, str) else None
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BOXED, HASHES = r"\boxed{}", "####"
+BOXED, HASHES, ANSWER = r"\boxed{}", "####", "Answer:"
+FORMS = (BOXED, HASHES, ANSWER)
 
 _R1_ZERO = (
     "A conversation between User and Assistant. The user asks a question, and the Assistant solves it. "
@@ -68,9 +69,7 @@ TEMPLATES = {
 }
 
 
-def asked_for(chat: list[dict[str, str]]) -> str:
-    """Return the answer format that a prompt requests: BOXED, HASHES, or "" for neither."""
-    text = "\n".join(message.get("content") or "" for message in chat)
-    if r"\boxed" in text and r"\\boxed" not in text:
-        return BOXED
-    return HASHES if HASHES in text else ""
+def asked_for(text: str) -> tuple[str, ...]:
+    """Return the forms of answer that a prompt's text names."""
+    boxed = r"\boxed" in text and r"\\boxed" not in text
+    return tuple(form for form in FORMS if (boxed if form == BOXED else form in text))

@@ -1,9 +1,9 @@
-"""Content of a trainer's Parquet file: columns, data sources, prompts, samples. Read in bounded memory."""
+"""Content of a trainer's Parquet file: columns, data sources, prompts, images, samples."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,14 +11,22 @@ from typing import Any
 from npu_rl.common.bounded import open_file
 from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import DataError
-from npu_rl.data.datasets.bounded_parquet import BoundedParquet
-from npu_rl.data.datasets.parquet_support import pyarrow
+from npu_rl.data.datasets.parquet_rows import ParquetRows
 from npu_rl.data.datasets.prepare_dataset import problem_key
 from npu_rl.data.datasets.prompt_templates import asked_for
 
 SAMPLES = 3  # rows of each data source that the reward is tried on
 SOURCES = 50  # data sources that are told apart
-_BATCH = 1000
+_LISTED = 100  # row numbers that are kept of each fault
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of the columns that the trainer reads beside `reward_model` and `extra_info`."""
+
+    prompt: str = "prompt"
+    source: str = "data_source"
+    images: str = "images"
 
 
 @dataclass
@@ -26,12 +34,14 @@ class TrainerFile:
     r"""The facts of one file.
 
     Attributes:
-        faults: Faults of its columns; the rows are read only if there are none.
+        faults: Faults of its columns.
         sources: Rows by data source.
-        forms: Rows by data source and the form of answer that the prompt asks for.
+        forms: Rows by data source and the forms of answer that the prompt asks for.
         doubled: Rows whose prompt spells `\\boxed` with two backslashes.
         samples: Some rows of each data source: ground_truth and extra_info.
         incomplete: Indexes of rows without a prompt, a data source or a ground truth; the first hundred.
+        images_differ: Indexes of rows with another number of images than `<image>` in the prompt; the first hundred.
+        images_missing: Rows with `<image>` in the prompt and no image.
         keys: A hash of each prompt.
         repeated: Rows with the same prompt as an earlier row.
     """
@@ -40,109 +50,84 @@ class TrainerFile:
     rows: int = 0
     faults: list[str] = field(default_factory=list)
     sources: Counter[str] = field(default_factory=Counter)
-    forms: Counter[tuple[str, str]] = field(default_factory=Counter)
+    forms: Counter[tuple[str, tuple[str, ...]]] = field(default_factory=Counter)
     doubled: int = 0
     samples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     incomplete: list[int] = field(default_factory=list)
+    images_differ: list[int] = field(default_factory=list)
+    images_missing: int = 0
     keys: set[bytes] = field(default_factory=set)
     repeated: int = 0
 
 
-def read_trainer_file(path: Path, prompt_key: str, source_key: str) -> TrainerFile:
+def read_trainer_file(path: Path, columns: Columns | None = None) -> TrainerFile:
     """Read a file. Raises DataError if it is not a Parquet file, HostError for the disk and without pyarrow."""
-    arrow, _ = pyarrow()
+    columns = columns or Columns()
     found = TrainerFile(path)
     with disk_errors(path):
         try:
-            opened = open_file(path)
+            open_file(path).close()
         except FileNotFoundError:
             raise DataError(
                 "No such file",
                 where=str(path),
                 hint="Make it: npu-rl data prepare DATASET --input FILE --output DIR",
             ) from None
-    try:
-        with disk_errors(path), opened as file:
-            table = BoundedParquet(file, path)
-            found.rows = table.rows
-            found.faults = list(_faults(arrow, table.schema, prompt_key, source_key))
-            if found.faults:
-                return found
-            names = table.schema.names
-            wanted = [
-                prompt_key,
-                source_key,
-                "reward_model",
-                *(["extra_info"] if "extra_info" in names else []),
-            ]
-            index = 0
-            for batch in table.batches(wanted, _BATCH):
-                for row in batch.to_pylist():
-                    _add(found, index, row, prompt_key, source_key)
-                    index += 1
-    except (arrow.ArrowException, OSError, ValueError, OverflowError, LookupError) as error:
-        raise DataError(
-            "This is not a whole Parquet file",
-            where=str(path),
-            why=str(error)[:300],
-            hint="Prepare it again.",
-        ) from error
+    wanted = [columns.prompt, columns.source, "reward_model", "extra_info"]
+    table = ParquetRows(path, wanted, [columns.images])
+    faults: dict[str, None] = {}
+    for index, row in enumerate(table):
+        there = dict.fromkeys(_row_faults(row, columns, table.columns))
+        faults |= there
+        if not there:
+            _add(found, index, row, columns)
+    found.rows = table.rows
+    faults |= dict.fromkeys(f"has no column {name}" for name in wanted[:3] if name not in table.columns)
+    found.faults = sorted(faults)
     return found
 
 
-def _faults(arrow: Any, schema: Any, prompt_key: str, source_key: str) -> list[str]:
-    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
-    if twice:
-        return [f"has the column {name} twice" for name in twice]
-    faults = [
-        f"has no column {name}"
-        for name in (prompt_key, source_key, "reward_model")
-        if name not in schema.names
-    ]
-    if prompt_key in schema.names:
-        kind = schema.field(prompt_key).type
-        is_chat = arrow.types.is_list(kind) or arrow.types.is_large_list(kind)
-        if not (
-            is_chat and _has(arrow, kind.value_type, "role", "content") and _is_text(arrow, kind.value_type)
-        ):
-            faults.append(f"column {prompt_key} is {kind}, not a list of messages with role and content")
-    if source_key in schema.names:
-        kind = schema.field(source_key).type
-        if not (arrow.types.is_string(kind) or arrow.types.is_large_string(kind)):
-            faults.append(f"column {source_key} is {kind}, not text")
-    if "reward_model" in schema.names and not _has(arrow, schema.field("reward_model").type, "ground_truth"):
-        faults.append("column reward_model has no field ground_truth")
-    return faults
+def _row_faults(row: dict[str, Any], columns: Columns, types: dict[str, str]) -> Iterator[str]:
+    """Yield the faults of the row's types; a value that is missing is not one of them."""
+    chat, source, truth = (row.get(name) for name in (columns.prompt, columns.source, "reward_model"))
+    if chat is not None and not (isinstance(chat, list) and all(map(_is_message, chat))):
+        name = columns.prompt
+        yield f"column {name} is {types[name]}, not a list of messages with role and content"
+    if source is not None and not isinstance(source, str):
+        yield f"column {columns.source} is {types[columns.source]}, not text"
+    if truth is not None and not (isinstance(truth, dict) and "ground_truth" in truth):
+        yield "column reward_model has no field ground_truth"
 
 
-def _is_text(arrow: Any, message: Any) -> bool:
-    kind = message.field(message.get_field_index("content")).type
-    return bool(arrow.types.is_string(kind) or arrow.types.is_large_string(kind))
+def _is_message(value: object) -> bool:
+    if value is None:
+        return True
+    return (
+        isinstance(value, dict)
+        and value.keys() >= {"role", "content"}
+        and isinstance(value["content"], (str, type(None)))
+    )
 
 
-def _has(arrow: Any, kind: Any, *names: str) -> bool:
-    return bool(arrow.types.is_struct(kind)) and all(kind.get_field_index(name) >= 0 for name in names)
-
-
-def _add(found: TrainerFile, index: int, row: dict[str, Any], prompt_key: str, source_key: str) -> None:
-    chat, source = row[prompt_key], row[source_key]
-    truth = (row["reward_model"] or {}).get("ground_truth")
-    chat = [message for message in chat or () if message]
-    text = "\n".join(message["content"] or "" for message in chat)
+def _add(found: TrainerFile, index: int, row: dict[str, Any], columns: Columns) -> None:
+    source = row.get(columns.source)
+    truth = (row.get("reward_model") or {}).get("ground_truth")
+    text = "\n".join(message["content"] or "" for message in row.get(columns.prompt) or () if message)
     if not text.strip() or not source or truth in (None, ""):
-        if len(found.incomplete) < 100:
-            found.incomplete.append(index)
+        found.incomplete += [index][: _LISTED - len(found.incomplete)]
         return
     if source not in found.sources and len(found.sources) >= SOURCES:
         source = "(others)"
     found.sources[source] += 1
-    found.forms[source, asked_for(chat)] += 1
+    found.forms[source, asked_for(text)] += 1
     found.doubled += r"\\boxed" in text
-    if source != "(others)" and len(found.samples.setdefault(source, [])) < SAMPLES:
-        sample = {"ground_truth": truth, "extra_info": row.get("extra_info")}
-        found.samples[source].append(
-            json.loads(json.dumps(sample, default=str))
-        )  # dates and bytes, for the reward
+    images, named = row.get(columns.images) or 0, text.count("<image>")
+    found.images_missing += bool(named and not images)
+    if images and images != named:
+        found.images_differ += [index][: _LISTED - len(found.images_differ)]
+    samples = found.samples.setdefault(source, [])
+    if source != "(others)" and len(samples) < SAMPLES:
+        samples.append({"ground_truth": truth, "extra_info": row.get("extra_info")})
     key = problem_key(text)
     found.repeated += key in found.keys
     found.keys.add(key)

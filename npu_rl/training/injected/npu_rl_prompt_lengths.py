@@ -19,16 +19,16 @@ MOST_LISTED = 1000
 
 
 def measure(tokenizer: Any, path: Path, prompt_key: str, limit: int) -> dict[str, Any]:
-    """Return the counts of one file, whose rows npu-rl has read or written before.
+    """Return the counts of one file.
 
-    So none unpacks to more than its size justifies (datasets/bounded_parquet.py); pyarrow alone has no such bound.
+    npu-rl has read its rows before with little memory (datasets/parquet_child.py), or has written them.
     """
     import pyarrow.parquet as parquet
 
     rows = total = longest = overlong = 0
     listed: list[int] = []
     with parquet.ParquetFile(path) as file:
-        for batch in file.iter_batches(batch_size=500, columns=[prompt_key]):
+        for batch in file.iter_batches(batch_size=100, columns=[prompt_key]):
             for chat in batch.column(0).to_pylist():
                 length = len(tokenizer.apply_chat_template(chat, add_generation_prompt=True))
                 total += length

@@ -3,9 +3,10 @@
     python npu_rl_try_reward.py JOB
 
 JOB is a JSON file: `path` (null for verl's default function), `name`, `arguments`, and `cases`, a list of {data_source,
-ground_truth, extra_info, responses: {FORM: TEXT}}. The last line printed is JSON: {"scores": [{FORM: number, or {error:
-text}}]}, or {"error": text} if the function can't be loaded. It is called as verl's reward managers call it: with
-lists by `batch`, else once per response (verl/workers/reward_manager/{batch,naive}.py@55e3c5b).
+ground_truth, extra_info, responses: {FORM: TEXT}}. The last line printed is JSON: {"trials": [{"scores": {FORM: number,
+or the text of an error}, "missing": the package that it lacks, or ""}]}, or {"error": text} if the function can't be
+loaded. It is called as verl's reward managers call it: with lists by `batch`, else once per response
+(verl/workers/reward_manager/{batch,naive}.py@55e3c5b).
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ def load(job: dict[str, Any]) -> Any:
     return getattr(module, job["name"])
 
 
-def score(function: Any, case: dict[str, Any], text: str, arguments: dict[str, Any]) -> Any:
-    """Return the score of one response as a number, or its error."""
+def score(function: Any, case: dict[str, Any], text: str, arguments: dict[str, Any]) -> float:
+    """Return the score of one response. Raises whatever the function raises."""
     batch = "solution_strs" in inspect.signature(function).parameters
     one = {
         "data_source": case["data_source"],
@@ -42,13 +43,34 @@ def score(function: Any, case: dict[str, Any], text: str, arguments: dict[str, A
         "extra_info": case["extra_info"],
     }
     given = {f"{name}s": [value] for name, value in one.items()} if batch else one
-    try:
-        result = function(**{**given, **arguments})
-        result = result[0] if batch else result
-        result = result["score"] if isinstance(result, dict) else result
-        return float(result)
-    except Exception as error:  # noqa: BLE001 - whatever the function raises is the result
-        return {"error": f"{type(error).__name__}: {error}"[:500]}
+    result = function(**{**given, **arguments})
+    result = result[0] if batch else result
+    return float(result["score"] if isinstance(result, dict) else result)
+
+
+def trial(function: Any, case: dict[str, Any], arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the scores of all responses of a case."""
+    scores: dict[str, float | str] = {}
+    missing = ""
+    for form, text in case["responses"].items():
+        try:
+            scores[form] = score(function, case, text, arguments)
+        except Exception as error:  # noqa: BLE001 - whatever the function raises is the result
+            scores[form] = described(error)
+            missing = missing or missing_package(error)
+    return {"scores": scores, "missing": missing}
+
+
+def described(error: BaseException) -> str:
+    """Return an error's class and text."""
+    return f"{type(error).__name__}: {error}"[:500]
+
+
+def missing_package(error: BaseException | None) -> str:
+    """Return the package whose import failed before this error; "" for none."""
+    while error is not None and not isinstance(error, ImportError):
+        error = error.__cause__ or error.__context__
+    return (error.name or str(error)) if isinstance(error, ImportError) else ""
 
 
 def main() -> None:
@@ -57,17 +79,9 @@ def main() -> None:
     try:
         function = load(job)
     except Exception as error:  # noqa: BLE001
-        result: dict[str, Any] = {"error": f"{type(error).__name__}: {error}"[:500]}
+        result: dict[str, Any] = {"error": described(error)}
     else:
-        result = {
-            "scores": [
-                {
-                    form: score(function, case, text, job["arguments"])
-                    for form, text in case["responses"].items()
-                }
-                for case in job["cases"]
-            ]
-        }
+        result = {"trials": [trial(function, case, job["arguments"]) for case in job["cases"]]}
     print("\n" + json.dumps(result), flush=True)
 
 
