@@ -131,10 +131,12 @@ def prints_what_it_shows(block: Block, folder: Path, env: dict[str, str]) -> Non
     "block",
     named(b for b in BLOCKS if b.language == "sh" and b.mark == "runs" and b.said != TUTORIAL),
 )
+@pytest.mark.second
 def test_a_shell_block_succeeds(block: Block, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     ok(run_shell(block.text, tmp_path, scene(block, tmp_path, request)))
 
 
+@pytest.mark.second
 def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     steps = [block for block in blocks(ROOT / "docs" / "tutorial.md") if block.mark in ("runs", "file")]
     env = scene(next(block for block in steps if block.mark == "runs"), tmp_path, request)

@@ -81,6 +81,7 @@ def _constants(node: ast.AST) -> Iterator[str]:
             yield inner.value
 
 
+@pytest.mark.second
 def test_a_hint_has_no_key_of_the_trainers() -> None:
     """But after `overrides.`, which may be missing in none."""
     found = [where for where, hint in hints() if TRAINERS.search(hint.replace("overrides.actor", ""))]
@@ -165,6 +166,7 @@ def test_the_commands_and_options_that_messages_name_exist() -> None:
         assert not given or not lacking, f"{where}: npu-rl {line} lacks {lacking}"
 
 
+@pytest.mark.second
 def test_a_command_that_is_told_to_be_run_is_whole() -> None:
     """After a colon stands what a person pastes; `npu-rl setup` without a manifest is refused."""
     bare = [where for where, text in texts() if re.search(r": npu-rl (setup|lock)(?! --)", text)]

@@ -61,6 +61,7 @@ def test_a_second_workspace_needs_no_network(scene: tuple[Path, dict[str, str]])
     assert (body["tree"], body["commit"], body["bytes_received"]) == (LOCK.tree, LOCK.commit, 0)
 
 
+@pytest.mark.second
 def test_the_lock_is_up_to_date(scene: tuple[Path, dict[str, str]]) -> None:
     folder, env = scene
     done = ok(run_cli(["lock", "--check", "--manifest", "quickstart"], env, folder, timeout=300))

@@ -68,6 +68,7 @@ PAGES = {
 }
 
 
+@pytest.mark.second
 def test_a_change_of_a_source_makes_its_page_stale(checkout: Path, tmp_path: Path) -> None:
     for source, before, after in PAGES.values():
         text = (checkout / source).read_text()

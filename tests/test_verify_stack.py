@@ -14,6 +14,8 @@ import pytest
 
 from tests.support import ROOT, assert_told, index_env, ok, run_program
 
+pytestmark = pytest.mark.second
+
 PARTS = (".ci", "npu_rl", "manifests", "patchsets", "recipes")
 STEPS = ["lock --check", "setup", "verify --deep", "summary"]
 

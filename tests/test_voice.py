@@ -185,6 +185,7 @@ def test_few_strings_have_a_marker(found: Callable[[], tuple[Text, ...]]) -> Non
 
 
 @pytest.mark.parametrize("part", INNOCENT)
+@pytest.mark.second
 def test_innocent_string_is_unique_and_has_a_marker(part: str) -> None:
     """An entry that excuses nothing, or more than the string it was written for, is removed or mended."""
     listed = {text.text for text in (*texts(), *other_texts()) if part in text.text}

@@ -207,6 +207,7 @@ def test_pip_for_a_user(wheel: Path, hostile: dict[str, str], tmp_path: Path, ba
 
 
 @pytest.mark.pypi
+@pytest.mark.second
 def test_pip_into_a_folder(wheel: Path, hostile: dict[str, str], tmp_path: Path) -> None:
     install("install", "--target", tmp_path / "place", wheel)
     marked(tmp_path / "place")

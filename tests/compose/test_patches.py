@@ -169,6 +169,7 @@ def test_a_patch_that_is_not_there(world: World) -> None:
         locked(world, "./set")
 
 
+@pytest.mark.second
 def test_a_patch_too_large_to_be_one(world: World) -> None:
     with pytest.raises(PatchError, match="is too large"):
         patched(world, GOOD + "-- \n" + "x\n" * (9 * 1024 * 1024))

@@ -53,6 +53,7 @@ def test_an_npu_smi_that_fails_says_its_last_line(host: MadeHost) -> None:
         ("exec >&3; yes 0123456789", "it printed more than"),
     ],
 )
+@pytest.mark.second
 def test_a_set_env_that_exits_hangs_or_floods_is_red(host: MadeHost, script: str, found: str) -> None:
     host.replace(CANN, "export ASCEND_HOME_PATH", f"{script}\nexport ASCEND_HOME_PATH")
     (line,) = [line for line in host.report(smi_seconds=3).red if line.id == "set-env-cann"]

@@ -127,6 +127,7 @@ def test_packages_of_the_host_are_not_required_as_well(name: str) -> None:
 @pytest.mark.parametrize("name", OF_TODAY)
 @pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
 @pytest.mark.pypi
+@pytest.mark.second
 def test_the_set_resolves(name: str, machine: str, tmp_path: Path) -> None:
     """For Python 3.11, without the packages of the host; needs uv and the index."""
     uv = shutil.which("uv")

@@ -173,6 +173,7 @@ def test_a_death_without_words_is_told_by_its_signal(tmp_path: Path) -> None:
     assert explain([tmp_path / "none"], -9) is None
 
 
+@pytest.mark.second
 def test_of_a_huge_log_the_end_is_read_and_its_line_number_is_right(tmp_path: Path) -> None:
     log = tmp_path / "log0"
     with log.open("w") as file:

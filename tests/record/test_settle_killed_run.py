@@ -112,6 +112,7 @@ def check_settled(launch: Launched, steps: list[int], logs: int) -> None:
     assert [path for path in (launch.run.runs / ".made").glob("*") if "." in path.name] == []
 
 
+@pytest.mark.second
 def test_killed_before_the_first_step_while_the_trainer_goes_on_to_its_end(tmp_path: Path) -> None:
     with launched(tmp_path, "steps=5", "gate", "logs=3", "daemon") as launch:
         launch.at("waiting")
@@ -156,6 +157,7 @@ def test_killed_after_steps_and_the_trainer_with_it(tmp_path: Path) -> None:
         check_settled(launch, [1, 2, 3], 1)
 
 
+@pytest.mark.second
 def test_killed_while_worker_logs_are_copied(tmp_path: Path) -> None:
     with launched(tmp_path, "steps=5", "logs=2000") as launch:
         wait_for(lambda: any((launch.attempt / "workers").glob("*")), "the first copied log", 60)
@@ -166,6 +168,7 @@ def test_killed_while_worker_logs_are_copied(tmp_path: Path) -> None:
         check_settled(launch, [1, 2, 3, 4, 5], 2000)
 
 
+@pytest.mark.second
 def test_the_driver_killed_with_workers_left(tmp_path: Path) -> None:
     """npu-rl itself ends the run then, and writes why."""
     with launched(tmp_path, "steps=2", "forever", "worker", "daemon", "logs=1") as launch:
@@ -178,6 +181,7 @@ def test_the_driver_killed_with_workers_left(tmp_path: Path) -> None:
         assert len(list(record.attempts[0].workers.iterdir())) == 1
 
 
+@pytest.mark.second
 def test_what_is_left_without_a_driver_is_ended(tmp_path: Path) -> None:
     """As Ray's agents are, which did not notice the end of a driver within minutes."""
     with launched(tmp_path, "steps=2", "gate", "worker", "daemon") as launch:

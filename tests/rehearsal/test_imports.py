@@ -18,7 +18,7 @@ from npu_rl.rehearsal.level_imports import ImportReport, read_expected, rehearse
 from tests.support import ROOT
 from tests.training.processes import FORKS, lives, new_id, wait_for
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+pytestmark = [pytest.mark.second, pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")]
 
 TRIES = "try:\n    import no_such_package\nexcept ImportError"
 MODULES = {

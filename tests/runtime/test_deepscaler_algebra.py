@@ -106,6 +106,7 @@ def test_the_answer_somewhere_is_worth_nothing() -> None:
     assert compute_score("deepscaler", r"\boxed{6} no, \boxed{5}", "5") == 1.0
 
 
+@pytest.mark.second
 def test_hostile_answers_cost_their_limit_and_nobody_else() -> None:
     """Each stands among good ones, in a batch; nothing is equal that is not, and all good ones are."""
     good = SAME_BY_ALGEBRA[:4]
@@ -183,6 +184,7 @@ def test_the_batch_managers_call() -> None:
     assert found == pytest.approx([1.0, 0.33])
 
 
+@pytest.mark.second
 def test_threads_share_the_workers() -> None:
     found: dict[int, float] = {}
 
@@ -198,6 +200,7 @@ def test_threads_share_the_workers() -> None:
     assert found == {number: float(bool(number % 3)) for number in range(2, 20)}
 
 
+@pytest.mark.second
 def test_a_server_that_is_killed_is_replaced() -> None:
     assert compute_score("deepscaler", boxed(r"2\sqrt2"), r"\sqrt8") == 1.0
     assert pool._started
@@ -279,6 +282,7 @@ def parent(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[subproces
     indirect=["parent"],
     ids=["idle", "busy"],
 )
+@pytest.mark.second
 def test_children_end_with_their_parent(parent: subprocess.Popen[str], how: signal.Signals) -> None:
     assert parent.stdout
     own, server = json.loads(parent.stdout.readline())
@@ -290,6 +294,7 @@ def test_children_end_with_their_parent(parent: subprocess.Popen[str], how: sign
 
 
 @pytest.mark.parametrize("parent", [FORK], indirect=True)
+@pytest.mark.second
 def test_a_fork_has_processes_of_its_own(parent: subprocess.Popen[str]) -> None:
     """And holds nothing that would keep its parent's alive."""
     assert parent.stdout
@@ -324,6 +329,7 @@ def test_there_is_a_worker_per_core(monkeypatch: pytest.MonkeyPatch, cores: int,
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.second
 def test_from_a_process_pool(method: str) -> None:
     """verl's manager `prime` calls it from a ProcessPoolExecutor, each of whose processes has a server of its own."""
     import multiprocessing
@@ -336,6 +342,7 @@ def test_from_a_process_pool(method: str) -> None:
     assert found == [1.0, 1.0, 1.0, 0.0]
 
 
+@pytest.mark.second
 def test_by_path_as_verl_loads_it(tmp_path: Path) -> None:
     """`custom_reward_function.path`: the module gets the name custom_module, and no package."""
     (tmp_path / "npu_rl_runtime").symlink_to(ROOT / "npu_rl" / "runtime")

@@ -73,6 +73,7 @@ def test_what_comes_back_is_balanced_and_boxed(text: str) -> None:
         assert re.search(r"\\boxed\s*\{" + re.escape(found) + r"\}", text)
 
 
+@pytest.mark.second
 def test_a_megabyte_is_read_once() -> None:
     """Each of these took minutes if any part were read again for each brace; a minute of CPU is plenty."""
     began = time.process_time()

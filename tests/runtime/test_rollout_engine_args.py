@@ -60,6 +60,7 @@ def call(llm: Any, said: dict[str, Any], **fixed: Any) -> Any:
 
 
 @given(some.dictionaries(some.text(max_size=5), some.lists(Json, max_size=3)))
+@pytest.mark.second
 def test_plain_is_a_copy_in_dicts_and_lists(value: dict[str, Any]) -> None:
     before = copy.deepcopy(value)
     assert plain(odd(value)) == value
@@ -76,6 +77,7 @@ def test_other_values_stay_what_they_are() -> None:
 @given(
     some.dictionaries(some.sampled_from("abcdef"), Json), some.dictionaries(some.sampled_from("uvwxyz"), Json)
 )
+@pytest.mark.second
 def test_both_sides_arrive(said: dict[str, Any], fixed: dict[str, Any]) -> None:
     assert call(dict, dict(said), **fixed) == {**fixed, **said}
 

@@ -87,6 +87,7 @@ def test_the_patch_applies_and_the_list_says_what_it_leaves_out(workspace: Works
     assert [drift.path for drift in verify(plain, nobody, deep=True).drift] == ["code/verl/large.so"]
 
 
+@pytest.mark.second
 def test_files_beyond_a_sum_are_not_hashed(tmp_path: Path) -> None:
     """A sparse terabyte in place of a locked file was hashed to its end."""
     for name, size in (("a.so", 1 << 40), ("b.so", 600 << 20), ("c.so", 600 << 20), ("d.py", 3)):
@@ -231,6 +232,7 @@ def test_an_unproven_run_says_so_everywhere(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="a run's processes are found through /proc")
+@pytest.mark.second
 def test_a_run_that_was_unproven_once_stays_so_and_a_proven_one_becomes_it(tmp_path: Path) -> None:
     run = FakeRun(tmp_path)
     trained, shown = run.train(["steps=5"])

@@ -73,6 +73,7 @@ def both(folder: Path, *overrides: str) -> dict[str, str]:
     return found
 
 
+@pytest.mark.second
 def test_the_second_gets_the_next_name_and_says_so(folder: Path) -> None:
     found = both(folder)
     assert sorted(found) == ["own", "own-2"]
@@ -129,6 +130,7 @@ cli.main()
 """
 
 
+@pytest.mark.second
 def test_an_interruption_before_the_record_names_no_run(tmp_path: Path) -> None:
     """The process that composes the configuration sends the signal."""
     (tmp_path / "composes.py").write_text(

@@ -188,6 +188,7 @@ def test_a_dry_run_lists_the_paths_that_are_not_on_this_machine(quickstart_works
     assert told[at + 1] == "  model.path: '/nonexist'"
 
 
+@pytest.mark.second
 def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
     """A batch share is the recipe's size and a rehearsal's own; an unknown key is both's."""
     loaded = load_recipe("quickstart", ["actor.micro_batch=3", "overrides.no.such=1"])
@@ -205,6 +206,7 @@ def test_a_rehearsal_counts_what_refuses_it(quickstart_workspace: Path) -> None:
 @pytest.mark.parametrize(
     "command", [["recipes", "check"], ["plan"], ["train", "--dry-run"]], ids=lambda one: one[-1]
 )
+@pytest.mark.second
 def test_a_command_composes_the_configuration_once(
     told: Told, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
 ) -> None:

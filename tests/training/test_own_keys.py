@@ -68,6 +68,7 @@ def test_its_lines_are_recorded_and_shown(fake: FakeRun) -> None:
     assert not any(word.startswith(("++actor.load", "++trainer", "++data")) for word in said)
 
 
+@pytest.mark.second
 def test_a_run_that_was_killed_goes_on_from_its_checkpoint(fake: FakeRun) -> None:
     killer = kill_when_it_waits(fake)
     with pytest.raises(RunFailed, match=r"signal 9|137"):
@@ -136,6 +137,7 @@ class TestATrainerWithoutHydra:
         recipe.write_text(text)
         return FakeRun(tmp_path, str(recipe), PROGRAM)
 
+    @pytest.mark.second
     def test_it_runs_and_goes_on_by_that_file(self, fake: FakeRun) -> None:
         run, _ = fake.train([], steps=2)
         assert [point.step for point in run.points] == [1, 2]

@@ -32,6 +32,7 @@ def test_a_hang_up_ends_a_run_but_under_nohup(before: signal.Handlers, heard: li
         signal.signal(signal.SIGHUP, restored)
 
 
+@pytest.mark.second
 def test_a_signal_during_a_planned_stop_ends_the_rehearsal(tmp_path: Path) -> None:
     """It came between a rehearsal's stop after a step and its resume, and the rehearsal went on."""
     run = FakeRun(tmp_path)

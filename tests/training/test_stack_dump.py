@@ -100,6 +100,7 @@ def test_another_runs_processes_are_not_asked(ranks: Ranks, tmp_path: Path) -> N
     assert other.dump() == []
 
 
+@pytest.mark.second
 def test_a_run_that_hangs_raises_one_alarm_with_the_stacks_of_its_processes(tmp_path: Path) -> None:
     fake = FakeRun(tmp_path)
     attempt = tmp_path / "runs" / "demo" / "attempts" / "1"

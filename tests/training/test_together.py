@@ -63,6 +63,7 @@ def ended(place: Path) -> tuple[object, object]:
     return end["code"], end["driver_code"]
 
 
+@pytest.mark.second
 def test_ray_that_did_not_start_is_started_once_more(tmp_path: Path) -> None:
     trained, shown = FakeRun(tmp_path).train(["no-ray=1", "steps=5"])
     assert "Ray did not start. Trying once more" in shown.splitlines()
@@ -71,6 +72,7 @@ def test_ray_that_did_not_start_is_started_once_more(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [["no-ray=2"], ["no-ray=0", "ray-then"]])
+@pytest.mark.second
 def test_ray_is_not_started_a_third_time_nor_once_it_was_up(tmp_path: Path, options: list[str]) -> None:
     with pytest.raises(RunFailed, match="exit status 1") as caught:
         FakeRun(tmp_path).train([*options, "steps=5"])
