@@ -19,7 +19,6 @@ from npu_rl.common.disk import disk_errors
 from tests.hostile.mutate import Mutator
 from tests.hostile.mutation_runs import run_cases
 from tests.hostile.pickles import dist_metadata, pickled
-from tests.hostile.reported_run import a_reported_run
 from tests.support import ROOT
 
 pytestmark = pytest.mark.nightly
@@ -421,7 +420,6 @@ KINDS: tuple[Callable[[Path, Mutator], None], ...] = (
     an_output_journal,
     a_hash_list,
     checkpoint_folders,
-    a_reported_run,
     a_source_tree,
 )
 NEVER_REFUSED = (

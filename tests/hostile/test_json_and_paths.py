@@ -14,14 +14,11 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bounded import parse_json, read_file, read_json
-from npu_rl.common.errors import NpuRlError, SourceError
-from npu_rl.recipes.recipe.load_recipe import load_recipe
+from npu_rl.common.errors import NpuRlError
 from npu_rl.recipes.trainer_code.config_tree import ModuleFault
 from npu_rl.recipes.trainer_code.hydra_entry import entry_point
 from npu_rl.stack.git.objects import FILE, Entry, format_tree
-from npu_rl.stack.sources.sdist import read_sdist
 from npu_rl.workspace.folder.file_check import read_stats
-from tests.code_trees import check_recipe
 from tests.resolve.world import World, component
 from tests.support import assert_told, clean_env, run_cli
 
@@ -55,9 +52,7 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
     ("variable", "args"),
     [
         ("NPU_RL_STORE", ["store", "gc"]),
-        ("NPU_RL_CONFIG", ["lock", "-m", "quickstart", "-o", "x.json"]),
         (None, ["setup", "-m", "~nosuchuser/x.yaml"]),
-        (None, ["setup", "-m", "quickstart", "-w", "~nosuchuser/x"]),
         (None, ["verify", "-w", "~nosuchuser/x"]),
     ],
 )
@@ -120,33 +115,6 @@ def test_a_module_that_is_a_path(module: str, tmp_path: Path) -> None:
         entry_point(tmp_path, module)
 
 
-def tar_with(path: Path, name: str, pax: bytes = b"") -> Path:
-    import gzip
-    import tarfile
-
-    def member(name: str, kind: bytes, data: bytes) -> bytes:
-        info = tarfile.TarInfo(name)
-        info.type, info.size = kind, len(data)
-        return info.tobuf(tarfile.GNU_FORMAT) + data + bytes(-len(data) % 512)
-
-    body = (member("x", tarfile.XHDTYPE, pax) if pax else b"") + member(name, tarfile.REGTYPE, b"data")
-    path.write_bytes(gzip.compress(body + bytes(1024)))
-    return path
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda p: tar_with(p, "pkg-1/a", b"9" * 20 + b" path=x\n"),
-        lambda p: tar_with(p, "pkg-1/a", b"20 size=" + b"9" * 10 + b"\n"),
-        lambda p: tar_with(p, "pkg-1/" + "d/" * 2000 + "a"),
-    ],
-)
-def test_an_sdist_with_numbers_and_depths_of_its_own(make: Callable[[Path], Path], tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="sdist was refused"):
-        list(read_sdist(make(tmp_path / "pkg-1.tar.gz")))
-
-
 @contextlib.contextmanager
 def serving(answer: Callable[[], Iterable[bytes]], *, asked: bool = True) -> Iterator[str]:
     """A server that answers whatever is asked, or before it is `asked`, with these bytes; its address."""
@@ -186,24 +154,3 @@ def test_a_remote_that_says_err_is_told_in_words(read_first: bool, world: World)
     assert "exit status" not in done.stderr, done.stderr
     if read_first:
         assert "this repository is closed" in done.stderr
-
-
-@pytest.mark.parametrize(
-    "key",
-    [
-        "hydra.run.dir",
-        "hydra.launcher._target_",
-        "hydra.callbacks.x",
-        "hydra.mode",
-        "hydra.sweep.dir",
-        "hydra.searchpath",
-    ],
-)
-def test_hydras_own_keys_are_npu_rls_to_set(key: str) -> None:
-    findings = check_recipe(load_recipe("quickstart", [f"overrides.{key}=x"]), None)
-    assert any(f"{key} is npu-rl's to set" in str(error) for error in findings.errors)
-
-
-def test_hydras_other_keys_stay_the_recipes() -> None:
-    findings = check_recipe(load_recipe("quickstart", ["overrides.hydra.job.name=x"]), None)
-    assert not [str(error) for error in findings.errors if "npu-rl's to set" in str(error)]

@@ -91,32 +91,11 @@ def test_a_file_that_is_not_a_lock_is_not_overwritten(name: str, world: World) -
         place.write_text('{"lockfileVersion": 3}')
     before = place.read_bytes()
     named = [] if name == "m.lock.json" else ["-o", place]
-    done = run_cli(["lock", "-m", manifest, *named], world.env)
-    assert_told(done, "taken by a file that is not a lock", code=2)
+    assert_told(run_cli(["lock", "-m", manifest, *named], world.env), "not a lock", code=2)
     assert place.read_bytes() == before and place.is_symlink() == (name == "link")
-
-
-def test_an_empty_file_and_a_lock_with_conflict_markers_are_overwritten(world: World, tmp_path: Path) -> None:
-    manifest, place = small(world), tmp_path / "out.json"
-    for text in ("", '{\n "lock_format": 1,\n<<<<<<< HEAD\n'):
-        place.write_text(text)
-        ok(run_cli(["lock", "-m", manifest, "-o", place], world.env))
-        assert '"digest"' in place.read_text()
-
-
-def test_ours_own_output_is_not_replaced(world: World, tmp_path: Path) -> None:
-    """`lock -o /dev/stdout > FILE` would write the lock to a FILE that the shell no longer has open."""
-    manifest = small(world)
-    (tmp_path / "link").symlink_to("/proc/self/fd/1")
-    with (tmp_path / "out").open("w") as out:
-        import subprocess
-        import sys
-
-        command = [sys.executable, "-m", "npu_rl", "lock", "-m", str(manifest), "-o", str(tmp_path / "link")]
-        done = subprocess.run(
-            command, env=world.env, stdout=out, stderr=subprocess.PIPE, text=True, check=False
-        )
-    assert_told(done, "messages are redirected", code=2)  # type: ignore[arg-type]
+    for text in ("", '{\n "lock_format": 1,\n<<<<<<< HEAD\n'):  # empty, or a lock with conflict markers
+        (manifest.with_name("out.json")).write_text(text)
+        ok(run_cli(["lock", "-m", manifest, "-o", manifest.with_name("out.json")], world.env))
 
 
 # -- the store -----------------------------------------------------------------------------------------
@@ -139,13 +118,8 @@ def as_file(path: Path) -> None:
 
 DAMAGE: dict[str, tuple[str, Callable[[Path], None]]] = {
     "unit.json as a folder": ("units/*/unit.json", as_folder),
-    "a pack as a folder": ("units/*/objects/pack/*.pack", as_folder),
-    "an index as a folder": ("units/*/objects/pack/*.idx", as_folder),
     "a pack as a FIFO": ("units/*/objects/pack/*.pack", as_fifo),
-    "unit.json as a FIFO": ("units/*/unit.json", as_fifo),
     "a unit as a file": ("units/*", as_file),
-    "its objects as a file": ("units/*/objects", as_file),
-    "its packs as a file": ("units/*/objects/pack", as_file),
 }
 
 
@@ -170,8 +144,7 @@ def test_a_kept_file_heals(damage: Callable[[Path], None], tmp_path: Path) -> No
     assert store.keep_file(b"a patch") == digest and store.kept_file(digest) == b"a patch"
 
 
-@pytest.mark.parametrize("files", [12, 20])
-def test_too_few_open_files_are_not_taken_for_a_missing_git(files: int, tmp_path: Path) -> None:
+def test_too_few_open_files_are_not_taken_for_a_missing_git(tmp_path: Path) -> None:
     env = clean_env(tmp_path)
-    done = limited_cli(["setup", "-m", "quickstart", "-w", tmp_path / "ws"], env, files=files)
-    assert_told(done, f"Only {files} files may be open", "ulimit -n 1024", code=3)
+    done = limited_cli(["setup", "-m", "quickstart", "-w", tmp_path / "ws"], env, files=20)
+    assert_told(done, "Only 20 files may be open", "ulimit -n 1024", code=3)

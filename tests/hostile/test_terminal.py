@@ -102,6 +102,7 @@ def hostile(world: World, tmp_path: Path) -> tuple[World, Path, Path]:
     return world, manifest, workspace
 
 
+@pytest.mark.second
 def test_every_command_is_tame(hostile: tuple[World, Path, Path], tmp_path: Path) -> None:
     world, manifest, workspace = hostile
     recipe = tmp_path / f"{ESCAPES}.yaml"
