@@ -49,7 +49,8 @@ def plan(
         typer.Option("--storage-gbs", metavar="GB/S", help="Speed of the storage with the weights."),
     ] = None,
     every_rule: Annotated[
-        bool, typer.Option("--all", help="List every rule that holds, and why others don't apply.")
+        bool,
+        typer.Option("--all", help="Print memory by part, disk, tokens, assumptions and every rule, too."),
     ] = False,
     json: Json = False,
 ) -> None:

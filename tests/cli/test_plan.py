@@ -16,27 +16,33 @@ from tests.support import ROOT, assert_told, clean_env, ok, run_program
 
 
 def test_flagship_recipe_fits_and_shows_its_layout(tmp_path: Path) -> None:
-    shown = run_here(["plan", RECIPE, "--storage-gbs", "10"], clean_env(tmp_path), tmp_path)
+    words = ["plan", RECIPE, "--storage-gbs", "10"]
+    short = run_here(words, clean_env(tmp_path), tmp_path).stdout
+    assert short.startswith("fits: at most 53.8 of 64.0 GB on a die (generate, stage 0), 10.2 GB to spare\n")
+    assert "\n  generate (stage 0)             51.2-53.8 GB, 2.6 GB estimated\n" in short
+    assert "Memory of a host" not in short and "\n  from storage: 4 min to 8 min at 10 GB/s\n" in short
+    shown = run_here([*words, "--all"], clean_env(tmp_path), tmp_path)
     assert (shown.returncode, shown.stderr) == (0, f"Next: npu-rl train {RECIPE} --dry-run\n")
     assert "  training: 256 dies = TP1 x CP1 x DP32 x PP8; experts ETP1 x EP32 x EDP1\n" in shown.stdout
     assert "\nMemory of a host: 1140.1 GB a node; not judged without --host-memory-gb\n" in shown.stdout
     assert "\n  from storage: 4 min to 8 min at 10 GB/s\n" in shown.stdout
     assert "Tokens of a step: 33,554,432 at most (8,192 sequences, 262,144 an engine)" in shown.stdout
     assert "KV cache: 70272 bytes a token, in blocks of 128 tokens" in shown.stdout
-    assert shown.stdout.endswith("\n256-dies fits.\n")
-    assert re.search(r"\n\d\d rules hold; --all lists them\n", shown.stdout)
-    assert max(map(len, shown.stdout.splitlines())) <= 100
+    assert re.search(r"\nRules: \d\d hold, \d+ don't apply here; --all prints them", short)
+    assert max(map(len, short.splitlines())) <= 100
 
 
 def test_it_says_so_if_no_checkpoint_is_saved(tmp_path: Path) -> None:
     bundled, env = "deepseek-r1-zero-256die", clean_env(tmp_path)
-    shown = run_here(["plan", bundled], env, tmp_path).stdout
+    shown = run_here(["plan", bundled, "--all"], env, tmp_path).stdout
     assert re.search(r"\n  checkpoint to resume from, if saved +9394.4 GB\n", shown)
     assert "\nCheckpoints: none is saved (checkpoint.every is -1), so a crash loses the run\n" in shown
     assert "\n  data.train: '~/verl/data/deepscaler/train.parquet'\n" in shown, (
         "listed as not on this machine"
     )
-    saved = run_here(["plan", bundled, "checkpoint.every=20", "checkpoint.keep=1"], env, tmp_path).stdout
+    saved = run_here(
+        ["plan", bundled, "checkpoint.every=20", "checkpoint.keep=1", "--all"], env, tmp_path
+    ).stdout
     assert re.search(r"\n  checkpoint to resume from +9394.4 GB\n", saved) and "none is saved" not in saved
     assert "\nCheckpoints: 5 of 9394.4 GB, 2 kept: 18788.7 GB at once\n" in saved
     page = (ROOT / "docs/deepseek-r1-zero.md").read_text(encoding="utf-8")
@@ -51,41 +57,36 @@ def test_it_says_so_if_no_checkpoint_is_saved(tmp_path: Path) -> None:
 def test_all_lists_the_rules_that_hold_and_those_that_do_not_apply(tmp_path: Path) -> None:
     changes = ["manifest=deepseek-v3-cann", "actor.transformer.use_flash_attn=true"]
     folded = run_here(["plan", RECIPE, *changes], clean_env(tmp_path), tmp_path).stdout
-    assert re.search(r"\n\d+ rules don't apply here; --all lists them with why\n", folded)
     assert "mla-tensor-parallel" not in folded
     listed = run_here(["plan", RECIPE, *changes, "--all"], clean_env(tmp_path), tmp_path).stdout
     assert "\n  pipeline-layers: 6 + 8 + 8 + 8 + 8 + 8 + 8 + 7 = 61 layers on 8 stages\n" in listed
-    assert re.search(r"\n  mla-tensor-parallel: mindspeed/\S+ was read at 7ff818c, which the", listed)
+    assert re.search(
+        r"\n  mla-tensor-parallel: does not apply, mindspeed/\S+ was read at 7ff818c, which the", listed
+    )
     rules = json.loads(run_here(["plan", RECIPE, *changes, "--json"], clean_env(tmp_path), tmp_path).stdout)[
         "rules"
     ]
     skipped = {rule["id"]: rule["skipped"] for rule in rules if rule["skipped"]}
-    assert all(f"\n  {name}: {why}\n" in listed for name, why in skipped.items())
+    assert all(f"\n  {name}: does not apply, {why}\n" in listed for name, why in skipped.items())
 
 
 def test_recipe_that_does_not_fit_names_the_rules_it_breaks(tmp_path: Path) -> None:
-    shown = run_here(["plan", RECIPE, "--die-memory-gb", "30"], clean_env(tmp_path), tmp_path)
-    assert shown.returncode == 1
+    measured = ["plan", "today-gspo-qwen3-30b", "--die-memory-gb", "24"]
+    shown = run_here(measured, clean_env(tmp_path), tmp_path)
+    assert shown.returncode == 1 and shown.stdout.startswith("does not fit: 72.1 of 24.0 GB on a die")
     lines = shown.stdout.splitlines()
-    (at,) = [number for number, line in enumerate(lines) if line.startswith("error[memory-generate] ")]
-    assert "stage 0: engine's weights 23.3 GB" in lines[at] and lines[at + 1].startswith("  at ")
-    assert not lines[at + 2].startswith("  fix: ")  # no share of such a die holds the engine's weights
-    end = shown.stdout.splitlines()[-1]
-    assert (
-        end.startswith("256-dies can't be run as it is: ")
-        and "memory-update" in end
-        and "memory-weight-sync" in end
-    )
+    (at,) = [number for number, line in enumerate(lines) if line.startswith("error[memory-update] ")]
+    assert "stage 0: actor's weights 8.8 GB" in lines[at] and lines[at + 1].startswith("  at ")
+    assert lines[at + 2].startswith("  fix: the largest part is optimizer's states, 22.9 GB")
+    assert lines[-1] == "today-gspo-qwen3-30b can't be run as it is: 1 error (memory-update)"
 
 
 def test_json_has_the_figures_of_the_plan(tmp_path: Path) -> None:
     words = ["plan", RECIPE, "--json", "--storage-gbs", "10", "--host-memory-gb", "800"]
     shown = run_here(words, clean_env(tmp_path), tmp_path)
-    assert shown.returncode == 1
-    made = json.loads(shown.stdout)
-    assert made["ok"] is False
-    assert [rule["id"] for rule in made["rules"] if rule["refuses"]] == ["memory-host"]
-    assert [(one["rule"], one["severity"]) for one in made["findings"]] == [("memory-host", "error")]
+    made = json.loads(ok(shown).stdout)
+    assert made["ok"] is True and made["answer"].startswith("fits: at most 53.8 of 64.0 GB")
+    assert [(one["rule"], one["severity"]) for one in made["findings"]] == [("memory-host", "advice")]
     assert made["memory"]["stages"][1]["weights"] == 9_365_094_400
     assert made["memory"]["rollout"]["bytes"]["engine-weights"] == 23_257_200_640
     assert made["loading"]["seconds"][0] == pytest.approx(268.4, abs=0.1)
@@ -119,7 +120,7 @@ def test_size_that_is_not_positive_is_refused(tmp_path: Path, option: str, value
 def test_quickstart_fits(tmp_path: Path) -> None:
     shown = ok(run_here(["plan", "quickstart"], clean_env(tmp_path), tmp_path))
     assert "training: 1 die, fsdp" in shown.stdout
-    assert shown.stdout.endswith("quickstart fits.\n")
+    assert shown.stdout.startswith("quickstart fits.\n")
 
 
 def test_the_memory_of_a_die_is_the_recipes(tmp_path: Path) -> None:
@@ -128,11 +129,11 @@ def test_the_memory_of_a_die_is_the_recipes(tmp_path: Path) -> None:
     checked = run_here(["recipes", "check", RECIPE, small, "--json"], env, tmp_path)
     planned = run_here(["plan", RECIPE, small, "--json"], env, tmp_path)
     found = json.loads(checked.stdout)["findings"]
-    assert (checked.returncode, planned.returncode) == (1, 1)
     assert json.loads(planned.stdout)["findings"] == found
     assert json.loads(planned.stdout)["die_memory"] == 32 * 10**9
     assert any(one["rule"].startswith("memory-") and "of 32.0 GB" in one["message"] for one in found)
-    assert run_here(["plan", RECIPE, small, "--die-memory-gb", "64"], env, tmp_path).returncode == 0
+    larger = run_here(["plan", RECIPE, small, "--die-memory-gb", "64", "--json"], env, tmp_path)
+    assert not any(one["rule"].startswith("memory-") for one in json.loads(larger.stdout)["findings"])
 
 
 IMPORTED = """

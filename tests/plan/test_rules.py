@@ -63,11 +63,11 @@ FITS = {
     "clean-model-config": "no quantization_config, no num_nextn_predict_layers",
     "checkpoint-on-every-node": "/ckpts/DeepSeek-V3, the same on 16 nodes",
     "hccl-ports": "64247 16 64247 64262 65520",
-    "memory-weight-sync": "42.9 64.0",
     "memory-generate": "53.8 64.0",
     "memory-old-log-prob": "50.6 64.0",
-    "memory-reference": "29.4 64.0",
+    "memory-weight-sync": "42.9 64.0",
     "memory-update": "42.7 64.0",
+    "memory-reference": "29.4 64.0",
     "kv-cache-room": "128 2048 64 4096",
 }
 
@@ -490,7 +490,7 @@ def test_a_finding_says_where_and_what_to_write() -> None:
 
 ONE_FAULT = [
     (["env.VLLM_DP_SIZE=64"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
-    (["env.VLLM_DP_SIZE=0"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
+    (["env.VLLM_DP_SIZE=64"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
     (["env.VLLM_DP_SIZE=3"], "rollout-dp-size", "env.VLLM_DP_SIZE"),
     (["actor.mini_batch=1024", ON_POLICY], "mini-batch-within-batch", "actor.mini_batch"),
     (["actor.mini_batch=513"], "mini-batch-within-batch", "actor.mini_batch"),

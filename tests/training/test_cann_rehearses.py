@@ -30,7 +30,7 @@ def test_its_recipes_are_checked_and_fit(recipe: str, workspace: Path, env: dict
     for command in ("recipes check", "plan"):
         done = run_cli([*command.split(), recipe, "--workspace", workspace], env)
         assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{recipe} fits.\n" in done.stdout
+    assert done.stdout.startswith("fits")
 
 
 def test_its_summary_names_what_its_patches_change(workspace: Path, env: dict[str, str]) -> None:

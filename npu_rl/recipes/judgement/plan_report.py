@@ -11,7 +11,13 @@ from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.judgement.judgement import Judgement
 from npu_rl.recipes.memory.memory_parts import gb
 from npu_rl.recipes.plan.layout_drawing import draw_layout
-from npu_rl.recipes.plan.memory_report import checkpoints_text, memory_json, memory_text
+from npu_rl.recipes.plan.memory_report import (
+    checkpoints_text,
+    host_text,
+    memory_json,
+    memory_text,
+    phases_text,
+)
 from npu_rl.recipes.plan.phase_times import first_limits
 from npu_rl.recipes.plan.plan import Plan
 from npu_rl.recipes.plan.rules.rule import Rule
@@ -20,34 +26,69 @@ _EVERY = "trainer.save_freq"
 _UNCOUNTED = "the trainer's keys are its own"
 
 
-def plan_text(judgement: Judgement, speed: float | None, every_rule: bool = False) -> str:
-    """Return the whole plan as text.
+def plan_text(judgement: Judgement, speed: float | None, everything: bool = False) -> str:
+    """Return a plan as text: its answer, the phases and the layout; then findings.
 
     Args:
         speed: Bytes a second of the storage; None leaves out the loading time.
-        every_rule: Whether to list the rules that hold, too.
+        everything: Whether to print memory by part, disk, tokens, assumptions and rules, too.
     """
-    plan = judgement.plan
-    recipe = judgement.recipe
+    plan, recipe = judgement.plan, judgement.recipe
     world = f"{recipe.cluster.world} {'die' if recipe.cluster.world == 1 else 'dies'}"
     lines = [
+        answer(judgement),
         *wrap(f"{recipe.name}: {recipe.title}", 80, subsequent_indent="  ", break_long_words=False),
         f"{recipe.device}, {recipe.cluster.nodes} x {recipe.cluster.dies} = {world}",
+        "",
     ]
     if plan is None:
-        lines += ["", *_uncounted_lines(judgement), ""]
-        lines += [line for found in judgement.findings for line in found.lines()]
-        lines += judgement.absent_lines
-        return "\n".join([*lines, verdict(judgement)]) + "\n"
-    if plan.fits:
-        lines += ["", "Layout", *_indented(draw_layout(plan.facts, plan.memory))]
-    if plan.memory is not None:
-        lines += ["", *memory_text(plan.memory, plan.machine.host)]
-    lines += ["", *_disk_and_token_lines(plan, speed), "", *rules_text(plan.rules, every_rule), ""]
+        lines += _uncounted_lines(judgement)
+    else:
+        lines += _plan_lines(plan, speed, everything)
+    lines.append("")
     lines += [line for found in judgement.findings for line in found.lines()]
     lines += judgement.absent_lines
-    lines.append(verdict(judgement))
-    return "\n".join(lines) + "\n"
+    if judgement.errors:
+        lines.append(verdict(judgement))
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def answer(judgement: Judgement) -> str:
+    """Return one line: whether the fullest phase fits, and by how much; the verdict where memory is not counted."""
+    plan = judgement.plan
+    memory = plan.memory if plan is not None and not plan.facts.cpu else None
+    if plan is None or memory is None or not memory.phases:
+        return verdict(judgement)
+    fullest = max(memory.phases, key=lambda phase: phase.total)
+    where = f"({fullest.name.label}, stage {fullest.stage})"
+    figures = f"{fullest.total / 1e9:.1f} of {gb(memory.die)} on a die {where}"
+    if fullest.total <= memory.die:
+        return f"fits: at most {figures}, {gb(memory.die - fullest.total)} to spare"
+    over = f"{figures}, {gb(fullest.total - memory.die)} too much"
+    broken = next((rule for rule in plan.rules if rule.id == fullest.name.rule and not rule.ok), None)
+    if broken is None:
+        return f"fits unless most sequences have their full length: {over} then"
+    return f"does not fit{', by an estimate that no measured run covers' if broken.advice else ''}: {over}"
+
+
+def _plan_lines(plan: Plan, speed: float | None, everything: bool) -> Iterator[str]:
+    if plan.memory is not None:
+        yield from phases_text(plan.memory)
+        yield ""
+    if plan.fits:
+        yield "Layout"
+        yield from _indented(draw_layout(plan.facts, plan.memory))
+    if everything and plan.memory is not None:
+        yield from ("", *memory_text(plan.memory))
+    if plan.memory is not None and (everything or plan.machine.host is not None):
+        yield from host_text(plan.memory, plan.machine.host)
+    yield ""
+    yield from _checkpoint_lines(plan)
+    if everything or speed is not None:
+        yield from _loading_lines(plan, speed)
+    if everything:
+        yield from _disk_and_token_lines(plan)
+    yield from rules_text(plan.rules, everything)
 
 
 def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
@@ -55,6 +96,7 @@ def plan_json(judgement: Judgement, speed: float | None) -> dict[str, Any]:
     plan, machine = judgement.plan, judgement.machine
     judged: dict[str, Any] = {
         "ok": judgement.ok,
+        "answer": answer(judgement),
         "recipe": judgement.recipe.name,
         "dies": judgement.recipe.cluster.world,
         "die_memory": machine.die,
@@ -107,8 +149,30 @@ def _rule_json(rule: Rule) -> dict[str, Any]:
     }
 
 
-def _disk_and_token_lines(plan: Plan, speed: float | None) -> Iterator[str]:
-    disk, loading, tokens = plan.disk, plan.loading, plan.tokens
+def _checkpoint_lines(plan: Plan) -> Iterator[str]:
+    if plan.checkpoints is not None:
+        yield checkpoints_text(plan.checkpoints)
+    elif plan.disk is not None and (every := plan.facts.whole(_EVERY)) is not None:
+        key = dotted(plan.facts.given[_EVERY].path) if _EVERY in plan.facts.given else _EVERY
+        yield f"Checkpoints: none is saved ({key} is {every}), so a crash loses the run"
+
+
+def _loading_lines(plan: Plan, speed: float | None) -> Iterator[str]:
+    loading = plan.loading
+    if loading is None:
+        return
+    yield f"Loading reads {gb(loading.once)} (each tensor once) to {gb(loading.by_die)} (each die its own)"
+    least, most = loading.seconds(speed or 1.0)
+    took = (
+        f"{_duration(least)} to {_duration(most)} at {speed / 1e9:g} GB/s"
+        if speed
+        else "for the time, give --storage-gbs"
+    )
+    yield f"  from storage: {took}"
+
+
+def _disk_and_token_lines(plan: Plan) -> Iterator[str]:
+    disk, tokens = plan.disk, plan.tokens
     if disk is not None:
         yield "Disk"
         named = (
@@ -120,20 +184,6 @@ def _disk_and_token_lines(plan: Plan, speed: float | None) -> Iterator[str]:
         for name, size in named:
             if size is not None:
                 yield f"  {name:<40} {gb(size):>9}"
-    if plan.checkpoints is not None:
-        yield checkpoints_text(plan.checkpoints)
-    elif disk is not None and (every := plan.facts.whole(_EVERY)) is not None:
-        key = dotted(plan.facts.given[_EVERY].path) if _EVERY in plan.facts.given else _EVERY
-        yield f"Checkpoints: none is saved ({key} is {every}), so a crash loses the run"
-    if loading is not None:
-        at_rate = ""
-        if speed is not None:
-            least, most = loading.seconds(speed)
-            at_rate = f": {_duration(least)} to {_duration(most)} at {speed / 1e9:g} GB/s"
-        yield (
-            f"Loading reads {gb(loading.once)} (each tensor once) to {gb(loading.by_die)} (each die its own)"
-        )
-        yield f"  from storage{at_rate or ': for the time, give --storage-gbs'}"
     if tokens is not None:
         engine = f", {tokens.per_engine:,} an engine" if tokens.per_engine else ""
         yield f"Tokens of a step: {tokens.longest:,} at most ({tokens.sequences:,} sequences{engine})"
@@ -167,22 +217,11 @@ def _duration(seconds: float) -> str:
 
 
 def rules_text(rules: Sequence[Rule], everything: bool) -> Iterator[str]:
-    """Yield the lines on rules that hold and rules that don't apply.
-
-    Args:
-        everything: Whether to list each rule, with figures or the reason why it doesn't apply.
-    """
+    """Yield the number of rules that hold and that don't apply; with `everything`, each with its figures or reason."""
     skipped = [rule for rule in rules if rule.skipped]
     held = [rule for rule in rules if rule.ok and not rule.skipped]
-    yield f"{_count(held, 'holds', 'hold')}{':' if everything and held else '' if everything else '; --all lists them'}"
+    more = "" if everything else "; --all prints them, memory by part, disk, tokens and assumptions"
+    yield f"Rules: {len(held)} hold, {len(skipped)} don't apply here{more}"
     if everything:
         yield from (f"  {rule.id}: {rule.figures}" for rule in held)
-    if skipped:
-        count = _count(skipped, "does not apply here", "don't apply here")
-        yield f"{count}{':' if everything else '; --all lists them with why'}"
-    if everything:
-        yield from (f"  {rule.id}: {rule.skipped}" for rule in skipped)
-
-
-def _count(rules: Sequence[Rule], one: str, more: str) -> str:
-    return f"1 rule {one}" if len(rules) == 1 else f"{len(rules)} rules {more}"
+        yield from (f"  {rule.id}: does not apply, {rule.skipped}" for rule in skipped)

@@ -13,6 +13,7 @@ from npu_rl.recipes.memory.device_overhead import Overhead, counts_only_itself, 
 from npu_rl.recipes.memory.engine_memory import EngineMemory, engine_of
 from npu_rl.recipes.memory.fsdp_memory import fsdp_training
 from npu_rl.recipes.memory.host_memory import host_parts
+from npu_rl.recipes.memory.measured_runs import lora_rank
 from npu_rl.recipes.memory.megatron_memory import megatron_training
 from npu_rl.recipes.memory.memory_parts import BY_LENGTHS, Part, Parts, estimated, present, total
 from npu_rl.recipes.memory.training_memory import StageMemory, Training, uses_fused_kernels
@@ -349,3 +350,5 @@ def _not_counted(
         yield "NCCL's buffers and CUDA's context"
     if facts.layout is not None and facts.layout.rollout is None:
         yield "generate: the trainer itself generates, which keeps no cache of a fixed size"
+    if rank := lora_rank(facts):
+        yield f"LoRA (rank {rank}): counted as if all weights were trained"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from npu_rl.recipes.memory.measured_runs import MEASURED
 from npu_rl.recipes.memory.memory_by_phase import Memory, Phase, PhaseName
 from npu_rl.recipes.memory.memory_parts import Parts, estimated, gb, total
 from npu_rl.recipes.plan.rules.checkpoint_rules import Checkpoints
@@ -12,10 +13,9 @@ from npu_rl.recipes.plan.rules.checkpoint_rules import Checkpoints
 RANGE = (
     "lower end: what is counted from sizes alone, as if sequences had no length and no estimate came true",
     "upper end, which the rules use: all sequences as long as the recipe allows, and every estimate whole",
-    "evidence: four published runs, none at a manifest's pins, HCCL's buffers and CANN's context left out. The upper "
-    "end was +25.7 % off (GSPO Qwen3-30B-A3B; most of it the logits of the longest sequences), -0.1 % (GSPO Qwen3-8B "
-    "with FSDP2, to which FSDP's estimate was fitted), -1.6 % (GRPO Qwen3-30B-A3B) and -5.9 % (DAPO Moonlight-16B, "
-    "DeepSeek-V3's kind of model): a run may need some percent more than it",
+    "evidence: published runs, none at a manifest's pins, HCCL's buffers and CANN's context left out. The upper end "
+    f"was off by {', '.join(f'{run.error:+.1f} % ({run.name})' for run in MEASURED)}. Most of the first is the logits "
+    "of the longest sequences; FSDP's estimate was fitted to the second. A run may need some percent more than it",
 )
 """What the ends of a phase's range rest on. tests/plan/test_measured.py holds the figures."""
 
@@ -74,13 +74,21 @@ def memory_json(memory: Memory) -> dict[str, Any]:
     }
 
 
-def memory_text(memory: Memory, host: int | None) -> Iterator[str]:
-    """Yield the lines on memory.
+def phases_text(memory: Memory) -> Iterator[str]:
+    """Yield a line for each phase at its fullest stage, and what is not counted."""
+    yield "Phases of a step, on a die"
+    for phase in filter(None, map(memory.worst, PhaseName)):
+        where = f" (stage {phase.stage})" if len(memory.stages) > 1 else ""
+        of_it = f", {gb(phase.estimated)} estimated" if phase.estimated else ""
+        yield f"  {phase.name.label + where:<30} {_size_text(phase)}{of_it}"
+    if memory.missing:
+        yield "Not counted"
+        for text in memory.missing:
+            yield from _wrapped(f"- {text}")
 
-    Args:
-        memory: The memory of all stages and phases.
-        host: Bytes of memory of a node; None if it is not known.
-    """
+
+def memory_text(memory: Memory) -> Iterator[str]:
+    """Yield the lines on the memory of training, of the engine and of each phase by part, and what they rest on."""
     yield "Memory of a die in training"
     yield "  stage  parameters  weights   gradients  optimizer  of it on the host"
     for number, one in enumerate(memory.stages):
@@ -94,24 +102,24 @@ def memory_text(memory: Memory, host: int | None) -> Iterator[str]:
         counts = ", ".join(f"{name} {count / 1e6:.1f} M" for name, count in memory.engine.counts.items())
         yield "Parameters of a die in the rollout"
         yield from _wrapped(f"{sum(memory.engine.counts.values()) / 1e9:.2f} B: {counts}")
-    for name in PhaseName:
-        phase = memory.worst(name)
-        if phase is not None:
-            yield from _phase_lines(phase, len(memory.stages))
-    if memory.phases:
-        yield "Range"
-        for text in RANGE:
+    for phase in filter(None, map(memory.worst, PhaseName)):
+        yield f"At once on a die, {phase.name.label}: {_size_text(phase)}"
+        yield (
+            f"  range: up to {gb(phase.by_lengths)} by the lengths of sequences, "
+            f"{gb(phase.other_estimates)} by other estimates"
+        )
+        yield from _part_lines(phase.parts)
+    for title, texts in (("Range", RANGE if memory.phases else ()), ("Assumed", memory.assumed)):
+        yield from (title,) if texts else ()
+        for text in texts:
             yield from _wrapped(f"- {text}")
+
+
+def host_text(memory: Memory, host: int | None) -> Iterator[str]:
+    """Yield the lines on a host's memory, of which `host` bytes are there, if that is known."""
     judged = "" if host is not None else "; not judged without --host-memory-gb"
     yield f"Memory of a host: {gb(total(memory.host))} a node{judged}"
     yield from _part_lines(memory.host)
-    yield "Assumed"
-    for text in memory.assumed:
-        yield from _wrapped(f"- {text}")
-    if memory.missing:
-        yield "Not counted"
-        for text in memory.missing:
-            yield from _wrapped(f"- {text}")
 
 
 def checkpoints_text(checkpoints: Checkpoints) -> str:
@@ -134,20 +142,11 @@ def _component_lines(memory: Memory) -> Iterator[str]:
         yield f"  {stage:>5}  {row}"
 
 
-def _phase_lines(phase: Phase, stages: int) -> Iterator[str]:
-    where = f" (stage {phase.stage})" if stages > 1 else ""
-    of_it = f", {gb(phase.estimated)} estimated" if phase.estimated else ""
+def _size_text(phase: Phase) -> str:
+    """Return a phase's range: 33.6-37.7 GB."""
     low, high = gb(phase.low), gb(phase.total)
     size = high if phase.low == phase.total else f"{low} - {high}"
-    if low[-2:] == high[-2:]:
-        size = size.replace(f" {high[-2:]} - ", "-")
-    yield f"At once on a die, {phase.name.label}{where}: {size}{of_it}"
-    if phase.low != phase.total:
-        yield (
-            f"  range: up to {gb(phase.by_lengths)} by the lengths of sequences, "
-            f"{gb(phase.other_estimates)} by other estimates"
-        )
-    yield from _part_lines(phase.parts)
+    return size.replace(f" {high[-2:]} - ", "-") if low[-2:] == high[-2:] else size
 
 
 def _part_lines(parts: Parts) -> Iterator[str]:
