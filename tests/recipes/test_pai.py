@@ -31,10 +31,10 @@ def test_the_documents_layout() -> None:
 
 def test_it_fits_in_141_gb_and_not_in_96() -> None:
     assert judge(load_recipe(NAME)).errors == ()
-    (error,) = judge(load_recipe(NAME, SMALLER)).errors
-    assert error.rule == "kv-cache-room", (
-        "by vLLM's own pins: the share of the engine holds its weights and no cache"
-    )
+    smaller = judge(load_recipe(NAME, SMALLER))
+    assert smaller.errors == (), "no run on GPUs was measured"
+    cache = next(one for one in smaller.findings if one.rule == "kv-cache-room")
+    assert "not one sequence fits" in cache.message, "the engine's share holds its weights and no cache"
 
 
 def test_the_other_differs_by_its_manifest_alone() -> None:
@@ -83,5 +83,6 @@ def test_its_own_tree_takes_it(upstreams: Path, tmp_path: Path, name: str) -> No
     judgement = judge(load_recipe(name), AssembledTree(tmp_path / "w" / "code", manifest))
     assert judgement.errors == ()
     assert {one.rule for one in judgement.findings} == {"overlong-prompts"}
-    (error,) = judge(load_recipe(name, SMALLER), AssembledTree(tmp_path / "w" / "code", manifest)).errors
-    assert error.rule == "memory-update" and "118.9 GB, of 96.0 GB" in error.message
+    smaller = judge(load_recipe(name, SMALLER), AssembledTree(tmp_path / "w" / "code", manifest))
+    update = next(one for one in smaller.findings if one.rule == "memory-update")
+    assert "118.9 GB, of 96.0 GB" in update.message and "no measured run has device cuda" in update.message

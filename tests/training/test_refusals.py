@@ -87,7 +87,11 @@ def test_a_gpu_recipe_without_gpus(quickstart_workspace: Path, env: dict[str, st
         (["cluster.address=nonsense", "--dry-run"], 2, ["must be HOST:PORT"]),
         (["model.make=null", "model.path=/nonexist"], 1, ["there is no folder '/nonexist'"]),
         (["env.HCCL_BUFFSIZE=300MB"], 1, ["next:  Set env.HCCL_BUFFSIZE to 300"]),
-        (["env.VLLM_USE_V1=maybe", "--dry-run"], 1, ["(vllm/envs.py:", "Set env.VLLM_USE_V1 to 1 or 0"]),
+        (
+            ["env.VLLM_USE_V1=maybe", "--dry-run"],
+            1,
+            ["(vllm/envs.py)", "Set env.VLLM_USE_V1 to a whole number"],
+        ),
         (
             ["reward.function=npu_rl_runtime/rewards/digit_shar.py"],
             1,
