@@ -178,7 +178,6 @@ def test_mistakes_get_their_exit_code_and_a_clear_message(  # type: ignore[no-un
     [
         ("rollout.n=4", "write rollout.responses in place of rollout.n"),
         ("optimizer.l=1", "write optimizer.lr in place of optimizer.l"),
-        ("trainer.total_epoch=3", "write overrides.trainer.total_epochs in place of trainer.total_epoch"),
         ("steps=x", ""),
     ],
 )

@@ -8,10 +8,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_recipes, data_root
-from npu_rl.common.errors import RecipeError, UsageError
+from npu_rl.common.errors import RecipeError
 from npu_rl.common.yaml_documents.document_kind import find
-from npu_rl.common.yaml_documents.finding import Severity
-from npu_rl.recipes.judgement.judge import judge
 from npu_rl.recipes.recipe.load_recipe import load_recipe
 from npu_rl.recipes.recipe.recipe_kind import RECIPE, InvalidRecipe
 from npu_rl.recipes.recipe.trainer_settings import list_settings as trainer_settings
@@ -194,42 +192,3 @@ def test_the_digest_is_that_of_what_is_said(tmp_path: Path) -> None:
     assert asked.digest == other.digest != load_recipe(whole).digest, "it doesn't matter who says it"
     text, number = (load_recipe("quickstart", [f"reward.arguments.digit={x}"]) for x in ('"7"', "7"))
     assert text.digest != number.digest, "they are different arguments of the reward function"
-
-
-def test_the_digest_is_stable_across_releases(tmp_path: Path) -> None:
-    """A run is resumed by it."""
-    digest = load_recipe(write(tmp_path / "r.yaml", MINIMAL)).digest
-    assert digest == "fe5cc7450b2c05e52afd1dd6456a4df3fcc74911c83510c41d59a0fe678dbbb4"
-
-
-def test_old_names_of_keys_are_accepted_and_reported_as_notes(tmp_path: Path) -> None:
-    old = MINIMAL.replace("responses: 8", "answers: 8, validation: {answers: 2}")
-    path = write(tmp_path / "old.yaml", old)
-    new = write(tmp_path / "new.yaml", old.replace("answers", "responses"))
-    loaded = load_recipe(path)
-    assert (loaded.recipe.rollout.responses, loaded.recipe.rollout.validation.responses) == (8, 2)
-    assert (loaded.data, loaded.digest) == (load_recipe(new).data, load_recipe(new).digest)
-    notes = [one for one in judge(loaded, None).findings if one.rule == "renamed-key"]
-    line = loaded.where("rollout", "responses")
-    assert [(one.key, one.severity, one.where) for one in notes] == [
-        ("rollout.responses", Severity.NOTE, line),
-        ("rollout.validation.responses", Severity.NOTE, line),
-    ]
-    assert not [one for one in judge(load_recipe(new), None).findings if one.rule == "renamed-key"]
-
-
-@pytest.mark.parametrize("argument", ["rollout.answers=4", "rollout={engine: hf, answers: 4}"])
-def test_old_names_of_keys_are_accepted_in_arguments(tmp_path: Path, argument: str) -> None:
-    loaded = load_recipe(write(tmp_path / "r.yaml", MINIMAL), [argument])
-    assert loaded.recipe.rollout.responses == 4
-    assert [one.where for one in loaded.renamed] == [f"command line: {argument}"]
-    child = write(tmp_path / "child.yaml", "extends: ./r.yaml\nrollout: {answers: 3}\n")
-    assert load_recipe(child).recipe.rollout.responses == 3
-
-
-def test_a_key_given_with_its_old_and_its_new_name_is_an_error(tmp_path: Path) -> None:
-    both = write(tmp_path / "r.yaml", MINIMAL.replace("responses: 8", "responses: 8, answers: 4"))
-    with pytest.raises(RecipeError, match=r"rollout\.answers: unknown key"):
-        load_recipe(both)
-    with pytest.raises(UsageError, match="the key is given twice"):
-        load_recipe("quickstart", ["rollout.answers=4", "rollout.responses=4"])

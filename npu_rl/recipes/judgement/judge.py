@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from npu_rl.common.yaml_documents.finding import Finding, Severity
-from npu_rl.common.yaml_documents.problems import dotted
 from npu_rl.recipes.environment.environment_check import RULES as ENVIRONMENT_RULES
 from npu_rl.recipes.environment.environment_check import environment_findings
 from npu_rl.recipes.judgement.adaptation_check import RULE as ADAPTATION_RULE
@@ -154,7 +153,6 @@ def _judge(
     plan = plan_of(loaded, code, machine, config)
     key_findings = [
         *mismatch,
-        *_renamed_keys(loaded),
         *check_keys(loaded, trainer, code),
         *environment_findings(loaded, plan.facts.env, code),
         *adaptation_findings(loaded, plan.facts.env, code, answers),
@@ -222,7 +220,6 @@ def _judge_own_keys(
     faults = judge_faults(loaded, code, environment)
     found = [
         *mismatch,
-        *_renamed_keys(loaded),
         *faults.key_findings,
         *own_keys_check.check_own_keys(loaded, trainer, code),
         *environment_findings(loaded, environment, code),
@@ -278,13 +275,6 @@ def _manifest_mismatch(loaded: LoadedRecipe, tree: AssembledTree | None) -> list
     message = f"the recipe is for {wanted}, and the workspace {tree.code.parent} is {tree.manifest}"
     fix = f"pass --workspace DIR of {wanted}; set it up with npu-rl setup --manifest {loaded.manifest} --workspace DIR"
     return [loaded.finding(MANIFEST_MISMATCH, Severity.ERROR, ("manifest",), message, fix)]
-
-
-def _renamed_keys(loaded: LoadedRecipe) -> Iterator[Finding]:
-    for key in loaded.renamed:
-        old, new = dotted(key.old), dotted(key.new)
-        message = f"{old} is called {new} now; the old name is accepted until npu-rl 0.4"
-        yield Finding("renamed-key", Severity.NOTE, key.new, "", message, f"write {new}", key.where)
 
 
 def _missing_cluster_address(loaded: LoadedRecipe) -> list[Finding]:

@@ -45,17 +45,18 @@ def copy_recipe(name: str, target: Path | None = None) -> CopiedRecipe:
     beside = path.parent / SCHEMA
     with disk_errors(path):
         raw, schema_raw = source.read_bytes(), schema.read_bytes()
-        written = _write_new(beside, schema_raw)
         try:
-            if not _write_new(path, raw):
-                _refuse(path)
+            _write_new(path, raw)
+        except FileExistsError:
+            _refuse(path)
+        try:
+            _write_new(beside, schema_raw)
+        except FileExistsError:
+            return CopiedRecipe(path, stale=None if read_if_file(beside) == schema_raw else beside)
         except BaseException:
-            if written:
-                remove_tree(beside)
+            remove_tree(path)
             raise
-        if written:
-            return CopiedRecipe(path, schema=beside)
-        return CopiedRecipe(path, stale=None if read_if_file(beside) == schema_raw else beside)
+    return CopiedRecipe(path, schema=beside)
 
 
 def _place(target: Path | None, name: str) -> Path:
@@ -77,16 +78,12 @@ def _refuse(path: Path) -> None:
     raise UsageError(f"{path} already exists", hint="Name another file, or move that one away.")
 
 
-def _write_new(path: Path, raw: bytes) -> bool:
-    """Create a file unless it exists; returns whether it was created. A failed write leaves no file behind."""
-    try:
-        stream = path.open("xb")
-    except FileExistsError:
-        return False
-    try:
-        with stream:
+def _write_new(path: Path, raw: bytes) -> None:
+    """Create a file. Raises FileExistsError; a failed write leaves no file behind."""
+    with path.open("xb") as stream:
+        try:
             stream.write(raw)
-    except BaseException:
-        remove_tree(path)
-        raise
-    return True
+            stream.flush()
+        except BaseException:
+            remove_tree(path)
+            raise

@@ -23,57 +23,34 @@ def derive_recipe(loaded: LoadedRecipe, recipe: Recipe, by: str) -> LoadedRecipe
     Args:
         by: The origin of the values that differ, as messages name it.
     """
-    return _RecipeDerivation(loaded, Origin(by, 0)).of(recipe)
+    writer = Origin(by, 0)
+    origins: dict[KeyPath, Origin] = {(): loaded.origins[()]}
 
-
-class _RecipeDerivation:
-    def __init__(self, loaded: LoadedRecipe, writer: Origin) -> None:
-        self._loaded = loaded
-        self._writer = writer
-        self._origins: dict[KeyPath, Origin] = {(): loaded.origins[()]}
-
-    def of(self, recipe: Recipe) -> LoadedRecipe:
-        data = self._mapping(recipe, self._loaded.recipe, self._loaded.data, ())
-        data.pop("extends", None)
-        return dataclasses.replace(
-            self._loaded, recipe=recipe, data=data, origins=self._origins, digest=recipe_digest(recipe)
-        )
-
-    def _mapping(self, new: Any, old: Any, written: Any, path: KeyPath) -> dict[str, Plain]:
-        before, now, texts = _items(old), _items(new), written if isinstance(written, Mapping) else {}
-        order = [*(name for name in texts if name in now), *(name for name in now if name not in texts)]
-        typed = isinstance(new, BaseModel)
-        return {
-            name: self._value(now[name], before.get(name), texts.get(name), (*path, name), typed)
-            for name in order
-        }
-
-    def _value(self, new: Any, old: Any, written: Plain, path: KeyPath, typed: bool) -> Plain:
-        """Return a value as text.
-
-        Args:
-            typed: The value is a field of a model, so its type is known.
-        """
-        if isinstance(new, (BaseModel, Mapping)) and _items(new):
-            self._origins[path] = self._loaded.origins.get(path, self._writer)
-            return self._mapping(new, old, written, path)
+    def merged(new: Any, old: Any, written: Plain, path: KeyPath) -> Plain:
+        if isinstance(new, (BaseModel, Mapping)) and (now := _items(new)):
+            if path:
+                origins[path] = loaded.origins.get(path, writer)
+            before, texts = _items(old), _items(written)
+            order = [*(name for name in texts if name in now), *(name for name in now if name not in texts)]
+            return {
+                name: merged(now[name], before.get(name), texts.get(name), (*path, name)) for name in order
+            }
         if new == old and written is not None:
-            self._keep(path)
+            origins.update((at, one) for at, one in loaded.origins.items() if at[: len(path)] == path)
             return written
-        self._origins[path] = self._writer
-        return _text(new, typed)
+        origins[path] = writer
+        return _text(new)
 
-    def _keep(self, path: KeyPath) -> None:
-        self._origins |= {
-            place: origin for place, origin in self._loaded.origins.items() if place[: len(path)] == path
-        }
+    data = merged(recipe, loaded.recipe, dict(loaded.data), ())
+    assert isinstance(data, dict)
+    data.pop("extends", None)
+    return dataclasses.replace(
+        loaded, recipe=recipe, data=data, origins=origins, digest=recipe_digest(recipe)
+    )
 
 
 def _items(value: Any) -> dict[str, Any]:
-    """Return the fields set in a model, by their names in a file, or the items of a mapping.
-
-    A model's field that is None is left out.
-    """
+    """Return the items of a mapping, or the fields set in a model but for None, by their names in a file."""
     if isinstance(value, BaseModel):
         fields = type(value).model_fields
         given = {name: getattr(value, name) for name in fields if name in value.model_fields_set}
@@ -81,16 +58,16 @@ def _items(value: Any) -> dict[str, Any]:
     return dict(value) if isinstance(value, Mapping) else {}
 
 
-def _text(value: Any, typed: bool) -> Plain:
-    """Return a value as written in a recipe. In an open mapping, text that looks like another type is quoted."""
+def _text(value: Any) -> Plain:
+    """Return a value as written in a recipe; text that looks like another type is quoted."""
     if isinstance(value, (BaseModel, Mapping)):
-        return {name: _text(item, isinstance(value, BaseModel)) for name, item in _items(value).items()}
+        return {name: _text(item) for name, item in _items(value).items()}
     if isinstance(value, (list, tuple)):
-        return [_text(item, typed) for item in value]
+        return [_text(item) for item in value]
     if value is None:
         return Quoted("null")
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, str):
-        return value if typed or read_scalar(value) == value else Quoted(value)
+        return value if read_scalar(value) == value else Quoted(value)
     return repr(value)

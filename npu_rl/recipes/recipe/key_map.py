@@ -13,7 +13,6 @@ from npu_rl.common.yaml_documents.problems import KeyPath
 from npu_rl.common.yaml_documents.suggest import nearest
 from npu_rl.common.yaml_documents.validation_errors import model_of
 from npu_rl.recipes.recipe.recipe_fields import Key
-from npu_rl.recipes.recipe.renamed_keys import NEW_NAMES, current_path
 from npu_rl.recipes.recipe.schema import Recipe
 
 _SHARES = ("algorithm.gamma", "algorithm.lam")  # discounts, for which a recipe has no key
@@ -65,8 +64,7 @@ def suggest_keys(key: str) -> list[str]:
             found = whole or inside or (found if name == last else [])
         if found:
             return list(dict.fromkeys(found))
-    old = nearest(key, map(".".join, NEW_NAMES), 0.9)  # rollout.answer and rollout.answers have 0.97
-    return [".".join(current_path(tuple(old.split("."))))] if old else []
+    return []
 
 
 def suggested_key(path: KeyPath) -> str:

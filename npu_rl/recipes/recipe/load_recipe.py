@@ -21,7 +21,6 @@ from npu_rl.recipes.recipe.key_map import suggested_key
 from npu_rl.recipes.recipe.overrides import has_own_keys, keep_trainer_nulls, parse_overrides
 from npu_rl.recipes.recipe.recipe_kind import RECIPE
 from npu_rl.recipes.recipe.recipe_paths import own_path_keys, rebase
-from npu_rl.recipes.recipe.renamed_keys import RenamedKey, rename_keys, restore_old_names
 from npu_rl.recipes.recipe.schema import Recipe
 from npu_rl.recipes.recipe.trainer_settings import Setting, settings_of
 from npu_rl.stack.manifest.manifest_facts import ManifestFacts, manifest_facts
@@ -38,7 +37,6 @@ class LoadedRecipe:
         overrides: The arguments of the command line, as they were given.
         digest: SHA-256 of the typed values, whether set in a file or on the command line.
         data, origins: The merged values, as text, and where each key path was set.
-        renamed: Keys that are written with their old names.
         stack: What the workspace was locked with, if that is known; it may extend the recipe's manifest.
         free_name: Whether npu-rl gave the run another name than the recipe's, since a run has that.
     """
@@ -52,7 +50,6 @@ class LoadedRecipe:
     digest: str
     data: Mapping[str, Plain] = field(repr=False)
     origins: Mapping[KeyPath, Origin] = field(repr=False)
-    renamed: tuple[RenamedKey, ...] = ()
     stack: ManifestFacts | None = field(default=None, repr=False)
     free_name: bool = False
 
@@ -132,16 +129,14 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
     """
     given = parse_overrides(overrides)
     chain = read_chain(RECIPE, name_or_path)
-    renamed: list[RenamedKey] = []
     for file in chain:
         keep_trainer_nulls(file.document)
-        renamed += rename_keys(file.document)
     problems: list[Problem] = []
     own_paths = own_path_keys(file.document.data for file in chain)
     root = merge(chain, partial(rebase, own=own_paths), problems)
     paths_of_own_keys = own_paths if has_own_keys(root) else None
     for override in given:
-        root = override.apply(root, problems, renamed, paths_of_own_keys)
+        root = override.apply(root, problems, paths_of_own_keys)
     layer = flatten(root)
     order = [*(file.document.name for file in chain), *(override.origin for override in given)]
     recipe = checked(Recipe, layer, problems, RECIPE, order, suggested_key)
@@ -155,13 +150,11 @@ def load_recipe(name_or_path: str, overrides: Sequence[str] = ()) -> LoadedRecip
         digest=recipe_digest(recipe),
         data=layer.data,
         origins=layer.origins,
-        renamed=tuple(renamed),
     )
 
 
 def recipe_digest(recipe: Recipe) -> str:
     """Return the SHA-256 of a recipe's typed values: 7 and "7" differ, 1e-6 and 0.000001 don't."""
     content = recipe.model_dump(by_alias=True, exclude_unset=True, exclude={"extends"})
-    restore_old_names(content)
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -31,36 +31,17 @@ from npu_rl.common.yaml_documents.suggest import nearest, nearest_names, questio
 from npu_rl.common.yaml_documents.validation_errors import KeyFault, unknown_key
 from npu_rl.recipes.recipe.key_map import dotted_keys, sections, suggest_keys, suggested_key
 from npu_rl.recipes.recipe.recipe_paths import make_absolute
-from npu_rl.recipes.recipe.renamed_keys import RenamedKey, current_path, rename_keys
 from npu_rl.recipes.recipe.schema import SECTIONS_OF_VERL, Recipe
 from npu_rl.recipes.recipe.trainer_settings import OVERRIDES
 
 _NOTHING_TO_REMOVE = "the recipe doesn't set it, so there is nothing to remove"
-_TRAINERS_KEYS = "keys of the trainer itself belong under overrides"
 _NULL_HINT = "; null gives the trainer a null"
 
 TRAINER_NULL = Quoted("null")
 """A null as a value (`read_scalar`). None removes what a parent says."""
 
 _TRAINER_KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*(\.[A-Za-z0-9_][A-Za-z0-9_-]*)*")
-# Keys of verl 0.5.0, 55e3c5b and 54c9b73 (verl/trainer/config/) in sections whose names a recipe has, too. Left out are
-# those that a recipe has keys for, and those that npu-rl sets.
-_TRAINER_KEYS_BY_SECTION: Mapping[str, tuple[str, ...]] = {
-    "algorithm": ("gamma", "kl_ctrl", "kl_penalty", "lam", "pf_ppo", "use_pf_ppo"),
-    "data": (
-        "apply_chat_template_kwargs", "custom_cls", "datagen", "filter_overlong_prompts_workers", "image_key",
-        "prompt_key", "return_full_prompt", "return_multi_modal_inputs", "return_raw_chat", "return_raw_input_ids",
-        "reward_fn_key", "sampler", "tokenizer", "trust_remote_code", "use_shm", "val_batch_size",
-        "validation_shuffle", "video_key",
-    ),
-    "trainer": (
-        "balance_batch", "controller_nsight_options", "critic_warmup", "default_hdfs_dir",
-        "del_local_ckpt_after_load", "esi_redundant_time", "log_val_generations",
-        "profile_steps", "ray_wait_register_center_timeout", "total_epochs", "use_legacy_worker_impl", "val_only",
-        "worker_nsight_options",
-    ),
-}  # fmt: skip
-_SHARED_SECTIONS = tuple(_TRAINER_KEYS_BY_SECTION)
+_SHARED_SECTIONS = ("algorithm", "data", "trainer")  # of the recipe and of verl's configuration
 # By difflib's measure; optimiser and optimizer have 0.89, reward and reward_model 0.67.
 _SECTION_SIMILARITY = 0.8
 _SYNTAX_HINT = "Write key=value, such as optimizer.lr=1e-6; key=null removes the key."
@@ -106,13 +87,11 @@ class CommandLineOverride:
         self,
         root: Node,
         problems: list[Problem],
-        renamed: list[RenamedKey],
         own_paths: Collection[str] | None = None,
     ) -> Node:
         """Return the recipe with this override applied. Paths in the value are relative to the current folder.
 
         Args:
-            renamed: Keys with their old names are added here.
             own_paths: Keys that hold paths, of a trainer whose keys are its own; None for verl's.
         """
         if self.path[0] in SECTIONS_OF_VERL and len(self.path) > 1 and own_paths is not None:
@@ -120,19 +99,18 @@ class CommandLineOverride:
             own = dataclasses.replace(
                 self, path=path, value=_trainer_value(path, self.value, self.null_words)
             )
-            return own.apply(root, problems, renamed, own_paths)
-        fault = unknown_key(current_path(self.path), Recipe, suggested_key)
+            return own.apply(root, problems, own_paths)
+        fault = unknown_key(self.path, Recipe, suggested_key)
         if fault is not None:
             meant = suggest_keys(".".join(self.path))[:3]
             if meant:
                 fault = KeyFault(f"unknown key{question(meant)}", tuple(meant))
-            elif (key := _trainer_key_like(self.path)) is not None:
-                hint = f"a key of the trainer itself is set with {key}=..." if key else _TRAINERS_KEYS
-                fault = KeyFault(f"{fault.message}; {hint}", fault.suggestions or ((key,) if key else ()))
+            elif len(self.path) > 1 and self.path[0] in _SHARED_SECTIONS:
+                hint = f"if it is a key of the trainer, write {OVERRIDES}.{'.'.join(self.path)}=..."
+                fault = KeyFault(f"{fault.message}; {hint}", fault.suggestions)
             problems.append(Problem(self.origin, 0, self.path, *fault))
             return root
         document = self.document()
-        renamed += rename_keys(document)
         make_absolute(document, own_paths or ())
         found: list[Problem] = []
         result = overlay(root, document, found, self._parent_paths())
@@ -162,13 +140,12 @@ def parse_overrides(arguments: Sequence[str]) -> list[CommandLineOverride]:
     for text in arguments:
         try:
             override = _parse(text)
-            path = current_path(override.path)
-            if path in seen:
-                _refuse(text, f"the key is given twice, first by {_short(seen[path])}", "Keep one of them.")
+            if first := seen.get(override.path):
+                _refuse(text, f"the key is given twice, first by {_short(first)}", "Keep one of them.")
         except _InvalidArgument as fault:
             faults.append(fault)
         else:
-            seen[path] = text
+            seen[override.path] = text
             result.append(override)
     if faults:
         raise _usage_error(faults)
@@ -250,15 +227,6 @@ def _trainer_key(text: str, key: str) -> str:
             text, f"{shown(key)} is not a key of a trainer: names of letters, digits, '_' and '-', with dots"
         )
     return key
-
-
-def _trainer_key_like(path: tuple[str, ...]) -> str | None:
-    """Return the key below `overrides` that a key equals or resembles, "" if none does; None if it can't be one."""
-    if len(path) < 2 or path[0] not in _SHARED_SECTIONS:
-        return None
-    known = _TRAINER_KEYS_BY_SECTION[path[0]]
-    near = path[1] if path[1] in known else nearest(path[1], known)
-    return "" if near is None else f"{OVERRIDES}.{'.'.join((path[0], near, *path[2:]))}"
 
 
 class _InvalidArgument(Exception):

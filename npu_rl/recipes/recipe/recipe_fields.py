@@ -7,48 +7,25 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from npu_rl.common.yaml_documents.quoted_text import Quoted
-from npu_rl.common.yaml_documents.scalar_types import AnyText, Name, OrOne, Switch, Text, Variable, text_shape
+from npu_rl.common.yaml_documents.scalar_types import AnyText as AnyText
+from npu_rl.common.yaml_documents.scalar_types import Name as Name
+from npu_rl.common.yaml_documents.scalar_types import OrOne, text_shape
+from npu_rl.common.yaml_documents.scalar_types import Switch as Switch
+from npu_rl.common.yaml_documents.scalar_types import Text as Text
+from npu_rl.common.yaml_documents.scalar_types import Variable as Variable
 from npu_rl.common.yaml_documents.text_checks import ADDRESS_PATTERN, split_address
-
-__all__ = [
-    "AboveZero",
-    "Address",
-    "AnyText",
-    "Count",
-    "DottedName",
-    "Key",
-    "Metric",
-    "Name",
-    "NotNegative",
-    "Number",
-    "OneOrMore",
-    "OrAll",
-    "OrMinusOne",
-    "Positive",
-    "Samples",
-    "Scalar",
-    "SectionKey",
-    "Share",
-    "Slug",
-    "Switch",
-    "Text",
-    "TrainerKey",
-    "Variable",
-    "Whole",
-]
 
 _WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*([eE]\+?[0-9]{1,2})?"
 _PLAIN_WHOLE_PATTERN = r"[+-]?[0-9]+(_[0-9]+)*"
 _DECIMAL_PATTERN = r"[+-]?([0-9]+(_[0-9]+)*(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 _DIGITS = 300  # no setting is longer; int() refuses 4,300 digits, float() returns inf from 309
-
-_N = TypeVar("_N", int, float)
 
 _INTEGER = re.compile(_PLAIN_WHOLE_PATTERN)
 _WHOLE_NUMBER = re.compile(_WHOLE_PATTERN)  # 1e2 is 100
@@ -90,6 +67,11 @@ def key(
 
 def _several(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
+
+
+def optional(description: str) -> Any:
+    """Return a field that is None where a recipe leaves it out: the trainer's own default."""
+    return Field(default=None, description=description)
 
 
 def _samples(value: object) -> object:
@@ -142,40 +124,15 @@ def _number(value: object) -> object:
     raise ValueError("must be a number")
 
 
-def _at_least_one(value: int) -> int:
-    if value < 1:
-        raise ValueError("must be 1 or more")
-    return value
+def _must(be: str, holds: Callable[[Any], bool]) -> AfterValidator:
+    """Return a check of a value; `be` completes "must be"."""
 
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise ValueError(f"must be {be}")
+        return value
 
-def _not_negative(value: _N) -> _N:
-    if value < 0:
-        raise ValueError("must be 0 or more")
-    return value
-
-
-def _above_zero(value: float) -> float:
-    if not value > 0:
-        raise ValueError("must be more than 0")
-    return value
-
-
-def _share(value: float) -> float:
-    if not 0.0 < value <= 1.0:
-        raise ValueError("must be more than 0 and at most 1")
-    return value
-
-
-def _at_least_minus_one(value: int) -> int:
-    if value < -1:
-        raise ValueError("must be -1 or more")
-    return value
-
-
-def _minus_one_or_positive(value: int) -> int:
-    if value < -1 or value == 0:
-        raise ValueError("must be -1, or 1 or more")
-    return value
+    return AfterValidator(check)
 
 
 def _as_list(value: object) -> object:
@@ -194,13 +151,8 @@ def _slug(value: str) -> str:
 def _matching(pattern: str, what: str) -> Any:
     """Return a type of text that matches a pattern; `what` completes "must be"."""
     compiled = re.compile(pattern)
-
-    def check(value: str) -> str:
-        if not compiled.fullmatch(value):
-            raise ValueError(f"must be {what}")
-        return value
-
-    return Annotated[str, AfterValidator(check), WithJsonSchema(text_shape(pattern))]
+    matches = _must(what, lambda value: compiled.fullmatch(value) is not None)
+    return Annotated[str, matches, WithJsonSchema(text_shape(pattern))]
 
 
 def _address(value: str) -> str:
@@ -217,18 +169,14 @@ _DECIMAL: dict[str, Any] = {
 _ANY: dict[str, Any] = {"type": ["string", "number", "boolean", "array", "object"]}
 
 Whole = Annotated[int, BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
-Positive = Annotated[int, AfterValidator(_at_least_one), BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
+Positive = Annotated[Whole, _must("1 or more", lambda value: value >= 1)]
+Count = Annotated[Whole, _must("0 or more", lambda value: value >= 0)]
+OrAll = Annotated[Whole, _must("-1 or more", lambda value: value >= -1)]
+OrMinusOne = Annotated[Whole, _must("-1, or 1 or more", lambda value: value == -1 or value >= 1)]
 Number = Annotated[float, BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
-NotNegative = Annotated[
-    float, AfterValidator(_not_negative), BeforeValidator(_number), WithJsonSchema(_DECIMAL)
-]
-AboveZero = Annotated[float, AfterValidator(_above_zero), BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
-Share = Annotated[float, AfterValidator(_share), BeforeValidator(_number), WithJsonSchema(_DECIMAL)]
-Count = Annotated[int, AfterValidator(_not_negative), BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
-OrAll = Annotated[int, AfterValidator(_at_least_minus_one), BeforeValidator(_whole), WithJsonSchema(_WHOLE)]
-OrMinusOne = Annotated[
-    int, AfterValidator(_minus_one_or_positive), BeforeValidator(_whole), WithJsonSchema(_WHOLE)
-]
+NotNegative = Annotated[Number, _must("0 or more", lambda value: value >= 0)]
+AboveZero = Annotated[Number, _must("more than 0", lambda value: value > 0)]
+Share = Annotated[Number, _must("more than 0 and at most 1", lambda value: 0 < value <= 1)]
 Samples = Annotated[
     bool | Literal["validation"],
     BeforeValidator(_samples),

@@ -88,8 +88,8 @@ class Recipe(Strict):
     )
     name: f.Name = Field(description="Name of the recipe and of its run.")
     title: f.Text = Field(description="One line for people.")
-    extends: scalar_types.Extends | None = Field(
-        default=None, description="A bundled recipe or a relative path to start from; ~ removes a key of it."
+    extends: scalar_types.Extends | None = f.optional(
+        "A bundled recipe or a relative path to start from; ~ removes a key of it."
     )
     manifest: f.Text = Field(description="The manifest whose tree this is for.")
     device: Literal["npu", "cuda", "cpu"] = Field(description="The kind of device that it runs on.")

@@ -27,16 +27,14 @@ class Model(Strict):
 
     model_config = ConfigDict(json_schema_extra=_ONE_MODEL)
 
-    path: Annotated[f.Text | None, key(f"{_M}.path")] = Field(
-        default=None,
-        description="Folder of the model, from the recipe's folder if it begins with ./; or a name on a hub.",
+    path: Annotated[f.Text | None, key(f"{_M}.path")] = f.optional(
+        "Folder of the model, from the recipe's folder if it begins with ./; or a name on a hub."
     )
     make: (
         Literal["tiny-deepseek-v3", "tiny-deepseek-v3-sums", "tiny-qwen2", "tiny-qwen3", "tiny-qwen3-moe"]
         | None
-    ) = Field(
-        default=None,
-        description="Make a tiny model instead (needs no download): random, or with YaRN and half taught small sums.",
+    ) = f.optional(
+        "Make a tiny model instead (needs no download): random, or with YaRN and half taught small sums."
     )
     architecture: (
         Literal[
@@ -48,23 +46,23 @@ class Model(Strict):
             "qwen3-235b-a22b",
         ]
         | None
-    ) = Field(default=None, description="The published model, if its config.json is not available.")
-    trust_remote_code: Annotated[f.Switch | None, key(f"{_M}.trust_remote_code")] = Field(
-        default=None, description="Run code that comes with the model."
+    ) = f.optional("The published model, if its config.json is not available.")
+    trust_remote_code: Annotated[f.Switch | None, key(f"{_M}.trust_remote_code")] = f.optional(
+        "Run code that comes with the model."
     )
-    remove_padding: Annotated[f.Switch | None, key(f"{_M}.use_remove_padding")] = Field(
-        default=None, description="Pack sequences without padding (needs flash attention)."
+    remove_padding: Annotated[f.Switch | None, key(f"{_M}.use_remove_padding")] = f.optional(
+        "Pack sequences without padding (needs flash attention)."
     )
-    recompute: Annotated[f.Switch | None, key(fsdp=f"{_M}.enable_gradient_checkpointing")] = Field(
-        default=None, description="Recompute activations in the backward pass (fsdp)."
+    recompute: Annotated[f.Switch | None, key(fsdp=f"{_M}.enable_gradient_checkpointing")] = f.optional(
+        "Recompute activations in the backward pass (fsdp)."
     )
     load_weights: Annotated[f.Switch | None, key(megatron=(f"{_A}.load_weight", f"{_F}.load_weight"))] = (
-        Field(default=None, description="Load the model's weights; false keeps random ones (megatron).")
+        f.optional("Load the model's weights; false keeps random ones (megatron).")
     )
     checkpoint: Annotated[
         f.Text | None,
         key(megatron=(f"{_A}.megatron.dist_checkpointing_path", f"{_F}.megatron.dist_checkpointing_path")),
-    ] = Field(default=None, description="Folder of a Megatron dist checkpoint to load (megatron).")
+    ] = f.optional("Folder of a Megatron dist checkpoint to load (megatron).")
     config: Annotated[
         dict[f.Text, f.Scalar],
         # Megatron's workers read nothing else of it (verl/workers/megatron_workers.py at 0.5.0)
@@ -82,38 +80,34 @@ class Data(Strict):
 
     model_config = ConfigDict(json_schema_extra=_ONE_SOURCE)
 
-    train: Annotated[f.OneOrMore[f.Text] | None, key("data.train_files")] = Field(
-        default=None, description="Parquet files to train on; relative to the recipe if they begin with ./"
+    train: Annotated[f.OneOrMore[f.Text] | None, key("data.train_files")] = f.optional(
+        "Parquet files to train on; relative to the recipe if they begin with ./"
     )
-    test: Annotated[f.OneOrMore[f.Text] | None, key("data.val_files")] = Field(
-        default=None, description="Parquet files to validate on."
+    test: Annotated[f.OneOrMore[f.Text] | None, key("data.val_files")] = f.optional(
+        "Parquet files to validate on."
     )
-    make: Literal["digit-questions", "boxed-sums"] | None = Field(
-        default=None,
-        description="Make up small sums instead (needs no download); boxed-sums are scored as deepscaler's.",
+    make: Literal["digit-questions", "boxed-sums"] | None = f.optional(
+        "Make up small sums instead (needs no download); boxed-sums are scored as deepscaler's."
     )
     rows: f.Positive = Field(default=512, description="Number of questions to make up.")
-    batch: Annotated[f.Positive | None, key("data.train_batch_size")] = Field(
-        default=None, description="Prompts per step, over all devices."
+    batch: Annotated[f.Positive | None, key("data.train_batch_size")] = f.optional(
+        "Prompts per step, over all devices."
     )
-    prompt_length: Annotated[f.Positive | None, key("data.max_prompt_length")] = Field(
-        default=None, description="Longest prompt, in tokens."
+    prompt_length: Annotated[f.Positive | None, key("data.max_prompt_length")] = f.optional(
+        "Longest prompt, in tokens."
     )
-    response_length: Annotated[f.Positive | None, key("data.max_response_length")] = Field(
-        default=None, description="Longest response, in tokens."
+    response_length: Annotated[f.Positive | None, key("data.max_response_length")] = f.optional(
+        "Longest response, in tokens."
     )
-    overlong: Annotated[Literal["error", "left", "right", "middle"] | None, key("data.truncation")] = Field(
-        default=None,
-        description="Treatment of a longer prompt: an error, or cut at the left, right or middle.",
+    overlong: Annotated[Literal["error", "left", "right", "middle"] | None, key("data.truncation")] = (
+        f.optional("Treatment of a longer prompt: an error, or cut at the left, right or middle.")
     )
-    filter_overlong: Annotated[f.Switch | None, key("data.filter_overlong_prompts")] = Field(
-        default=None, description="Leave longer prompts out before training."
+    filter_overlong: Annotated[f.Switch | None, key("data.filter_overlong_prompts")] = f.optional(
+        "Leave longer prompts out before training."
     )
-    shuffle: Annotated[f.Switch | None, key("data.shuffle")] = Field(
-        default=None, description="Shuffle the prompts."
-    )
-    loader_workers: Annotated[f.Count | None, key("data.dataloader_num_workers")] = Field(
-        default=None, description="Processes that read prompts."
+    shuffle: Annotated[f.Switch | None, key("data.shuffle")] = f.optional("Shuffle the prompts.")
+    loader_workers: Annotated[f.Count | None, key("data.dataloader_num_workers")] = f.optional(
+        "Processes that read prompts."
     )
 
     @classmethod
@@ -130,20 +124,17 @@ class Data(Strict):
 class Reward(Strict):
     """Scoring of responses, and the target of the mean score."""
 
-    function: f.Text | None = Field(
-        default=None,
-        description="FILE.py:NAME. ./ is beside the recipe, else in the workspace's code. "
-        "Left out: the trainer's own score for the data source.",
+    function: f.Text | None = f.optional(
+        "FILE.py:NAME. ./ is beside the recipe, else in the workspace's code. "
+        "Left out: the trainer's own score for the data source."
     )
     arguments: Annotated[dict[f.Text, f.Scalar], key("custom_reward_function.reward_kwargs")] = Field(
         default={}, description="Keyword arguments of the function."
     )
-    manager: Annotated[f.Text | None, key("reward_model.reward_manager")] = Field(
-        default=None, description="The trainer's reward manager."
+    manager: Annotated[f.Text | None, key("reward_model.reward_manager")] = f.optional(
+        "The trainer's reward manager."
     )
-    goal: f.Number | None = Field(
-        default=None, description="Mean reward the run has to reach; it fails if it doesn't."
-    )
+    goal: f.Number | None = f.optional("Mean reward the run has to reach; it fails if it doesn't.")
 
 
 def _one_of(data: Mapping[str, Any], first: str, second: str, what: str) -> Iterator[Fault]:

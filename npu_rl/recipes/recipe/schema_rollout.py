@@ -27,20 +27,16 @@ def _supported(value: object) -> object:
 class Validation(Strict):
     """Sampling of responses for validation."""
 
-    responses: Annotated[f.Positive | None, key(f"{_R}.val_kwargs.n")] = Field(
-        default=None, description="Responses per prompt."
+    responses: Annotated[f.Positive | None, key(f"{_R}.val_kwargs.n")] = f.optional("Responses per prompt.")
+    sample: Annotated[f.Switch | None, key(f"{_R}.val_kwargs.do_sample")] = f.optional(
+        "Sample instead of taking the likeliest token."
     )
-    sample: Annotated[f.Switch | None, key(f"{_R}.val_kwargs.do_sample")] = Field(
-        default=None, description="Sample instead of taking the likeliest token."
+    temperature: Annotated[f.NotNegative | None, key(f"{_R}.val_kwargs.temperature")] = f.optional(
+        "Sampling temperature."
     )
-    temperature: Annotated[f.NotNegative | None, key(f"{_R}.val_kwargs.temperature")] = Field(
-        default=None, description="Sampling temperature."
-    )
-    top_p: Annotated[f.Share | None, key(f"{_R}.val_kwargs.top_p")] = Field(
-        default=None, description="Nucleus sampling."
-    )
-    top_k: Annotated[f.OrAll | None, key(f"{_R}.val_kwargs.top_k")] = Field(
-        default=None, description="Likeliest tokens to sample from; -1 is all."
+    top_p: Annotated[f.Share | None, key(f"{_R}.val_kwargs.top_p")] = f.optional("Nucleus sampling.")
+    top_k: Annotated[f.OrAll | None, key(f"{_R}.val_kwargs.top_k")] = f.optional(
+        "Likeliest tokens to sample from; -1 is all."
     )
 
 
@@ -53,57 +49,51 @@ class Rollout(Strict):
     responses: Annotated[f.Positive, key(f"{_R}.n")] = Field(
         description="Responses per prompt (the group's size)."
     )
-    temperature: Annotated[f.NotNegative | None, key(f"{_R}.temperature")] = Field(
-        default=None, description="Sampling temperature."
+    temperature: Annotated[f.NotNegative | None, key(f"{_R}.temperature")] = f.optional(
+        "Sampling temperature."
     )
-    top_p: Annotated[f.Share | None, key(f"{_R}.top_p")] = Field(
-        default=None, description="Nucleus sampling."
+    top_p: Annotated[f.Share | None, key(f"{_R}.top_p")] = f.optional("Nucleus sampling.")
+    top_k: Annotated[f.OrAll | None, key(f"{_R}.top_k")] = f.optional(
+        "Likeliest tokens to sample from; -1 is all (vllm), 0 is all (hf)."
     )
-    top_k: Annotated[f.OrAll | None, key(f"{_R}.top_k")] = Field(
-        default=None, description="Likeliest tokens to sample from; -1 is all (vllm), 0 is all (hf)."
+    tensor_parallel: Annotated[f.Positive | None, key(f"{_R}.tensor_model_parallel_size")] = f.optional(
+        "Devices that share one copy of the weights."
     )
-    tensor_parallel: Annotated[f.Positive | None, key(f"{_R}.tensor_model_parallel_size")] = Field(
-        default=None, description="Devices that share one copy of the weights."
-    )
-    micro_batch: Annotated[f.Positive | None, key(f"{_R}.micro_batch_size")] = Field(
-        default=None, description="Responses generated at once (hf)."
+    micro_batch: Annotated[f.Positive | None, key(f"{_R}.micro_batch_size")] = f.optional(
+        "Responses generated at once (hf)."
     )
     log_prob_micro_batch: Annotated[f.Positive | None, key(f"{_R}.log_prob_micro_batch_size_per_gpu")] = (
-        Field(default=None, description="Responses per device whose log probabilities are computed at once.")
+        f.optional("Responses per device whose log probabilities are computed at once.")
     )
-    memory_share: Annotated[f.Share | None, key(f"{_R}.gpu_memory_utilization")] = Field(
-        default=None, description="Share of a die's memory for the engine."
+    memory_share: Annotated[f.Share | None, key(f"{_R}.gpu_memory_utilization")] = f.optional(
+        "Share of a die's memory for the engine."
     )
-    max_sequences: Annotated[f.Positive | None, key(f"{_R}.max_num_seqs")] = Field(
-        default=None, description="Sequences the engine decodes at once."
+    max_sequences: Annotated[f.Positive | None, key(f"{_R}.max_num_seqs")] = f.optional(
+        "Sequences the engine decodes at once."
     )
-    max_batched_tokens: Annotated[f.Positive | None, key(f"{_R}.max_num_batched_tokens")] = Field(
-        default=None, description="Tokens of one forward pass of the engine."
+    max_batched_tokens: Annotated[f.Positive | None, key(f"{_R}.max_num_batched_tokens")] = f.optional(
+        "Tokens of one forward pass of the engine."
     )
-    max_length: Annotated[f.Positive | None, key(f"{_R}.max_model_len")] = Field(
-        default=None, description="Longest sequence, prompt and response."
+    max_length: Annotated[f.Positive | None, key(f"{_R}.max_model_len")] = f.optional(
+        "Longest sequence, prompt and response."
     )
-    chunked_prefill: Annotated[f.Switch | None, key(f"{_R}.enable_chunked_prefill")] = Field(
-        default=None, description="Prefill long prompts in chunks."
+    chunked_prefill: Annotated[f.Switch | None, key(f"{_R}.enable_chunked_prefill")] = f.optional(
+        "Prefill long prompts in chunks."
     )
-    eager: Annotated[f.Switch | None, key(f"{_R}.enforce_eager")] = Field(
-        default=None, description="No graphs."
+    eager: Annotated[f.Switch | None, key(f"{_R}.enforce_eager")] = f.optional("No graphs.")
+    free_cache: Annotated[f.Switch | None, key(f"{_R}.free_cache_engine")] = f.optional(
+        "Give the engine's memory back while the actor trains."
     )
-    free_cache: Annotated[f.Switch | None, key(f"{_R}.free_cache_engine")] = Field(
-        default=None, description="Give the engine's memory back while the actor trains."
+    ignore_end: Annotated[f.Switch | None, key(f"{_R}.ignore_eos")] = f.optional(
+        "Generate to the full length (benchmarks only)."
     )
-    ignore_end: Annotated[f.Switch | None, key(f"{_R}.ignore_eos")] = Field(
-        default=None, description="Generate to the full length (benchmarks only)."
+    log_probs: Annotated[f.Switch | None, key(f"{_R}.calculate_log_probs")] = f.optional(
+        "Report the rollout's log probabilities, to compare with the actor's."
     )
-    log_probs: Annotated[f.Switch | None, key(f"{_R}.calculate_log_probs")] = Field(
-        default=None, description="Report the rollout's log probabilities, to compare with the actor's."
+    load_format: Annotated[f.Text | None, key(f"{_R}.load_format")] = f.optional(
+        "Source of the engine's first weights, such as auto or dummy."
     )
-    load_format: Annotated[f.Text | None, key(f"{_R}.load_format")] = Field(
-        default=None, description="Source of the engine's first weights, such as auto or dummy."
-    )
-    dtype: Annotated[f.Text | None, key(f"{_R}.dtype")] = Field(
-        default=None, description="Its number format."
-    )
+    dtype: Annotated[f.Text | None, key(f"{_R}.dtype")] = f.optional("Its number format.")
     engine_arguments: Annotated[dict[f.Text, f.Scalar], key(f"{_R}.engine_kwargs.vllm")] = Field(
         default={}, description="More arguments of vLLM's engine."
     )

@@ -25,12 +25,11 @@ class Cluster(Strict):
         default=64.0,
         description="Memory of a die, in 10^9 bytes, that the plan assumes; required for cuda.",
     )
-    address: f.Address | None = Field(
-        default=None,
-        description="HOST:PORT of a running Ray head, which is trusted; left out, one machine starts its own.",
+    address: f.Address | None = f.optional(
+        "HOST:PORT of a running Ray head, which is trusted; left out, one machine starts its own."
     )
-    interface: f.Text | None = Field(
-        default=None, description="Network interface of HCCL or NCCL, Gloo and Ray, such as enp67s0f5."
+    interface: f.Text | None = f.optional(
+        "Network interface of HCCL or NCCL, Gloo and Ray, such as enp67s0f5."
     )
 
     @classmethod
@@ -86,10 +85,9 @@ class Checkpoint(Strict):
     # until verl's 1430cb9a0 (#4873, January 2026), from which on 1 stays 1 (checkpoints_kept.py).
     keep: Annotated[
         f.Positive | None, key("trainer.max_actor_ckpt_to_keep", "trainer.max_critic_ckpt_to_keep", more=1)
-    ] = Field(
-        default=None,
-        description="Whole checkpoints to have at every moment, also while the next is written: the disk has to hold "
-        "one more. All if left out.",
+    ] = f.optional(
+        "Whole checkpoints to have at every moment, also while the next is written: the disk has to hold "
+        "one more. All if left out."
     )
 
 

@@ -24,29 +24,20 @@ _TRAINER_SHAPE: dict[str, Any] = {
 class ClusterKeys(Strict):
     """The trainer's keys for the sizes of the cluster."""
 
-    nodes: f.OneOrMore[f.TrainerKey] | None = Field(
-        default=None, description="Key of the number of machines."
-    )
-    dies: f.OneOrMore[f.TrainerKey] | None = Field(
-        default=None, description="Key of the devices per machine."
-    )
-    world: f.OneOrMore[f.TrainerKey] | None = Field(
-        default=None, description="Key of the devices of all machines."
-    )
+    nodes: f.OneOrMore[f.TrainerKey] | None = f.optional("Key of the number of machines.")
+    dies: f.OneOrMore[f.TrainerKey] | None = f.optional("Key of the devices per machine.")
+    world: f.OneOrMore[f.TrainerKey] | None = f.optional("Key of the devices of all machines.")
 
 
 class CheckpointKeys(Strict):
     """The trainer's keys for checkpoints, in Megatron's layout: iter_0000010/ and the file with the newest step."""
 
-    every: f.OneOrMore[f.TrainerKey] | None = Field(
-        default=None, description="Key of the steps between checkpoints."
+    every: f.OneOrMore[f.TrainerKey] | None = f.optional("Key of the steps between checkpoints.")
+    folder: f.OneOrMore[f.TrainerKey] | None = f.optional(
+        "Key of the folder that checkpoints are written to; npu-rl sets it."
     )
-    folder: f.OneOrMore[f.TrainerKey] | None = Field(
-        default=None, description="Key of the folder that checkpoints are written to; npu-rl sets it."
-    )
-    load: f.OneOrMore[f.TrainerKey] | None = Field(
-        default=None,
-        description="Key of the folder that the weights are read from; --resume sets it to the run's checkpoints.",
+    load: f.OneOrMore[f.TrainerKey] | None = f.optional(
+        "Key of the folder that the weights are read from; --resume sets it to the run's checkpoints."
     )
 
 
@@ -54,7 +45,7 @@ class OwnKeys(Strict):
     """The trainer's keys for each word of the recipe; a list sets several."""
 
     steps: f.OneOrMore[f.TrainerKey] = Field(description="Key of the number of steps.")
-    seed: f.OneOrMore[f.TrainerKey] | None = Field(default=None, description="Key of the seed.")
+    seed: f.OneOrMore[f.TrainerKey] | None = f.optional("Key of the seed.")
     cluster: ClusterKeys = Field(default=ClusterKeys(), description="Keys of the cluster's sizes.")
     checkpoint: CheckpointKeys = Field(default=CheckpointKeys(), description="Keys of checkpoints.")
 
@@ -63,16 +54,14 @@ class LayoutKeys(Strict):
     """The trainer's keys for the sizes of the model, Megatron's groups and vLLM's groups."""
 
     tensor: f.TrainerKey = Field(description="Key of the tensor parallel size of training.")
-    pipeline: f.TrainerKey | None = Field(default=None, description="Key of its pipeline parallel size.")
-    context: f.TrainerKey | None = Field(default=None, description="Key of its context parallel size.")
-    expert: f.TrainerKey | None = Field(default=None, description="Key of its expert parallel size.")
+    pipeline: f.TrainerKey | None = f.optional("Key of its pipeline parallel size.")
+    context: f.TrainerKey | None = f.optional("Key of its context parallel size.")
+    expert: f.TrainerKey | None = f.optional("Key of its expert parallel size.")
     layers: f.TrainerKey = Field(description="Key of the number of layers.")
     heads: f.TrainerKey = Field(description="Key of the number of attention heads.")
     kv_heads: f.TrainerKey = Field(description="Key of the number of key and value heads.")
-    experts: f.TrainerKey | None = Field(default=None, description="Key of the number of experts.")
-    rollout_tensor: f.TrainerKey | None = Field(
-        default=None, description="Key of vLLM's tensor parallel size."
-    )
+    experts: f.TrainerKey | None = f.optional("Key of the number of experts.")
+    rollout_tensor: f.TrainerKey | None = f.optional("Key of vLLM's tensor parallel size.")
 
 
 class Trainer(Strict):
@@ -81,24 +70,20 @@ class Trainer(Strict):
     model_config = ConfigDict(json_schema_extra=_TRAINER_SHAPE)
 
     module: f.Text = Field(default="verl.trainer.main_ppo", description="Module with the entry point.")
-    config: f.Text | None = Field(
-        default=None,
-        description="Its Hydra configuration; ppo_trainer or ppo_megatron_trainer if left out.",
+    config: f.Text | None = f.optional(
+        "Its Hydra configuration; ppo_trainer or ppo_megatron_trainer if left out."
     )
-    config_path: scalar_types.RelativePath | None = Field(
-        default=None,
-        description="The folder of that configuration in the code tree, such as verl/trainer/config. "
-        "Left out: the one that the module names.",
+    config_path: scalar_types.RelativePath | None = f.optional(
+        "The folder of that configuration in the code tree, such as verl/trainer/config. "
+        "Left out: the one that the module names."
     )
-    keys: OwnKeys | None = Field(
-        default=None,
-        description="For a trainer that is not verl's, whose keys are its own: where the recipe's words are written. "
-        "Its other keys are set under overrides, and the sections on verl's keys are left out.",
+    keys: OwnKeys | None = f.optional(
+        "For a trainer that is not verl's, whose keys are its own: where the recipe's words are written. "
+        "Its other keys are set under overrides, and the sections on verl's keys are left out."
     )
-    arguments: list[f.Text] | None = Field(
-        default=None,
-        description="Arguments of a trainer that does not read its configuration through Hydra. {config} is a YAML "
-        "file that npu-rl writes: that of config, with the recipe's values over it.",
+    arguments: list[f.Text] | None = f.optional(
+        "Arguments of a trainer that does not read its configuration through Hydra. {config} is a YAML "
+        "file that npu-rl writes: that of config, with the recipe's values over it."
     )
     resume: dict[f.TrainerKey, f.Scalar] = Field(
         default={}, description="Keys of the trainer that --resume sets, beside keys.checkpoint.load."
@@ -113,8 +98,8 @@ class Trainer(Strict):
         description="Keys whose values are files or folders: relative to the recipe if they begin with ./, "
         "and expected where train runs.",
     )
-    layout: LayoutKeys | None = Field(
-        default=None, description="Keys whose values are the sizes of the layout, for --rehearse=layout."
+    layout: LayoutKeys | None = f.optional(
+        "Keys whose values are the sizes of the layout, for --rehearse=layout."
     )
     validate_: f.DottedName | None = Field(
         default=None,
