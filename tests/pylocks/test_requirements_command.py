@@ -44,7 +44,7 @@ def copied(folder: Path, **changes: object) -> Path:
     """`today` under its own name in another folder, with its locks."""
     path = folder / "mine.yaml"
     path.write_text(json.dumps({"schema": 1, "name": "mine", "title": "Mine", "extends": "today", **changes}))
-    for name in ("today.lock.json", "today.bounds.json", "pylock.today-py311-aarch64.toml"):
+    for name in ("today.lock.json", "pylock.today-py311-aarch64.toml"):
         shutil.copy(ROOT / "manifests" / name, folder / name.replace("today", "mine"))
     return path
 

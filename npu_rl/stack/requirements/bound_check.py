@@ -14,7 +14,6 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from npu_rl.common.yaml_documents.suggest import did_you_mean
-from npu_rl.stack.requirements.bound_lines import read_lines
 from npu_rl.stack.requirements.environments import Environment, applies, can_judge, environments, python_range
 from npu_rl.stack.requirements.reading import PYTHON
 from npu_rl.stack.requirements.version_ranges import exclude_each_other
@@ -50,7 +49,6 @@ class _Range(NamedTuple):
     Attributes:
         place: Where the manifest takes it; of a bound, the component's file.
         component: The component that declares it, if it is a bound.
-        line: The line in the file, if it is known.
     """
 
     package: str
@@ -59,7 +57,6 @@ class _Range(NamedTuple):
     marker: Marker | None
     place: str
     component: str = ""
-    line: int | None = None
 
     def names(self, component: str, file: str, package: str) -> bool:
         return (self.component, self.place, self.package) == (component, file, package)
@@ -69,19 +66,14 @@ _Taken = dict[str, list[_Range]]
 
 
 def compare_bounds(loaded: LoadedManifest, lock: Lock) -> Comparison:
-    """Compare the components' bounds in a lock with its manifest. Nothing is fetched.
-
-    Raises:
-        LockError: If the lines of the bounds, beside the manifest, can't be read.
-    """
+    """Compare the components' bounds in a lock with its manifest. Nothing is fetched."""
     found = Comparison()
     if loaded.digest != lock.manifest_digest:
         found.notes.append(
             f"{loaded.path.name} has changed since its lock was made, whose bounds are compared"
         )
     components = dict(_comparable(loaded, lock, found))
-    lines = read_lines(loaded.path, lock)
-    bounds = [one for name, each in components.items() for one in _bounds(name, each, lines.get(name, {}))]
+    bounds = [one for name, each in components.items() for one in _bounds(name, each)]
     stack_environments = environments(loaded.manifest.host.python)
     overridden = {canonicalize_name(override.package) for override in loaded.manifest.overrides}
     taken: _Taken = {}
@@ -135,14 +127,12 @@ def _other_pin(spec: Spec, component: LockedComponent) -> bool:
     return (spec.ref, wanted) != (component.ref, locked) or not releases
 
 
-def _bounds(
-    name: str, component: LockedComponent, lines: Mapping[str, Mapping[str, int]]
-) -> Iterator[_Range]:
+def _bounds(name: str, component: LockedComponent) -> Iterator[_Range]:
     """Yield the bounds that a component declares."""
     for file, texts in (component.declares or {}).items():
         for text in texts:
-            one, line = Requirement(text), lines.get(file, {}).get(text)
-            yield _Range(canonicalize_name(one.name), text, one.specifier, one.marker, file, name, line)
+            one = Requirement(text)
+            yield _Range(canonicalize_name(one.name), text, one.specifier, one.marker, file, name)
 
 
 def _required(
@@ -215,9 +205,8 @@ def _key(override: Override) -> tuple[str, str, str, SpecifierSet]:
 
 def _unnamed(bound: _Range, one: _Range) -> str:
     named = f"component: {bound.component}, package: {bound.package}, file: {bound.place}"
-    place = bound.place + (f":{bound.line}" if bound.line else "")
     return (
-        f'{one.place}: {one.text} breaks "{bound.text}" of {bound.component} ({place}); fix: change the version, '
+        f'{one.place}: {one.text} breaks "{bound.text}" of {bound.component} ({bound.place}); fix: change the version, '
         f'or name it under overrides: {{{named}, bound: "{bound.specifier}", why: ...}}'
     )
 
