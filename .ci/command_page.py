@@ -17,8 +17,8 @@ The exit code is 0 if the command has done its work. It is 1 if it failed, also 
 2 if it was called wrongly; and 3 if the workspace or the host is not what it should be. After Ctrl-C, SIGTERM and a
 hang-up it is 130, 143 and 129. A signal that the caller ignores, as under `nohup`, stays ignored.
 
-npu-rl logs all git commands, without secrets, in `npu-rl/git.log` below `$XDG_STATE_HOME` or `~/.local/state`, in five
-files of 1 MB at most. Errors of git and unexpected errors name that log.
+npu-rl logs all git commands, without secrets, in `npu-rl/git.log` below `$XDG_STATE_HOME` or `~/.local/state`, in two
+files of 5 MB at most. Errors of git and unexpected errors name that log.
 """
 _EVERYWHERE = {"help", "verbose"}
 

@@ -20,13 +20,11 @@ if TYPE_CHECKING:
 
 FILE = "git.log"
 _LARGEST = 5_000_000  # bytes; then it is renamed to git.log.1
-_LONGEST_COMMAND = 500  # characters
-_LONGEST_MESSAGE = 20_000
 
 echo: Callable[[str], None] | None = None
-"""What is told each command too, for -v."""
+"""Prints each command too, for -v."""
 
-_speaking = threading.RLock()
+_lock = threading.Lock()
 _command_line: Sequence[str] | None = None
 _log: TextIO | None = None
 
@@ -45,13 +43,16 @@ def begin(arguments: Sequence[str]) -> None:
 
 
 def end(seconds: float) -> None:
-    """Print how long the whole command took, and log it if there is a log."""
+    """Print how long the whole command took, and log it with its arguments if there is a log."""
     global echo
     if echo is not None:
-        echo(f"npu-rl: {seconds:.3f} s in all")
+        echo(f"npu-rl: {seconds:.3f} s in all" + (f"; git's commands are in {_log.name}" if _log else ""))
         echo = None
     if _log is not None:
-        _append(f"{seconds:8.3f} s  in all")
+        from npu_rl.common.masking import masked_argument
+
+        words = shlex.join(masked_argument(_safe(word)) for word in _command_line or ())
+        note(f"{seconds:8.3f} s  in all: npu-rl {words}")
 
 
 def written() -> Path | None:
@@ -61,9 +62,14 @@ def written() -> Path | None:
 
 def note(text: str) -> Path | None:
     """Add a text of several lines, such as a traceback. Returns the log's path, None if it can't be written."""
+    global _log
     if _command_line is None:
         return None
-    _append(_safe(text)[-_LONGEST_MESSAGE:])
+    stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    entry = _safe(text).replace("\n", "\n    ")
+    with _lock, contextlib.suppress(OSError):
+        _log = _log or _opened()
+        _log.write(f"{stamp} {os.getpid()}  {entry}\n")
     return written()
 
 
@@ -81,38 +87,20 @@ def recorded(
             seconds = time.monotonic() - started
             ended = "no exit" if outcome.code is None else f"exit {outcome.code}"
             command = _safe("git " + shlex.join(args), credentials)
-            if len(command) > _LONGEST_COMMAND:
-                command = f"{command[:_LONGEST_COMMAND]} … ({len(args)} words)"
             if echo is not None:
                 echo(f"git: {seconds:.3f} s, {ended}: {command}")
-            where = f"  (in {_safe(str(place))})" if place is not None else ""
-            why = _safe(outcome.stderr.strip(), credentials)[:_LONGEST_MESSAGE] if outcome.code != 0 else ""
-            _append(f"{seconds:8.3f} s  {ended:<8}  {command}{where}" + (f"\n{why}" if why else ""))
+            why = _safe(f"\n{outcome.stderr.strip()}", credentials) if outcome.code else ""
+            note(f"{seconds:8.3f} s  {ended:<8}  {command}  (in {place}){why.rstrip()}")
 
 
-def _append(text: str) -> None:
-    """Add an entry, whose further lines are indented; the command line before the first one."""
-    global _log
-    if _command_line is None:
-        return
-    with _speaking, contextlib.suppress(OSError):
-        if _log is None:
-            import npu_rl
-            from npu_rl.common.disk import private
-            from npu_rl.common.user_state import own_state_folder
+def _opened() -> TextIO:
+    from npu_rl.common.disk import private
+    from npu_rl.common.user_state import own_state_folder
 
-            path = own_state_folder() / FILE
-            if path.exists() and path.stat().st_size > _LARGEST:
-                path.replace(path.with_name(f"{FILE}.1"))
-            _log = open(path, "a", 1, "utf-8", "backslashreplace", opener=private)  # noqa: SIM115
-            if echo is not None:
-                echo(f"git: logged in {path}")
-            from npu_rl.common.masking import masked_argument
-
-            words = ["npu-rl", *(masked_argument(_safe(word)) for word in _command_line)]
-            _append(f"npu-rl {npu_rl.__version__}: {shlex.join(words)}"[:_LONGEST_COMMAND])
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        _log.write(f"{stamp} {os.getpid()}  " + text.replace("\n", "\n    ") + "\n")
+    path = own_state_folder() / FILE
+    if path.exists() and path.stat().st_size > _LARGEST:
+        path.replace(path.with_name(f"{FILE}.1"))
+    return open(path, "a", 1, "utf-8", "backslashreplace", opener=private)
 
 
 def _safe(text: str, credentials: Credentials | None = None) -> str:
