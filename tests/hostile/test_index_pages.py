@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
 from npu_rl.common.errors import SourceError
 from npu_rl.stack.sources.pip_config import PipSettings
-from npu_rl.stack.sources.pypi import find_sdist
+from npu_rl.stack.sources.pypi import download_sdist
 from tests.sources.package_index import PackageIndex
 
 PAGES = {
@@ -22,9 +23,10 @@ PAGES = {
 
 
 @pytest.mark.parametrize("what", PAGES)
-def test_a_page_that_means_nothing_is_given_up_on(what: str) -> None:
+def test_a_page_that_means_nothing_is_given_up_on(what: str, tmp_path: Path) -> None:
     kind = "text/html" if PAGES[what].startswith(b"<") else "application/vnd.pypi.simple.v1+json"
     with PackageIndex() as index:
         index.raw_pages["/simple/pkg/"] = (kind, PAGES[what])
         with pytest.raises(SourceError, match=r"127\.0\.0\.1"):
-            find_sdist("pkg", "1.0", PipSettings(index_url=index.url, retries=0))
+            settings = PipSettings(index_url=index.url, retries=0)
+            download_sdist("pkg", "1.0", sha256=None, settings=settings, folder=tmp_path)

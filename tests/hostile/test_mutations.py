@@ -225,7 +225,7 @@ def a_patch(stage: Stage, m: Mutator) -> None:
 
 
 def an_index_page(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.sources.pypi import find_sdist
+    from npu_rl.stack.sources.pypi import download_sdist
 
     if m.random.random() < 0.5:
         files = [
@@ -244,7 +244,8 @@ def an_index_page(stage: Stage, m: Mutator) -> None:
     settings = PipSettings(index_url=stage.index.url, timeout=1.0, retries=0)
     with pytest.MonkeyPatch.context() as patch:  # the index speaks http, and to load certificates takes 0.2 s
         patch.setattr(ssl.SSLContext, "load_verify_locations", _ignore)
-        str(find_sdist("pkg", "1.0", settings, pause=_ignore))
+        folder = stage.folder / "sdists"
+        str(download_sdist("pkg", "1.0", sha256=None, settings=settings, folder=folder, pause=_ignore))
 
 
 def a_made_bundle(stage: Stage, m: Mutator) -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import random
 import shutil
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.sources.git_fetch import GitRequest
@@ -113,10 +110,3 @@ def command_lines() -> list[str]:
 
 def left_behind(store: Store) -> list[str]:
     return sorted(path.name for path in store.temporary.iterdir())
-
-
-def forge(unit: Unit, **facts: Any) -> None:
-    """Give a unit of the store other facts, with the digest that they take."""
-    rest = f'", "facts": {json.dumps({**unit.facts(), **facts})}}}\n'
-    (unit.path / "unit.json").write_text(f'{{"sha256": "{hashlib.sha256(rest.encode()).hexdigest()}{rest}')
-    unit.record()

@@ -18,8 +18,7 @@ import pytest
 from npu_rl.common.errors import SourceError, UsageError
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource, LockedSubmodule, LockedTake
-from npu_rl.stack.sources.deliver import Deliverer, Delivery
-from npu_rl.stack.sources.parallel import in_parallel
+from npu_rl.stack.sources.deliver import Deliverer, Delivery, in_parallel
 from npu_rl.stack.store import Store
 from tests.sources.archives import sdist
 from tests.sources.mirrors import (

@@ -6,7 +6,6 @@ import dataclasses
 import gzip
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,10 +16,10 @@ from npu_rl.stack.git.objects import Entry, nested, object_id
 from npu_rl.stack.lock.lock_model import LockedComponent, LockedSource, LockedTake
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.sources.git_remote import Network
-from npu_rl.stack.sources.sdist_unit import fetch_sdist, import_sdist, split_requirement
+from npu_rl.stack.sources.sdist_unit import fetch_sdist, import_sdist
 from npu_rl.stack.store import Store, Unit
 from tests.sources.archives import member, tar_bytes
-from tests.sources.mirrors import Notes, forge, network, objects_of
+from tests.sources.mirrors import Notes, network, objects_of
 from tests.sources.package_index import Cut, PackageIndex
 
 FILES = {
@@ -75,13 +74,13 @@ def fetched(
     return unit, received
 
 
-def test_an_sdist_becomes_one_tree(index: PackageIndex, store: Store, scratch: Path) -> None:
+def test_an_sdist_becomes_one_tree(index: PackageIndex, scratch: Path) -> None:
     repository, notes = Git(scratch), Notes()
-    done = import_sdist(repository, "up", SOURCE, ["p"], network(), notes, store)
-    assert done.tree == expected_tree()
-    assert done.sdist.sha256 == hashlib.sha256(archive()).hexdigest()
-    assert notes.begun == ["up: up==1.0"]
-    assert notes.fractions[-1] == 1.0
+    done = import_sdist(repository, "up", SOURCE, ["p"], network(), notes, beside=["docs", "none"])
+    assert (done.tree, done.beside) == (expected_tree(), {"docs/x": b"unwanted\n"})
+    digest = hashlib.sha256(archive()).hexdigest()
+    assert (done.source.sha256, done.source.filename) == (digest, "up-1.0.tar.gz")
+    assert (notes.begun, notes.fractions[-1]) == (["up: up==1.0"], 1.0)
     assert [p.name for p in (scratch / "objects").glob("??")] == [], "one pack, no loose objects"
     assert not list(scratch.rglob("npu-rl-*")), "the archive is gone"
     repository.run("fsck", "--strict", "--no-dangling")
@@ -89,85 +88,44 @@ def test_an_sdist_becomes_one_tree(index: PackageIndex, store: Store, scratch: P
 
 def test_a_unit_from_an_sdist(index: PackageIndex, store: Store, scratch: Path) -> None:
     unit, received = fetched(store)
-    assert received == len(archive())
-    assert unit.facts()["source"] == "up==1.0"
+    assert (received, unit.facts()["source"]) == (len(archive()), "up==1.0")
     assert expected_tree() in objects_of(unit, scratch)
 
 
-@pytest.mark.parametrize("facts", [{"filename": "../../../up-1.0.tar.gz"}, {"blob": "--batch"}], ids=str)
-def test_a_kept_archive_with_forged_facts_is_downloaded_again(
-    facts: dict[str, Any], index: PackageIndex, store: Store, scratch: Path, tmp_path: Path
-) -> None:
-    source = LockedSource(pypi="up==1.0", drop=SOURCE.drop, sha256=hashlib.sha256(archive()).hexdigest())
-
-    def received() -> int:
-        return import_sdist(Git(scratch), "up", source, ["p"], network(), Notes(), store).received
-
-    assert (received(), received()) == (len(archive()), 0)
-    (unit,) = [Unit(path.name, path) for path in store.units.iterdir()]
-    forge(unit, **facts)
-    assert (received(), received()) == (len(archive()), 0)
-    assert not list(tmp_path.rglob("up-1.0.tar.gz")), "it was written outside of a temporary folder"
-
-
 @pytest.mark.parametrize(
-    ("tree", "more", "said"),
-    [("1" * 40, (), "111111111111 is locked"), (expected_tree(), ("2" * 40,), "only git has")],
-    ids=["another tree", "more than it has"],
-)
-def test_an_sdist_that_does_not_stand_for_the_lock(
-    tree: str, more: tuple[str, ...], said: str, index: PackageIndex, store: Store
-) -> None:
-    with pytest.raises(SourceError, match=r"up==1\.0 does not match the lock") as caught:
-        fetched(store, *more, tree=tree)
-    assert said in str(caught.value)
-
-
-def test_a_wrong_hash(index: PackageIndex, store: Store) -> None:
-    with pytest.raises(SourceError, match="No index delivered") as caught:
-        fetched(store, source=dataclasses.replace(SOURCE, sha256="0" * 64))
-    assert "wrong sha256" in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("source", "keep", "lacking"),
+    ("tree", "more", "sha256", "found"),
     [
-        (LockedSource(pypi="up==1.0", drop=("p/none.py",)), ["p"], "p/none.py"),
-        (LockedSource(pypi="up==1.0"), ["p", "q"], "q"),
+        ("1" * 40, (), None, "111111111111 is locked"),
+        (expected_tree(), ("2" * 40,), None, "only git has"),
+        (expected_tree(), (), "0" * 64, "wrong sha256"),
     ],
+    ids=["another tree", "more than it has", "another hash"],
+)
+def test_an_sdist_that_is_not_the_locked_one(
+    tree: str, more: tuple[str, ...], sha256: str | None, found: str, index: PackageIndex, store: Store
+) -> None:
+    with pytest.raises(SourceError) as caught:
+        fetched(store, *more, tree=tree, source=dataclasses.replace(SOURCE, sha256=sha256))
+    assert found in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("drop", "keep", "lacking"), [(("p/none.py",), ["p"], "p/none.py"), ((), ["p", "q"], "q")]
 )
 def test_a_path_that_the_sdist_lacks(
-    source: LockedSource, keep: list[str], lacking: str, index: PackageIndex, store: Store, scratch: Path
+    drop: tuple[str, ...], keep: list[str], lacking: str, index: PackageIndex, scratch: Path
 ) -> None:
     with pytest.raises(SourceError, match=f"does not have {lacking}"):
-        import_sdist(Git(scratch), "up", source, keep, network(), Notes(), store)
+        import_sdist(Git(scratch), "up", dataclasses.replace(SOURCE, drop=drop), keep, network(), Notes())
 
 
-def test_a_transfer_that_breaks_off_is_tried_again_as_often_as_the_network_allows(
-    index: PackageIndex, store: Store
-) -> None:
+def test_the_networks_retries_and_stop_count(index: PackageIndex, store: Store) -> None:
     path = "/files/up/up-1.0.tar.gz"
     index.faults[path] = [Cut(500)] * 9
     with pytest.raises(SourceError):
         fetched(store, here=network(retries=0))
     assert index.requests.count(path) == 1
-
-
-def test_an_unsafe_archive(index: PackageIndex, store: Store) -> None:
-    index.projects["up"][0].data = archive({**FILES, "../evil": (b"", False)})
-    with pytest.raises(SourceError):
-        fetched(store)
-
-
-def test_work_can_be_given_up(index: PackageIndex, store: Store) -> None:
     here = network()
     here.stop.set()
     with pytest.raises(GitStopped):
         fetched(store, here=here)
-
-
-@pytest.mark.parametrize(
-    ("text", "parts"), [("vllm==0.9.1", ("vllm", "0.9.1")), ("a-b == 1.0+local", ("a-b", "1.0+local"))]
-)
-def test_split_requirement(text: str, parts: tuple[str, str]) -> None:
-    assert split_requirement(text) == parts

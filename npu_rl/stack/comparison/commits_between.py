@@ -13,7 +13,7 @@ from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent
 from npu_rl.stack.resolve.upstream_repository import Context, fetch_from_sources
-from npu_rl.stack.sources.parallel import in_parallel
+from npu_rl.stack.sources.deliver import in_parallel
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from npu_rl.stack.resolve.component import lock_component
 from npu_rl.stack.resolve.record_patches import TREE, Patching, check_line_ends, lock_patches
 from npu_rl.stack.resolve.takes import held_paths
 from npu_rl.stack.resolve.upstream_repository import Context, Upstream
-from npu_rl.stack.sources.parallel import in_parallel
+from npu_rl.stack.sources.deliver import in_parallel
 from npu_rl.stack.store import Unit
 
 if TYPE_CHECKING:

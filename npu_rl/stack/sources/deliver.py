@@ -1,22 +1,25 @@
-"""Delivery of a lock's objects: each component from the first of its sources that has them."""
+"""Delivery of a lock's objects, in parallel: each component from the first of its sources that has them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TypeVar
 
 from npu_rl.common.errors import SourceError
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedSource
 from npu_rl.stack.sources import git_fetch as git_source
 from npu_rl.stack.sources.git_fetch import GitRequest
 from npu_rl.stack.sources.git_remote import Network
-from npu_rl.stack.sources.parallel import in_parallel
 from npu_rl.stack.sources.progress import Silent, Watcher
 from npu_rl.stack.sources.transfer_errors import Fault, NotDelivered, advice
 from npu_rl.stack.sources.url_rewriting import hide_credentials
 from npu_rl.stack.store import Store, Unit
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -137,3 +140,26 @@ class Deliverer:
         from npu_rl.stack.sources.sdist_unit import fetch_sdist
 
         return fetch_sdist(self.store, request, source, component, self.network, self.watcher)
+
+
+def in_parallel(tasks: Mapping[str, Callable[[], T]], jobs: int, stop: threading.Event) -> dict[str, T]:
+    """Run tasks in threads and return their results in order.
+
+    If one raises, or the user interrupts, `stop` is set, and the others must end. The first error is raised after all
+    have ended.
+    """
+    with ThreadPoolExecutor(max_workers=max(1, jobs)) as pool:
+        futures: dict[str, Future[T]] = {name: pool.submit(task) for name, task in tasks.items()}
+        failed: list[BaseException] = []
+        succeeded = False
+        try:
+            done, waiting = wait(futures.values(), return_when=FIRST_EXCEPTION)
+            failed = [error for future in done if (error := future.exception()) is not None]
+            succeeded = not failed and not waiting
+        finally:
+            if not succeeded:
+                stop.set()
+                pool.shutdown(wait=False, cancel_futures=True)
+    if failed:
+        raise failed[0]
+    return {name: future.result() for name, future in futures.items()}

@@ -1,13 +1,7 @@
-"""Import of a PyPI sdist as git objects: its kept files become one tree, and none of its code is run.
-
-The archive is also kept in the store, by its SHA-256: a lock that is made again, such as after a failed `drop:`, does
-not download 20 MB each time.
-"""
+"""Import of a PyPI sdist as git objects: its kept files become one tree, and none of its code is run."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,11 +17,9 @@ from npu_rl.stack.sources.git_fetch import GitRequest, missing
 from npu_rl.stack.sources.git_remote import Network
 from npu_rl.stack.sources.pip_config import read_pip_settings
 from npu_rl.stack.sources.progress import Watcher
-from npu_rl.stack.sources.pypi import DownloadedSdist, download_sdist, find_sdist, is_safe_sdist_name
+from npu_rl.stack.sources.pypi import DownloadedSdist, download_sdist
 from npu_rl.stack.sources.sdist import SdistFile, read_sdist
-from npu_rl.stack.store import Store, Unit, pack_loose, unit_key
-
-_ID = re.compile("[0-9a-f]{40}")
+from npu_rl.stack.store import Store, Unit
 
 
 @dataclass(frozen=True)
@@ -36,13 +28,12 @@ class Imported:
 
     Attributes:
         tree: The tree of its kept files.
-        received: The bytes received over the network.
+        source: The source, with file name, SHA-256 and size.
         beside: Files that were read as well, by path; they need not be in the tree.
     """
 
     tree: str
-    sdist: DownloadedSdist
-    received: int
+    source: LockedSource
     beside: Mapping[str, bytes] = field(default_factory=dict)
 
 
@@ -53,78 +44,42 @@ def import_sdist(
     keep: Sequence[str],
     network: Network,
     watcher: Watcher,
-    store: Store,
     *,
-    ask: bool = True,
     beside: Sequence[str] = (),
 ) -> Imported:
     """Download an sdist, check its hash, and write the kept files into the repository as one pack.
 
     Args:
         keep: The paths to keep.
-        store: The store, which may already have the archive and keeps it.
-        ask: Whether to use the store's archive only if an index lists it.
         beside: Files and folders to read as well, kept or not; the sdist need not have them.
 
     Raises:
         SourceError: If there is no such sdist, it has another hash, is unsafe, or lacks a `drop` or kept path.
     """
     with tempfile.TemporaryDirectory(prefix="npu-rl-", dir=repository.git_dir) as folder:
-        place = Path(folder)
-        sdist, received = _get_archive(repository, component, source, network, watcher, store, ask, place)
-        for note in sdist.notes:
-            watcher.note(component, note)
+        sdist = _download(component, source, network, watcher, Path(folder))
         files = list(read_sdist(sdist.path, keep=[*keep, *beside]))
     paths = [path.rstrip("/") or "." for path in keep]
     inside = [file for file in files if is_inside(file.path, paths)]
-    lacking = [path for path in (*paths, *source.drop) if not _has(inside, path)]
+    lacking = [p for p in (*paths, *source.drop) if not any(is_inside(file.path, (p,)) for file in inside)]
     if lacking:
-        patterns = any(set("*?[") & set(path) for path in paths if path in lacking)
         raise SourceError(
-            f"{sdist.filename} does not have {', '.join(lacking)}",
+            f"{sdist.path.name} does not have {', '.join(lacking)}",
             where=component,
-            hint="Look at `take:` and `drop:` of this component."
-            + (" `take:` has no patterns: name a folder, or each file." if patterns else ""),
+            hint="Correct `take:` and `drop:` of this component; they name folders and files, not patterns.",
         )
     tree = _import_files(repository, [file for file in inside if not is_inside(file.path, source.drop)])
-    read = {file.path: file.data for file in files if is_inside(file.path, beside)}
-    return Imported(tree, sdist, received, read)
+    locked = replace(source, filename=sdist.path.name, sha256=sdist.sha256, size=sdist.size)
+    return Imported(tree, locked, {file.path: file.data for file in files if is_inside(file.path, beside)})
 
 
-def _has(files: Sequence[SdistFile], path: str) -> bool:
-    return any(is_inside(file.path, (path,)) for file in files)
-
-
-def _get_archive(
-    repository: Git,
-    component: str,
-    source: LockedSource,
-    network: Network,
-    watcher: Watcher,
-    store: Store,
-    ask: bool,
-    folder: Path,
-) -> tuple[DownloadedSdist, int]:
-    """Return the archive as a file in `folder`, and the bytes received for it."""
+def _download(
+    component: str, source: LockedSource, network: Network, watcher: Watcher, folder: Path
+) -> DownloadedSdist:
     assert source.pypi is not None
-    name, version = split_requirement(source.pypi)
+    requirement = Requirement(source.pypi)
+    (version,) = requirement.specifier
     settings = read_pip_settings()
-    settings = replace(settings, retries=min(settings.retries, network.retries))
-    wanted, notes = source.sha256, tuple[str, ...]()
-    if ask:
-        link = find_sdist(name, version, settings, pause=network.pause)
-        wanted, notes = link.sha256 or source.sha256, link.notes
-    if wanted is not None and source.sha256 in (None, wanted):
-        kept = _kept_archive(repository, store, wanted, folder)
-        if kept is not None:
-            return replace(kept, notes=notes), 0
-    if network.offline:
-        raise SourceError(
-            f"The sdist {source.pypi} is not in the local store",
-            where=component,
-            why="--offline does not allow fetching it.",
-            hint="Run the same command once without --offline.",
-        )
     watcher.begin(component, source.pypi)
 
     def progress(done: int, total: int | None) -> None:
@@ -133,66 +88,17 @@ def _get_archive(
         watcher.advance(component, f"{done / 1e6:.1f}{of} MB", done / total if total else None)
 
     sdist = download_sdist(
-        name,
-        version,
+        requirement.name,
+        version.version,
         sha256=source.sha256,
-        settings=settings,
+        settings=replace(settings, retries=min(settings.retries, network.retries)),
         folder=folder,
         on_progress=progress,
         pause=network.pause,
     )
-    _keep_archive(store, sdist)
-    return sdist, sdist.size
-
-
-def _kept_archive(repository: Git, store: Store, sha256: str, folder: Path) -> DownloadedSdist | None:
-    """Return the archive from the store as a file, if it has it; what has another hash is discarded."""
-    unit = store.find(_archive_key(sha256))
-    if unit is None:
-        return None
-    facts = unit.facts()
-    blob, filename = str(facts.get("blob")), str(facts.get("filename"))
-    here = replace(repository, alternates=(*repository.alternates, unit.objects))
-    # One becomes a path, the other git's argument.
-    known = is_safe_sdist_name(filename) and _ID.fullmatch(blob)
-    found = here.run("cat-file", "blob", blob, ok=(0, 128)) if known else None
-    if found is None or hashlib.sha256(found.stdout).hexdigest() != sha256:
-        store.discard(unit)
-        return None
-    path = folder / filename
-    path.write_bytes(found.stdout)
-    return DownloadedSdist(path, filename, sha256, len(found.stdout), "", "the local store")
-
-
-def _keep_archive(store: Store, sdist: DownloadedSdist) -> None:
-    with store.quarantine() as folder:
-        repository = Git(folder)
-        blob = repository.text("hash-object", "-w", "--no-filters", str(sdist.path))
-        pack_loose(repository)
-        store.publish(folder, _archive_key(sdist.sha256), {"blob": blob, "filename": sdist.filename})
-
-
-def locked_archive(
-    store: Store, component: str, source: LockedSource, network: Network, watcher: Watcher, folder: Path
-) -> DownloadedSdist:
-    """Return a locked release as a file in `folder`, from the store or else downloaded.
-
-    Raises:
-        SourceError: If the store does not have it and no index delivers it, or `network` is offline.
-    """
-    with store.quarantine() as scratch:
-        return _get_archive(Git(scratch), component, source, network, watcher, store, False, folder)[0]
-
-
-def _archive_key(sha256: str) -> str:
-    return unit_key("sdist", [sha256])
-
-
-def split_requirement(text: str) -> tuple[str, str]:
-    """Split a requirement such as vllm==0.9.1 into name and version."""
-    requirement = Requirement(text)
-    (version,) = requirement.specifier
-    return requirement.name, version.version
+    for note in sdist.notes:
+        watcher.note(component, note)
+    return sdist
 
 
 def _import_files(repository: Git, files: Sequence[SdistFile]) -> str:
@@ -231,9 +137,7 @@ def fetch_sdist(
     with store.quarantine() as folder:
         repository = Git(folder)
         keep = [path for path, _ in component.entries_at_pin()]
-        imported = import_sdist(
-            repository, request.component, source, keep, network, watcher, store, ask=False
-        )
+        imported = import_sdist(repository, request.component, source, keep, network, watcher)
         lacking = missing(repository, request.wants)
         if imported.tree != component.tree or lacking:
             why = "It has not what the merges need; only git has."
@@ -241,4 +145,4 @@ def fetch_sdist(
                 why = f"It gives tree {short(imported.tree)} where {short(component.tree)} is locked."
             raise SourceError(f"{source.pypi} does not match the lock", why=why)
         facts = {"component": request.component, "wants": list(request.wants), "source": source.pypi}
-        return store.publish(folder, request.key, facts), imported.received
+        return store.publish(folder, request.key, facts), imported.source.size or 0
