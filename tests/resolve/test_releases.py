@@ -115,41 +115,6 @@ def test_an_update_of_something_else_keeps_the_hash(world: World, index: Package
     assert world.lock("other").components["demo"].sources[0].sha256 == hashlib.sha256(data).hexdigest()
 
 
-def test_a_lock_downloads_no_sdist_that_the_store_has(world: World, index: PackageIndex) -> None:
-    """By the hash that the index lists or the lock has; after a failed lock too, and with other takes and drops."""
-    publish(index)
-    assert "does not have demo/absent.py" in world.refused(
-        {"demo": {**release(), "sources": [{"pypi": "demo==1.0", "drop": ["demo/absent.py"]}]}}, SourceError
-    )
-    assert downloads(index) == 1
-    lock = world.locked({"demo": release()})
-    assert world.lock() == world.check() == lock
-    world.locked({"demo": {"sources": [{"pypi": "demo==1.0"}], "take": takes(("demo/sub", "sub"))}})
-    up = upstream(world)
-    world.locked({"demo": both(up, "demo/_version.py")})
-    assert "only in the release: demo/_version" in world.refused({"demo": both(up)})
-    assert downloads(index) == 1
-    store = world.empty_store()
-    for _ in range(2):
-        world.compose(lock, store)
-    assert downloads(index) == 2
-
-
-@pytest.mark.parametrize("listed", [False, "0" * 64])
-def test_an_index_that_lists_no_hash_or_another_is_asked_for_the_file(
-    world: World, index: PackageIndex, listed: bool | str
-) -> None:
-    publish(index)
-    world.locked({"demo": release()})
-    index.projects["demo"][0].sha256 = listed
-    if listed:
-        with pytest.raises(SourceError, match="No index delivered"):
-            world.lock()
-    else:
-        world.lock()
-    assert downloads(index) == 2
-
-
 @pytest.mark.parametrize(
     ("source", "take", "says"),
     [
