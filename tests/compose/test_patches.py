@@ -333,26 +333,10 @@ def dos(text: str) -> bytes:
     return text.replace("\n", "\r\n").encode()
 
 
-def test_patches_with_crlf_are_named_all_at_once(world: World) -> None:
-    files = {
-        "fixes/a.patch": dos(GOOD),
-        "fixes/b.patch": SECOND,
-        "fixes/c.patch": dos(SECOND),
-        "one.patch": dos(GOOD),
-    }
-    world.write("own.patch", dos(GOOD))
-    entry = {**upstream(world), "patches": [FIXES, "./own.patch"]}
-    tree = {"patches": [{"from": "recipe", "path": "one.patch"}]}
-    with pytest.raises(PatchError, match="Patches have CRLF line ends") as error:
-        world.locked({"recipe": recipe(world, files), "up": entry}, tree=tree)
-    assert error.value.why == "\n".join(
-        [
-            "up, recipe:fixes: a.patch, c.patch",
-            "up, ./own.patch: own.patch",
-            "tree, recipe:one.patch: one.patch",
-        ]
-    )
-    assert "{path: fixes, from: recipe, eol: lf}" in str(error.value.hint)
+def test_a_patch_with_crlf_is_refused(world: World) -> None:
+    with pytest.raises(PatchError, match="The patch itself has CRLF line ends") as error:
+        both(world, {"fixes/a.patch": dos(GOOD), "fixes/b.patch": SECOND}, FIXES)
+    assert "`eol: lf`" in str(error.value.hint)
 
 
 def test_eol_lf_makes_crlf_patches_apply(world: World) -> None:

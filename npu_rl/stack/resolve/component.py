@@ -14,7 +14,7 @@ from npu_rl.stack.git.objects import EMPTY_TREE, GITLINK, is_inside
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.inclusion_proof import pack
 from npu_rl.stack.resolve import takes as taking
-from npu_rl.stack.resolve.declare import declare, declaring_blobs, deliver_blobs
+from npu_rl.stack.resolve.declare import declare
 from npu_rl.stack.resolve.merge_conflict import MergeConflict, MergedRequest, explained
 from npu_rl.stack.resolve.pull_request import IncomingCommits
 from npu_rl.stack.resolve.record_merge import merge_trees, record
@@ -69,11 +69,9 @@ def _from_git(upstream: Upstream, quarantine: Git) -> lock_model.LockedComponent
         component = _pinned(upstream, trees, pin, roots[pin])
         parts = {oid: taking.parts_of(trees, spec, upstream.held, root) for oid, root in roots.items()}
         changes = [_split(trees, taken_paths(component), roots[r.base], roots[r.head]) for r in requests]
-        declaring = declaring_blobs(upstream, trees, roots[pin])
     units = _fetch_objects(upstream, component, parts)
-    units += deliver_blobs(upstream, component, declaring)
     with scratch_trees(upstream.context.store, units, [quarantine.git_dir / "objects"]) as trees:
-        component = declare(upstream, component, trees, declaring)
+        component = declare(upstream, component, trees)
         component = replace(component, tree=base_tree(trees, component))
         side_trees = {
             oid: taking.without(

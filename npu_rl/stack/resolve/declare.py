@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from npu_rl.stack.lock.lock_model import LockedComponent
 from npu_rl.stack.requirements.declared import LARGEST, ReadFiles, counted_files, declared_requirements
 from npu_rl.stack.resolve.upstream_repository import Upstream
 from npu_rl.stack.sources.git_fetch import GitRequest
-from npu_rl.stack.store import Unit
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.schema import Component as Spec
@@ -22,32 +21,11 @@ if TYPE_CHECKING:
 _FILES = ("100644", "100755")
 
 
-def declaring_blobs(upstream: Upstream, trees: Trees, root: str) -> tuple[str, ...]:
-    """Return the ids of the files in a pin's root tree that may declare requirements, to be fetched with the rest."""
-    paths = _first_paths(upstream) if _counts(upstream.spec) else ()
-    found = (_file(trees, root, path) for path in paths)
-    return tuple(dict.fromkeys(entry.oid for entry in found if entry is not None))
-
-
-def deliver_blobs(upstream: Upstream, component: LockedComponent, oids: Sequence[str]) -> list[Unit]:
-    """Fetch files of a component at its pin into the store. Raises SourceError."""
-    if not oids:
-        return []
-    assert component.pin is not None
-    refs = (component.ref,) if component.ref and component.ref.startswith("refs/") else ()
-    request = GitRequest(upstream.name, tuple(oids), (component.pin,), refs)
-    sources = tuple(source for source in component.sources if not source.pypi)
-    return list(upstream.context.deliverer().request(request, sources, None).units)
-
-
-def declare(
-    upstream: Upstream, component: LockedComponent, trees: Trees, fetched: Collection[str]
-) -> LockedComponent:
-    """Return a component from git with its declared requirements.
+def declare(upstream: Upstream, component: LockedComponent, trees: Trees) -> LockedComponent:
+    """Return a component from git with its declared requirements, whose files are fetched into the store.
 
     Args:
         trees: The objects of the pin's trees and of the submodules.
-        fetched: The ids of `declaring_blobs`, which are among them.
 
     Raises:
         SourceError, LockError.
@@ -57,15 +35,14 @@ def declare(
     roots["."] = commit_tree_id(trees.read_object(component.pin)[1])
 
     def read(paths: Sequence[str]) -> Mapping[str, bytes | None]:
-        here: dict[str, str] = {}
-        later: dict[str, str] = {}
+        inner: dict[str, str] = {}
+        own: dict[str, str] = {}
         for path in paths:
             project = next((one for one in roots if path.startswith(f"{one}/")), ".")
             entry = _file(trees, roots[project], path.removeprefix(f"{project}/"))
             if entry is not None:
-                fetch = project == "." and entry.oid not in fetched
-                (later if fetch else here)[path] = entry.oid
-        return {**_contents(trees, here), **_fetched_contents(upstream, component, trees, later)}
+                (own if project == "." else inner)[path] = entry.oid
+        return {**_contents(trees, inner), **_fetched_contents(upstream, component, trees, own)}
 
     return _with_declared(upstream, component, read)
 
@@ -127,10 +104,14 @@ def _with_declared(upstream: Upstream, component: LockedComponent, read: ReadFil
 def _fetched_contents(
     upstream: Upstream, component: LockedComponent, trees: Trees, files: Mapping[str, str]
 ) -> Mapping[str, bytes | None]:
-    """Return the content of files that others name, after fetching them into the store."""
-    units = deliver_blobs(upstream, component, tuple(dict.fromkeys(files.values())))
-    alternates = tuple(unit.objects for unit in units)
-    with Trees(replace(trees.repository, alternates=alternates)) as fetched:
+    if not files:
+        return {}
+    assert component.pin is not None
+    refs = (component.ref,) if component.ref and component.ref.startswith("refs/") else ()
+    request = GitRequest(upstream.name, tuple(dict.fromkeys(files.values())), (component.pin,), refs)
+    sources = tuple(source for source in component.sources if not source.pypi)
+    units = upstream.context.deliverer().request(request, sources, None).units
+    with Trees(replace(trees.repository, alternates=tuple(unit.objects for unit in units))) as fetched:
         return _contents(fetched, files)
 
 

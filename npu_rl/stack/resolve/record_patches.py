@@ -114,44 +114,6 @@ def _in_pinned_component(error: PatchError, entry: PatchEntry, file: str) -> Pat
     return PatchError(error.what, where=error.where, why=error.why, hint=hint)
 
 
-# -- line ends -----------------------------------------------------------------------------------------
-
-
-def check_line_ends(context: Patching) -> None:
-    """Raise one PatchError that names every patch of the manifest with CRLF line ends and no `eol: lf`.
-
-    `context.results` has every merged component. Other errors show when the patches are applied.
-    """
-    found: list[str] = []
-    affected: dict[str, PatchEntry] = {}  # by component: the first of its entries
-    for component in [*context.components, TREE]:
-        for entry in context.entries(component):
-            names = [] if entry.eol == "lf" else _with_crlf(context, entry, component)
-            if names:
-                place = f"{entry.from_}:{entry.path}" if entry.from_ else entry.path
-                found.append(f"{component}, {place}: {', '.join(names)}")
-                affected.setdefault(component, entry)
-    if found:
-        first = next(iter(affected.values()))
-        origin = f", from: {first.from_}" if first.from_ else ""
-        raise PatchError(
-            "Patches have CRLF line ends",
-            where=", ".join(affected),
-            why="\n".join(found),
-            hint=f"Add `eol: lf` to each of these entries, such as {{path: {first.path}{origin}, eol: lf}}, to convert "
-            "CRLF to LF before the patch is applied.\n"
-            "If the patched files have CRLF line ends themselves, convert only the headers of the diff.",
-        )
-
-
-def _with_crlf(context: Patching, entry: PatchEntry, component: str) -> list[str]:
-    try:
-        sources = _find_patches(context, entry, component)
-    except (PatchError, LockError):
-        return []
-    return [source.name for source, _ in sources if _has_crlf(source)]
-
-
 def _has_crlf(source: PatchSource) -> bool:
     try:
         Scanner(source.data, source.name).scan()

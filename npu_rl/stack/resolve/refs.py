@@ -28,18 +28,14 @@ def resolve(
     component: str,
     notify: Notify,
 ) -> dict[str, str]:
-    """Resolve refs to commit ids (full ids are kept), from the first mirror that has all of them.
+    """Resolve refs to commit ids, from the first mirror that has all of them.
 
     Notifies of branches, and of names that are both a branch and a tag.
 
     Raises:
         SourceError: No mirror has all refs; it lists those that each one lacks.
     """
-    names = [ref for ref in dict.fromkeys(refs) if not is_full_id(ref)]
-    found = {ref: ref for ref in refs if is_full_id(ref)}
-    if not names:
-        return found
-    asked = [*names, *filter(None, map(_same_name_ref, names))]
+    asked = [*refs, *filter(None, map(_same_name_ref, refs))]
     reasons = []
     for url in urls:
         try:
@@ -47,19 +43,16 @@ def resolve(
         except SourceError as error:
             reasons.append(f"{error.what}: {error.why}")
             continue
-        missing = [ref for ref in names if ref not in remote_refs]
+        missing = [ref for ref in refs if ref not in remote_refs]
         if missing:
             reasons.append(f"{shown(url, network, component)} does not have {', '.join(missing)}")
             continue
-        for ref in names:
-            found[ref] = remote_refs[ref]
+        for ref in refs:
             _report_name(ref, remote_refs, component, notify)
-        tags = {ref: found[ref] for ref in names if ref.startswith("refs/tags/")}
-        if tags:
-            _compare_tags(
-                repository, [other for other in urls if other != url], url, tags, network, component, notify
-            )
-        return found
+        tags = {ref: remote_refs[ref] for ref in refs if ref.startswith("refs/tags/")}
+        others = [other for other in urls if other != url] if tags else []
+        _compare_tags(repository, others, url, tags, network, component, notify)
+        return {ref: remote_refs[ref] for ref in refs}
     raise SourceError(
         f"The refs of {component} can't be resolved",
         why="\n".join(reasons),

@@ -11,7 +11,7 @@ from npu_rl.common.printable import counted
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock import lock_model
-from npu_rl.stack.lock.lock_model import Lock, LockedComponent
+from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.manifest.load_manifest import LoadedManifest, load_manifest
 from npu_rl.stack.requirements.bound_check import compare_bounds
 from npu_rl.stack.resolve.resolve_lock import build_lock, check_lock
@@ -124,37 +124,26 @@ def _context(options: Options, loaded: LoadedManifest) -> Context:
 
 
 def _report_moved_refs(context: Context, lock: Lock) -> None:
-    """Note pull requests and branches that have moved since; the lock remains valid."""
+    """Note pull requests and branches that have moved since, by the first mirror that can be read."""
     for name, component in lock.components.items():
         ids = {ref: oid for ref, oid in kept_ids(component).items() if ref.startswith("refs/")}
-        remote_refs = _refs_now(context, name, component, list(ids)) if ids else None
-        if remote_refs is None:
-            continue
-        for ref, oid in ids.items():
-            now = remote_refs.get(ref)
-            if now is None:
-                context.notify(
-                    f"note: {name}: {ref} no longer exists upstream; the lock still names its commit"
-                )
-            elif now != oid:
-                context.notify(f"note: {name}: {ref} moved from {short(oid)} to {short(now)} since the lock")
-
-
-def _refs_now(
-    context: Context, name: str, component: LockedComponent, refs: list[str]
-) -> dict[str, str] | None:
-    """Return the refs of the first readable mirror; None, with a note, if none can be read."""
-    reasons = []
-    for source in component.sources:
-        if source.git is None:
-            continue
-        try:
-            with context.store.quarantine() as folder:
-                return ls_remote(Git(folder), source.git, refs, context.network, name)
-        except SourceError as error:
-            reasons.append(error.what)
-    context.notify(f"note: {name}: its refs could not be checked for changes: {'; '.join(reasons)}")
-    return None
+        reasons: list[str] = []
+        for url in (source.git for source in component.sources if source.git and ids):
+            try:
+                with context.store.quarantine() as folder:
+                    now = ls_remote(Git(folder), url, list(ids), context.network, name)
+            except SourceError as error:
+                reasons.append(error.what)
+                continue
+            for ref in (ref for ref, oid in ids.items() if now.get(ref) != oid):
+                moved = f"moved from {short(ids[ref])} to {short(now.get(ref, ''))} since the lock"
+                gone = "no longer exists upstream; the lock still names its commit"
+                context.notify(f"note: {name}: {ref} {moved if ref in now else gone}")
+            break
+        else:
+            if reasons:
+                unread = "; ".join(reasons)
+                context.notify(f"note: {name}: its refs could not be checked for changes: {unread}")
 
 
 def note_bounds(loaded: LoadedManifest, lock: Lock, notify: Notify) -> None:

@@ -17,7 +17,7 @@ from npu_rl.stack.compose.runtime_tree import write_runtime
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.resolve.component import lock_component
-from npu_rl.stack.resolve.record_patches import TREE, Patching, check_line_ends, lock_patches
+from npu_rl.stack.resolve.record_patches import TREE, Patching, lock_patches
 from npu_rl.stack.resolve.takes import held_paths
 from npu_rl.stack.resolve.upstream_repository import Context, Upstream
 from npu_rl.stack.sources.deliver import in_parallel
@@ -117,20 +117,17 @@ def _compose(context: Context, loaded: LoadedManifest, unpatched: Lock, units: l
 
 
 def _patch(context: Context, loaded: LoadedManifest, unpatched: Lock, trees: Trees) -> Lock:
-    merged = {name: component.result for name, component in unpatched.components.items()}
     results: dict[str, str] = {}
-    context_of_patches = Patching(trees, context.store, loaded, unpatched.components, results, context.notify)
-    silent = replace(context_of_patches, results=merged, notify=lambda _: None)  # what is shown elsewhere
-    check_line_ends(silent)
+    patching = Patching(trees, context.store, loaded, unpatched.components, results, context.notify)
     components: dict[str, lock_model.LockedComponent] = {}
     for name, component in unpatched.components.items():
-        patches = lock_patches(context_of_patches, name, component.result)
+        patches = lock_patches(patching, name, component.result)
         results[name] = patches[-1].tree if patches else component.result
         components[name] = replace(component, patches=patches, result=results[name])
     runtime = write_runtime(trees) if loaded.manifest.runtime else None
     patched = replace(unpatched, components=components, runtime=runtime)
     tree, _ = assemble.assemble(trees, patched, with_tree_patches=False)
-    patches_of_tree = lock_patches(replace(context_of_patches, components=components), TREE, tree)
+    patches_of_tree = lock_patches(replace(patching, components=components), TREE, tree)
     return replace(patched, tree_patches=patches_of_tree)
 
 

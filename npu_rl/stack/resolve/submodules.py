@@ -12,9 +12,7 @@ from npu_rl.stack.git.objects import commit_tree_id, short
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.inclusion_proof import pack
 from npu_rl.stack.resolve.takes import check_gitlinks
-from npu_rl.stack.resolve.upstream_repository import Upstream
-from npu_rl.stack.sources.git_fetch import fetch_commits
-from npu_rl.stack.sources.transfer_errors import NotDelivered
+from npu_rl.stack.resolve.upstream_repository import Upstream, fetch_from_sources
 
 if TYPE_CHECKING:
     from npu_rl.stack.manifest.schema import Submodule as ModuleSpec
@@ -41,24 +39,19 @@ def lock_submodules(upstream: Upstream, links: Mapping[str, str]) -> tuple[lock_
 
 
 def _lock(upstream: Upstream, path: str, module: ModuleSpec) -> lock_model.LockedSubmodule:
-    context, name = upstream.context, upstream.name
-    context.need_network(f"{name}/{path}")
+    context, name = upstream.context, f"{upstream.name}/{path}"
     with context.store.quarantine() as folder:
         repository = Git(folder)
+        fetch_from_sources(
+            context, name, [module.git], repository, [module.ref], (), depth=1, contents="tree:0"
+        )
         try:
-            fetch_commits(
-                repository, module.git, [module.ref], context.network, f"{name}/{path}", context.watcher,
-                depth=1, contents="tree:0",
-            )  # fmt: skip
             data = repository.run("cat-file", "commit", module.ref).stdout
-        except (NotDelivered, GitError) as error:
-            what, why = "is not pinned to a commit", error.why
-            if isinstance(error, NotDelivered):
-                what, why = "can't be fetched", error.reason(module.git)
+        except GitError as error:
             raise SourceError(
-                f"The submodule {path} of {name} {what}",
+                f"The submodule {name} is not pinned to a commit",
                 where=module.ref,
-                why=why,
+                why=error.why,
                 hint="Set its `ref:` to the full id of a commit in that repository.",
             ) from error
     return lock_model.LockedSubmodule(path, module.git, module.ref, commit_tree_id(data), pack([data]))

@@ -110,20 +110,11 @@ class Upstream:
         *,
         contents: str,
         depth: int | None = None,
-        since: str | None = None,
     ) -> None:
-        """Fetch commits from the first source that has all of them, with their history to a depth or a date."""
+        """Fetch commits from the first source that has all of them, with their history to a depth."""
         refs = [ref for ref in dict.fromkeys(self._refs()) if not is_full_id(ref)]
         fetch_from_sources(
-            self.context,
-            self.name,
-            self._urls(),
-            repository,
-            commits,
-            refs,
-            contents=contents,
-            depth=depth,
-            since=since,
+            self.context, self.name, self._urls(), repository, commits, refs, contents=contents, depth=depth
         )
 
     def root(self, trees: Trees, oid: str) -> str:
@@ -147,7 +138,6 @@ def fetch_from_sources(
     *,
     contents: str,
     depth: int | None = None,
-    since: str | None = None,
 ) -> None:
     """Fetch commits of a component from the first of its URLs that has all of them.
 
@@ -166,7 +156,7 @@ def fetch_from_sources(
         try:
             fetch_commits(
                 repository, url, wanted, context.network, name, context.watcher, depth=depth,
-                since=since, contents=contents, refs=refs,
+                contents=contents, refs=refs,
             )  # fmt: skip
             return
         except NotDelivered as error:

@@ -205,25 +205,21 @@ def _keep_only(repository: Git, wants: Sequence[str]) -> None:
 
 def fetch_commits(
     repository: Git, url: str, commits: Sequence[str], network: Network, component: str,
-    watcher: Watcher, *, depth: int | None = None, since: str | None = None, contents: str, refs: Sequence[str] = (),
+    watcher: Watcher, *, depth: int | None = None, contents: str, refs: Sequence[str] = (),
 ) -> None:  # fmt: skip
-    """Fetch commits with their history (or to `depth` or a date), without the objects that the filter excludes.
+    """Fetch commits with their history (or to `depth`), without the objects that the filter excludes.
 
     A server without filters sends all objects instead, which has no effect on the result.
 
     Raises NotDelivered.
 
     Args:
-        since: The date of the oldest commit to fetch, as ISO 8601.
         contents: A git object filter ("tree:0": commits only, "blob:none": commits and trees).
         refs: Refs that contain the commits, for servers that do not serve ids.
     """
     target = remote(url, network, component)
     filtered = f"--filter={contents}"
-    cut = (
-        *(() if depth is None else (f"--depth={depth}",)),
-        *(() if since is None else (f"--shallow-since={since}",)),
-    )
+    cut = () if depth is None else (f"--depth={depth}",)
     steps = [FetchStep("by commit id", (filtered, *cut, *commits), decides=True)]
     if refs:
         steps.append(_by_ref(refs, filtered, *cut))
