@@ -75,20 +75,13 @@ def test_a_component_of_which_only_patches_are_used(world: World, up: Repo) -> N
     assert lock.components["holder"].declares == {}
 
 
-def test_a_link_and_a_folder_are_not_files(world: World) -> None:
-    repo = world.upstream(
-        {"pkg/a.py": "a\n", "setup.py": File("pkg/a.py", "120000"), "requirements.txt/x": "y\n"}, name="odd"
-    )
-    assert world.locked({"odd": component(repo)}).components["odd"].declares == {}
-
-
-def test_a_file_that_is_too_large(world: World) -> None:
-    repo = world.upstream({"pkg/a.py": "a\n", "requirements.txt": "a<1\n" * 100_000}, name="large")
-    locked = world.locked({"large": component(repo)}).components["large"]
-    assert (locked.declares, locked.unread) == (
-        {"requirements.txt": ()},
-        ("requirements.txt: larger than 262144 bytes",),
-    )
+def test_files_that_are_not_read(world: World) -> None:
+    """A link, a folder, and a file that is too large."""
+    files = {"pkg/a.py": "a\n", "setup.py": File("pkg/a.py", "120000"), "requirements-cpu.txt/x": "y\n"}
+    repo = world.upstream({**files, "requirements.txt": "a<1\n" * 100_000}, name="odd")
+    locked = world.locked({"odd": component(repo)}).components["odd"]
+    assert locked.declares == {"requirements.txt": ()}
+    assert locked.unread == ("requirements.txt: larger than 262144 bytes",)
 
 
 def test_a_submodule_is_a_project_of_its_own(world: World) -> None:
@@ -133,15 +126,12 @@ def test_an_sdist(world: World, index: PackageIndex) -> None:
     world.check()
 
 
-def test_notes_of_the_npu_rl_that_locked_do_not_count(world: World, up: Repo) -> None:
+def test_a_lock_with_other_bounds_does_not_match(world: World, up: Repo) -> None:
+    """Notes of the npu-rl that locked may differ."""
     lock = world.locked({"up": component(up)})
     noted = replace(lock.components["up"], unread=("setup.py: read by another npu-rl",))
     world.write("m.lock.json", lock_model.dump(replace(lock, components={"up": noted})))
     world.check()
-
-
-def test_a_lock_with_other_bounds_does_not_match(world: World, up: Repo) -> None:
-    lock = world.locked({"up": component(up)})
     changed = replace(lock.components["up"], declares={**DECLARED, "setup.py": ("numpy<3",)})
     world.write("m.lock.json", lock_model.dump(replace(lock, components={"up": changed})))
     with pytest.raises(LockError, match="does not match its manifest") as error:

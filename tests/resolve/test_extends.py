@@ -73,6 +73,7 @@ def test_what_a_list_replaces_is_told(chain: World) -> None:
         ({"components": {"up": {"sources": [{"git": "https://example.org/up.git"}]}}}, "\n  {git: file://"),
         ({"tree": {"patches": ["./e.patch", "./d.patch"]}}, None),
         ({"requirements": {"append": ["torch"]}}, None),
+        ({"components": {"up": {"merge": {"append": []}}}, "overrides": {"append": []}}, None),
         ({"components": {"up": None, "other": OTHER}}, "components.up.patches drops 2 entries"),
     ],
 )
@@ -107,22 +108,6 @@ def test_append_adds_through_several_levels(chain: World) -> None:
     assert loaded.where("components", "up", "patches", 3) == f"{path}:1"
     made, _ = chain.lock(name="below/m"), None
     assert [p.name for p in made.components["up"].patches] == ["a", "b", "c", "own"]
-
-
-def test_the_same_data_has_the_same_digest(chain: World) -> None:
-    """However it was written, a lock fits it."""
-    appended = child(chain, "m", "grand", components={"up": {"patches": {"append": ["./c.patch"]}}})
-    whole = child(
-        chain, "n", "grand", components={"up": {"patches": ["./a.patch", "./b.patch", "./c.patch"]}}
-    )
-    one, other = load_manifest(str(appended)), load_manifest(str(whole))
-    assert one.manifest.components == other.manifest.components
-
-
-def test_a_list_may_be_begun_by_append(chain: World) -> None:
-    """The parent need not have written the key."""
-    path = child(chain, "m", "grand", components={"up": {"merge": {"append": []}}}, overrides={"append": []})
-    assert load_manifest(str(path)).manifest.overrides == []
 
 
 def test_every_command_prints_every_patch(chain: World) -> None:

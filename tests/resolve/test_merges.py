@@ -21,6 +21,9 @@ DEPENDS_ON_THE_DIFF = (
 )
 
 
+ODD = b"pkg/caf\xe9.py".decode("utf-8", "surrogateescape")
+
+
 def changed(**lines: str) -> str:
     """The numbers 1 to 30, one a line; `l7="seven"` changes line 7."""
     return text([lines.get(f"l{n}", n) for n in NUMBERS])
@@ -108,19 +111,6 @@ def test_files_come_go_and_become_executable(world: World) -> None:
     assert made.code["pkg/run.sh"].decode() == changed(l1="theirs", l30="ours")
 
 
-@pytest.mark.parametrize("way", ["file to folder", "folder to file"])
-def test_a_file_may_become_a_folder_and_back(world: World, way: str) -> None:
-    up = world.repo()
-    flat, deep = {"pkg/x": "flat\n", "pkg/x/y.py": None}, {"pkg/x": None, "pkg/x/y.py": "deep\n"}
-    before, after = (flat, deep) if way == "file to folder" else (deep, flat)
-    base = up.commit({"pkg/other.py": "o\n", **{k: v for k, v in before.items() if v}})
-    pull(up, 1, after, at=base)
-    up.commit({"pkg/other.py": "other\n"})
-    made = world.compose(world.locked({"up": component(up, merge=[request(1)])}))
-    found = {p: c for p, c in made.code.items() if p.startswith("pkg/x")}
-    assert found == {p: c.encode() for p, c in after.items() if c}
-
-
 def test_a_stacked_request_contains_the_first(world: World) -> None:
     up = world.repo()
     base = up.commit({"pkg/a.py": changed()})
@@ -137,20 +127,6 @@ def test_a_stacked_request_contains_the_first(world: World) -> None:
     assert made.code["pkg/a.py"].decode() == changed(l3="first", l12="second", l25="ours")
 
 
-def test_a_second_request_may_rename_what_the_first_one_merged(world: World) -> None:
-    up = world.repo()
-    base = up.commit({"pkg/a.py": changed()})
-    up.commit({"pkg/a.py": changed(l3="first")}, on="one", parents=[base])
-    up.commit({"pkg/a.py": None, "pkg/b.py": changed()}, on="two", parents=[base])
-    up.pull(1, "one")
-    up.pull(2, "two")
-    up.commit({"pkg/a.py": changed(l25="ours")})
-    lock = world.locked({"up": component(up, merge=[request(1), request(2)])})
-    made = world.compose(lock)
-    assert made.code["pkg/b.py"].decode() == changed(l3="first", l25="ours")
-    assert "pkg/a.py" not in made.code
-
-
 def moved_base(up: Repo) -> str:
     """A request made on a base that has moved on since the pin; the pin."""
     pin = up.commit({"pkg/a.py": changed(), "pkg/other.py": "old\n"})
@@ -161,35 +137,23 @@ def moved_base(up: Repo) -> str:
     return pin
 
 
-def test_a_merge_that_would_move_the_pin_is_refused_with_the_count_and_the_ways_out(world: World) -> None:
+def test_drift_is_refused_picked_around_or_allowed(world: World) -> None:
     up = world.repo()
     pin = moved_base(up)
     message = world.refused({"up": component(up, pin, merge=[request(3054)])}, DriftError)
     assert "would move up by 3 commits, 2 of them from refs/heads/main" in message
-    assert "has 1 commit of its own" in message
     assert "how: pick" in message and "drift: allow" in message
-    assert not (world.root / "project" / "m.lock.json").exists()
-
-
-def test_a_pick_takes_only_the_requests_own_change(world: World) -> None:
-    up = world.repo()
-    pin = moved_base(up)
-    lock = world.locked({"up": component(up, pin, merge=[request(3054, "pick")])})
-    merge = lock.components["up"].merges[0]
-    assert (merge.drift, merge.inside) == (0, ("pkg/a.py",))
-    assert [c.split(" ", 1)[1] for c in merge.commits] == ["the request's own"]
-    made = world.compose(lock)
-    assert made.code["pkg/a.py"].decode() == changed(l9="request")
-    assert made.code["pkg/other.py"] == b"old\n"
-
-
-def test_drift_may_be_allowed_and_is_recorded(world: World) -> None:
-    up = world.repo()
-    pin = moved_base(up)
-    lock = world.locked({"up": component(up, pin, merge=[request(3054, drift="allow")])})
-    merge = lock.components["up"].merges[0]
-    assert (merge.drift, len(merge.commits)) == (2, 3)
-    assert world.compose(lock).code["pkg/other.py"] == b"newest\n"
+    for more, drift, commits, other in (
+        ({"how": "pick"}, 0, 1, b"old\n"),
+        ({"drift": "allow"}, 2, 3, b"newest\n"),
+    ):
+        lock = world.locked({"up": component(up, pin, merge=[request(3054, **more)])})
+        merge = lock.components["up"].merges[0]
+        assert (merge.drift, len(merge.commits)) == (drift, commits)
+        assert merge.commits[-1].endswith(" the request's own")
+        made = world.compose(lock)
+        assert made.code["pkg/a.py"].decode() == changed(l9="request")
+        assert made.code["pkg/other.py"] == other
 
 
 def test_a_stacked_request_that_is_picked_beside_its_base(world: World) -> None:
@@ -215,9 +179,10 @@ def test_two_requests_that_conflict_are_both_named_with_their_lines(world: World
     message = world.refused({"up": component(up, merge=[request(n, "pick") for n in (1, 2, 3)])})
     assert "pkg/a.py, line 20-21: refs/pull/3/head conflicts with refs/pull/1/head" in message
     assert "refs/pull/2/head" not in message
-    up.commit({"pkg/a.py": changed(l20="ours")})
-    message = world.refused({"up": component(up, merge=[request(n, "pick") for n in (2, 3)])})
-    assert "refs/pull/3/head conflicts with the pin" in message
+    up.commit({"pkg/a.py": changed(l20="ours"), "pkg/b.py": None})
+    message = world.refused({"up": component(up, merge=[request(n, "pick") for n in (1, 3)])})
+    assert "refs/pull/1/head has conflicts in 1 file" in message
+    assert "refs/pull/1/head conflicts with the pin" in message
 
 
 def test_a_shallow_source_is_called_shallow(world: World) -> None:
@@ -249,28 +214,8 @@ def test_a_long_story_is_cut_and_counted(world: World) -> None:
     assert "(10 older commits)" in world.compose(lock).log()
 
 
-def test_conflicts_are_listed(world: World) -> None:
-    up = world.repo()
-    base = up.commit({"pkg/a.py": changed(), "pkg/b.py": "b\n", "pkg/c.py": "c\n"})
-    pull(up, 1, {"pkg/a.py": changed(l5="theirs"), "pkg/b.py": None}, at=base)
-    up.commit({"pkg/a.py": changed(l5="ours"), "pkg/b.py": "edited\n", "pkg/c.py": "fine\n"})
-    message = world.refused({"up": component(up, merge=[request(1)])})
-    assert "merge of refs/pull/1/head has conflicts in 2 files" in message
-    assert "pkg/a.py" in message and "pkg/b.py" in message
-    assert "pkg/c.py" not in message
-
-
-@pytest.mark.parametrize(("how", "says"), [("merge", "adds no commits"), ("pick", "it was merged")])
-def test_a_request_that_was_merged_already(world: World, how: str, says: str) -> None:
-    up = world.repo()
-    base = up.commit({"pkg/a.py": "one\n"})
-    head = up.commit({"pkg/a.py": "two\n"}, on="pr", parents=[base])
-    up.pull(1, head)
-    up.commit({"pkg/c.py": "three\n"}, parents=[base, head])
-    assert says in world.refused({"up": component(up, merge=[request(1, how)])})
-
-
-def test_criss_cross_histories_have_no_single_base(world: World) -> None:
+def test_requests_that_cannot_be_merged(world: World) -> None:
+    """Merged already, of unrelated history, or with two merge bases."""
     up = world.repo()
     root = up.commit({"pkg/a.py": "one\n"})
     left = up.commit({"pkg/l.py": "l\n"}, on="left", parents=[root])
@@ -278,25 +223,28 @@ def test_criss_cross_histories_have_no_single_base(world: World) -> None:
     both = {"pkg/l.py": "l\n", "pkg/r.py": "r\n"}
     up.commit(both, on="main", parents=[left, right])
     up.commit(both, on="pr", parents=[right, left])
-    up.pull(1, up.commit({"pkg/n.py": "n\n"}, on="pr"))
-    assert "2 merge bases" in world.refused({"up": component(up, merge=[request(1, base=root)])})
-
-
-def test_unrelated_histories_are_refused(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "one\n"})
-    up.pull(1, up.commit({"pkg/z.py": "z\n"}, on="alien", parents=[]))
-    assert "no common ancestor" in world.refused({"up": component(up, merge=[request(1)])})
+    up.pull(1, right)
+    up.pull(2, up.commit({"pkg/z.py": "z\n"}, on="alien", parents=[]))
+    up.pull(3, up.commit({"pkg/n.py": "n\n"}, on="pr"))
+    for entry, reason in (
+        (request(1), "adds no commits"),
+        (request(1, "pick"), "it was merged"),
+        (request(2), "no common ancestor"),
+        (request(3, base=root), "2 merge bases"),
+    ):
+        assert reason in world.refused({"up": component(up, merge=[entry])})
 
 
 def test_what_a_request_changes_elsewhere_is_listed(world: World) -> None:
     up = world.upstream({"pkg/a.py": "one\n", "docs/a.md": "d\n", "tests/t.py": "t\n"})
-    head = {"pkg/a.py": "two\n", "docs/a.md": "dd\n", "tests/t.py": None, "tests/ü x.py": "new\n"}
+    head = {"pkg/a.py": "two\n", "docs/a.md": "dd\n", "tests/t.py": None, "tests/ü x.py": "new\n", ODD: "e\n"}
     pull(up, 1, head)
     lock = world.locked({"up": component(up, merge=[request(1)])})
     merge = lock.components["up"].merges[0]
-    assert merge.inside == ("pkg/a.py",)
+    assert merge.inside == ("pkg/a.py", ODD)
     assert merge.outside == ("docs/a.md", "tests/t.py", "tests/ü x.py")
-    assert {r.path for r in merge.records} == {"pkg/a.py"}
+    assert {r.path for r in merge.records} == {"pkg/a.py", ODD}
+    assert world.compose(lock).code[ODD] == b"e\n"
 
 
 def test_two_sides_that_git_merges_and_merge_file_does_not(world: World) -> None:
@@ -320,17 +268,6 @@ def test_two_sides_that_git_merges_and_merge_file_does_not(world: World) -> None
     )
 
 
-def test_names_that_are_not_utf8_survive(world: World) -> None:
-    up = world.repo()
-    base = up.commit({"pkg/a.py": "a\n"})
-    odd = b"pkg/caf\xe9.py".decode("utf-8", "surrogateescape")
-    pull(up, 1, {odd: "e\n"}, at=base)
-    up.commit({"pkg/a.py": "b\n"})
-    lock = world.locked({"up": component(up, merge=[request(1)])})
-    assert lock.components["up"].merges[0].inside == (odd,)
-    assert world.compose(lock).code[odd] == b"e\n"
-
-
 def test_the_whole_repository_may_be_expected(world: World) -> None:
     up = world.repo()
     base = up.commit({"pkg/a.py": changed(), "docs/x": "flat\n", "keep": "k\n"})
@@ -340,18 +277,10 @@ def test_the_whole_repository_may_be_expected(world: World) -> None:
     lock = world.locked({"up": component(up, merge=[request(1)], expect=expected)})
     assert lock.components["up"].repository == expected
     message = world.refused({"up": component(up, merge=[request(1)], expect=base)})
-    assert "does not have the expected tree" in message
-    assert expected in message
-
-
-def test_what_was_changed_on_both_sides_elsewhere_can_not_be_expected(world: World) -> None:
-    up = world.repo()
-    base = up.commit({"pkg/a.py": "a\n", "docs/x": changed()})
-    pull(up, 1, {"pkg/a.py": "b\n", "docs/x": changed(l2="pr")})
-    up.commit({"docs/x": changed(l29="ours")}, parents=[base])
-    assert "docs/x was changed on both sides" in world.refused(
-        {"up": component(up, merge=[request(1)], expect=base)}
-    )
+    assert "does not have the expected tree" in message and expected in message
+    up.commit({"pkg/a.py": changed(l29="ours"), "docs/x": "ours\n"}, parents=[base])
+    message = world.refused({"up": component(up, merge=[request(1)], expect=expected)})
+    assert "docs/x was changed on both sides" in message
 
 
 def test_a_request_that_brings_a_submodule(world: World) -> None:

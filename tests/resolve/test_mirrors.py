@@ -106,12 +106,6 @@ def test_a_stale_mirror_is_blamed_under_the_url_that_was_asked(world: World, mir
     assert "Check the network" not in str(error.value) and "server was reached" in str(error.value.hint)
 
 
-def test_a_mirror_that_lacks_a_ref_is_blamed_under_the_url_that_was_asked(world: World, mirror: Path) -> None:
-    with pytest.raises(SourceError, match="can't be resolved") as error:
-        world.locked({"up": rewritten(world.repo(), "refs/tags/v9")})
-    assert error.value.why == f"file://{mirror}/up.git does not have refs/tags/v9"
-
-
 def test_a_request_that_was_pushed_over_and_pruned(world: World) -> None:
     """The mirror has the request at another commit: that is said, and nobody looks for faults in the network."""
     up = world.repo()
@@ -140,42 +134,3 @@ def test_a_mirror_that_is_gone_or_down(world: World) -> None:
     with pytest.raises(SourceError) as error:
         world.locked({"up": component(up, pin, sources=[{"git": f"git://127.0.0.1:{port}/up.git"}])})
     assert error.value.hint is not None and error.value.hint.startswith("Check the network")
-
-
-# -- a tag in several sources ----------------------------------------------------------------------------
-
-
-def two(world: World, same: bool) -> tuple[Repo, Repo]:
-    up, fork = world.repo(), world.repo("fork")
-    for repo in (up, fork):
-        repo.commit({"pkg/a.py": "a\n"})
-        repo.tag("v1", annotated=True)
-    if not same:
-        fork.git("tag", "-d", "v1")
-        fork.commit({"pkg/a.py": "evil\n"})
-        fork.tag("v1")
-    return up, fork
-
-
-def test_a_tag_that_is_another_commit_elsewhere_is_refused(world: World) -> None:
-    up, fork = two(world, same=False)
-    entry = component(up, "refs/tags/v1", sources=[{"git": up.url}, {"git": fork.url}])
-    with pytest.raises(
-        SourceError, match="refs/tags/v1 of up is a different commit in different sources"
-    ) as error:
-        world.locked({"up": entry})
-    first, second = up.id("refs/tags/v1^{commit}"), fork.id("refs/tags/v1^{commit}")
-    assert error.value.why == f"{up.url} has {first},\n{fork.url} has {second}."
-    assert world.locked({"up": {**entry, "ref": first}}).components["up"].pin == first
-
-
-def test_a_tag_that_is_the_same_elsewhere_and_sources_that_do_not_say(world: World) -> None:
-    up, fork = two(world, same=True)
-    assert up.id("main") == fork.id("main")
-    bare = world.upstream({"pkg/a.py": "a\n"}, name="bare")
-    nowhere = f"file://{world.root}/nowhere.git"
-    sources = [{"git": url} for url in (nowhere, up.url, fork.url, bare.url)]
-    world.locked({"up": component(up, "refs/tags/v1", sources=sources)})
-    first, second = world.told
-    assert first.startswith(f"note: up: the tags of {nowhere} could not be compared: ")
-    assert second == f"note: up: {bare.url} does not have refs/tags/v1"

@@ -3,54 +3,94 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from npu_rl.common.errors import LockError, SourceError, UsageError
+from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.resolve import relock
+from npu_rl.stack.resolve.refs import resolve
+from npu_rl.stack.sources.git_remote import Network
 from tests.resolve.world import World, component, pull, request
-from tests.support import serve
+from tests.support import Repo, serve
+
+NETWORK = Network(retries=0)
 
 
-@pytest.mark.parametrize("depth", [1, 2])
-def test_annotated_tags_are_peeled_to_their_commit(world: World, depth: int) -> None:
-    up = world.repo()
-    commit = up.commit({"pkg/a.py": "one\n"})
-    tag = up.tag("v1", annotated=True)
-    if depth == 2:
-        text = f"object {tag}\ntype tag\ntag v2\ntagger T <t@example.com> 0 +0000\n\nv2\n"
-        up.ref("refs/tags/v1", up.git("mktag", input=text.encode()))
-    up.commit({"pkg/a.py": "two\n"})
-    lock = world.locked({"up": component(up, "refs/tags/v1")})
-    assert lock.components["up"].pin == commit
-    assert not world.told
+@dataclass
+class Refs:
+    """Two repositories of one commit, and the resolution of refs by their URLs."""
+
+    up: Repo
+    fork: Repo
+    scratch: Git
+    told: list[str] = field(default_factory=list)
+
+    def __call__(self, *refs: str, urls: Sequence[str] = ()) -> list[str]:
+        found = resolve(self.scratch, urls or [self.up.url], refs, NETWORK, "up", self.told.append)
+        return [found[ref] for ref in refs]
 
 
-def test_a_name_that_is_branch_and_tag_is_told(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "tag\n"})
-    up.tag("r0.8", annotated=True)
-    branch = up.commit({"pkg/a.py": "branch\n"}, on="r0.8", parents=["main"])
-    lock = world.locked({"up": component(up, "refs/tags/r0.8")})
-    assert world.compose(lock).code["pkg/a.py"] == b"tag\n"
-    assert world.told == [
-        f"up: r0.8 is both a branch and a tag; refs/heads/r0.8 is a different commit, {branch[:12]}"
+@pytest.fixture
+def refs(tmp_path: Path) -> Refs:
+    init_bare(tmp_path / "scratch")
+    up = Repo(tmp_path / "up.git")
+    up.commit({"a": "one\n"})
+    return Refs(up, up.copy(tmp_path / "fork.git"), Git(tmp_path / "scratch"))
+
+
+def test_annotated_tags_are_peeled_to_their_commit(refs: Refs) -> None:
+    tag = refs.up.tag("v1", annotated=True)
+    text = f"object {tag}\ntype tag\ntag v2\ntagger T <t@example.com> 0 +0000\n\nv2\n"
+    refs.up.ref("refs/tags/v2", refs.up.git("mktag", input=text.encode()))
+    assert refs("refs/tags/v1", "refs/tags/v2") == [refs.up.id("main")] * 2
+    assert refs.told == []
+
+
+def test_names_that_move_or_are_ambiguous_are_noted(refs: Refs) -> None:
+    first = refs.up.id("main")
+    refs.up.tag("r0.8", annotated=True)
+    refs.up.tag("main")
+    branch = refs.up.commit({"a": "branch\n"}, on="r0.8", parents=["main"])
+    assert refs("refs/tags/r0.8", "refs/heads/main") == [first, first]
+    assert refs.told == [
+        f"up: r0.8 is both a branch and a tag; refs/heads/r0.8 is a different commit, {branch[:12]}",
+        "up: main is both a branch and a tag; refs/tags/main is the same commit",
+        f"up: refs/heads/main is a branch, which can move; locked at {first[:12]}",
     ]
 
 
-def test_branch_and_tag_of_one_commit(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "same\n"})
-    up.branch("both")
-    up.tag("both")
-    world.locked({"up": component(up, "refs/tags/both")})
-    assert world.told == ["up: both is both a branch and a tag; refs/heads/both is the same commit"]
+def test_the_first_mirror_that_has_all_refs(refs: Refs) -> None:
+    nowhere, ref = f"file://{refs.up.path}/nowhere", "refs/pull/1/head"
+    with pytest.raises(SourceError, match="The refs of up can't be resolved") as error:
+        refs(ref, urls=[refs.up.url, refs.fork.url])
+    assert error.value.why == "\n".join(f"{url} does not have {ref}" for url in (refs.up.url, refs.fork.url))
+    refs.fork.pull(1, "main")
+    assert refs(ref, urls=[nowhere, refs.up.url, refs.fork.url]) == [refs.up.id("main")]
 
 
-def test_a_moving_branch_is_told(world: World) -> None:
-    up = world.repo()
-    oid = up.commit({"pkg/a.py": "one\n"})
-    assert world.locked({"up": component(up)}).components["up"].pin == oid
-    assert world.told == [f"up: refs/heads/main is a branch, which can move; locked at {oid[:12]}"]
+def test_a_tag_is_the_same_commit_in_every_source(refs: Refs) -> None:
+    tag, nowhere = "refs/tags/v1", f"file://{refs.up.path}/nowhere"
+    first = refs.up.id("main")
+    refs.up.tag("v1", annotated=True)
+    assert refs(tag, urls=[nowhere, refs.up.url, refs.fork.url]) == [first]
+    unread, lacking = refs.told
+    assert unread.startswith(f"note: up: the tags of {nowhere} could not be compared: ")
+    assert lacking == f"note: up: {refs.fork.url} does not have {tag}"
+    refs.fork.tag("v1")
+    refs.told.clear()
+    assert (refs(tag, urls=[refs.up.url, refs.fork.url]), refs.told) == ([first], [])
+    other = refs.fork.commit({"a": "evil\n"})
+    refs.fork.ref(tag, other)
+    with pytest.raises(SourceError, match="refs/tags/v1 of up is a different commit") as error:
+        refs(tag, urls=[refs.up.url, refs.fork.url])
+    assert error.value.why == f"{refs.up.url} has {first},\n{refs.fork.url} has {other}."
+
+
+# -- the lock --------------------------------------------------------------------------------------------
 
 
 def test_a_branch_named_like_a_commit_id_fools_nobody(world: World) -> None:
@@ -67,14 +107,6 @@ def test_a_branch_named_like_a_commit_id_fools_nobody(world: World) -> None:
         assert world.locked({"up": {**entry, "ref": f"refs/heads/{wanted}"}}).components["up"].pin == trap
 
 
-def test_a_commit_id_that_no_source_has(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "one\n"})
-    absent = "1234567890" * 4
-    message = world.refused({"up": component(up, absent)}, SourceError)
-    assert "No source has the commits of up" in message
-    assert absent[:12] in message and up.url in message and "not our ref" in message
-
-
 @pytest.mark.parametrize("kind", ["tree", "tag"])
 def test_an_id_of_something_else_than_a_commit(world: World, kind: str) -> None:
     up = world.repo()
@@ -84,33 +116,6 @@ def test_an_id_of_something_else_than_a_commit(world: World, kind: str) -> None:
     message = world.refused({"up": component(up, wrong)})
     assert f"{wrong} of up is a {kind}, not a commit" in message
     assert (commit in message) == (kind == "tag")
-
-
-def test_a_tag_of_a_tree_is_no_pin(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "one\n"})
-    up.ref("refs/tags/odd", up.tree())
-    assert "is a tree, not a commit" in world.refused({"up": component(up, "refs/tags/odd")})
-
-
-def test_a_ref_that_is_not_there(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "one\n"})
-    mirror = up.copy(world.root / "upstream" / "mirror.git")
-    sources = [{"git": up.url}, {"git": mirror.url}]
-    message = world.refused({"up": component(up, "refs/tags/v9", sources=sources)}, SourceError)
-    assert "The refs of up can't be resolved" in message
-    assert f"{up.url} does not have refs/tags/v9" in message
-    assert f"{mirror.url} does not have refs/tags/v9" in message
-
-
-def test_refs_come_from_the_first_mirror_that_has_them(world: World) -> None:
-    up = world.repo()
-    oid = up.commit({"pkg/a.py": "one\n"})
-    missing = f"file://{world.root}/nowhere.git"
-    lock = world.locked({"up": component(up, sources=[{"git": missing}, {"git": up.url}])})
-    assert lock.components["up"].pin == oid
-    world.told.clear()
-    assert world.check() == lock  # the same mirror is missing for it
-    assert not world.told
 
 
 def test_a_request_that_moved_after_the_lock(world: World) -> None:
@@ -172,20 +177,15 @@ def test_a_kept_component_keeps_its_ids_when_the_manifest_adds_a_request(world: 
 NEW = [{"from": "pkg", "to": "new"}]
 
 
-def test_update_of_a_component_that_is_not_there(world: World) -> None:
-    up = world.upstream({"pkg/a.py": "base\n"})
-    world.locked({"up": component(up)})
-    with pytest.raises(UsageError, match="Unknown component of m: upp"):
-        world.lock("upp")
-
-
-@pytest.mark.parametrize("state", ["absent", "damaged"])
-def test_update_needs_a_good_lock(world: World, state: str) -> None:
+def test_update_needs_a_known_component_and_a_good_lock(world: World) -> None:
     up = world.upstream({"pkg/a.py": "base\n"})
     world.manifest({"up": component(up)})
-    if state == "damaged":
-        world.write("m.lock.json", json.dumps({"lock_format": 99}))
-    with pytest.raises(LockError, match="no lock" if state == "absent" else "has format 99"):
+    with pytest.raises(UsageError, match="Unknown component of m: upp"):
+        world.lock("upp")
+    with pytest.raises(LockError, match="no lock"):
+        world.lock("up")
+    world.write("m.lock.json", json.dumps({"lock_format": 99}))
+    with pytest.raises(LockError, match="has format 99"):
         world.lock("up")
 
 
