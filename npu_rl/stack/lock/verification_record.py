@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +44,6 @@ class VerifiedStep:
         """Return whether the command exited with 0."""
         return self.outcome == "passed"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {
-            "step": self.name,
-            "outcome": self.outcome,
-            "date": self.date,
-            "seconds": self.seconds,
-            "reason": self.reason,
-        }
-
 
 @dataclass(frozen=True)
 class VerifiedRecipe:
@@ -66,10 +56,6 @@ class VerifiedRecipe:
     def is_current(self) -> bool:
         """Return whether the recipe's files still have the bytes that were verified."""
         return all(map(_is_unchanged, self.files, self.files.values()))
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the documented JSON."""
-        return {"current": self.is_current, "steps": [step.to_json() for step in self.steps]}
 
 
 @dataclass(frozen=True)
@@ -84,11 +70,12 @@ class VerificationRecord:
 
     def to_json(self, tree: str | None) -> dict[str, Any]:
         """Return the documented JSON. tree: The lock's tree, which the record must match."""
+        steps = {name: [asdict(step) for step in recipe.steps] for name, recipe in self.recipes.items()}
         return {
             "tree": self.tree,
             "current": self.tree == tree,
-            "steps": [step.to_json() for step in self.steps],
-            "recipes": {name: recipe.to_json() for name, recipe in self.recipes.items()},
+            "steps": [asdict(step) for step in self.steps],
+            "recipes": {n: {"current": self.recipes[n].is_current, "steps": steps[n]} for n in steps},
         }
 
 

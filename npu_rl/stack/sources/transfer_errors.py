@@ -50,89 +50,33 @@ def advice(faults: Iterable[Fault]) -> str:
     return "\n".join(dict.fromkeys(_ADVICE.get(fault, _NETWORK) for fault in faults))
 
 
-def _any_of(*patterns: str) -> re.Pattern[str]:
-    return re.compile("|".join(patterns), re.IGNORECASE)
-
-
-# The first match counts: a refusal is often followed by "the remote end hung up".
-_PATTERNS = (
-    (
-        Fault.REFUSED,
-        _any_of(
-            r"not our ref",
-            r"unadvertised object",
-            r"does not allow request",
-            r"no such remote ref",
-            r"couldn't find remote ref",
-            r"not a commit",
-            r"bad object",
-            r"filtering not recognized",
-            r"does not support (shallow|filter|--depth)",
-        ),
+# The first match counts: a refusal is often followed by "the remote end hung up". One pattern per line and theme.
+_PATTERNS = {
+    Fault.REFUSED: (
+        r"not our ref|unadvertised object|does not allow request|(no such|couldn't find) remote ref"
+        r"|not a commit|bad object"
+        r"|filtering not recognized|does not support (shallow|filter|--depth)"
     ),
-    (
-        Fault.DOWN,
-        _any_of(
-            r"(HTTP|returned error:) (429|5\d\d)\b",
-            r"(Failed|Couldn't|unable|could not) (to )?connect",
-            r"Connection (refused|timed out)",
-            r"Could(n't| not) resolve (host|proxy)",
-            r"unable to look up",
-            r"Temporary failure",
-            r"Operation (timed out|too slow)",
-            r"Network is unreachable",
-            r"No route to host",
-        ),
+    Fault.DOWN: (
+        r"(HTTP|returned error:) (429|5\d\d)\b"
+        r"|(Failed|Couldn't|unable|could not) (to )?connect|Connection (refused|timed out)"
+        r"|Could(n't| not) resolve (host|proxy)|unable to look up|Temporary failure"
+        r"|Operation (timed out|too slow)|Network is unreachable|No route to host"
     ),
-    (
-        Fault.ABSENT,
-        _any_of(
-            r"not found",
-            r"does not exist",
-            r"doesn't exist",
-            r"does not appear to be a git",
-            r"not a git repository",
-            r"is this a git repository",
-            r"not exported",
-            r"repository .* not ",
-            r"access denied",
-            r"Authentication failed",
-            r"could not read (Username|Password)",
-            r"Permission denied",
-            r"Host key verification failed",
-            r"(HTTP|returned error:) 4\d\d\b",
-            r"CONNECT tunnel failed|from proxy after CONNECT",
-            r"SSL certificate|certificate verif|server certificate",
-            r"transport .* not allowed",
-            r"unable to find remote helper",
-            r"dubious ownership",
-        ),
+    Fault.ABSENT: (
+        r"not found|does(n't| not) exist|(appear to be|not|is this) a git|not exported|repository .* not "
+        r"|access denied|Authentication failed|could not read (Username|Password)|Permission denied"
+        r"|(HTTP|returned error:) 4\d\d\b|CONNECT tunnel failed|from proxy after CONNECT"
+        r"|Host key verification failed|SSL certificate|certificate verif|server certificate"
+        r"|transport .* not allowed|unable to find remote helper|dubious ownership"
     ),
-    (
-        Fault.CUT,
-        _any_of(
-            r"early EOF",
-            r"unexpected disconnect",
-            r"hung up",
-            r"Connection (reset|closed)",
-            r"closed the connection",
-            r"packet write failed",
-            r"RPC failed",
-            r"index-pack (failed|died)",
-            r"invalid index-pack",
-            r"fetch-pack: invalid",
-            r"premature",
-            r"Empty reply",
-            r"transfer closed",
-            r"GnuTLS recv|SSL_read|unexpected eof",
-            r"\bcurl (16|18|52|55|56|92)\b",
-            r"(Recv|Send) failure",
-            r"protocol error: bad line",
-            r"bad pack header",
-            r"Could not read from remote",
-        ),
+    Fault.CUT: (
+        r"early EOF|premature|unexpected (disconnect|eof)|hung up|Empty reply|transfer closed"
+        r"|Connection (reset|closed)|closed the connection|(Recv|Send) failure|GnuTLS recv|SSL_read"
+        r"|packet write failed|RPC failed|index-pack (failed|died)|invalid index-pack|fetch-pack: invalid"
+        r"|\bcurl (16|18|52|55|56|92)\b|protocol error: bad line|bad pack header|Could not read from remote"
     ),
-)
+}
 
 
 def fault_of(error: GitError) -> Fault:
@@ -145,9 +89,9 @@ def _read(error: GitError) -> tuple[Fault, str | None]:
     if error.stalled is not None:
         return Fault.DOWN, error.why
     lines = (error.stderr or error.why or "").splitlines()
-    for fault, pattern in _PATTERNS:
+    for fault, pattern in _PATTERNS.items():
         for line in lines:
-            if pattern.search(line):
+            if re.search(pattern, line, re.IGNORECASE):
                 return fault, line
     return Fault.OTHER, None
 
