@@ -66,7 +66,7 @@ def troubleshooting_page() -> str:
 
 
 def _lines() -> Iterator[str]:
-    from npu_rl.recipes.faults.catalogue_files import read_catalogue
+    from npu_rl.recipes.faults.fault import known_faults
     from npu_rl.training.monitor.symptoms import SYMPTOM_GROUPS
 
     yield _INTRODUCTION.rstrip()
@@ -82,7 +82,7 @@ def _lines() -> Iterator[str]:
             cause = symptom.cause_in(found) if named else unnamed
             yield f"{_coded(cause)} **Fix:** {_coded(symptom.hint)} (Source: {symptom.source})"
     yield _BEHAVIOUR.rstrip()
-    faults = read_catalogue()
+    faults = known_faults()
     for severity, heading in _KINDS.items():
         yield f"\n### {heading}\n"
         yield "| what you see | known fault |"

@@ -36,7 +36,6 @@ APART = [
     f"npu_rl.{name}"
     for name in (
         "__main__",
-        "recipes.faults.witnesses",
         "runtime",
         "training.injected",
         "training.standins",

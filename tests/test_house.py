@@ -18,12 +18,10 @@ CONVENTIONAL = {"__init__", "__main__", "schema"}
 LARGEST = 3000  # lines of a folder's own files
 
 RELATIVE = re.compile(r"\bfrom[\s\\]*\.")  # every such import has it; the other modules need no parsing
-WITNESSES = PACKAGE / "recipes" / "faults" / "witnesses"
 
 
 def modules() -> list[Path]:
     found = [path for path in PACKAGE.rglob("*.py") if not str(path.relative_to(PACKAGE)).startswith(APART)]
-    found = [path for path in found if path.parent != WITNESSES]  # scripts, each for itself
     assert len(found) > 150
     return found
 

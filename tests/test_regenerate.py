@@ -53,7 +53,7 @@ PAGES = {
         "A device has no memory left.",
     ),
     "docs/commands.md": ("npu_rl/cli/verify.py", "Read every byte instead of", "Read all bytes instead of"),
-    "docs/faults.md": ("npu_rl/recipes/faults/fault_page.py", "# Known faults", "# All known faults"),
+    "docs/faults.md": (".ci/fault_page.py", "# Known faults", "# All known faults"),
     "patchsets/README.md": ("npu_rl/stack/patches/patch_table.py", "# Patches", "# All patches"),
     "manifests/manifest.schema.json": (
         "npu_rl/stack/manifest/schema.py",

@@ -58,8 +58,6 @@ HELP = frozenset(
     )
 )
 INNOCENT = {
-    "Return the folders of the tree in which the start runs `make`.": "plain; the other order needs two sentences",
-    "one of which vLLM reserves": "'one of which' counts blocks",
     "A value for which the code raises an error.": "plain, and the shortest form",
     "of which {} are estimates": "counts gigabytes",
     "The module from which vLLM imports PagedAttention.": "names the direction of an import",
@@ -74,7 +72,6 @@ INNOCENT = {
     "Its first {} of {} bytes hash or copy {} values": "three numbers, each with its unit",
     "blocks of {} tokens, of {} for {} sequences of {}": "three numbers, each with its unit",
     "evidence: four published runs": "a paragraph; its sentences have one each",
-    "# Known faults": "a page; its sentences have one or two each",
     "which calls with these arguments ({})": "the end of a sentence that begins elsewhere",
     "of the first {} responses": "the end of a sentence that begins elsewhere",
     "There is no reward.": "a sentence of its own, with a subject",
@@ -87,7 +84,6 @@ WORD = re.compile(r"[A-Za-z]{2,}")
 PATTERN = re.compile(r"\\b|\(\?")
 NOT_SHOWN = (
     "runtime",
-    "recipes/faults/witnesses",
     "training/injected",
     "training/standins",
     "weights/tensors",

@@ -14,7 +14,7 @@ from npu_rl.common.errors import SourceError, UsageError
 
 if TYPE_CHECKING:
     from npu_rl.recipes.faults.verdict import Verdict
-    from npu_rl.training.run.witness_run import Witnessed
+    from npu_rl.recipes.faults.witness_run import Witnessed
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 _BELOW = " " * 13  # where the text of a fault's symptom and effect begins
@@ -99,7 +99,7 @@ def _of_manifest(name: str) -> tuple[str, tuple[Verdict, ...]]:
 def _run(paths: WorkspacePaths, verdicts: tuple[Verdict, ...], python: str | None) -> dict[str, Witnessed]:
     """Return the witnesses' results, by the ids of the faults whose code the tree has."""
     from npu_rl.recipes.faults.verdict import ABSENT, UNKNOWN
-    from npu_rl.training.run.witness_run import run_witness
+    from npu_rl.recipes.faults.witness_run import run_witness
     from npu_rl.workspace.folder.chosen_interpreter import choose
 
     interpreter = choose(python, paths)
@@ -107,7 +107,7 @@ def _run(paths: WorkspacePaths, verdicts: tuple[Verdict, ...], python: str | Non
     for one in verdicts:
         if one.state not in (ABSENT, UNKNOWN):
             tell(f"executing the witness of {one.fault.id}")
-            shown[one.fault.id] = run_witness(one.fault, paths.code, interpreter)
+            shown[one.fault.id] = run_witness(one.fault.witness, paths.code, interpreter)
     return shown
 
 
@@ -121,7 +121,7 @@ def _is_well(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> bool
 
 def _disagreeing(verdicts: tuple[Verdict, ...], shown: dict[str, Witnessed]) -> list[str]:
     """Return the ids of the faults whose witness contradicts the texts."""
-    from npu_rl.training.run.witness_run import HAS_FAULT, HAS_NONE
+    from npu_rl.recipes.faults.witness_run import HAS_FAULT, HAS_NONE
 
     contrary = {one.fault.id: HAS_NONE if one.is_open else HAS_FAULT for one in verdicts}
     return [name for name, found in shown.items() if found.state == contrary[name]]

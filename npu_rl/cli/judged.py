@@ -102,7 +102,7 @@ def say_faults(loaded: LoadedRecipe, tree: AssembledTree | None) -> None:
 
 def faults_of(loaded: LoadedRecipe, code: Path) -> str:
     """Return the line on the known faults of a tree under a recipe's switches and strategy."""
-    from npu_rl.recipes.faults.fault_counts import faults_line
+    from npu_rl.recipes.faults.verdict import faults_line
     from npu_rl.recipes.judgement.fault_findings import strategy_of, switched_off
     from npu_rl.recipes.sizing.plan_inputs import run_environment
 

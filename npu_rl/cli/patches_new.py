@@ -33,7 +33,7 @@ def new(
         ),
     ] = "pending",
     verified_by: Annotated[
-        str, typer.Option("--verified-by", metavar="TEST", help="The test that fails without it.")
+        str, typer.Option("--verified-by", metavar="TEST", help="The witness or test that fails without it.")
     ] = "",
     needs_npu: Annotated[
         str, typer.Option("--needs-npu", metavar="TEXT", help="Open questions that only an NPU answers.")

@@ -337,7 +337,7 @@ def _print(lock: Lock, digest: str, paths: WorkspacePaths, outcome: Outcome) -> 
 
 
 def _say_faults(paths: WorkspacePaths) -> None:
-    from npu_rl.recipes.faults.fault_counts import faults_line
+    from npu_rl.recipes.faults.verdict import faults_line
 
     line = faults_line(paths.code)
     if line:

@@ -62,12 +62,17 @@ def bundled_patchset(name: str) -> Path:
     folder = root / name
     if folder.is_dir():
         return folder
-    known = sorted(f"{path.parent.name}/{path.name}" for path in root.glob("*/*") if path.is_dir())
+    known = sorted(path.parent.relative_to(root).as_posix() for path in root.glob("*/*/series"))
     raise ManifestError(
         f"Unknown bundled patchset {name!r}",
         why=f"Bundled patchsets: {', '.join(known) or 'none'}",
         hint="Use one of these names, or write ./path for your own patches.",
     )
+
+
+def witnesses_root() -> Path:
+    """Return the folder with one script per fault, ID.py."""
+    return data_root() / "patchsets" / "witnesses"
 
 
 def runtime_root() -> Path:

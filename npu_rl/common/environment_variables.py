@@ -153,8 +153,6 @@ VARIABLES: tuple[Variable, ...] = (
              "Byte code of the trees that tests import."),
     Variable("NPU_RL_TEST_QUICKSTART", "the tests", "unset",
              "Workspace of the quickstart that a pytest started by a test takes over."),
-    Variable("NPU_RL_TEST_WITHOUT", "the tests", "unset",
-             "A patch that is left out, to see its own test fail."),
     Variable("NPU_RL_BENCHMARK", "the benchmarks", "unset",
              "Marks the processes of one benchmark, to end them."),
 )  # fmt: skip

@@ -103,10 +103,10 @@ def test_bad_states(status: str) -> None:
 def test_a_test_must_be_named(test: str, commands: bool) -> None:
     text = GOOD.replace("tests/runtime/test_kv.py::test_blocks", test)
     faults = lint_header(text, commands=commands)
-    assert faults and all("is not a test id" in fault.message for fault in faults)
+    assert faults and all("is not a witness" in fault.message for fault in faults)
     text = re.sub(r"(?s)Verified-By:.*(?=Needs-NPU)", f"Verified-By: {test}\n", GOOD)
     (fault,) = lint_header(text, commands=commands)
-    assert f"`Verified-By: {test}` is not a test id" in fault.message
+    assert f"`Verified-By: {test}` is not a witness" in fault.message
 
 
 COMMANDS = [
@@ -121,7 +121,7 @@ def test_a_command_is_a_test_of_a_patch_of_ones_own(command: str) -> None:
     assert lint_header(text, commands=True) == [
         fault for fault in lint_header(text) if "test id" not in fault.message
     ]
-    assert any("is not a test id" in fault.message for fault in lint_header(text))
+    assert any("is not a witness" in fault.message for fault in lint_header(text))
 
 
 def test_a_field_that_is_there_twice() -> None:

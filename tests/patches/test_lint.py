@@ -24,7 +24,7 @@ from tests.patches.test_header import GOOD
 from tests.support import clean_env, index_env
 
 BAD = Path(__file__).parent / "bad"
-PATCHSETS = sorted(path for path in (data_root() / "patchsets").glob("*/*") if path.is_dir())
+PATCHSETS = sorted(path.parent for path in (data_root() / "patchsets").glob("*/*/series"))
 DIFF = b"--- a/x\n+++ b/x\n@@ -1 +1 @@\n-x\n+y\n"
 OLD = b"""\
 import os

@@ -1,18 +1,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from npu_rl.common.bundled import bundled_patchset
-from npu_rl.stack.hunks.hunk_match import apply_exact
-from npu_rl.stack.patches.parse_patch import parse_patch
-from npu_rl.stack.patches.series import read_patchset
 from tests.patchsets import flagship_tree
-from tests.patchsets.flagship_tree import WITHOUT
 
 REQUIRED = "NPU_RL_REQUIRE_PACKAGES"
 """1: a test that skips for want of a package fails. So no patch stays unproven because an extra lacks one."""
@@ -39,27 +34,6 @@ def _require_packages(report: Any) -> None:
     if os.environ.get(REQUIRED) == "1" and report.skipped and "could not import" in str(report.longrepr):
         report.outcome = "failed"
         report.longrepr = f"{REQUIRED}=1: a package is missing: {report.longrepr}"
-
-
-Patched = Callable[[str, str, bytes], bytes]
-
-
-@pytest.fixture(scope="session")
-def patched() -> Patched:
-    """`patched("verl/0.5.0", path, content)`: a file after every patch of the bundled patchset, but for WITHOUT's."""
-
-    def apply(patchset: str, path: str, content: bytes) -> bytes:
-        for source in read_patchset(bundled_patchset(patchset), lint=True):
-            if os.environ.get(WITHOUT) == source.name:
-                continue
-            for file in parse_patch(source.data, name=source.name).files:
-                if file.path == path:
-                    result = apply_exact(content, file, name=source.name)
-                    assert result is not None
-                    content = result
-        return content
-
-    return apply
 
 
 @pytest.fixture(scope="module")

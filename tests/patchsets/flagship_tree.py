@@ -37,8 +37,6 @@ from npu_rl.stack.sources.pypi import download_sdist
 from tests.support import byte_code
 
 MANIFEST = "deepseek-r1-zero"
-WITHOUT = "NPU_RL_TEST_WITHOUT"
-"""Names a patch that every test is to go without, to see that its own tests fail then (test_each_is_needed.py)."""
 Files = dict[str, "bytes | None"]
 _CONFLICT = re.compile(
     rb"^<<<<<<< [^\n]*\n(?P<now>.*?)^=======\n(?P<before>.*?)^>>>>>>> [^\n]*\n", re.MULTILINE | re.DOTALL
@@ -52,16 +50,13 @@ def tree(
     *,
     patched: bool = True,
     without: str | None = None,
-    laid: Path | None = None,
     manifest: str = MANIFEST,
 ) -> Path:
     """Lay `components` ("verl", "MindSpeed", ...) and `npu_rl_runtime` into the new `folder`, and return it.
 
     patched: with the manifest's patches for them, or as upstream has them. without: the name or slug of one patch
     that is left out ("0006-rollout-compile.patch", "rollout-compile"); ValueError if no component has it. What later
-    patches did to the same file stays, by a three-way merge; ValueError if they can't be told apart. Left out
-    as well, whatever is asked for: the patch that the variable NPU_RL_TEST_WITHOUT names, if it is one of these.
-    laid: a code tree that has the same files already, such as the quickstart's has vLLM's; no upstream is read then.
+    patches did to the same file stays, by a three-way merge; ValueError if they can't be told apart.
     """
     loaded = load_manifest(manifest)
     lock = lock_model.read(lock_model.lock_path(loaded.path))
@@ -70,10 +65,7 @@ def tree(
     for name in components:
         locked = lock.components[name]
         source = folder / ".upstream"
-        if laid is not None:
-            for take in locked.take:
-                shutil.copytree(laid / take.to, source / take.path)
-        elif locked.pin is None:
+        if locked.pin is None:
             _unpack_sdist(locked, source)
         else:
             assert locked.pin and upstreams
@@ -225,7 +217,7 @@ def _patch(source: Path, patchset: str, without: str | None) -> bool:
         after = {file.path: apply_exact(before[file.path], file, name=patch.name) for file in changes}
         files.update(after)
         names = (patch.name, patch.name.removesuffix(".patch").partition("-")[2])
-        if without in names or os.environ.get(WITHOUT) in names:
+        if without in names:
             taken_back.append((before, after))
     for path, data in files.items():
         _write(source / path, data)

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-WITNESSES = Path(__file__).parents[2] / "npu_rl/recipes/faults/witnesses"
+WITNESSES = Path(__file__).parents[2] / "patchsets/witnesses"
 NAME = "model.layers.3.mlp.gate.e_score_correction_bias"
 MODELS = {"DeepSeek-V3": (256, 8, 4, 8), "Moonlight": (64, 1, 1, 6)}
 """Experts, groups, groups that are kept, experts of a token."""

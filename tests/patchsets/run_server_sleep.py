@@ -11,34 +11,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import ModuleSpec
-from types import ModuleType, SimpleNamespace
-from typing import Any
+from types import SimpleNamespace
 
+from npu_rl_standins.named_modules import NamedModules
 
-class Names(ModuleType):
-    __path__: list[str] = []  # noqa: RUF012  a package, so that its modules are asked for, too
-    __version__ = "0.18.0"
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return type(name, (), {}) if name[0].isupper() else Names(name)
-
-
-class Finder(MetaPathFinder, Loader):
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        return ModuleSpec(name, self) if name.partition(".")[0] == "vllm" else None
-
-    def create_module(self, spec: ModuleSpec) -> ModuleType:
-        return Names(spec.name)
-
-    def exec_module(self, module: ModuleType) -> None:
-        pass
-
-
-sys.meta_path.insert(0, Finder())
+sys.meta_path.insert(0, NamedModules("vllm"))
 
 from verl.workers.rollout.replica import RolloutMode  # noqa: E402
 from verl.workers.rollout.vllm_rollout.vllm_async_server import vLLMHttpServer  # noqa: E402

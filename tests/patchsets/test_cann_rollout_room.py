@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from npu_rl.recipes.faults.fault import WITNESSES
 from tests.patchsets.flagship_tree import run, used
 
 for needed in ("torch", "ray", "transformers", "msgspec", "gguf", "blake3", "numba"):  # of verl and vLLM
@@ -56,10 +55,3 @@ def test_what_would_be_dropped_is_refused(patched_tree: Path, tmp_path: Path) ->
 def test_switched_off_it_is_upstream(patched_tree: Path) -> None:
     found = rollouts(patched_tree, NPU_RL_CHUNKED_PREFILL_CHECK="0")
     assert [one["error"] + "".join(one["warned"]) for one in found.values()] == [""] * len(JOBS)
-
-
-def test_a_prompt_longer_than_a_step(patched_tree: Path) -> None:
-    witness = WITNESSES / "prompt_longer_than_a_step.py"
-    named = {"VLLM_VERSION": "0.9.1", "HF_HUB_OFFLINE": "0"}
-    assert not run(witness, patched_tree, **named)["fault"]
-    assert run(witness, patched_tree, **named, NPU_RL_CHUNKED_PREFILL_CHECK="0")["fault"]

@@ -1,4 +1,4 @@
-"""What DAPO's trainer counts and saves last. In its own loop: tests/patchsets/test_verl_796871d.py."""
+"""What DAPO's trainer counts and saves last. In its own loop: patchsets/witnesses/dapo-counts-generations.py."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""When expandable segments are switched. In verl's own sharding managers: tests/patchsets/test_verl_796871d.py."""
+"""When expandable segments are switched. In verl's own sharding managers:
+patchsets/witnesses/expandable-segments-break-sleep.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Which sequences may start in a KV cache, and which caches are refused. On the real scheduler:
-tests/patchsets/test_vllm_ascend_0_9_1rc2_room.py."""
+patchsets/witnesses/lost-sequences.py."""
 
 from __future__ import annotations
 

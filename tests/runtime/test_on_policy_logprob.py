@@ -1,5 +1,5 @@
 """When the loss's own log-probabilities may be the old ones. verl's actor:
-tests/patchsets/test_verl_55e3c5b_on_policy.py."""
+patchsets/witnesses/on-policy-ratio-drifts.py."""
 
 from __future__ import annotations
 

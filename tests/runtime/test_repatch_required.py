@@ -1,4 +1,5 @@
-"""What is said where MindSpeed can't be imported. verl's own module: tests/patchsets/test_verl_55e3c5b_repatch.py."""
+"""What is said where MindSpeed can't be imported. verl's own module:
+patchsets/witnesses/mindspeed-missing-unnoticed.py."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """torch.compile while a rollout runs, under MindSpeed's own patch manager. verl's worker:
-tests/patchsets/test_verl_55e3c5b_compile.py."""
+patchsets/witnesses/rollout-never-compiles.py."""
 
 from __future__ import annotations
 

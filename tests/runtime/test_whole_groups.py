@@ -1,4 +1,4 @@
-"""Which rows DAPO trains on. In its own trainer: tests/patchsets/test_verl_796871d.py."""
+"""Which rows DAPO trains on. In its own trainer: patchsets/witnesses/dapo-splits-groups.py."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def _refusal(loaded: LoadedRecipe, found: Verdict) -> Finding:
         fix, path = f"set adaptations.{fault.switch} to true", ("adaptations", fault.switch)
     else:
         message = f"{fault.title}: the tree has it ({found.where}); {fault.effect}"
-        patches = [ending.by for ending in fault.ended if ending.is_patch]
+        patches = [ending.by for ending in fault.ended if ending.patches]
         fix = f"apply {patches[0]}" if patches else "set up a tree that does not have it"
         path = ("manifest",)
     fix = f"{fix}, or accept it: faults.accept.{fault.id}=REASON"

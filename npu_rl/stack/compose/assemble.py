@@ -7,7 +7,9 @@ pinned component, merge and patch, so `git log`, `blame` and `bisect` work on th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from hashlib import sha256
 
+from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import ComposeError
 from npu_rl.stack.compose.dist_info import dist_info
 from npu_rl.stack.compose.git_trees import Collision, Trees
@@ -54,6 +56,19 @@ def upstream_paths(component: LockedComponent, path: str) -> list[str]:
 def code_paths(component: LockedComponent, path: str) -> list[str]:
     """Return the paths in the code tree that a component's path is copied to."""
     return [found for t in component.take if (found := _rebased(path, t.path, t.to)) is not None]
+
+
+def patches_by_file(lock: Lock) -> dict[str, list[tuple[str, bool]]]:
+    """Return the patches that touch each file of the code tree, in order: name, and whether npu-rl ships it."""
+    found: dict[str, list[tuple[str, bool]]] = {}
+    for name, patch in lock.patches():
+        shipped = data_root() / "patchsets" / patch.file
+        ours = shipped.is_file() and sha256(shipped.read_bytes()).hexdigest() == patch.sha256
+        component = lock.components.get(name)
+        for file in patch.files:
+            for path in code_paths(component, file) if component else [file]:
+                found.setdefault(path, []).append((patch.file.removesuffix(".patch"), ours))
+    return found
 
 
 def _rebased(path: str, start: str, to: str) -> str | None:

@@ -87,7 +87,7 @@ def _find_patches(place: Path, findings: list[LintFinding]) -> list[PatchSource]
     if not place.is_dir():
         source = read_patch(place)
         if source is None:
-            known = [path.relative_to(root).as_posix() for path in root.glob("*/*") if path.is_dir()]
+            known = [path.parent.relative_to(root).as_posix() for path in root.glob("*/*/series")]
             raise UsageError(
                 f"No such patch or folder{did_you_mean(str(place), known)}",
                 where=str(place),

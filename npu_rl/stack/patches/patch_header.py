@@ -6,7 +6,7 @@
       so the scheduler's pool and the cache no longer agree.
     How: keep the list on the engine, and use it again.
     Upstream-Status: submitted https://github.com/vllm-project/vllm/pull/1
-    Verified-By: tests/runtime/test_kv_cache.py::test_same_blocks
+    Verified-By: patchsets/witnesses/kv-cache-resized.py
     Needs-NPU: that nothing is overwritten under load
     Retire-When: vllm >= 0.10.2
 
@@ -32,7 +32,7 @@ _FIELD = re.compile(r"([A-Za-z][A-Za-z-]*):(?:[ \t]+(.*))?$")
 _STATUS = re.compile(
     r"(?P<state>pending|submitted https?://\S+|merged-in \S+|inappropriate)(?P<note>\s*[\[(:].*)?", re.S
 )
-_TEST = re.compile(r"tests/[\w./-]+\.py(?:::\w+)+(?:\[[^\]]*\])?")
+_TEST = re.compile(r"tests/[\w./-]+\.py(?:::\w+)+(?:\[[^\]]*\])?|patchsets/witnesses/[\w.-]+\.py")
 _SWITCH = re.compile(r"\bNPU_RL_([A-Z0-9]+(?:_[A-Z0-9]+)*)=[01]")
 _PROGRAM = re.compile(
     r"(?:python[\d.]*|pytest|bash|sh|env|make|tox|nox|uv|torchrun|true|[\w.~-]*/[\w./-]*(?<!\.py))$"
@@ -65,7 +65,7 @@ class Header:
 
     @property
     def tests(self) -> tuple[str, ...]:
-        """The test ids of Verified-By."""
+        """The witnesses and test ids of Verified-By."""
         return tuple(t for t in re.split(r"[\s,]+", self.fields.get(VERIFIED_BY, "")) if t)
 
 
@@ -94,7 +94,7 @@ def parse_header(text: str) -> Header:
 
 
 def is_test_id(text: str) -> bool:
-    """Return whether a text is the id of a test in npu-rl's form, tests/x.py::test."""
+    """Return whether a text is a witness, patchsets/witnesses/ID.py, or the id of a test, tests/x.py::test."""
     return _TEST.fullmatch(text) is not None
 
 
@@ -126,7 +126,8 @@ def lint_header(text: str, *, commands: bool = False) -> list[HeaderFault]:
     found += [
         HeaderFault(
             header.lines[VERIFIED_BY],
-            f"`{VERIFIED_BY}: {test}` is not a test id like tests/patches/test_x.py::test_name{_OR[commands]}.",
+            f"`{VERIFIED_BY}: {test}` is not a witness like patchsets/witnesses/x.py "
+            f"or a test id like tests/test_x.py::test_name{_OR[commands]}.",
         )
         for test in _not_tests(header, commands=commands)
     ]

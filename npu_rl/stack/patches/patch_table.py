@@ -51,7 +51,7 @@ class PatchRow:
 
 def patch_rows(patchsets: Path) -> list[PatchRow]:
     """Return the patches of every patchset in the folder, in the series' order. Raises PatchError."""
-    folders = sorted(path for path in patchsets.glob("*/*") if path.is_dir())
+    folders = sorted(path.parent for path in patchsets.glob("*/*/series"))
     return [row for folder in folders for row in _rows_of_patchset(folder)]
 
 

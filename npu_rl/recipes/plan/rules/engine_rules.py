@@ -112,7 +112,7 @@ def _hybrid_tensor_parallel_rule(facts: PlanInputs) -> Iterator[Rule]:
 def _topk_rules(facts: PlanInputs) -> Iterator[Rule]:
     """Yield the rules on the optimized top-k/top-p filter: two faults shown on a CPU, and its cost.
 
-    The figures are those of the witnesses topk_topp_swapped.py and topk_optimize_filters_otherwise.py.
+    The figures are those of the witnesses topk-topp-swapped and topk-optimize-filters-otherwise.
     """
     given = facts.env.get(_TOPK, "0")
     if given in ("0", ""):

@@ -1,0 +1,74 @@
+"""Show whether verl 54c9b73's checkpoint manager saves every expert, on four gloo ranks with EP2 over DP4.
+
+The model is a value of the rank's expert group and one that all ranks share. Each rank saves, forgets both and loads.
+verl lets the first data-parallel rank save (verl/utils/checkpoint/megatron_checkpoint_manager.py:235), which has the
+experts of the first expert-parallel rank only; Megatron-LM's save_checkpoint asks for the first rank of those with the
+same experts (megatron/training/checkpointing.py:331@core_r0.8.0).
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from witness_common import checkpoint_manager, import_checkpoint_manager, show
+
+STAND_INS = ("npu",)
+
+RANKS, SECONDS = 4, 240
+
+
+def rank(number: int, folder: str, found: Any) -> None:
+    """Save and load; report the rank's expert group and loaded expert, or None if loading found no file."""
+    import torch
+
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/meet", rank=number, world_size=RANKS
+    )
+    model = torch.nn.Module()
+    manager = checkpoint_manager(import_checkpoint_manager(), folder, model)
+    from megatron.core import mpu
+
+    mpu.initialize_model_parallel(expert_model_parallel_size=2)
+    group = mpu.get_expert_model_parallel_rank()
+    model.experts = torch.nn.Parameter(torch.tensor([1.0 + group]))
+    model.shared = torch.nn.Parameter(torch.tensor([7.0]))
+    manager.save_checkpoint(folder, global_step=1)
+    torch.distributed.barrier()
+    for value in model.parameters():
+        torch.nn.init.zeros_(value)
+    try:
+        manager.load_checkpoint(folder)
+    except FileNotFoundError:
+        found.put({"group": group, "loaded": None})
+    else:
+        found.put({"group": group, "loaded": [value.item() for value in model.parameters()]})
+
+
+def main() -> dict[str, Any]:
+    """Return what each rank loaded, and the files that were written."""
+    fork = multiprocessing.get_context("fork")
+    import_checkpoint_manager()  # once for all ranks: four take minutes on a small machine
+    with tempfile.TemporaryDirectory() as folder:
+        found = fork.SimpleQueue()
+        running = [fork.Process(target=rank, args=(number, folder, found)) for number in range(RANKS)]
+        for process in running:
+            process.start()
+        for process in running:
+            process.join(SECONDS)
+        codes = [process.exitcode for process in running]
+        for process in running:
+            process.kill()
+        if any(code != 0 for code in codes):
+            raise RuntimeError(f"the ranks ended with {codes}")
+        files = sorted(path.parent.name for path in Path(folder, "model").glob("*/model.pt"))
+        ranks = [found.get() for _ in running]
+    ranks.sort(key=lambda one: str(one))
+    fault = any(one["loaded"] != [1.0 + one["group"], 7.0] for one in ranks)
+    return {"fault": fault, "ranks": ranks, "files": files}
+
+
+if __name__ == "__main__":
+    show(main)
