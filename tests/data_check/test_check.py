@@ -217,7 +217,7 @@ def test_a_scorer_with_a_form_of_its_own_is_no_error(
 
 
 def test_an_answer_is_taken_from_the_truths_type() -> None:
-    truths = ("34", 3.5, ["a", "b"], {"target": ["x"]}, {"tests": []}, None)
+    truths: tuple[Any, ...] = ("34", 3.5, ["a", "b"], {"target": ["x"]}, {"tests": []}, None)
     assert [answer_of(truth) for truth in truths] == ["34", "3.5", "a", "x", None, None]
     assert responses("7")["right-answer"].endswith("\nAnswer: 7")
     assert not [name for name in responses({"tests": []}) if name.startswith("right")]

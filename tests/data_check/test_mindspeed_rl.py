@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,9 @@ from npu_rl.common.errors import DataError, HostError, WorkspaceError
 from npu_rl.data.data_check.mindspeed_rl_files import preprocess, sequences, template_of
 from tests.data_check.test_check import made_tokenizer
 from tests.datasets.test_prepare import cli, deepscaler, write
+
+pq = pytest.importorskip("pyarrow.parquet")
+pa = pytest.importorskip("pyarrow")
 
 PIN = "62e9928ae89d9570f659b46e816bc55e1191b5e7"
 
@@ -51,11 +53,11 @@ def fake_tree(folder: Path, *, dropped: int = 0, script: str = SCRIPT) -> Path:
 
 
 def rows_files(folder: Path, *counts: int) -> list[Path]:
-    files = []
-    for name, count in zip(("train", "test"), counts, strict=True):
-        files.append(folder / f"{name}.jsonl")
-        lines = [json.dumps({"problem": f"What is {n}+1?", "answer": str(n + 1)}) for n in range(count)]
-        files[-1].write_text("\n".join(lines) + "\n")
+    files = [folder / "train.parquet", folder / "test.parquet"]
+    for path, count in zip(files, counts, strict=True):
+        truths = [{"ground_truth": str(n + 1)} for n in range(count)]
+        questions = [{"question": f"What is {n}+1?"} for n in range(count)]
+        pq.write_table(pa.table({"reward_model": truths, "extra_info": questions}), path)
     return files
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from npu_rl.common.callers_path import callers_path
 from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import DataError, HostError, WorkspaceError
 from npu_rl.common.process import run_quietly
+from npu_rl.data.datasets.parquet_rows import ParquetRows
 
 CONFIG = "deepscaler"
 """The argument that the document leaves out; preprocess_data.sh then takes alpaca_pairwise (:11@62e9928)."""
@@ -43,10 +45,10 @@ def template_of(code: Path) -> str:
 
 
 def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) -> dict[str, int]:
-    """Make the files beside the JSON lines that they are derived from; return the number of rows of each.
+    """Make the files beside the Parquet files that they are derived from; return the number of rows of each.
 
     Args:
-        files: JSON lines for training and for tests.
+        files: Parquet files for training and for tests, as `data prepare` makes them.
 
     Raises:
         HostError: If the preprocessor fails.
@@ -56,11 +58,12 @@ def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) 
     for prefix, file in zip(PREFIXES, files, strict=True):
         work = file.with_suffix(".work")
         try:
-            _run(code, python, tokenizer, file, prefix, work)
+            with disk_errors(work):
+                work.mkdir()
+                rows = _write_lines(file, work / "rows.jsonl")
+            _run(code, python, tokenizer, work / "rows.jsonl", file.parent / prefix)
         finally:
             remove_tree(work)
-        with open_file(file) as lines:
-            rows = sum(1 for _ in lines)
         for index in sorted(file.parent.glob(f"{prefix}_packed_*_document.idx")):
             kept = sequences(index)
             if kept != rows:
@@ -76,6 +79,16 @@ def preprocess(code: Path, python: str, tokenizer: Path, files: Sequence[Path]) 
     return made
 
 
+def _write_lines(file: Path, lines: Path) -> int:
+    """Write each problem with its right answer as a line of JSON; return their number."""
+    rows = ParquetRows(file, ["reward_model", "extra_info"])
+    with lines.open("w", encoding="utf-8") as output:
+        for row in rows:
+            plain = {"problem": row["extra_info"]["question"], "answer": row["reward_model"]["ground_truth"]}
+            output.write(json.dumps(plain, ensure_ascii=False) + "\n")
+    return rows.rows
+
+
 def sequences(index: Path) -> int:
     """Return the number of sequences of an .idx file (mindspeed_rl/datasets/indexed_dataset.py@62e9928)."""
     with disk_errors(index), open_file(index) as file:
@@ -85,23 +98,21 @@ def sequences(index: Path) -> int:
     return int(_HEAD.unpack(head)[3])
 
 
-def _run(code: Path, python: str, tokenizer: Path, file: Path, prefix: str, work: Path) -> None:
+def _run(code: Path, python: str, tokenizer: Path, file: Path, output: Path) -> None:
     script = python_roots.INJECTED / "npu_rl_mindspeed_rl_data.py"
+    work = file.parent
     arguments = [
         f"input={file}",
         f"tokenizer_name_or_path={tokenizer}",
-        f"output_prefix={file.parent / prefix}",
+        f"output_prefix={output}",
         "workers=1",  # a pool writes the rows in an order of its own
         f"+cache_dir={work / 'cache'}",
         f"hydra.run.dir={work / 'hydra'}",
         "hydra.output_subdir=null",
         "hydra/job_logging=disabled",
     ]
-    with disk_errors(work):
-        work.mkdir()
-    finished = run_quietly(
-        [python, str(script), str(code), CONFIG, *arguments], _environment(code, work), work, _TIMEOUT
-    )
+    command = [python, str(script), str(code), CONFIG, *arguments]
+    finished = run_quietly(command, _environment(code, work), work, _TIMEOUT)
     if finished.code != 0:
         raise HostError(
             "MindSpeed-RL's preprocessor failed",

@@ -1,6 +1,6 @@
 """Preparation of train.parquet and test.parquet from a downloaded dataset, with a report of every dropped row.
 
-It takes the memory of one batch of rows, plus 16 bytes and a checksum for each distinct problem.
+Beside the input it takes the memory of one batch of rows, and 16 bytes and a checksum for each distinct problem.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import DataError
 from npu_rl.data.datasets.input_rows import InputRows, Progress
 from npu_rl.data.datasets.known_datasets import Dataset, dataset_like, text_of
-from npu_rl.data.datasets.plain_rows import PlainRows
 from npu_rl.data.datasets.prompt_templates import Template
 from npu_rl.data.datasets.trainer_parquet import TrainerParquet
 
 TRAIN, TEST, REPORT = "train.parquet", "test.parquet", "prepared.json"
-_PLAIN = ("train.jsonl", "test.jsonl")
 SCHEMA = 1
 
 NO_PROBLEM, NO_ANSWER, DUPLICATE, CONTRADICTION = "no-problem", "no-answer", "duplicate", "contradiction"
@@ -98,17 +96,16 @@ def prepare_dataset(
 
     Args:
         count_tokens: Measures the prompts of the files; its result is the report's `lengths`.
-        convert: Makes another trainer's files of JSON lines with `problem` and `answer`, which are written in place of
-            Parquet and removed afterwards. It returns the number of rows by file.
+        convert: Makes another trainer's files of the two, which are removed afterwards. It returns the number of rows
+            by file.
 
     Raises:
         DataError: For an input that is damaged, of another dataset, or without one usable row.
         HostError: For a disk that is full, and without pyarrow.
     """
     prepared = PreparedFiles(template=wanted.template.name if convert is None else None)
-    paths = [folder / name for name in ((TRAIN, TEST) if convert is None else _PLAIN)]
-    opened = TrainerParquet if convert is None else PlainRows
-    with opened(paths[0]) as train, opened(paths[1]) as test:
+    paths = [folder / name for name in (TRAIN, TEST)]
+    with TrainerParquet(paths[0]) as train, TrainerParquet(paths[1]) as test:
         seen: dict[bytes, int] = {}
         share = 0.0 if wanted.test_input else wanted.valid
         for key, row in _usable_rows(wanted, wanted.input, prepared, seen, progress):
@@ -210,7 +207,7 @@ def _usable_rows(
     prepared.inputs[path.name] = rows.sha256
 
 
-def _add(row: dict[str, Any], file: TrainerParquet | PlainRows) -> None:
+def _add(row: dict[str, Any], file: TrainerParquet) -> None:
     row["extra_info"]["split"] = file.path.stem
     file.add(row)
 
@@ -249,7 +246,7 @@ def _require_rows(wanted: Wanted, prepared: PreparedFiles) -> None:
             continue
         raise DataError(
             f"No row is left for {name}",
-            where=str(wanted.test_input if wanted.test_input and name in (TEST, _PLAIN[1]) else wanted.input),
+            where=str(wanted.test_input if wanted.test_input and name == TEST else wanted.input),
             why=f"{read} rows read" + (f"; {counts}" if counts else ""),
             hint="Pass another --test-fraction."
             if sum(prepared.rows.values())

@@ -1,4 +1,4 @@
-"""Parquet files in the format that verl loads, written in bounded memory and the same byte for byte each time."""
+"""Parquet files in the format that verl loads, the same byte for byte each time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from npu_rl.common.disk import disk_errors
 from npu_rl.data.datasets.parquet_support import pyarrow
 
 ROWS_PER_GROUP = 2000
-CHARACTERS_PER_GROUP = 1 << 23  # a group is written out early when its texts are this long
 
 COLUMNS = ("data_source", "prompt", "ability", "reward_model", "extra_info")
 
@@ -47,7 +46,6 @@ class TrainerParquet:
         self._arrow = arrow
         self._schema = schema()
         self._waiting: list[dict[str, Any]] = []
-        self._characters = 0
         with disk_errors(path):
             self._file = path.open("wb")
             self._writer = parquet.ParquetWriter(self._file, self._schema)
@@ -56,14 +54,13 @@ class TrainerParquet:
         """Add a row. Raises HostError for a full disk."""
         self._waiting.append(row)
         self.rows += 1
-        self._characters += len(row["extra_info"]["question"]) + len(row["extra_info"]["answer"])
-        if len(self._waiting) == ROWS_PER_GROUP or self._characters > CHARACTERS_PER_GROUP:
+        if len(self._waiting) == ROWS_PER_GROUP:
             self._write_group()
 
     def _write_group(self) -> None:
         with disk_errors(self.path):
             self._writer.write_table(self._arrow.Table.from_pylist(self._waiting, self._schema))
-        self._waiting, self._characters = [], 0
+        self._waiting = []
 
     def __enter__(self) -> TrainerParquet:
         return self
