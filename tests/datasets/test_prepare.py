@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +218,11 @@ def test_another_template_is_told(source: Path, tmp_path: Path) -> None:
     assert "100 % read" in done.stderr
 
 
-def test_again_replaces_only_its_own(source: Path, tmp_path: Path) -> None:
+def snapshot(folder: Path) -> dict[str, bytes | None]:
+    return {str(path): path.read_bytes() if path.is_file() else None for path in sorted(folder.rglob("*"))}
+
+
+def test_overwrite_replaces_what_prepare_made(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare("deepscaler", source, out)
     before = contents(out)
@@ -227,57 +232,39 @@ def test_again_replaces_only_its_own(source: Path, tmp_path: Path) -> None:
     assert contents(out) == before
     prepare("deepscaler", other, out, "--overwrite")
     assert contents(out) != before
-    foreign = tmp_path / "foreign"
-    foreign.mkdir()
-    (foreign / "thesis.tex").write_text("x")
-    done = cli("prepare", "deepscaler", "--input", source, "--output", foreign, "--overwrite")
-    assert done.returncode == 2 and "thesis.tex" in done.stderr
-    assert contents(foreign) == {"thesis.tex": b"x"}
+    (out / "train.parquet").unlink()
+    prepare("deepscaler", source, out, "--overwrite")
+    assert contents(out) == before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
-@pytest.mark.parametrize("name", ["my_notes.txt", "checkpoints/step-1/model.pt", "..hidden"])
-def test_again_spares_what_prepare_did_not_make(source: Path, tmp_path: Path, name: str) -> None:
+FOREIGN: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "another file": (lambda out: (out / "my_notes.txt").write_text("mine"), "my_notes.txt"),
+    "hidden": (lambda out: (out / "..hidden").write_text("mine"), "..hidden"),
+    "a folder": (lambda out: (out / "checkpoints/step-1").mkdir(parents=True), "checkpoints"),
+    "no mark": (lambda out: (out / "prepared.json").unlink(), "train.parquet"),
+    "changed": (lambda out: (out / "train.parquet").write_text("mine"), "train.parquet: the SHA-256 differs"),
+    "a link": (
+        lambda out: [(out / "train.parquet").unlink(), (out / "train.parquet").symlink_to(out.parent)],
+        "train.parquet",
+    ),
+    "now a folder": (
+        lambda out: [(out / "train.parquet").unlink(), (out / "train.parquet").mkdir()],
+        "train.parquet",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_overwrite_spares_what_prepare_did_not_make(source: Path, tmp_path: Path, name: str) -> None:
+    change, word = FOREIGN[name]
     out = tmp_path / "out"
     prepare("deepscaler", source, out)
-    (out / name).parent.mkdir(parents=True, exist_ok=True)
-    (out / name).write_text("mine")
-    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    change(out)
+    before = snapshot(tmp_path)
     done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--overwrite")
-    assert done.returncode == 2 and name.split("/")[0] in done.stderr
-    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
-
-
-def test_again_spares_what_was_changed_since(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    prepare("deepscaler", source, out)
-    made = (out / "train.parquet").read_bytes()
-    (out / "train.parquet").write_bytes(made + b"mine")
-    done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--overwrite")
-    assert (
-        done.returncode == 2
-        and "train.parquet: the SHA-256 differs from the one in prepared.json" in done.stderr
-    )
-    assert (out / "train.parquet").read_bytes() == made + b"mine"
-    (out / "train.parquet").unlink()
-    prepare("deepscaler", source, out, "--overwrite")
-    assert (out / "train.parquet").read_bytes() == made
-
-
-@pytest.mark.parametrize("kind", ["folder", "link"])
-def test_a_listed_name_is_of_a_file(source: Path, tmp_path: Path, kind: str) -> None:
-    out = tmp_path / "out"
-    prepare("deepscaler", source, out)
-    (out / "train.parquet").rename(tmp_path / "mine")
-    if kind == "folder":
-        (out / "train.parquet").mkdir()
-        (out / "train.parquet/thesis.txt").write_text("mine")
-    else:
-        (out / "train.parquet").symlink_to(tmp_path / "mine")
-    before = sorted(tmp_path.rglob("*"))
-    done = cli("prepare", "deepscaler", "--input", source, "--output", out, "--overwrite")
-    assert done.returncode == 2 and "train.parquet" in done.stderr
-    assert sorted(tmp_path.rglob("*")) == before
+    assert done.returncode == 2 and word in done.stderr
+    assert snapshot(tmp_path) == before
 
 
 @pytest.mark.parametrize("name", ["../thesis.txt", "/etc/passwd", "..", "", "x" * 300, "a\0b"])

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from npu_rl.data.downloads.known_downloads import DOWNLOADS, commands
-from npu_rl.data.downloads.verify_download import verify_download
+from npu_rl.data.downloads.verify_download import VerifiedDownload, verify_download
 from tests.command_server import read_at_start
 from tests.support import python_env, run_cli
 
@@ -79,12 +79,8 @@ def test_a_pinned_revision_is_the_hubs() -> None:
     assert said["next"] == "npu-rl weights cast deepseek-v3 deepseek-v3-bf16"
 
 
-def test_what_no_document_names_is_said() -> None:
+def test_a_place_that_no_document_names() -> None:
     assert "modelscope: (no document" in get("data", "gsm8k").stdout
-    assert "hub:        (no document" in get("weights", "qwen3-32b").stdout
-
-
-def test_every_download_has_a_place_and_a_source() -> None:
     for one in DOWNLOADS.values():
         assert dict(commands(one, Path("x"), None, "https://m")) and one.source, one.name
 
@@ -131,20 +127,21 @@ def test_a_changed_missing_or_unfinished_file(tmp_path: Path) -> None:
         assert word in faults, faults
 
 
+def checked(folder: Path, *needed: str) -> VerifiedDownload:
+    return verify_download(folder, needed, None, lambda _done, _total: None)
+
+
 def test_files_of_two_commits(tmp_path: Path) -> None:
     hub_file(tmp_path, "deepscaler.json", b"[]")
     hub_file(tmp_path, "README.md", b"x", commit="a" * 40)
-    code, report = verify("data", "deepscaler", tmp_path)
-    assert code == 1 and "from 2 commits" in report["faults"][0]
+    assert "from 2 commits" in checked(tmp_path).faults[0]
 
 
 def test_a_download_that_no_hash_is_known_of(tmp_path: Path) -> None:
     (tmp_path / "deepscaler.json").write_text("[]")
-    code, report = verify("data", "deepscaler", tmp_path)
-    assert code == 0 and report["unknown"] == ["deepscaler.json"] and report["hashed"] == []
-    (tmp_path / "deepscaler.json").rename(tmp_path / "other.json")
-    code, report = verify("data", "deepscaler", tmp_path)
-    assert code == 1 and report["faults"] == ["deepscaler.json: missing"]
+    found = checked(tmp_path, "deepscaler.json")
+    assert (found.faults, found.unknown, found.hashed) == ([], ["deepscaler.json"], [])
+    assert checked(tmp_path, "other.json").faults == ["other.json: missing"]
 
 
 def test_shards_are_held_against_index_and_header(tmp_path: Path) -> None:
@@ -153,22 +150,19 @@ def test_shards_are_held_against_index_and_header(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
     for name in names:
         (tmp_path / name).write_bytes(shard(a=100, b=50))
-    code, report = verify("weights", "deepseek-v3-0324", tmp_path)
-    assert code == 0 and report["whole"] == names
+    assert checked(tmp_path).whole == names and not checked(tmp_path).faults
     (tmp_path / names[0]).write_bytes(shard(a=100, b=50)[:-1])
     (tmp_path / names[1]).write_bytes(os.urandom(100))
     (tmp_path / names[2]).unlink()
-    code, report = verify("weights", "deepseek-v3-0324", tmp_path)
-    assert code == 1 and len(report["faults"]) == 3
-    assert "its header states" in report["faults"][0] and "header is damaged" in report["faults"][1]
-    assert report["faults"][2] == f"{names[2]}: missing"
+    states, damaged, missing = checked(tmp_path).faults
+    assert "its header states" in states and "header is damaged" in damaged
+    assert missing == f"{names[2]}: missing"
 
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"weight_map": 1}', '{"weight_map": {"a": 1}}', "{"])
 def test_an_index_that_is_none(text: str, tmp_path: Path) -> None:
     (tmp_path / "model.safetensors.index.json").write_text(text)
-    code, report = verify("weights", "deepseek-v3", tmp_path)
-    assert code == 1 and report["faults"] == ["model.safetensors.index.json: it is not an index of weights"]
+    assert checked(tmp_path).faults == ["model.safetensors.index.json: it is not an index of weights"]
 
 
 def test_no_folder_or_an_empty_one(tmp_path: Path) -> None:
@@ -202,5 +196,6 @@ def test_what_is_no_file(noted: bool, tmp_path: Path) -> None:
         notes.mkdir(parents=True)
         for name in names:
             (notes / f"{name}.metadata").write_text(f"{'0' * 40}\n{'1' * 64}\n0\n")
-    found = verify_download(tmp_path, names, None, lambda _done, _total: None)
-    assert found.faults == [f"{name}: a link that leads to no file, or a pipe or device" for name in names]
+    assert checked(tmp_path, *names).faults == [
+        f"{name}: a link that leads to no file, or a pipe or device" for name in names
+    ]

@@ -54,9 +54,11 @@ class ParquetRows:
         pyarrow()
         wanted = [json.dumps(list(names)) for names in self._wanted]
         script = str(Path(__file__).with_name("parquet_child.py"))
-        environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+        alike = ["-E"] if sys.flags.ignore_environment else []  # else pyarrow may be on PYTHONPATH
         process = start_piped(
-            [sys.executable, "-E", script, str(self.path.absolute()), *wanted], environment, Path("/")
+            [sys.executable, *alike, script, str(self.path.absolute()), *wanted],
+            {**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system"},
+            Path("/"),
         )
         assert process.stdout is not None
         line = b""
