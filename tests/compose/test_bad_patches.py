@@ -39,10 +39,10 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
         [
             "hunk 2 of pkg/a.py",
             "Only white space differs at line 10",
-            "expected",
+            "Expected (-) and found (+)",
             "found",
-            "11  ····x·=·1",
-            "11  →x·=·1",
+            "-····x·=·1",
+            "+→x·=·1",
         ],
     ),
     "context twice": (
@@ -58,10 +58,10 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
         [
             "hunk 2 of pkg/a.py (patch line 8)",
             "The most similar place is line 22",
-            "expected",
-            "found",
-            "23  line two dozens",
-            "23  line 23",
+            "Expected (-) and found (+)",
+            "@@ line 22 @@\n",
+            "-line two dozens",
+            "+line 23",
         ],
     ),
     "nothing alike": (
@@ -84,7 +84,7 @@ DOES_NOT_APPLY: dict[str, tuple[str, list[str]]] = {
     ),
     "a deletion of something else": (
         "--- a/pkg/sub/b.py\n+++ /dev/null\n@@ -1 +0,0 @@\n-not b\n",
-        ["hunk 1 of pkg/sub/b.py", "not b"],
+        ["hunk 1 of pkg/sub/b.py", "Nothing in the file is similar"],
     ),
     "a deletion of a part": (
         "--- a/pkg/a.py\n+++ /dev/null\n@@ -1,2 +0,0 @@\n-line 1\n-line 2\n",

@@ -95,10 +95,11 @@ def test_missing_names_the_nearest_place() -> None:
     assert 0.5 < found.ratio < 1
     table = explain(text, HUNK, found).split("\n")
     assert table[0].startswith("The most similar place is line 17, +5 lines from the stated line 12")
-    assert table[1].split() == ["expected", "found"]
-    assert [row for row in table if "|" in row] == [
-        "    15  line 15                                        |     20  line XV",
-        "    17  line 17                                        |     22  line seventeen",
+    assert [row for row in table[1:] if row[0] in "-+"] == [
+        "-line 15",
+        "+line XV",
+        "-line 17",
+        "+line seventeen",
     ]
 
 
@@ -107,30 +108,6 @@ def test_missing_from_a_text_without_anything_similar() -> None:
         found = locate(text, HUNK)
         assert (found.kind, found.line, found.ratio) == ("missing", None, 0.0)
         assert "Nothing in the file is similar" in explain(text, HUNK, found)
-
-
-def test_lines_absent_on_one_side_are_marked() -> None:
-    text = BASE.replace(b"line 14\n", b"").replace(b"line 17\n", b"line 17\nmore\n")
-    rows = explain(text, HUNK, locate(text, HUNK)).split("\n")
-    assert any(" < " in f"{row} " and "line 14" in row for row in rows)
-
-
-def test_a_difference_far_to_the_right_is_shown() -> None:
-    long = b"y" * 200
-    old = BASE.replace(b"line 15\n", long + b"old\n")
-    hunk = hunk_for(old, old.replace(long + b"old", b"z"))
-    text = old.replace(long + b"old", long + b"new")
-    (row,) = [r for r in explain(text, hunk, locate(text, hunk)).split("\n") if " | " in r]
-    assert "old" in row and "new" in row and len(row) <= 110
-
-
-def test_long_hunks_are_shown_where_they_differ() -> None:
-    new = BASE.replace(b"line 2\n", b"two\n").replace(b"line 29\n", b"twenty-nine\n")
-    hunk = hunk_for(BASE, new, context=20)
-    text = BASE.replace(b"line 12\n", b"twelve\n").replace(b"line 28\n", b"twenty-eight\n")
-    table = explain(text, hunk, locate(text, hunk))
-    assert "… 9 equal lines …" in table
-    assert "line 8" not in table and "line 9" in table and "twenty-eight" in table
 
 
 def test_nothing_in_a_file_reaches_the_terminal_raw() -> None:
@@ -174,7 +151,7 @@ def test_a_refusal_names_patch_line_hunk_and_both_sides() -> None:
     message = str(caught.value)
     assert "Hunk 1 does not fit pkg/a.py at line 12" in message
     assert "0001-x.patch:3, hunk 1" in message
-    assert "|" in message and "LINE" in message and caught.value.hint
+    assert "-line 15" in message and "+LINE" in message and caught.value.hint
 
 
 def test_an_offset_is_refused() -> None:
@@ -254,7 +231,7 @@ def test_locate_and_explain_agree_with_apply(data: st.DataObject) -> None:
         assert locate(old, hunk).kind == "exact"
         found = locate(other, hunk)
         text = explain(other, hunk, found)
-        assert text and all(len(row) <= 112 for row in text.split("\n"))
+        assert text and all(len(row) <= 130 for row in text.split("\n"))
         lines = split_lines(other)
         if found.kind in ("exact", "offset") and found.line is not None:
             assert lines[found.line - 1 : found.line - 1 + hunk.old_count] == hunk.old_lines

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Literal
 
 from npu_rl.common.errors import PatchError
@@ -15,11 +16,9 @@ from npu_rl.stack.patches.patch_model import FilePatch, Hunk
 
 Kind = Literal["exact", "offset", "ambiguous", "whitespace_only", "already_applied", "missing"]
 
-_NEAR_ENOUGH = 24  # places compared line by line when a preimage is nowhere
-_NEAREST = 4  # of these, compared letter by letter, which is slow
-_LETTERS = 2000  # of a place, at most
 _LINES = 200  # of a preimage: enough to tell where it belongs, and to show
-_SIMILAR = 0.25  # a difflib ratio below which a place is not worth showing
+_SIMILAR = 0.25  # of its lines, with fewer of which a place is not worth showing
+_LONGEST = 110  # characters of a shown line
 
 
 @dataclass(frozen=True)
@@ -30,10 +29,10 @@ class Location:
         kind: `exact`: at the stated line; `offset`: once, elsewhere; `ambiguous`: at several places, none of them the
             stated one; `whitespace_only`: there if white space is ignored; `already_applied`: the postimage is at the
             stated line; `missing`.
-        line: The place; for `missing` the most similar one, None if nothing is similar.
+        line: The place; for `missing` the one with most of its lines, None if there are few.
         offset: The line minus the stated line.
         lines: Every place, for `ambiguous`.
-        ratio: How similar the place is, 0 to 1.
+        ratio: The share of its lines that are there, 0 to 1.
     """
 
     kind: Kind
@@ -102,52 +101,23 @@ def _without_space(line: bytes) -> bytes:
     return b"".join(line.split())
 
 
-def _as_text(lines: Sequence[bytes]) -> str:
-    return b"".join(lines).decode("latin-1")[:_LETTERS]
-
-
 def _most_similar(lines: list[bytes], hunk: Hunk) -> Location:
-    """Return the place with the best difflib ratio, among those that share most lines with the preimage."""
-    from difflib import SequenceMatcher
-
+    """Return the place with the most lines of the preimage, white space and their order ignored."""
     old = hunk.old_lines[:_LINES]
-    if not old or not lines:
-        return Location("missing", None, ratio=0.0)
     wanted = {squeezed for line in old if (squeezed := _without_space(line))}
     shared = [_without_space(line) in wanted for line in lines]
     width = min(len(old), len(lines))
-    counts: list[tuple[int, int]] = []
-    running = sum(shared[:width])
-    for start in range(len(lines) - width + 1):
-        if start:
-            running += shared[start + width - 1] - shared[start - 1]
-        counts.append((-running, start))
-    stated = hunk.old_index
-    best = sorted(counts, key=lambda c: (c[0], abs(c[1] - stated)))[:_NEAR_ENOUGH]
-    bare_lines = [_without_space(line) for line in lines]
-    by_line = SequenceMatcher(None, bare_lines[:0], [_without_space(line) for line in old], autojunk=False)
-    by_letter = SequenceMatcher(None, "", _as_text(old), autojunk=False)
-
-    def equal_lines(start: int) -> float:
-        by_line.set_seq1(bare_lines[start : start + width])
-        return by_line.ratio()
-
-    def similarity(start: int) -> tuple[float, float, int]:
-        """Return a sort key. Equal lines count first: among `x = 1`, `x = 2`, … letters alone mislead."""
-        by_letter.set_seq1(_as_text(lines[start : start + width]))
-        return equal_lines(start), by_letter.ratio(), -abs(start - stated)
-
-    closest = sorted(best, key=lambda c: -equal_lines(c[1]))[:_NEAREST]
-    (_, ratio, _), place = max((similarity(start), start) for _, start in closest)
+    counts = [0, *accumulate(shared)]
+    places = [(counts[start + width] - counts[start], start) for start in range(len(lines) - width + 1)]
+    count, place = max(places, key=lambda found: (found[0], -abs(found[1] - hunk.old_index)))
+    ratio = count / len(old) if old else 0.0
     if ratio < _SIMILAR:
         return Location("missing", None, ratio=0.0)
-    return Location("missing", place + 1, offset=place - stated, ratio=round(ratio, 3))
+    return Location("missing", place + 1, place - hunk.old_index, ratio=min(ratio, 0.99))
 
 
 def explain(content: bytes, hunk: Hunk, location: Location) -> str:
-    """Return plain text: where the hunk fits, or expected and found lines side by side."""
-    from npu_rl.stack.hunks.side_by_side import side_by_side
-
+    """Return plain text: where the hunk fits, or the differences between its lines and the file's."""
     stated = hunk.old_index + 1
     line, offset = location.line, f"{location.offset:+d} lines from the stated line {stated}"
     if location.kind == "exact":
@@ -159,30 +129,38 @@ def explain(content: bytes, hunk: Hunk, location: Location) -> str:
     if location.kind == "ambiguous":
         places = ", ".join(map(str, location.lines))
         return f"The hunk does not fit at line {stated}, but at {len(location.lines)} others: {places}."
-    if location.kind == "whitespace_only":
-        summary = f"Only white space differs at line {line}; tabs are shown as →, spaces as ·."
-    elif line is None:
+    if line is None:
         return f"Nothing in the file is similar to the lines expected at line {stated}."
-    elif location.ratio == 1.0:
+    if location.kind == "missing" and location.ratio == 1.0:
         return (
             f"The lines are there at line {line}, but the hunk has no context below its change,\n"
             "so it only fits the end of the file; regenerate it with `git diff -U3`."
         )
-    else:
-        summary = f"The most similar place is line {line}, {offset} ({location.ratio:.0%} alike)."
-    start = line or stated
     old = hunk.old_lines
-    found = split_lines(content)[start - 1 : start - 1 + len(old)]
-    same = next((i for i, (a, b) in enumerate(zip(old, found, strict=False)) if a != b), 0)
-    skip = max(0, same - 3)
-    table = side_by_side(
-        old[skip : skip + _LINES],
-        found[skip : skip + _LINES],
-        stated=stated + skip,
-        line=start + skip,
-        show_space=location.kind == "whitespace_only",
+    found = split_lines(content)[line - 1 : line - 1 + len(old)]
+    if location.kind == "whitespace_only":
+        summary, show = f"Only white space differs at line {line}; tabs are shown as →, spaces as ·.", _spaced
+    else:
+        summary, show = f"The most similar place is line {line}, {offset}.", _shown
+    from difflib import unified_diff  # what fits, pays nothing for it
+
+    rows = list(unified_diff(list(map(show, old)), list(map(show, found)), lineterm=""))[2 : _LINES + 2]
+    placed = (
+        re.sub(r"^@@ .*\+(\d+).* @@$", lambda at: f"@@ line {int(at[1]) + line - 1} @@", row) for row in rows
     )
-    return "\n".join([summary, *table])
+    return "\n".join([f"{summary} Expected (-) and found (+):", *placed])
+
+
+def _shown(raw: bytes) -> str:
+    """Return a line for a terminal, which must not obey a patch."""
+    ended = raw.endswith(b"\n")
+    text = raw.removesuffix(b"\n").decode("utf-8", "replace").replace("\r", "␍").replace("\t", "    ")
+    text = "".join(c if c.isprintable() else "�" for c in text) + ("" if ended else " ⟨no newline⟩")
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def _spaced(raw: bytes) -> str:
+    return _shown(raw.replace(b"\t", "→".encode()).replace(b" ", "·".encode()))
 
 
 def apply_exact(content: bytes | None, file_patch: FilePatch, *, name: str = "") -> bytes | None:
