@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 LARGEST = 64 * 1024 * 1024  # bytes; the receipt of 5,000 files has 0.7 MB
 
+PACK_SEAL = 20  # bytes of the SHA-1 at the end of a pack
 LARGEST_PYTHON = 1 << 19  # bytes; the largest file of the bundled trees has 0.33 MB
 # Errors which only mean that there is no regular file of that name.
 NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EINVAL, errno.ELOOP, errno.ENXIO)
@@ -90,6 +91,20 @@ def hash_file(path: Path, digest: Any = None, progress: Callable[[int], object] 
             if progress is not None:
                 progress(len(data))
     return str(digest.hexdigest())
+
+
+def pack_seal(path: Path) -> str | None:
+    """Return the SHA-1 at the end of a pack or index of git's; None if its content has another. Raises OSError."""
+    import hashlib
+
+    digest = hashlib.sha1(usedforsecurity=False)
+    with open_file(path) as file:
+        left = os.fstat(file.fileno()).st_size - PACK_SEAL
+        while left > 0 and (data := file.read(min(1 << 20, left))):
+            digest.update(data)
+            left -= len(data)
+        seal = file.read(PACK_SEAL + 1)
+    return seal.hex() if seal == digest.digest() else None
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -84,17 +85,6 @@ def store_hint(number: int, *places: str) -> str | None:
     }.get(number)
 
 
-def require_open_files(least: int = 32) -> None:
-    """Raise HostError if the limit on open files is so low that imports fail."""
-    import resource
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if limit != resource.RLIM_INFINITY and limit < least:
-        raise HostError(
-            f"Only {limit} files may be open at once", why=f"npu-rl needs {least}.", hint=_MORE_FILES
-        )
-
-
 def is_folder(path: Path) -> bool:
     """Return whether a path is a folder, not a link to one."""
     return path.is_dir() and not path.is_symlink()
@@ -106,43 +96,37 @@ def remove_tree(path: Path) -> None:
     Symbolic links in it are removed, not followed. A git process whose parent was killed may still write into it, so
     the removal is retried.
     """
-    retry: Any = {"onexc" if sys.version_info >= (3, 12) else "onerror": _remove_with_access}
+    keyword: Any = {"onexc" if sys.version_info >= (3, 12) else "onerror": _give_access}
     for attempt in range(50):
         try:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, **retry)
+            if is_folder(path):
+                shutil.rmtree(path, **keyword)
             else:
                 path.unlink(missing_ok=True)
-            return
         except RecursionError:
             return
         except OSError as error:
             if error.errno in (*_GONE, errno.EACCES, errno.EPERM, errno.EROFS):
                 return  # nothing there can be reached or changed; the next command tries again
-        time.sleep(0.02 * min(attempt + 1, 10))
+        if not os.path.lexists(path):
+            return
+        time.sleep(0.02 * min(attempt, 10))
 
 
-def _remove_with_access(_call: object, name: str, raised: Any) -> None:
-    """Remove what `rmtree` could not, after giving the owner access to it and its folder."""
+def _give_access(_call: object, name: str, raised: Any) -> None:
+    """Give the owner access to what `rmtree` could not remove, for the next attempt. Raises the error if he has it."""
     error = raised if isinstance(raised, BaseException) else raised[1]
     if isinstance(error, FileNotFoundError):
         return
-    path = Path(name)
     closed = [
         folder
-        for folder in (path.parent, path)
-        if folder.is_dir() and not folder.is_symlink() and folder.stat().st_mode & 0o700 != 0o700
+        for folder in (Path(name).parent, Path(name))
+        if is_folder(folder) and folder.stat().st_mode & 0o700 != 0o700
     ]
     if not isinstance(error, PermissionError) or not closed:
         raise error
     for folder in closed:
         folder.chmod(0o700)
-    remove_tree(path)
-
-
-def put_in_place(staged: Path, target: Path) -> None:
-    """Give a finished folder its final name. Raises OSError if anything but an empty folder has that name."""
-    staged.rename(target)
 
 
 def move_new(source: Path, target: Path) -> None:
@@ -336,23 +320,19 @@ class LockUse:
                 self.begun = True
 
     @contextlib.contextmanager
-    def alone(self) -> Iterator[bool]:
-        """Try to use the folder exclusively; yields whether no other process uses it."""
+    def alone(self) -> Iterator[bool | None]:
+        """Try to use the folder exclusively; yields whether no other process uses it, None without locks."""
         if self._handle is None:
-            yield True
+            yield None
             return
         try:
-            yield _lock(self._handle, fcntl.LOCK_EX) is not False
+            yield _lock(self._handle, fcntl.LOCK_EX)
         finally:
             with contextlib.suppress(OSError):
                 fcntl.flock(self._handle, fcntl.LOCK_SH if self.begun else fcntl.LOCK_UN)
 
 
-_uses: dict[Path, LockUse] = {}
-
-
+@cache
 def use_of(lock_file: Path) -> LockUse:
     """Return this process's use of the folder with this lock file."""
-    if lock_file not in _uses:
-        _uses[lock_file] = LockUse(lock_file)
-    return _uses[lock_file]
+    return LockUse(lock_file)

@@ -7,7 +7,7 @@ import json
 import os
 from pathlib import Path
 
-from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
+from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.training.monitor.screen import Screen
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.run import tiny_model
@@ -54,7 +54,7 @@ def convert_tiny_model(prepared: Prepared, model_folder: Path, layout: OutputLay
         convert_weights(options, Workers(prepared.interpreter.path, 1))
         with disk_errors(folder):
             keep_made(staging, folder)
-            put_in_place(staging, folder)
+            staging.rename(folder)
     finally:
         remove_tree(staging)
     return folder

@@ -20,16 +20,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from npu_rl.common.bounded import NO_FILE, open_file, parse_json, read_file, read_if_file
-from npu_rl.common.disk import (
-    alive,
-    disk_errors,
-    remove_tree,
-    require_open_files,
-    take_over,
-    use_of,
-    write_atomically,
+from npu_rl.common.bounded import (
+    NO_FILE,
+    PACK_SEAL,
+    open_file,
+    pack_seal,
+    parse_json,
+    read_file,
+    read_if_file,
 )
+from npu_rl.common.disk import disk_errors, remove_tree, use_of, write_atomically
 from npu_rl.common.environment_variables import STORE
 from npu_rl.common.errors import HostError
 from npu_rl.common.folder_owner import require_own
@@ -38,8 +38,6 @@ from npu_rl.stack.git.command import Git, init_bare
 
 DAY = 86400.0
 _HEAD = '{"sha256": "'
-_CHUNK = 1 << 20
-_SEAL = hashlib.sha1(usedforsecurity=False).digest_size
 
 
 def default_root() -> Path:
@@ -118,7 +116,6 @@ class Store:
         self.units = self.root / "units"
         self.files = self.root / "files"
         self.temporary = self.root / "tmp"
-        require_open_files()
         with disk_errors(self.root):
             make_store_folder(self.root)
             self._use = use_of(self.root.absolute() / LOCK)
@@ -160,7 +157,7 @@ class Store:
         """Create an empty bare repository, which is removed at the end unless it was published."""
         self._use.begin()
         folder = self.temporary / f"q-{os.urandom(8).hex()}"
-        with disk_errors(self.root), alive(folder.with_name(f"{folder.name}.lock")):
+        with disk_errors(self.root):
             try:
                 folder.mkdir()
                 init_bare(folder)
@@ -213,28 +210,19 @@ class Store:
     def sweep(self) -> int:
         """Remove leftovers of killed processes from `tmp` and return their number.
 
-        Files that npu-rl did not name are left, and files that can't be removed (another user's, a read-only store).
+        Nothing is removed beside another process that uses the store. Files that npu-rl did not name are left, and
+        files that can't be removed (another user's, a read-only store).
         """
         removed = 0
-        for lock_file in sorted(self.temporary.glob("*.lock")):
-            handle = take_over(lock_file) if is_own_name("tmp", lock_file.name) else None
-            if handle is None:
-                continue
-            remove_tree(lock_file.with_suffix(""))
-            with contextlib.suppress(OSError):
-                lock_file.unlink()
-                removed += 1
-            os.close(handle)
         old = time.time() - DAY
         nobody = not self._use.begun  # no thread of ours is at work yet; and other processes?
         with self._use.alone() as alone:
             for path in self.temporary.iterdir():
-                if not is_own_name("tmp", path.name) or path.suffix == ".lock":
-                    continue
-                if path.with_name(f"{path.name}.lock").exists():
+                if not is_own_name("tmp", path.name):
                     continue
                 with contextlib.suppress(OSError):
-                    if (alone and nobody) or path.name.startswith("gone-") or path.stat().st_mtime < old:
+                    left = nobody and (alone or (alone is None and path.stat().st_mtime < old))
+                    if left or path.name.startswith("gone-"):
                         remove_tree(path)
                         removed += not os.path.lexists(path)
         return removed
@@ -247,7 +235,7 @@ class Store:
         """
         limit = time.time() - days * DAY
         with disk_errors(self.root), self._use.alone() as alone:
-            if not alone and not dry_run:
+            if alone is False and not dry_run:
                 raise HostError(
                     "Another npu-rl command is using the store",
                     where=str(self.root),
@@ -291,30 +279,12 @@ def intact(unit: Unit) -> bool:
 
 
 def _sealed(pack: Path) -> bool:
-    seal = _seal(pack)
-    index = pack.with_suffix(".idx")
-    if seal is None or _seal(index) is None:
+    seal, index = pack_seal(pack), pack.with_suffix(".idx")
+    if seal is None or pack_seal(index) is None:
         return False
     with open_file(index) as file:
-        file.seek(-2 * _SEAL, os.SEEK_END)
-        return file.read(_SEAL) == seal
-
-
-def _seal(path: Path) -> bytes | None:
-    """Return the SHA-1 at the end of a file if it matches the content before it."""
-    digest = hashlib.sha1(usedforsecurity=False)
-    with open_file(path) as file:
-        left = os.fstat(file.fileno()).st_size - _SEAL
-        if left < _SEAL:
-            return None
-        while left > 0:
-            chunk = file.read(min(_CHUNK, left))
-            if not chunk:
-                return None
-            digest.update(chunk)
-            left -= len(chunk)
-        seal = file.read()
-    return seal if seal == digest.digest() else None
+        file.seek(-2 * PACK_SEAL, os.SEEK_END)
+        return file.read(PACK_SEAL).hex() == seal
 
 
 def pack_loose(repository: Git) -> None:
@@ -345,7 +315,7 @@ _RANDOM = "[0-9a-f]{16}"
 _FORMS = {
     "units": re.compile("[0-9a-f]{40}"),
     "files": re.compile("[0-9a-f]{64}"),
-    "tmp": re.compile(rf"q-{_RANDOM}(\.lock)?|(gone|new)-{_RANDOM}|\.[0-9a-f]{{60}}\.[0-9a-f]{{12}}"),
+    "tmp": re.compile(rf"(q|gone)-{_RANDOM}|\.[0-9a-f]{{60}}\.[0-9a-f]{{12}}"),
 }
 _IN_A_UNIT = re.compile(
     r"unit\.json|objects(/(info|pack|[0-9a-f]{2}(/[0-9a-f]{38})?))?"

@@ -204,7 +204,7 @@ def checksummed(tar: bytes) -> bytes:
 
 
 def a_patch(stage: Stage, m: Mutator) -> None:
-    from npu_rl.stack.compose.apply_patch import AS_LOCKED, Tolerance, run_patch
+    from npu_rl.stack.compose.apply_patch import run_patch
     from npu_rl.stack.compose.composed_unit import locked_text
     from npu_rl.stack.patches.parse_patch import parse_patch
     from npu_rl.stack.patches.patch_header import parse_header
@@ -221,7 +221,7 @@ def a_patch(stage: Stage, m: Mutator) -> None:
     m.write(place, data, 0.3)
     locked = replace(patch, sha256=hashlib.sha256(data).hexdigest())
     locked_text(locked, place.parent, Store(stage.folder / "patches"), stage.trees, {})
-    run_patch(stage.trees, stage.patched, patch, data, "c", (".",), m.random.choice((AS_LOCKED, Tolerance())))
+    run_patch(stage.trees, stage.patched, patch, data, "c", (".",), headings=m.random.random() < 0.5)
 
 
 def an_index_page(stage: Stage, m: Mutator) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import npu_rl
 from npu_rl.common.bundled import bundled_manifests
-from npu_rl.common.disk import disk_errors, put_in_place
+from npu_rl.common.disk import disk_errors
 from npu_rl.common.errors import BundleError, LockError, UsageError
 from npu_rl.stack.bundles.bundle_file import (
     FILES,
@@ -94,7 +94,7 @@ def create_bundle(
             members |= {f"{kind}/{path.name}": path for path in (staging / kind).iterdir()}
         _check_names(members)
         write_bundle(staging / "bundle.tar", members)
-        put_in_place(staging / "bundle.tar", output)
+        (staging / "bundle.tar").rename(output)
     return _start_lines(ordered[0], output, members, installer=wheels)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from npu_rl.common.disk import remove_tree
 from npu_rl.common.errors import PatchError
@@ -24,28 +24,6 @@ from npu_rl.stack.patches.patch_model import FilePatch, Patch
 _REFRESH = "Refresh the patch for this pin. Nothing was changed."
 _MAXIMUM_REPORTED = 20  # failing hunks; finding the closest position of each takes up to 0.1 s
 _REAL_FILE = "Patch the file that the link points to. Nothing was changed."
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Limits on where a hunk may apply.
-
-    Attributes:
-        headings: Whether its position must also match the heading after the second @@.
-    """
-
-    headings: bool = True
-
-
-AS_LOCKED = Tolerance(headings=False)
-"""For patches of a lock: its trees prove the result, even if a later npu-rl would reject the position."""
-
-
-@dataclass(frozen=True)
-class Applied:
-    """The new tree."""
-
-    tree: str
 
 
 def parse_locked(locked: LockedPatch, data: bytes) -> Patch:
@@ -66,13 +44,15 @@ def run_patch(
     data: bytes,
     component: str,
     taken: Collection[str],
-    tolerance: Tolerance,
-) -> tuple[Patch, Applied]:
-    """Parse one patch from the bytes of its file, and apply it to a tree.
+    *,
+    headings: bool = True,
+) -> tuple[Patch, str]:
+    """Parse one patch from the bytes of its file, and apply it to a tree. Returns it and the new tree.
 
     Args:
         taken: Upstream paths the component takes; a file outside them is an error.
-        tolerance: What is required of a hunk besides its lines at the stated line.
+        headings: Whether a hunk's position must also match the heading after its second @@. Not for patches of a lock:
+            its trees prove the result, even if a later npu-rl would reject the position.
 
     Raises:
         PatchError: A hunk does not apply; it shows the expected and found lines, and the closest position.
@@ -81,15 +61,15 @@ def run_patch(
     where = f"{component}, patch {patch.name}"
     _check_taken(patch, taken, where)
     before = {file.path: _content(trees, tree, file, where) for file in patch.files}
-    _check_places(patch, before, tolerance, where, component)
+    _check_places(patch, before, where, component, headings=headings)
     after = {file.path: apply_exact(before[file.path], file, name=patch.name) for file in patch.files}
     result = _git_apply(trees, tree, locked, data, where)
     _check_result(trees, tree, result, after, where)
-    return patch, Applied(result)
+    return patch, result
 
 
 def _check_places(
-    patch: Patch, before: Mapping[str, bytes | None], tolerance: Tolerance, where: str, component: str
+    patch: Patch, before: Mapping[str, bytes | None], where: str, component: str, *, headings: bool
 ) -> None:
     """Raise PatchError with all hunks that do not apply."""
     problems: list[str] = []
@@ -106,7 +86,7 @@ def _check_places(
             location = locate(content, hunk)
             kind: str = location.kind
             explanation = explain(content, hunk, location) if kind != "exact" else None
-            if kind == "exact" and tolerance.headings:
+            if kind == "exact" and headings:
                 kind, explanation = "heading", misplaced(content, hunk, hunk.old_index + 1, file.path)
             if explanation is None:
                 continue

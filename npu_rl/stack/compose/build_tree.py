@@ -10,7 +10,7 @@ from typing import Any
 from npu_rl.common.errors import ComposeError
 from npu_rl.common.yaml_documents.text_checks import invalid_name_reason
 from npu_rl.stack.compose import assemble
-from npu_rl.stack.compose.apply_patch import AS_LOCKED, run_patch
+from npu_rl.stack.compose.apply_patch import run_patch
 from npu_rl.stack.compose.git_trees import Trees, check_links, refused_path, taken_tree
 from npu_rl.stack.compose.portable_tree import check_collisions, check_pointers, check_started_by_python
 from npu_rl.stack.compose.replay_merge import content_allowance, replay
@@ -52,9 +52,9 @@ def compose(trees: Trees, lock: Lock, text_of: TextOf) -> Composition:
 
     def patched(tree: str, patch: LockedPatch, name: str, what: str, taken: Sequence[str]) -> str:
         data = composition.texts[patch.sha256] = text_of(patch, results)
-        parsed, applied = run_patch(trees, tree, patch, data, name, taken, AS_LOCKED)
+        parsed, result = run_patch(trees, tree, patch, data, name, taken, headings=False)
         stacks.setdefault(name, []).append((patch, parsed))
-        return _expect(applied.tree, patch.tree, f"{what} after {patch.name}")
+        return _expect(result, patch.tree, f"{what} after {patch.name}")
 
     for name, component in lock.components.items():
         tree = _expect(base_tree(trees, component), component.tree, f"what {name} takes")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
+from npu_rl.stack.compose.apply_patch import run_patch
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.lock.lock_model import LockedPatch
 from npu_rl.stack.patches.scan_hunks import Scanner
@@ -51,7 +51,7 @@ def tree_after(trees: Trees, tree: str, text: bytes, name: str, component: str, 
         name=name, file=name, sha256="", tree="", hunks=0, files=(), strip=options.strip,
         directory=options.directory,
     )  # fmt: skip
-    return run_patch(trees, tree, locked, text, component, (".",), Tolerance())[1].tree
+    return run_patch(trees, tree, locked, text, component, (".",))[1]
 
 
 def _moved(part: bytes, options: PatchOptions) -> bytes:

@@ -12,7 +12,7 @@ from npu_rl.common.bundled import data_root
 from npu_rl.common.errors import NpuRlError, PatchError, UsageError
 from npu_rl.common.yaml_documents.finding import Severity
 from npu_rl.common.yaml_documents.suggest import did_you_mean
-from npu_rl.stack.compose.apply_patch import Tolerance, parse_locked, run_patch
+from npu_rl.stack.compose.apply_patch import parse_locked, run_patch
 from npu_rl.stack.git.command import Git
 from npu_rl.stack.lint.lint_report import LintedPatch, LintFinding, LintReport
 from npu_rl.stack.lint.patch_targets import PatchTarget
@@ -70,13 +70,13 @@ def lint_patches(
             try:
                 name = against.name(source, patch)
                 before = against.now[name]
-                _, applied = run_patch(against.trees, before, options, source.data, name, (".",), Tolerance())
+                _, tree = run_patch(against.trees, before, options, source.data, name, (".",))
             except PatchError as error:
                 report.findings.append(_error("does-not-apply", source.name, error))
                 refused |= dict.fromkeys(paths, source.name)
                 continue
-            against.now[name] = applied.tree
-            report.findings += _python_findings(patch, (against, before, applied.tree))
+            against.now[name] = tree
+            report.findings += _python_findings(patch, (against, before, tree))
     return report
 
 

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError, PatchError
-from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
+from npu_rl.stack.compose.apply_patch import run_patch
 from npu_rl.stack.compose.build_tree import taken_paths
 from npu_rl.stack.compose.composed_unit import LARGEST_PATCH
 from npu_rl.stack.compose.git_trees import Trees
@@ -85,12 +85,9 @@ def lock_patches(context: Patching, component: str, tree: str) -> tuple[lock_mod
                 replaces=replaced,
             )
             try:
-                parsed, applied = run_patch(
-                    context.trees, tree, patch, source.data, component, taken, Tolerance()
-                )
+                parsed, tree = run_patch(context.trees, tree, patch, source.data, component, taken)
             except PatchError as error:
                 raise _in_pinned_component(error, entry, file) from error
-            tree = applied.tree
             files = tuple(f.path for f in parsed.files)
             locked.append(replace(patch, tree=tree, hunks=len(parsed.hunks), files=files))
     return tuple(locked)

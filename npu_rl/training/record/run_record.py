@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from npu_rl.common.bounded import NO_FILE, read_json
-from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
+from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import NpuRlError, UsageError, WorkspaceError
 from npu_rl.common.masking import Secrets, masked_argument, masked_data
 from npu_rl.common.process import processes_of, stop_remaining
@@ -196,7 +196,7 @@ class RunRecord:
                 if claimed:
                     claim.enter_context(run_lock(staged, lambda: running_error(name, folder, [])))
                 try:
-                    put_in_place(staged, folder)  # fails on a folder with anything in it, and on a file
+                    staged.rename(folder)  # fails on a folder with anything in it, and on a file
                 except OSError as error:
                     if not os.path.lexists(folder):
                         raise

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from npu_rl.common.bounded import read_json
-from npu_rl.common.disk import alive, disk_errors, put_in_place, remove_tree, sync_folder, write_atomically
+from npu_rl.common.disk import alive, disk_errors, remove_tree, sync_folder, write_atomically
 from npu_rl.common.errors import NpuRlError, UsageError, WeightsError
 from npu_rl.training.record.run_record import RunRecord
 from npu_rl.training.record.saved_checkpoints.run_checkpoint import RunCheckpoint
@@ -249,7 +249,7 @@ def _put_in_place(staged: Path, target: Path) -> None:
     with disk_errors(target):
         sync_folder(staged)
         try:
-            put_in_place(staged, target)  # fails on a folder with anything in it, and on a file
+            staged.rename(target)  # fails on a folder with anything in it, and on a file
         except OSError as error:
             if not os.path.lexists(target):
                 raise

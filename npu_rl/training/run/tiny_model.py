@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from npu_rl.common.disk import disk_errors, put_in_place, remove_tree
+from npu_rl.common.disk import disk_errors, remove_tree
 from npu_rl.common.errors import HostError
 from npu_rl.common.process import run_quietly
 from npu_rl.common.python_roots import INJECTED
@@ -82,7 +82,7 @@ def make(folder: Path, recipe: Recipe, interpreter: Interpreter, environment: Ma
         with disk_errors(folder):
             keep_made(staging, folder)
             try:
-                put_in_place(staging, folder)
+                staging.rename(folder)
             except OSError:
                 if not is_as_made(folder):  # else another run has made the same
                     raise

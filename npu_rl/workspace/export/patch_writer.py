@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 
 from npu_rl.common.errors import PatchError
-from npu_rl.stack.compose.apply_patch import Tolerance, run_patch
+from npu_rl.stack.compose.apply_patch import run_patch
 from npu_rl.stack.compose.git_trees import Trees
 from npu_rl.stack.compose.write_patch import PatchOptions, diff_text, header_of, tree_after
 from npu_rl.stack.patches.patch_header import parse_header
@@ -57,7 +57,7 @@ def stays(trees: Trees, patch: SeriesPatch, locked: Mapping[str, bytes]) -> bool
         return True
     where = patch.before, patch.locked, locked[patch.locked.sha256], patch.component
     try:
-        return run_patch(trees, *where, (".",), Tolerance())[1].tree == patch.after
+        return run_patch(trees, *where, (".",))[1] == patch.after
     except PatchError:
         return False
 

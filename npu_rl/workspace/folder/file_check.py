@@ -34,8 +34,8 @@ CACHED_NS = 3_000_000_000
 _CHUNK = 1 << 20
 _LARGEST = 1 << 30  # bytes; an sdist may have 256 MiB in a file, and a sparse terabyte costs nothing to make
 _MAXIMUM_RECORD = 32 * 1024 * 1024  # bytes; 5,000 files take 0.6 MB
-_BATCH = 32  # files between two looks at how the reading goes
-_READERS = 8  # threads: a network file system answers several at a time
+_BATCH = 64  # files that a thread reads at a time
+_READERS = 4  # threads
 OPEN_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 Stat = list[int]
@@ -213,43 +213,32 @@ def _compare(entry: os.DirEntry[str], path: str, want: tuple[str, str]) -> _Comp
 
 
 def _read_all(files: list[_Unproven], advance: Advance) -> Iterator[_Compared]:
-    """Compare files one by one, and the rest in threads once reads block on a disk or server.
+    """Compare files, in threads once they are more than a batch.
 
-    Without waiting, threads are slower: 2,000 files take 35 ms in one thread, 55 ms in eight.
+    2,689 files on two cores: 0.10 s by four threads in batches, 0.12 s by one, 0.24 s by eight without batches.
     """
-    for start in range(0, len(files), _BATCH):
-        batch, before = files[start : start + _BATCH], _waits()
-        yield from [_compare(*file) for file in batch]
-        advance(len(batch))
-        if _waits() - before > len(batch) // 2:
-            yield from _read_in_threads(files[start + _BATCH :], advance)
-            return
+    batches = [files[start : start + _BATCH] for start in range(0, len(files), _BATCH)]
+    for compared in map(_compare_all, batches) if len(batches) < 2 else _in_threads(batches):
+        advance(len(compared))
+        yield from compared
 
 
-def _waits() -> int:
-    """Return the number of voluntary context switches of this process, which counts its waits."""
-    import resource  # most looks read nothing
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+def _compare_all(batch: list[_Unproven]) -> list[_Compared]:
+    return [_compare(*file) for file in batch]
 
 
-def _read_in_threads(files: list[_Unproven], advance: Advance) -> Iterator[_Compared]:
-    from concurrent.futures import ThreadPoolExecutor
-
-    def compare(file: _Unproven) -> _Compared:
-        return _compare(*file)
+def _in_threads(batches: list[list[_Unproven]]) -> Iterator[list[_Compared]]:
+    from concurrent.futures import ThreadPoolExecutor  # most looks read nothing
 
     pool = ThreadPoolExecutor(_READERS)
     try:
         try:
-            found = pool.map(compare, files)
+            found = pool.map(_compare_all, batches)
         except RuntimeError:  # no memory or no right to more threads
-            found = map(compare, files)
-        for compared in found:
-            advance(1)
-            yield compared
+            found = map(_compare_all, batches)
+        yield from found
     finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C the threads end with their current file
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C the threads end with their current batch
 
 
 def blob_on_disk(full: str) -> tuple[str, str]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import stat as stat_module
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import NO_FILE, open_file, read_file
+from npu_rl.common.bounded import NO_FILE, PACK_SEAL, open_file, pack_seal, read_file
 from npu_rl.common.disk import is_folder
 from npu_rl.workspace.folder import file_check
 from npu_rl.workspace.folder.built_products import BUILT, built_products, state_on_disk
@@ -28,8 +28,6 @@ REPOSITORY_SETTINGS = (
 )
 """What setup adds to the configuration of each root's repository."""
 PACKS = ".npu-rl/git/objects/pack"  # also the name of their part of the record of times
-_SEAL = 20  # bytes of the SHA-1 at the end of a pack or an index of git's
-_CHUNK = 1 << 17
 _SMALL = 1 << 20
 
 
@@ -47,6 +45,29 @@ def pointer(root: str) -> str:
     return f"gitdir: {'../' * (root.count('/') + 1)}.npu-rl/git/{repository_name(root)}\n"
 
 
+def activate_script(env: Mapping[str, str]) -> str:
+    """Return the script `activate`, which sets PYTHONPATH, the manifest's variables, and bytecode and run folders."""
+    import shlex
+
+    from npu_rl.common import byte_code
+
+    lines = [
+        "# Source this file (bash or zsh): it puts this workspace's code on PYTHONPATH.",
+        'if [ -n "${BASH_SOURCE:-}" ]; then _npu_rl_file="${BASH_SOURCE[0]}"',
+        'elif [ -n "${ZSH_VERSION:-}" ]; then eval \'_npu_rl_file="${(%):-%x}"\'',
+        'else _npu_rl_file="${NPU_RL_WORKSPACE:-.}/activate"; fi',
+        'NPU_RL_WORKSPACE="$(CDPATH= cd -- "$(dirname -- "$_npu_rl_file")" && pwd)"; unset _npu_rl_file',
+        "export NPU_RL_WORKSPACE",
+        'case ":${PYTHONPATH:-}:" in *":$NPU_RL_WORKSPACE/code:"*) ;;',
+        '*) export PYTHONPATH="$NPU_RL_WORKSPACE/code${PYTHONPATH:+:$PYTHONPATH}" ;; esac',
+        "# Byte code could hide a change of its source, so none of the workspace's is read: this user's cache has it.",
+        *byte_code.shell_lines(),
+        'export NPU_RL_RUNS="${NPU_RL_RUNS:-$NPU_RL_WORKSPACE/runs}"',
+    ]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in env.items()]
+    return "\n".join(lines) + "\n"
+
+
 def record(home: Path, script: str) -> dict[str, Any]:
     """Return the facts about these files for a receipt's `setup`.
 
@@ -54,202 +75,13 @@ def record(home: Path, script: str) -> dict[str, Any]:
         home: The workspace.
         script: The text of `activate`.
     """
-    packs = {path.name: [path.stat().st_size, _seal(path).hex()] for path in sorted((home / PACKS).iterdir())}
+    packs = {path.name: [path.stat().st_size, _seal(path)] for path in sorted((home / PACKS).iterdir())}
     return {"activate": hashlib.sha256(script.encode()).hexdigest(), "packs": packs}
 
 
 def pack_stats(home: Path) -> dict[str, Stat]:
     """Return the `stat` results of new packs, which were verified as units of the store."""
     return {path.name: stat_of(path.lstat()) for path in (home / PACKS).iterdir()}
-
-
-def check_laid_files(
-    home: Path,
-    roots: Mapping[str, object],
-    setup: Mapping[str, Any],
-    known: Mapping[str, Stat],
-    *,
-    without_git: bool = True,
-) -> LaidFilesReport:
-    """Compare the files with a receipt's roots and `setup`.
-
-    Args:
-        known: Earlier `stat` results of the packs; every byte of the others is read.
-        without_git: Whether a copy without any git directory is valid.
-
-    Raises:
-        OSError: If a file can't be read.
-    """
-    found = LaidFilesReport()
-    found.drift += _script(home, setup)
-    found.drift += _untracked_in_src(home, roots)
-    has_git = os.path.lexists(home / ".npu-rl/git") or any(os.path.lexists(home / r / ".git") for r in roots)
-    if has_git or not without_git:
-        found.drift += _pointers(home, roots)
-        _repositories(home, roots, setup, known, found)
-    return found
-
-
-def local_work(home: Path, roots: Mapping[str, object], setup: Mapping[str, Any]) -> Iterator[str]:
-    """Yield paths outside the trees that the user created or changed and a setup would replace."""
-    if (home / "src").is_symlink():
-        yield "src/"  # whatever it leads to stays where it is
-    elif _folder_kind(home / "src") == "type":
-        yield "src"
-    for found in (*_script(home, setup), *_pointers(home, roots), *_untracked_in_src(home, roots)):
-        if found.kind not in ("missing", "mode"):
-            yield found.path
-
-
-def _script(home: Path, setup: Mapping[str, Any]) -> Iterator[Difference]:
-    kind, data = _small_file(home / "activate")
-    if kind is None and hashlib.sha256(data).hexdigest() != setup.get("activate"):
-        kind = "modified"
-    if kind is None and (home / "activate").lstat().st_mode & 0o100:
-        kind = "mode"
-    if kind:
-        yield Difference("activate", kind)
-
-
-def _pointers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
-    for root in roots:
-        if (home / root).is_symlink() or (home / root).parent.is_symlink() or not (home / root).is_dir():
-            continue  # the root itself is drift
-        kind, data = _small_file(home / root / ".git")
-        if kind is None and data != pointer(root).encode():
-            kind = "modified"
-        if kind:
-            yield Difference(f"{root}/.git" + _slash(home / root / ".git"), kind)
-
-
-def _untracked_in_src(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
-    """Yield the entries of `src` that are not components. A link in place of `src` is reported as component drift."""
-    ours = {root for root in roots if root.startswith("src/")}
-    kind = _folder_kind(home / "src")
-    if kind:
-        if kind == "type" and not ours:
-            yield Difference("src", "untracked")
-        return
-    for entry in sorted(os.scandir(home / "src"), key=lambda entry: entry.name):
-        if f"src/{entry.name}" not in ours:
-            yield Difference(f"src/{entry.name}" + _slash(Path(entry.path)), "untracked")
-
-
-# -- git -----------------------------------------------------------------------------------------------
-
-
-def _repositories(
-    home: Path,
-    roots: Mapping[str, object],
-    setup: Mapping[str, Any],
-    known: Mapping[str, Stat],
-    found: LaidFilesReport,
-) -> None:
-    for folder in (".npu-rl/git", ".npu-rl/git/objects", PACKS):
-        kind = _folder_kind(home / folder)
-        if kind:
-            found.drift.append(Difference(folder, kind))
-            return
-    _packs(home / PACKS, setup, known, found)
-    for root in roots:
-        place = f".npu-rl/git/{repository_name(root)}"
-        found.drift += [Difference(f"{place}{path}", kind) for path, kind in _repository(home / place)]
-
-
-def _packs(folder: Path, setup: Mapping[str, Any], known: Mapping[str, Stat], found: LaidFilesReport) -> None:
-    """Check packs by size and SHA-1 trailer.
-
-    A pack is hard-linked to the store's, so its change time is useless: every other setup changes it.
-    """
-    laid = setup.get("packs")
-    for name, recorded in sorted(laid.items()) if isinstance(laid, dict) else ():
-        try:
-            kind = _pack(folder / Path(name).name, name, recorded, known.get(name), found)
-        except (FileNotFoundError, ValueError):
-            kind = "missing"
-        if kind:
-            found.drift.append(Difference(f"{PACKS}/{name}", kind))
-
-
-def _pack(path: Path, name: str, recorded: object, before: Stat | None, found: LaidFilesReport) -> str | None:
-    """Return how a pack differs, or None. Raises FileNotFoundError if it is missing."""
-    status = path.lstat()
-    now = stat_of(status)
-    if not stat_module.S_ISREG(status.st_mode):
-        return "type"
-    if not _is_unchanged(before, now):
-        found.read += 1
-        size, seal = recorded if isinstance(recorded, list) and len(recorded) == 2 else (None, None)
-        if status.st_size != size or _proven_seal(path) != seal:
-            return "modified"
-    found.stats[name] = now
-    return None
-
-
-def _is_unchanged(before: Stat | None, now: Stat) -> bool:
-    return isinstance(before, list) and (before[:2], before[3:]) == (now[:2], now[3:])
-
-
-def _repository(place: Path) -> Iterator[tuple[str, str]]:
-    """Yield the differences (path, kind) in what git needs, and in what could redirect it to other objects."""
-    for folder in ("", "/objects", "/refs"):
-        kind = _folder_kind(Path(f"{place}{folder}"))
-        if kind:
-            yield folder, kind
-            return
-    kind, data = _small_file(place / "objects/info/alternates")
-    if kind or data != ALTERNATES.encode():
-        yield "/objects/info/alternates", kind or "modified"
-    for name in ("config", "HEAD", "index"):
-        path = place / name
-        if path.is_symlink() or not path.is_file():
-            yield f"/{name}", "type" if os.path.lexists(path) else "missing"
-
-
-# -- files ---------------------------------------------------------------------------------------------
-
-
-def _small_file(path: Path) -> tuple[str | None, bytes]:
-    """Return (None, content) for a regular file, or the kind of difference. Raises OSError if it can't be read."""
-    if path.is_symlink():
-        return "type", b""
-    try:
-        return None, read_file(path, _SMALL)
-    except ValueError:
-        return "modified", b""
-    except OSError as error:
-        if error.errno not in NO_FILE:
-            raise
-        return ("type" if path.exists() else "missing"), b""
-
-
-def _folder_kind(path: Path) -> str | None:
-    try:
-        return None if stat_module.S_ISDIR(path.lstat().st_mode) else "type"
-    except (FileNotFoundError, NotADirectoryError):
-        return "missing"
-
-
-def _slash(path: Path) -> str:
-    return "/" if is_folder(path) else ""
-
-
-def _seal(path: Path) -> bytes:
-    with open_file(path) as file:
-        file.seek(-_SEAL, os.SEEK_END)
-        return file.read()
-
-
-def _proven_seal(path: Path) -> str:
-    """Return the SHA-1 trailer of a pack if it matches the content before it, else ""."""
-    digest = hashlib.sha1(usedforsecurity=False)
-    with open_file(path) as file:
-        left = os.fstat(file.fileno()).st_size - _SEAL
-        while left > 0 and (chunk := file.read(min(_CHUNK, left))):
-            digest.update(chunk)
-            left -= len(chunk)
-        seal = file.read(_SEAL + 1)
-    return seal.hex() if seal == digest.digest() else ""
 
 
 def examine_laid_root(
@@ -276,3 +108,163 @@ def examine_laid_root(
     ]
     found.drift.sort(key=lambda difference: difference.path)
     return found, states
+
+
+def check_laid_files(
+    home: Path,
+    roots: Mapping[str, object],
+    setup: Mapping[str, Any],
+    known: Mapping[str, Stat],
+    *,
+    without_git: bool = True,
+) -> LaidFilesReport:
+    """Compare the files outside the trees with a receipt's roots and `setup`.
+
+    Args:
+        known: Earlier `stat` results of the packs; every byte of the others is read.
+        without_git: Whether a copy without any git directory is valid.
+
+    Raises:
+        OSError: If a file can't be read.
+    """
+    found = LaidFilesReport()
+    found.drift += [*_script(home, setup), *_untracked_in_src(home, roots)]
+    has_git = os.path.lexists(home / ".npu-rl/git") or any(os.path.lexists(home / r / ".git") for r in roots)
+    if has_git or not without_git:
+        found.drift += [*_pointers(home, roots), *_repositories(home, roots, setup, known, found)]
+    return found
+
+
+def local_work(home: Path, roots: Mapping[str, object], setup: Mapping[str, Any]) -> Iterator[str]:
+    """Yield paths outside the trees that the user created or changed and a setup would replace."""
+    if _folder_kind(home / "src") == "type":
+        yield "src/" if (home / "src").is_symlink() else "src"  # whatever a link leads to stays where it is
+    for found in (*_script(home, setup), *_pointers(home, roots), *_untracked_in_src(home, roots)):
+        if found.kind not in ("missing", "mode"):
+            yield found.path
+
+
+def _script(home: Path, setup: Mapping[str, Any]) -> Iterator[Difference]:
+    script = home / "activate"
+    kind = _file_kind(script, lambda data: hashlib.sha256(data).hexdigest() == setup.get("activate"))
+    if kind is None and script.stat().st_mode & 0o100:
+        kind = "mode"
+    if kind:
+        yield Difference("activate", kind)
+
+
+def _pointers(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
+    for root in roots:
+        place = home / root
+        if place.parent.is_symlink() or not is_folder(place):
+            continue  # the root itself is drift
+        kind = _file_kind(place / ".git", pointer(root).encode().__eq__)
+        if kind:
+            yield Difference(f"{root}/.git" + _slash(place / ".git"), kind)
+
+
+def _untracked_in_src(home: Path, roots: Mapping[str, object]) -> Iterator[Difference]:
+    """Yield the entries of `src` that are not components. A link in place of `src` is reported as component drift."""
+    ours = {root for root in roots if root.startswith("src/")}
+    kind = _folder_kind(home / "src")
+    if kind == "type" and not ours:
+        yield Difference("src", "untracked")
+    for path in () if kind else sorted((home / "src").iterdir()):
+        if f"src/{path.name}" not in ours:
+            yield Difference(f"src/{path.name}" + _slash(path), "untracked")
+
+
+# -- git -----------------------------------------------------------------------------------------------
+
+
+def _repositories(
+    home: Path,
+    roots: Mapping[str, object],
+    setup: Mapping[str, Any],
+    known: Mapping[str, Stat],
+    found: LaidFilesReport,
+) -> Iterator[Difference]:
+    """Yield the differences in what git needs, and in what could redirect it to other objects."""
+    shared = [*_folders(home, ".npu-rl/git", ".npu-rl/git/objects", PACKS)]
+    yield from shared
+    if shared:
+        return
+    packs = setup.get("packs")
+    for name, recorded in sorted(packs.items()) if isinstance(packs, dict) else ():
+        try:
+            kind = _pack_kind(home / PACKS / Path(name).name, name, recorded, known.get(name), found)
+        except (FileNotFoundError, ValueError):
+            kind = "missing"
+        if kind:
+            yield Difference(f"{PACKS}/{name}", kind)
+    for root in roots:
+        place = f".npu-rl/git/{repository_name(root)}"
+        folders = [*_folders(home, place, f"{place}/objects", f"{place}/refs")]
+        yield from folders
+        if folders:
+            continue
+        kind = _file_kind(home / place / "objects/info/alternates", ALTERNATES.encode().__eq__)
+        if kind:
+            yield Difference(f"{place}/objects/info/alternates", kind)
+        for path in (f"{place}/{name}" for name in ("config", "HEAD", "index")):
+            if (home / path).is_symlink() or not (home / path).is_file():
+                yield Difference(path, "type" if os.path.lexists(home / path) else "missing")
+
+
+def _folders(home: Path, *paths: str) -> Iterator[Difference]:
+    """Yield the first of these paths that is not a folder."""
+    for path in paths:
+        kind = _folder_kind(home / path)
+        if kind:
+            yield Difference(path, kind)
+            return
+
+
+def _pack_kind(
+    path: Path, name: str, recorded: object, before: Stat | None, found: LaidFilesReport
+) -> str | None:
+    """Return how a pack differs by its size and SHA-1, or None. Raises FileNotFoundError if it is missing.
+
+    A pack is hard-linked to the store's, so its change time is useless: every other setup changes it.
+    """
+    now = stat_of(path.lstat())
+    if not stat_module.S_ISREG(now[-1]):
+        return "type"
+    if not isinstance(before, list) or (before[:2], before[3:]) != (now[:2], now[3:]):
+        found.read += 1
+        seal = pack_seal(path)
+        if seal is None or recorded != [now[0], seal]:
+            return "modified"
+    found.stats[name] = now
+    return None
+
+
+# -- files ---------------------------------------------------------------------------------------------
+
+
+def _file_kind(path: Path, is_right: Callable[[bytes], bool]) -> str | None:
+    """Return how a small file differs, or None. Raises OSError if it can't be read."""
+    try:
+        if path.is_symlink():
+            return "type"
+        return None if is_right(read_file(path, _SMALL)) else "modified"
+    except ValueError:
+        return "modified"
+    except OSError as error:
+        if error.errno not in NO_FILE:
+            raise
+        return "type" if path.exists() else "missing"
+
+
+def _folder_kind(path: Path) -> str | None:
+    return None if is_folder(path) else "type" if os.path.lexists(path) else "missing"
+
+
+def _slash(path: Path) -> str:
+    return "/" if is_folder(path) else ""
+
+
+def _seal(path: Path) -> str:
+    with open_file(path) as file:
+        file.seek(-PACK_SEAL, os.SEEK_END)
+        return file.read().hex()

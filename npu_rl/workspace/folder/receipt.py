@@ -7,6 +7,7 @@ import json
 import shlex
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -207,6 +208,19 @@ def check_receipt(body: Mapping[str, Any], files: Mapping[str, Mapping[str, tupl
         is_hex = bytes.fromhex(digits).hex() == digits  # ten times as fast as looking at each
         _require(is_hex and set(map(len, ids)) == {40}, f"{root}: not an object id")
     check_built(body["setup"].get("built", []), files)
+    _require(all(isinstance(text, str) for text in body["texts"].values()), "texts: not a text")
+    for record in body["hunks"]:
+        _require(record["root"] in files and _is_hunk(record), "hunks: not the record of a hunk")
+
+
+def _is_hunk(record: Mapping[str, Any]) -> bool:
+    texts = [record["file"], record["patch"], record["state"], *chain.from_iterable(record["lines"])]
+    edges = [record["component"], *record["before"], *record["after"]]
+    return (
+        all(isinstance(text, str) for text in [*texts, *(edge for edge in edges if edge is not None)])
+        and all(isinstance(record[key], int) for key in ("hunk", "line"))
+        and all(len(pair) == 2 for pair in record["lines"])
+    )
 
 
 def _require(fine: bool, what: str) -> None:

@@ -7,21 +7,23 @@ import os
 import shlex
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import npu_rl
 from npu_rl.common.disk import disk_errors, remove_tree
-from npu_rl.common.errors import WorkspaceError
+from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.common.printable import counted, one_line
-from npu_rl.stack.git.command import git_version
+from npu_rl.stack.git.command import Git, git_version, init_bare
+from npu_rl.stack.git.messages import GitError
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit
-from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, materialise, swap
+from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, swap
 from npu_rl.workspace.folder.built_products import BuiltProduct, built_products, lasting_products
+from npu_rl.workspace.folder.laid_files import ALTERNATES, REPOSITORY_SETTINGS
 from npu_rl.workspace.folder.receipt import (
     FilesByRoot,
     Receipt,
@@ -233,12 +235,12 @@ def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesBy
     carried = _carried_products(request, files)
     units = [*delivered.units, composed.unit]
     packed = sum(unit.size() for unit in units)
-    materialise.check_room(request.paths.root, packed * 6)
+    check_room(request.paths.root, packed * 6)
     hidden = staging / ".npu-rl"
     home = hidden / "git"
     home.mkdir(parents=True)
-    materialise.lay_objects(units, home)
-    script = materialise.activate_script(lock.env)
+    lay_objects(units, home)
+    script = laid_files.activate_script(lock.env)
     receipt = Receipt(
         files={root: dict(listing) for root, listing in files.items()},
         trees=_trees(composed.facts, lock),
@@ -258,10 +260,10 @@ def _stage(staging: Path, request: Request, delivered: Delivered, files: FilesBy
     stats = {laid_files.PACKS: laid_files.pack_stats(staging)}
     for root in files:
         name = repository_name(root)
-        repository = materialise.lay_repository(home, name, receipt.commits[root])
+        repository = lay_repository(home, name, receipt.commits[root])
         folder = staging / root
         folder.parent.mkdir(parents=True, exist_ok=True)
-        materialise.lay_files(repository, receipt.trees[root], folder)
+        lay_files(repository, receipt.trees[root], folder)
         (folder / ".git").write_text(laid_files.pointer(root))
         stats[root] = _stats(folder, files[root])
     for product in carried:
@@ -294,3 +296,63 @@ def _stats(folder: Path, listing: Mapping[str, tuple[str, str]]) -> dict[str, fi
         with contextlib.suppress(FileNotFoundError):
             stats[path] = file_check.stat_of(os.lstat(f"{folder}/{path}"))
     return stats
+
+
+def lay_objects(units: Sequence[Unit], git_home: Path) -> None:
+    """Give the workspace its own objects: packs, which never change, are hard-linked or copied."""
+    packs = git_home / "objects" / "pack"
+    packs.mkdir(parents=True, exist_ok=True)
+    for unit in units:
+        for path in sorted((unit.objects / "pack").iterdir()):
+            target = packs / path.name
+            if target.exists():
+                continue
+            try:
+                os.link(path, target)
+            except OSError:
+                shutil.copyfile(path, target)
+
+
+def lay_repository(git_home: Path, name: str, commit: str) -> Path:
+    """Create a repository under `git_home` whose branch `main` is `commit`, with the shared objects as alternate."""
+    repository = git_home / name
+    init_bare(repository, bare=False)
+    (repository / "objects" / "info" / "alternates").write_text(ALTERNATES)
+    heads = repository / "refs" / "heads"
+    heads.mkdir(parents=True, exist_ok=True)
+    (heads / "main").write_text(commit + "\n")
+    with (repository / "config").open("a", encoding="utf-8") as config:
+        config.write(REPOSITORY_SETTINGS)
+    return repository
+
+
+def lay_files(repository: Path, tree: str, folder: Path) -> None:
+    """Write a tree's files, with an index for users of git. Raises HostError, GitError."""
+    folder.mkdir(parents=True)
+    here = Git(
+        repository,
+        work_tree=folder,
+        extra={"GIT_CONFIG_PARAMETERS": "'checkout.workers=0' 'checkout.thresholdForParallelism=200'"},
+    )
+    try:
+        here.run("read-tree", "-u", "--reset", tree)
+    except GitError as error:
+        if "No space left" in error.stderr or "Disk quota" in error.stderr:
+            raise HostError(
+                "The disk is full", where=str(folder), why=error.stderr.splitlines()[0],
+                hint="Free some space, then run again. The old workspace was not changed.",
+            ) from error  # fmt: skip
+        raise
+
+
+def check_room(folder: Path, needed: int) -> None:
+    """Raise HostError, before anything is written, if the disk has less than `needed` bytes free."""
+    with contextlib.suppress(FileNotFoundError, OSError):
+        free = shutil.disk_usage(folder).free
+        if free < needed:
+            raise HostError(
+                "Not enough free disk space",
+                where=str(folder),
+                why=f"{needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free.",
+                hint="Free some space, or choose another folder with --workspace.",
+            )

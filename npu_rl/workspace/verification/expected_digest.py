@@ -12,6 +12,7 @@ from npu_rl.common.errors import UsageError, WorkspaceError
 from npu_rl.common.printable import one_line
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.workspace.folder.built_products import built_products
+from npu_rl.workspace.folder.laid_files import activate_script
 from npu_rl.workspace.folder.receipt import Receipt
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
@@ -98,7 +99,5 @@ def require_covered_products(paths: WorkspacePaths, receipt: Receipt, expected: 
 
 def is_expected_script(paths: WorkspacePaths, lock: Lock) -> bool:
     """Return whether `activate` equals this npu-rl's output for the lock, since the receipt's hash can be forged."""
-    from npu_rl.workspace.folder.materialise import activate_script
-
     script = activate_script(lock.env).encode()
     return read_if_file(paths.root / "activate", len(script)) == script
