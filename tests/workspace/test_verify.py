@@ -6,7 +6,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,7 +19,16 @@ from npu_rl.workspace.folder.receipt import read_receipt, setup_hint
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.require_locked import require_locked
 from tests.support import assert_told, modules_after, ok, run_program
-from tests.workspace.stack import CORE, ODD, Stack, found, look, receipt_with, record_as_proven, verify_json
+from tests.workspace.stack import (
+    CORE,
+    ODD,
+    Stack,
+    found,
+    git_in,
+    look,
+    receipt_with,
+    verify_json,
+)
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -52,77 +60,48 @@ WHOLE = {
 
 def test_the_documented_json_of_a_clean_workspace(stack: Stack, paths: WorkspacePaths) -> None:
     lock = stack.lock(stack.old)
+    hunks = {"0001-ten": [("alpha/core.py", 10), ("alpha/core.py", 41)]}
+    hunks |= {
+        "0002-half": [("alpha/core.py", 21), ("alpha/added.py", 1)],
+        "0001-zwei": [("src/gamma/build.txt", 2)],
+    }
     for options in ((), ("--deep",)):
         code, document = verify_json(stack, paths.root, *options)
-        assert code == 0
-        assert document == {
-            "ok": True,
-            "commit": lock.commit,
-            "tree": lock.tree,
-            "lock": lock_model.digest_of(lock),
-            "drift": [],
-            "patches": [
-                {
-                    "component": "alpha",
-                    "name": "0001-ten",
-                    "hunks": [
-                        {"file": "alpha/core.py", "line": 10, "state": "in place"},
-                        {"file": "alpha/core.py", "line": 41, "state": "in place"},
-                    ],
-                },
-                {
-                    "component": "alpha",
-                    "name": "0002-half",
-                    "hunks": [
-                        {"file": "alpha/core.py", "line": 21, "state": "in place"},
-                        {"file": "alpha/added.py", "line": 1, "state": "in place"},
-                    ],
-                },
-                {
-                    "component": "gamma",
-                    "name": "0001-zwei",
-                    "hunks": [{"file": "src/gamma/build.txt", "line": 2, "state": "in place"}],
-                },
-            ],
-            "built": [],
-            "byte_code": [],
-            "ignored": [],
-            "own_work": [],
+        patches = [
+            {
+                "component": "gamma" if name == "0001-zwei" else "alpha",
+                "name": name,
+                "hunks": [{"file": file, "line": line, "state": "in place"} for file, line in places],
+            }
+            for name, places in hunks.items()
+        ]
+        ids = {"commit": lock.commit, "tree": lock.tree, "lock": lock_model.digest_of(lock)}
+        lists: dict[str, list[str]] = {
+            key: [] for key in ("drift", "built", "byte_code", "ignored", "own_work")
         }
+        assert (code, document) == (0, {"ok": True, **ids, **lists, "patches": patches})
 
 
-def test_the_documented_json_of_drift(stack: Stack, paths: WorkspacePaths) -> None:
+def test_drift_as_json_and_as_text(stack: Stack, paths: WorkspacePaths) -> None:
     edit(paths.code / "alpha/core.py", "line_10 = 11\n", "line_10 = 10\n")
     edit(paths.code / "beta/b.py", "B = 1", "B = 2")
+    (paths.code / "train.log").write_text("")
     code, document = verify_json(stack, paths.root)
-    assert code == 3
+    assert (code, document["ok"], document["ignored"]) == (3, False, ["code/train.log"])
     keys = ["ok", "commit", "tree", "lock", "drift", "patches", "built", "byte_code", "ignored", "own_work"]
     assert list(document) == keys
-    assert document["ok"] is False
-    assert document["drift"] == [
-        {
-            "path": "code/alpha/core.py",
-            "kind": "modified",
-            "component": "alpha",
-            "patch": "0001-ten",
-            "hunk": 1,
-        },
-        {"path": "code/beta/b.py", "kind": "modified", "component": "beta", "patch": None, "hunk": None},
+    assert [tuple(row.values()) for row in document["drift"]] == [
+        ("code/alpha/core.py", "modified", "alpha", "0001-ten", 1),
+        ("code/beta/b.py", "modified", "beta", None, None),
     ]
+    assert list(document["drift"][0]) == ["path", "kind", "component", "patch", "hunk"]
     assert document["patches"][0]["hunks"][0] == {"file": "alpha/core.py", "line": 10, "state": "missing"}
-
-
-def test_text_output_names_drift_and_hunks(stack: Stack, paths: WorkspacePaths) -> None:
-    edit(paths.code / "alpha/core.py", "line_10 = 11\n", "line_10 = 10\n")
-    (paths.code / "train.log").write_text("")
     done = stack.run("verify", "-w", paths.root)
     assert done.returncode == 3
     assert "modified   code/alpha/core.py  (alpha, 0001-ten hunk 1)" in done.stdout
     assert "missing  alpha/core.py:10" in done.stdout
     assert "  ignored    code/train.log  (log, not from the lock)\n" in done.stdout
-    assert "1 of " in done.stdout
-    clean = ok(stack.run("verify", "-w", stack.make(paths.root.parent / "other").root))
-    assert stack.lock(stack.old).tree in clean.stdout
+    assert "2 of " in done.stdout
 
 
 # -- every kind, on a workspace ------------------------------------------------------------------------
@@ -160,20 +139,20 @@ def test_each_kind_with_its_component(paths: WorkspacePaths) -> None:
     assert report.ignored == {"code/alpha/out.log": "log"}
 
 
-@pytest.mark.parametrize("name", ODD)
-def test_drift_of_odd_file_names_is_reported(stack: Stack, paths: WorkspacePaths, name: str) -> None:
-    (paths.code / name).write_text("ODD = 2\n")
+def test_drift_of_odd_file_names_is_reported(stack: Stack, paths: WorkspacePaths) -> None:
+    for name in ODD:
+        (paths.code / name).write_text("ODD = 2\n")
     code, document = verify_json(stack, paths.root)
     assert code == 3
     assert [(d["path"], d["kind"], d["component"]) for d in document["drift"]] == [
-        (f"code/{name}", "modified", "alpha")
+        (f"code/{name}", "modified", "alpha") for name in sorted(ODD)
     ]
 
 
 def test_file_names_that_are_not_text_are_reported(stack: Stack, paths: WorkspacePaths) -> None:
     os.close(os.open(os.fsencode(paths.code) + b"/alpha/\xff.py", os.O_CREAT | os.O_WRONLY))
     (paths.code / "größe.py").write_text("")
-    for encoding in ("utf-8:surrogateescape", "utf-8:strict", "ascii:strict", "latin-1"):
+    for encoding in ("utf-8:strict", "ascii:strict"):
         env = {"PYTHONIOENCODING": encoding}
         done = stack.run("verify", "-w", paths.root, env=env)
         assert done.returncode == 3, done.stderr
@@ -208,7 +187,7 @@ def test_missing_code_folder_is_reported_file_by_file(paths: WorkspacePaths) -> 
 
 
 def test_edits_right_after_setup_are_found(stack: Stack, tmp_path: Path) -> None:
-    for count in range(5):
+    for count in range(2):
         paths = stack.make(tmp_path / f"w{count}")
         path = paths.code / "alpha/same_a.py"
         before = path.stat()
@@ -228,33 +207,17 @@ def test_a_second_look_reads_nothing(paths: WorkspacePaths) -> None:
     assert look(paths, deep=True).hashed == report.files
 
 
-def test_bits_in_the_users_index_hide_nothing(paths: WorkspacePaths, stack: Stack) -> None:
-    for bit, name in (("--skip-worktree", "alpha/core.py"), ("--assume-unchanged", "beta/b.py")):
-        subprocess.run(["git", "update-index", bit, name], cwd=paths.code, env=dict(stack.env), check=True)
-        with (paths.code / name).open("a") as file:
-            file.write("# changed\n")
-    status = subprocess.run(
-        ["git", "status", "--short"], cwd=paths.code, env=dict(stack.env), capture_output=True, check=True
-    )
-    assert status.stdout == b""
-    assert found(paths) == [("code/alpha/core.py", "modified"), ("code/beta/b.py", "modified")]
-
-
-def test_ignore_rules_and_attributes_hide_nothing(paths: WorkspacePaths) -> None:
+def test_nothing_of_the_users_git_hides_a_change(paths: WorkspacePaths, stack: Stack) -> None:
     (paths.git / "code/info/exclude").write_text("*\n")
     (paths.git / "code/info/attributes").write_text("* text eol=crlf\n")
-    (paths.code / ".gitignore").write_text("*\n")
+    for bit, name in (("--skip-worktree", "alpha/core.py"), ("--assume-unchanged", "beta/b.py")):
+        git_in(paths.code, stack.env, "update-index", bit, name)
+        with (paths.code / name).open("a") as file:
+            file.write("# changed\n")
     (paths.code / "random.py").write_text("")
-    assert found(paths) == [("code/.gitignore", "untracked"), ("code/random.py", "untracked")]
-
-
-def test_deep_trusts_no_record(paths: WorkspacePaths) -> None:
-    look(paths)
-    (paths.code / "beta/b.py").write_text("B = 2\n")
-    record_as_proven(paths, "beta/b.py")
-    assert found(paths) == []  # a forged record is believed by the quick look ...
-    assert found(paths, deep=True) == [("code/beta/b.py", "modified")]  # ... and by nobody else
-    assert found(paths) == [("code/beta/b.py", "modified")]
+    assert git_in(paths.code, stack.env, "status", "--short") == ""
+    changed = [("code/alpha/core.py", "modified"), ("code/beta/b.py", "modified")]
+    assert found(paths) == [*changed, ("code/random.py", "untracked")]
 
 
 @pytest.mark.parametrize(
@@ -274,24 +237,17 @@ def test_a_damaged_record_is_made_anew(paths: WorkspacePaths, text: str) -> None
 # -- receipt and lock ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "damage", ["cut", "empty", "garbage", "list", "edited", "newer", "gone-key", "nesting"]
-)
-def test_a_damaged_receipt_is_refused(stack: Stack, paths: WorkspacePaths, damage: str) -> None:
+def test_a_damaged_receipt_is_refused(stack: Stack, paths: WorkspacePaths) -> None:
     text = paths.receipt.read_text()
-    paths.receipt.write_text(
-        {
-            "cut": text[: len(text) // 2],
-            "empty": "",
-            "garbage": "\0\1\2",
-            "list": "[1]",
-            "edited": text.replace("beta/b.py", "beta/c.py"),
-            "newer": text.replace('"receipt_format":1', '"receipt_format":2'),
-            "gone-key": '{"receipt_format":1}',
-            "nesting": "[" * 100_000,
-        }[damage]
-    )
-    assert_told(stack.run("verify", "-w", paths.root), str(paths.receipt), "npu-rl setup", code=3)
+    for damaged in (
+        text[: len(text) // 2], "", "\0\1\2", "[1]", '{"receipt_format":1}', "[" * 100_000,
+        text.replace("beta/b.py", "beta/c.py"), text.replace('"receipt_format":1', '"receipt_format":2'),
+    ):  # fmt: skip
+        paths.receipt.write_text(damaged)
+        assert_told(stack.lay(paths.root, stack.new), "receipt", code=3)
+        with pytest.raises(WorkspaceError, match="npu-rl setup") as caught:
+            look(paths)
+        assert caught.value.where == str(paths.receipt)
 
 
 def test_a_forged_patch_text_is_found(paths: WorkspacePaths) -> None:
@@ -341,12 +297,8 @@ def test_a_change_elsewhere_in_the_file_hits_no_hunk(paths: WorkspacePaths) -> N
 def test_lines_added_above_shift_the_hunks(paths: WorkspacePaths) -> None:
     path = paths.code / "alpha/core.py"
     path.write_text("# one\n# two\n" + path.read_text())
-    assert states(paths) == {
-        ("0001-ten", 1): ("shifted", 12),
-        ("0001-ten", 2): ("shifted", 43),
-        ("0002-half", 1): ("shifted", 23),
-        ("0002-half", 2): ("in place", 1),
-    }
+    moved = {key: ("shifted", line + 2) for key, (_, line) in WHOLE.items()}
+    assert states(paths) == {**moved, ("0002-half", 2): ("in place", 1)}
 
 
 def test_undone_hunk_is_missing_and_changed_hunk_altered(paths: WorkspacePaths) -> None:
@@ -375,12 +327,6 @@ def test_a_hunk_in_src(paths: WorkspacePaths) -> None:
     assert report.patches[("gamma", "0001-zwei")] == [
         {"file": "src/gamma/build.txt", "line": 2, "state": "missing"}
     ]
-
-
-def test_a_pipe_in_place_of_a_patched_file(paths: WorkspacePaths) -> None:
-    (paths.code / "alpha/core.py").unlink()
-    os.mkfifo(paths.code / "alpha/core.py")
-    assert states(paths)[("0001-ten", 1)] == ("missing", 0)
 
 
 # -- copies, read-only, other users --------------------------------------------------------------------
@@ -429,12 +375,6 @@ def test_a_read_only_workspace(stack: Stack, paths: WorkspacePaths) -> None:
         assert done.returncode == code, done.stderr
     assert "+B = 2" in done.stdout
     assert {p: p.lstat().st_mtime_ns for p in paths.root.rglob("*")} == before
-
-
-def test_a_file_that_may_not_be_read_is_an_error(stack: Stack, paths: WorkspacePaths) -> None:
-    (paths.code / "beta/b.py").chmod(0)
-    done = stack.run_unprivileged("verify", "--deep", "-w", paths.root)
-    assert_told(done, "No permission", "beta/b.py", code=3)
 
 
 def test_verify_needs_nothing_heavy(stack: Stack, paths: WorkspacePaths) -> None:
