@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from npu_rl.stack.lock.lock_model import Lock
     from npu_rl.stack.store import Store
     from npu_rl.workspace.builds.build_components import BuildOutcome
-    from npu_rl.workspace.folder.up_to_date import Outcome
+    from npu_rl.workspace.folder.lock_summary import Outcome
     from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
 
@@ -107,8 +107,8 @@ def setup(
 
     from npu_rl.stack.lock import lock_model
     from npu_rl.workspace.folder.discovery import require_own_workspace
-    from npu_rl.workspace.folder.lock_summary import manifest_changed, setup_json
-    from npu_rl.workspace.folder.up_to_date import Outcome, untouched
+    from npu_rl.workspace.folder.laid_files import untouched
+    from npu_rl.workspace.folder.lock_summary import Outcome, manifest_changed, setup_json
 
     if not install:
         _refuse_without_install(venv, wheels, dry_run=dry_run)

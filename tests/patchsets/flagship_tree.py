@@ -25,8 +25,7 @@ from typing import Any
 
 from npu_rl.common.bundled import bundled_patchset
 from npu_rl.common.python_roots import INJECTED, NPU
-from npu_rl.stack.compose.dist_info import dist_info
-from npu_rl.stack.compose.runtime_tree import NAME, runtime_files
+from npu_rl.stack.compose.assemble import RUNTIME, dist_info, runtime_files
 from npu_rl.stack.hunks.hunk_match import apply_exact
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest
@@ -93,7 +92,7 @@ def tree(
     if without is not None and not left_out:
         raise ValueError(f"no patch {without!r} among those of {', '.join(components)}")
     for path, data in runtime_files().items():
-        _write(folder / NAME / path, data)
+        _write(folder / RUNTIME / path, data)
     return folder
 
 

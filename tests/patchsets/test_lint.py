@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from npu_rl.common.bundled import bundled_manifests, data_root, witnesses_root
+from npu_rl.stack.compose.assemble import write_runtime
 from npu_rl.stack.compose.git_trees import Trees
-from npu_rl.stack.compose.runtime_tree import write_runtime
 from npu_rl.stack.git.command import Git, init_bare
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.manifest.load_manifest import load_manifest

@@ -23,9 +23,9 @@ import pytest
 
 from npu_rl.common.errors import HostError, WorkspaceError
 from npu_rl.workspace.folder import file_check, laid_files
+from npu_rl.workspace.folder.laid_files import untouched
 from npu_rl.workspace.folder.local_edits import find_edits
 from npu_rl.workspace.folder.receipt import read_receipt
-from npu_rl.workspace.folder.up_to_date import untouched
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from tests.support import assert_told, ok
 from tests.workspace.stack import Stack, forge_file, found, git_in, look, record_as_proven

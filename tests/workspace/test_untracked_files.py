@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 from npu_rl.workspace.folder import file_check
+from npu_rl.workspace.folder.laid_files import untouched
 from npu_rl.workspace.folder.local_edits import find_edits
 from npu_rl.workspace.folder.receipt import Receipt, read_receipt
 from npu_rl.workspace.folder.untracked_files import IGNORED, IGNORED_FOLDERS
-from npu_rl.workspace.folder.up_to_date import untouched
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 from npu_rl.workspace.verification.diff import local_changes
 from tests.support import ROOT

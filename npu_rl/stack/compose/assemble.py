@@ -2,22 +2,26 @@
 
 The ids depend on the lock alone: `lock_format` fixes authors, dates and message templates. There is one commit per
 pinned component, merge and patch, so `git log`, `blame` and `bisect` work on the stack.
+Beside the components it has the runtime, and a dist-info of each that has `dist`: vLLM finds vllm-ascend by its entry
+point, verl asks for versions.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Iterator
 from hashlib import sha256
+from pathlib import Path
 
-from npu_rl.common.bundled import data_root
+from npu_rl.common.bundled import data_root, runtime_root
 from npu_rl.common.errors import ComposeError
-from npu_rl.stack.compose.dist_info import dist_info
 from npu_rl.stack.compose.git_trees import Collision, Trees
-from npu_rl.stack.compose.runtime_tree import NAME as RUNTIME
-from npu_rl.stack.git.objects import EMPTY_TREE, FILE, TREE, Entry, format_commit, short
-from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedMerge, LockedPatch
+from npu_rl.stack.git.objects import EMPTY_TREE, FILE, TREE, Entry, format_commit, nested, short
+from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedDist, LockedMerge, LockedPatch
 
 AUTHOR = "npu-rl <npu-rl@invalid>"
+RUNTIME = "npu_rl_runtime"  # the folder in the code tree
 EPOCH = 1577836800  # 2020-01-01 00:00 UTC; each commit is a second later, so that `git log` keeps the order
 
 
@@ -214,3 +218,40 @@ def _patch_message(name: str, patch: LockedPatch) -> str:
             ("Tree", patch.tree),
         ],
     )
+
+
+def runtime_files() -> dict[str, bytes]:
+    """Return the runtime's Python sources by relative path."""
+    root = str(runtime_root())
+    found = {}
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if name != "__pycache__")
+        for name in sorted(names):
+            if name.endswith(".py"):
+                path = f"{folder}/{name}"
+                found[path[len(root) + 1 :]] = Path(path).read_bytes()
+    return found
+
+
+def write_runtime(trees: Trees) -> str:
+    """Write the installed runtime into the object database and return its tree id."""
+    files = [(path, Entry(FILE, trees.write_object("blob", data))) for path, data in runtime_files().items()]
+    made = [trees.write_object("tree", data) for _, data in nested(files)]
+    return made[-1]
+
+
+def dist_info(dist: LockedDist) -> dict[str, bytes]:
+    """Return the dist-info files by path in the code tree."""
+    name = re.sub(r"[-_.]+", "_", dist.name).lower()
+    folder = f"{name}-{dist.version}.dist-info"
+    files = {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: {dist.name}\nVersion: {dist.version}\n",
+        f"{folder}/INSTALLER": "npu-rl\n",
+    }
+    if dist.entry_points:
+        sections = []
+        for group in sorted(dist.entry_points):
+            lines = [f"{key} = {value}" for key, value in sorted(dist.entry_points[group].items())]
+            sections.append("\n".join([f"[{group}]", *lines, ""]))
+        files[f"{folder}/entry_points.txt"] = "\n".join(sections)
+    return {path: text.encode() for path, text in files.items()}

@@ -11,10 +11,10 @@ from npu_rl.common.errors import ComposeError
 from npu_rl.common.yaml_documents.text_checks import invalid_name_reason
 from npu_rl.stack.compose import assemble
 from npu_rl.stack.compose.apply_patch import run_patch
+from npu_rl.stack.compose.assemble import write_runtime
 from npu_rl.stack.compose.git_trees import Trees, check_links, refused_path, taken_tree
 from npu_rl.stack.compose.portable_tree import check_collisions, check_pointers, check_started_by_python
 from npu_rl.stack.compose.replay_merge import content_allowance, replay
-from npu_rl.stack.compose.runtime_tree import write_runtime
 from npu_rl.stack.git.objects import TREE, Entry, nested, short
 from npu_rl.stack.hunks.hunk_states import trace_hunks
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch

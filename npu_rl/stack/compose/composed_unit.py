@@ -107,8 +107,8 @@ def runtime_unit(store: Store, lock: Lock) -> Unit | None:
     unit = store.find(key)
     if unit is not None:
         return unit
+    from npu_rl.stack.compose.assemble import write_runtime
     from npu_rl.stack.compose.git_trees import scratch_trees
-    from npu_rl.stack.compose.runtime_tree import write_runtime
 
     with scratch_trees(store) as trees:
         if write_runtime(trees) != lock.runtime:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from npu_rl.common.errors import LockError
 from npu_rl.stack.compose import assemble
+from npu_rl.stack.compose.assemble import write_runtime
 from npu_rl.stack.compose.build_tree import check_new_tree, compose, list_files
 from npu_rl.stack.compose.composed_unit import locked_text
 from npu_rl.stack.compose.git_trees import Trees, scratch_trees
-from npu_rl.stack.compose.runtime_tree import write_runtime
 from npu_rl.stack.lock import lock_model
 from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.resolve.component import lock_component

@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from npu_rl.common.bounded import NO_FILE, PACK_SEAL, open_file, pack_seal, read_file
+from npu_rl.common.bounded import NO_FILE, PACK_SEAL, open_file, pack_seal, read_file, read_if_file
 from npu_rl.common.disk import is_folder
-from npu_rl.workspace.folder import file_check
+from npu_rl.common.errors import WorkspaceError
+from npu_rl.stack.lock.lock_model import MAXIMUM_SIZE
+from npu_rl.workspace.folder import file_check, swap
 from npu_rl.workspace.folder.built_products import BUILT, built_products, state_on_disk
 from npu_rl.workspace.folder.file_check import Advance, Difference, Findings, Stat, no_progress, stat_of
-from npu_rl.workspace.folder.receipt import Receipt
-from npu_rl.workspace.folder.workspace_paths import repository_name
+from npu_rl.workspace.folder.receipt import Receipt, read_receipt
+from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, repository_name
 
 ALTERNATES = "../../objects\n"
 REPOSITORY_SETTINGS = (
@@ -108,6 +110,44 @@ def examine_laid_root(
     ]
     found.drift.sort(key=lambda difference: difference.path)
     return found, states
+
+
+def untouched(paths: WorkspacePaths, text: str, python: str | None = None) -> bool:
+    """Return whether a setup from the lock `text` has nothing to do, including cleanup."""
+    return not swap.leftovers(paths) and up_to_date(paths, text, python)
+
+
+def up_to_date(paths: WorkspacePaths, text: str, python: str | None = None) -> bool:
+    """Return whether the workspace was set up from exactly this lock and is unchanged.
+
+    Args:
+        python: The requested training interpreter; None accepts whatever the receipt has.
+    """
+    if paths.is_swapping or not paths.is_workspace:
+        return False
+    try:
+        if read_if_file(paths.lock, MAXIMUM_SIZE) != text.encode():
+            return False
+        receipt = read_receipt(paths)
+    except (WorkspaceError, OSError):
+        return False  # damaged, or another setup is putting it in place: look again with the workspace held
+    if python is not None and receipt.setup.get("python") != python:
+        return False
+    try:
+        return _is_as_laid(paths, receipt)
+    except FileNotFoundError:
+        return False  # another setup takes it away
+
+
+def _is_as_laid(paths: WorkspacePaths, receipt: Receipt) -> bool:
+    known = file_check.read_stats(paths.stat, receipt.digest)
+    around = check_laid_files(
+        paths.root, receipt.files, receipt.setup, known.get(PACKS, {}), without_git=False
+    )
+    if around.drift:
+        return False
+    laid = (examine_laid_root(paths.root, root, receipt, known.get(root, {}))[0] for root in receipt.files)
+    return not any(found.drift for found in laid)
 
 
 def check_laid_files(

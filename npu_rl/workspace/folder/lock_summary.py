@@ -1,10 +1,11 @@
-"""Summaries of a lock as lines and as the documented JSON, and whether its manifest has changed."""
+"""Summaries of a lock and a setup as lines and as the documented JSON, and whether its manifest has changed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from npu_rl.common.printable import counted
 from npu_rl.common.yaml_documents.file_digests import unchanged
@@ -12,8 +13,16 @@ from npu_rl.stack.git.objects import short
 from npu_rl.stack.lock.lock_model import Lock, LockedComponent, LockedPatch
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths
 
-if TYPE_CHECKING:
-    from npu_rl.workspace.folder.up_to_date import Outcome
+
+@dataclass
+class Outcome:
+    """The result of a setup."""
+
+    changed: bool
+    kept: Path | None = None
+    received: int = 0
+    sources: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 def stack_lines(lock: Lock) -> Iterator[str]:

@@ -23,7 +23,8 @@ from npu_rl.stack.lock.lock_model import Lock
 from npu_rl.stack.store import Store, Unit
 from npu_rl.workspace.folder import chosen_interpreter, file_check, laid_files, swap
 from npu_rl.workspace.folder.built_products import BuiltProduct, built_products, lasting_products
-from npu_rl.workspace.folder.laid_files import ALTERNATES, REPOSITORY_SETTINGS
+from npu_rl.workspace.folder.laid_files import ALTERNATES, REPOSITORY_SETTINGS, up_to_date
+from npu_rl.workspace.folder.lock_summary import Outcome
 from npu_rl.workspace.folder.receipt import (
     FilesByRoot,
     Receipt,
@@ -33,7 +34,6 @@ from npu_rl.workspace.folder.receipt import (
     digest_of,
     read_receipt,
 )
-from npu_rl.workspace.folder.up_to_date import Outcome, up_to_date
 from npu_rl.workspace.folder.workspace_lock import edit_keeper, exclusive, recover_interrupted
 from npu_rl.workspace.folder.workspace_paths import WorkspacePaths, check_path, repository_name
 

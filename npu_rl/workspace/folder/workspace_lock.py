@@ -176,9 +176,10 @@ def edit_keeper(paths: WorkspacePaths) -> Callable[[Path, Path], None]:
     These are the changes that --discard covers, and those made during the setup. They are moved after the swap, under
     the journal, so a setup that fails moves nothing.
     """
-    from npu_rl.workspace.folder import local_edits
 
     def keep(old: Path, target: Path) -> None:
+        from npu_rl.workspace.folder import local_edits  # a first setup has nothing to keep
+
         try:
             coming = read_receipt(paths).files
         except WorkspaceError:

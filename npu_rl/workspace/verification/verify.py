@@ -260,7 +260,7 @@ def owner(lock: Lock, root: str, path: str, kind: str = "") -> str | None:
 
 
 def _dist_owner(lock: Lock, folder: str) -> str | None:
-    from npu_rl.stack.compose.dist_info import dist_info
+    from npu_rl.stack.compose.assemble import dist_info
 
     named = ((name, part.dist) for name, part in lock.components.items() if part.dist)
     owners = (name for name, dist in named if any(p.startswith(f"{folder}/") for p in dist_info(dist)))
