@@ -8,33 +8,18 @@ from npu_rl.stack.manifest.load_manifest import load_manifest
 
 MANIFEST = "pai-megatron-deepseek-v3"
 # Line 9 of the document, without `-i`.
-PINS = {
-    "modelscope==1.30.0",
-    "tensordict==0.10.0",
-    "torchdata==0.11.0",
-    "codetiming==1.4.0",
-    "vllm==0.8.5",
-    "transformers==4.56.2",
-    "blobfile==3.0.0",
-    "numpy==1.26.4",
-    "accelerate==1.10.0",
-    "wandb==0.19.11",
-    "datasets==3.6.0",
-    "grpcio==1.71.0",
-    "omegaconf==2.3.0",
-    "hydra-core==1.3.2",
-    "msgspec==0.19.0",
-    "mathruler==0.1.0",
-    "pylatexenc==2.10",
-    "langgraph==0.6.6",
-    "ray[default]==2.46.0",
-}
+PINS = """
+modelscope==1.30.0 tensordict==0.10.0 torchdata==0.11.0 codetiming==1.4.0 vllm==0.8.5
+transformers==4.56.2 blobfile==3.0.0 numpy==1.26.4 accelerate==1.10.0 wandb==0.19.11 datasets==3.6.0
+grpcio==1.71.0 omegaconf==2.3.0 hydra-core==1.3.2 msgspec==0.19.0 mathruler==0.1.0 pylatexenc==2.10
+langgraph==0.6.6 ray[default]==2.46.0
+"""
 WHEEL = "https://pai-vision-data-hz.oss-cn-zhangjiakou.aliyuncs.com/csrc/"
 
 
 def test_they_are_the_documents() -> None:
     manifest = load_manifest(MANIFEST).manifest
-    assert set(manifest.requirements) >= PINS
+    assert set(manifest.requirements) >= set(PINS.split())
     wanted = [Requirement(text) for text in manifest.requirements]
     assert len({one.name for one in wanted}) == len(wanted)
     wheels = {one.name: one.url for one in wanted if one.url}
@@ -43,16 +28,6 @@ def test_they_are_the_documents() -> None:
         url.startswith(WHEEL) and url.endswith("-cp312-cp312-linux_x86_64.whl") for url in wheels.values()
     )
     assert "torch" not in {one.name for one in wanted}  # it comes with vllm
-
-
-def test_what_they_break_is_named() -> None:
-    manifest = load_manifest(MANIFEST).manifest
-    assert {(one.package, one.bound) for one in manifest.overrides} == {("tensordict", "<=0.6.2")}
-    assert {one.file for one in manifest.overrides} == {
-        "backends/rl/verl/setup.py",
-        "backends/rl/verl/requirements.txt",
-    }
-    assert manifest.host.cudnn == "9.8.0.87" and manifest.host.transformer_engine == "2.7.0"
 
 
 def test_both_variants_have_the_same() -> None:
